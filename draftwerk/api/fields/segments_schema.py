@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Struct
 
-from draftwerk.api.replying.field_types import BodyText
+from draftwerk.api.fields.field_types import BodyText
 from draftwerk.speculative.blend.rules import RuleName
 
 DOCUMENTS_MAX = 256

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.replying.field_types import (
+from draftwerk.api.fields.field_types import (
     BAD_WORDS_MAX,
     BIAS_MAX,
     CHOICE_WORDS_MAX,
@@ -17,7 +17,8 @@ from draftwerk.api.replying.field_types import (
     Name,
     TokenId,
 )
-from draftwerk.api.replying.other_servers import OtherServersFields
+from draftwerk.api.fields.refused_fields import OTHERS, OTHERS_HARMLESS, refuses
+from draftwerk.speculative.sampling.fields import SamplingFields
 
 GrammarText = Annotated[str, Meta(max_length=GRAMMAR_MAX)]
 
@@ -70,7 +71,8 @@ class FlatFormat(Struct, frozen=True, omit_defaults=True):
     grammar: GrammarText | None = None
 
 
-class TextFields(OtherServersFields, frozen=True, kw_only=True):
+@refuses(OTHERS_HARMLESS, **OTHERS)
+class TextFields(SamplingFields, frozen=True, kw_only=True):
     """The fields beside a format that say what the text must be, and where it may end."""
 
     min_tokens: Annotated[int, Meta(ge=0, le=TOKENS_MAX)] | None = None

@@ -2,10 +2,9 @@
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
-from draftwerk.speculative.slo import TIME_MAX_S
+from draftwerk.speculative.requests.slo import TIME_MAX_S
 
 BAD_WORDS_MAX = 64
 BIAS_MAX = 1024
@@ -32,22 +31,14 @@ TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
 TokenCount = Annotated[int, Meta(ge=1, le=TOKENS_MAX)]
 StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
 Stop = StopString | Annotated[list[StopString], Meta(max_length=4)]
-Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=BIAS_MAX)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
 Verbosity = Literal["low", "medium", "high"]
 Metadata = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
     Meta(max_length=16),
 ]
 Include = Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=8)]
-RefusedField = msgspec.Raw
-UNSENT = msgspec.Raw()
-"""The one value of every refused field that a body did not have; `is` distinguishes it from the
-rest."""
-NOTHING = msgspec.field(default_factory=lambda: UNSENT)
 Time = (
     Annotated[str, Meta(min_length=1, max_length=32)] | Annotated[float, Meta(gt=0, le=TIME_MAX_S)]
 )
@@ -61,3 +52,11 @@ class SloBody(Struct, frozen=True, forbid_unknown_fields=True):
     """From the request's arrival to its first token."""
     tpot: Time | None = None
     """Between two tokens of a text, on average."""
+
+
+class SpeculationBody(Struct, frozen=True):
+    """How to draft for this request; the text does not depend on it."""
+
+    enabled: bool | None = None
+    methods: Annotated[list[Name], Meta(max_length=16)] | None = None
+    draft_max: Annotated[int, Meta(ge=0, le=64)] | None = None

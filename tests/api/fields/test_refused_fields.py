@@ -3,14 +3,10 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from draftwerk.api.replying.other_servers import (
-    OTHERS_HARMLESS,
-    OTHERS_INSTEAD,
-    OtherServersFields,
-)
+from draftwerk.api.anthropic.schema import OBEYED
+from draftwerk.api.fields.refused_fields import NEUTRAL, OTHERS, OTHERS_HARMLESS
 from draftwerk.speculative.sampling.params import Grammar
 from tests.api.conftest import MODEL, Served
 
@@ -23,7 +19,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/chat": {"model": MODEL, "messages": HELLO, "stream": False},
     "/api/generate": {"model": MODEL, "prompt": "Hello", "stream": False},
 }
-FIELDS = [each.name for each in msgspec.structs.fields(OtherServersFields)]
+FIELDS = [*OTHERS]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "null"}}}
 
 
@@ -59,7 +55,7 @@ async def test_a_neutral_value_is_no_wish(served: Served, path: str) -> None:
 
 
 def test_the_table_names_fields_that_there_are() -> None:
-    assert {*OTHERS_HARMLESS, *OTHERS_INSTEAD} <= {*FIELDS}
+    assert {*OTHERS_HARMLESS} <= {*FIELDS}
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path.startswith("/v1/")][:3])
@@ -121,3 +117,13 @@ async def test_chat_fields_of_other_servers(agent: Served) -> None:
 async def test_messages_refuses_what_only_chat_obeys(served: Served, name: str) -> None:
     error = (await post(served, "/v1/messages", **{name: {"1": 0.5}})).json()["error"]
     assert error["param"] == name and "; use " in error["message"]
+
+
+async def test_messages_refuses_every_sampling_field_that_it_has_not(served: Served) -> None:
+    others = [name for name in NEUTRAL if name not in OBEYED]
+    assert {"min_p", "presence_penalty", "repetition_penalty"} <= {*others}
+    for name in others:
+        error = (await post(served, "/v1/messages", **{name: 0.5})).json()["error"]
+        assert error["param"] == name and "; use /v1/chat/completions" in error["message"]
+    neutral = {name: json.loads(NEUTRAL[name][0]) for name in others}
+    assert (await post(served, "/v1/messages", **neutral)).status_code == 200

@@ -12,6 +12,8 @@ from openai.types.chat import completion_create_params as chat_params
 from openai.types.responses import response_create_params as response_params
 
 from draftwerk.api.core.errors import ApiError
+from draftwerk.api.fields.decode import CONTAINERS_MAX, STRINGS_MAX, decoded
+from draftwerk.api.fields.refused_fields import UNSENT, RefusedField
 from draftwerk.api.openai.endpoints import CHAT, COMPLETION, RESPONSES
 from draftwerk.api.openai.responses_schema import InputMessage, ResponsesBody
 from draftwerk.api.openai.schema import (
@@ -22,8 +24,6 @@ from draftwerk.api.openai.schema import (
     TokenizeBody,
 )
 from draftwerk.api.openai.translate import completion_prompts
-from draftwerk.api.replying.decode import CONTAINERS_MAX, STRINGS_MAX, decoded
-from draftwerk.api.replying.field_types import UNSENT, RefusedField
 from draftwerk.api.service.endpoints import DETOKENIZE
 from validation import hostile_requests
 

@@ -7,20 +7,18 @@ import pytest
 
 from draftwerk.actors.client_prompts import Chat, Passages, Prompt
 from draftwerk.api.core.errors import ApiError
+from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.reply_plan import ReplyPlan
+from draftwerk.api.fields.segments import completion_documents, segmented
+from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.response_input import conversation_of
 from draftwerk.api.openai.responses import responses_options, responses_plan, responses_prompt
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
-from draftwerk.api.openai.translate import (
-    chat_options,
-    chat_prompt,
-    completion_options,
-    completion_prompts,
-)
-from draftwerk.api.replying.segments import completion_documents, with_documents
+from draftwerk.api.openai.translate import completion_options, completion_prompts
 from draftwerk.speculative.blend.rules import Blend
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 
 PLAIN = ServedModel(name="m", context_max=4096, vocab_size=257)
 MODEL = msgspec.structs.replace(PLAIN, blends=True)
@@ -29,8 +27,9 @@ TEXT = [{"type": "text", "text": "Read: "}, {"type": "text", "text": "a passage"
 
 def chat(body: dict[str, Any], model: ServedModel = MODEL) -> tuple[Chat, Blend | None]:
     parsed = msgspec.convert({"messages": [{"role": "user", "content": "Why?"}], **body}, ChatBody)
-    prompt = with_documents(chat_prompt(parsed.messages), parsed.documents, bool(parsed.blend))
-    return prompt, chat_options(parsed, model, "", lambda: 1).blend
+    conversation = chat_prompt(parsed.messages, ReplyPlan())
+    contents = [each.content for each in parsed.messages]
+    return segmented(conversation, parsed.blend, parsed.documents, contents, model)
 
 
 def placed(body: CompletionBody) -> list[Prompt]:
@@ -74,7 +73,9 @@ def test_completions_have_documents_before_their_prompt() -> None:
         {"prompt": "Why?", "documents": ["One.", ""], "blend": True}, CompletionBody
     )
     assert placed(body) == [Passages(("One.",), "Why?")]
-    assert completion_options(body, MODEL, "", lambda: 1).blend == Blend((), "hkvd", 0.15)
+    assert completion_options(body, RequestContext(MODEL), ReplyPlan()).blend == Blend(
+        (), "hkvd", 0.15
+    )
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -124,7 +125,7 @@ def respond(body: dict[str, Any], model: ServedModel = MODEL) -> tuple[Chat, Opt
     parsed = msgspec.convert({"input": "Why?", **body}, ResponsesBody)
     plan = responses_plan(parsed, model)
     prompt = responses_prompt(parsed, conversation_of(parsed), plan)
-    return prompt, responses_options(parsed, model, "", lambda: 1, plan)
+    return prompt, responses_options(parsed, RequestContext(model), plan)
 
 
 def test_a_response_takes_documents_as_chat_does() -> None:

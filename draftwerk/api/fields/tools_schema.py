@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.replying.field_types import BodyText
+from draftwerk.api.fields.field_types import BodyText
 
 TOOLS_MAX = 128
 NAME_PATTERN = "^[a-zA-Z0-9_.-]{1,64}$"

@@ -1,7 +1,6 @@
 """What a request says of tools, in any protocol's words, and the calls of earlier answers."""
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -9,7 +8,8 @@ from msgspec import Struct
 
 from draftwerk.actors.client_prompts import ToolCall
 from draftwerk.api.core.errors import refused
-from draftwerk.api.replying.tools_schema import (
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.tools_schema import (
     CalledFunction,
     ChatTool,
     ChatToolChoice,
@@ -18,31 +18,34 @@ from draftwerk.api.replying.tools_schema import (
     FunctionDefinition,
     Mode,
 )
+from draftwerk.speculative.replies.argument_schemas import BadSchema, ToolFunction, parameters_of
 from draftwerk.speculative.replies.grammar import CallMode
+
+SCHEMAS_MAX = 256 * 2**10
+"""Bytes of all schemas of one request's tools."""
 
 
 class ToolRequest(Struct, frozen=True):
-    """What a request says of tools, in either protocol's words."""
+    """What a request says of tools, in any protocol's words."""
 
-    functions: tuple[FunctionDefinition, ...] = ()
+    functions: tuple[ToolFunction, ...] = ()
+    """Those that may be called."""
     shown: tuple[str, ...] = ()
     """For the prompt: the tools in JSON, as chat has them."""
-    mode: CallMode = "auto"
-    allowed: frozenset[str] | None = None
-    """Names of the functions that may be called; None for all."""
-    parallel: bool = True
-    path: str = "tools"
+    mode: CallMode = "none"
+    parallel: bool = False
 
 
-def chat_wish(
+def chat_tools(
     tools: Sequence[ChatTool] | None,
     choice: Mode | ChatToolChoice | None,
     parallel: bool | None,
+    model: ServedModel,
 ) -> ToolRequest:
-    """Return chat's tools and choice."""
+    """Return chat's tools and choice. Raises ApiError."""
     definitions = tuple(each.function for each in tools or ())
     mode, allowed, single = _chat_choice(choice)
-    return tool_wish(definitions, mode, allowed, parallel is not False and not single)
+    return tool_request(definitions, mode, allowed, parallel is not False and not single, model)
 
 
 def _chat_choice(
@@ -60,14 +63,16 @@ def _chat_choice(
     return some.mode, frozenset(each.function.name for each in some.tools), False
 
 
-def flat_wish(
+def flat_tools(
     tools: Sequence[FlatTool] | None,
     choice: Mode | FlatToolChoice | None,
     parallel: bool | None,
+    model: ServedModel,
 ) -> ToolRequest:
-    """Return Responses' tools and choice."""
+    """Return Responses' tools and choice. Raises ApiError."""
     mode, allowed, single = _flat_choice(choice)
-    return tool_wish(tuple(tools or ()), mode, allowed, parallel is not False and not single)
+    several = parallel is not False and not single
+    return tool_request(tuple(tools or ()), mode, allowed, several, model)
 
 
 def _flat_choice(
@@ -84,13 +89,17 @@ def _flat_choice(
     return choice.mode or "auto", frozenset(each.name for each in choice.tools), False
 
 
-def tool_wish(
-    definitions: tuple[FunctionDefinition, ...],
+def tool_request(
+    definitions: Sequence[FunctionDefinition],
     mode: CallMode,
     allowed: frozenset[str] | None,
     parallel: bool,
+    model: ServedModel,
 ) -> ToolRequest:
-    """Return tools and choice; refuses those that contradict each other."""
+    """Return tools and choice; `allowed` are names, None for all.
+
+    Raises ApiError for what contradicts itself, and for what this model cannot do.
+    """
     names = [each.name for each in definitions]
     if len(set(names)) < len(names):
         raise refused("`tools` names a function twice.", "tools", "invalid")
@@ -99,8 +108,32 @@ def tool_wish(
         raise refused(said, "tool_choice", "invalid")
     if mode == "required" and not definitions:
         raise refused("`tool_choice` needs `tools`.", "tool_choice", "invalid")
-    shown = tuple(_shown(each) for each in definitions)
-    return ToolRequest(definitions, shown, mode, allowed, parallel)
+    if definitions and model.calls is None:
+        sentence = (
+            "`tools` is not supported by this server for this model, whose chat template has no "
+            "calls of a known form; use --tool-format hermes to describe tools in words."
+        )
+        raise refused(sentence, "tools", "unsupported")
+    functions = _functions(definitions)
+    able = tuple(each for each in functions if allowed is None or each.name in allowed)
+    return ToolRequest(able, tuple(map(_shown, definitions)), mode, parallel)
+
+
+def _functions(definitions: Sequence[FunctionDefinition]) -> list[ToolFunction]:
+    """Return the functions with their schemas read."""
+    if sum(len(each.schema) for each in definitions) > SCHEMAS_MAX:
+        sentence = f"The schemas in `tools` are longer than {SCHEMAS_MAX} bytes together."
+        raise refused(sentence, "tools", "invalid")
+    found: list[ToolFunction] = []
+    for index, each in enumerate(definitions):
+        path = f"tools[{index}].parameters"
+        try:
+            found.append(ToolFunction(each.name, parameters_of(msgspec.json.decode(each.schema))))
+        except BadSchema as error:
+            raise refused(f"`{path}` {error}.", path, "invalid") from None
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            raise refused(f"`{path}` cannot be read.", path, "invalid") from None
+    return found
 
 
 def _shown(definition: FunctionDefinition) -> str:
@@ -116,15 +149,8 @@ def _shown(definition: FunctionDefinition) -> str:
 def tool_call(call_id: str, function: CalledFunction, path: str) -> ToolCall:
     """Return a call of an earlier answer; its arguments must be what a call's are."""
     try:
-        found = msgspec.json.decode(function.arguments or "{}", type=dict[str, Any])
+        msgspec.json.decode(function.arguments or "{}", type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         said = f"`{path}.arguments` must be one object in JSON."
         raise refused(said, f"{path}.arguments", "invalid") from None
-    del found
     return ToolCall(call_id, function.name, function.arguments or "{}")
-
-
-def call_id_of(reply_id: str, choice: int, index: int) -> str:
-    """Return the id of a generated call: letters and digits in its last nine places."""
-    digest = sha256(f"{reply_id} {choice} {index}".encode()).hexdigest()
-    return "call_" + digest[:24]

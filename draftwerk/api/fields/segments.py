@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Passages, Prompt
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.replying.segments_schema import (
+from draftwerk.api.fields.segments_schema import (
     BlendBody,
     GivenContent,
     GivenDocument,
@@ -80,6 +80,18 @@ def with_documents(
         raise refused("`documents` need a user's message.", "documents", "invalid")
     turns[at] = _preceded(turns[at], texts, blends)
     return replace(chat, messages=tuple(turns))
+
+
+def segmented(
+    chat: Chat,
+    asked: BlendBody | None,
+    documents: Sequence[str | GivenDocument] | None,
+    contents: Sequence[GivenContent],
+    model: ServedModel,
+) -> tuple[Chat, Blend | None]:
+    """Return a conversation with the documents in it, and how its segments are reused."""
+    whole = with_documents(chat, documents, bool(asked))
+    return whole, blend_of(asked, documents, contents, model)
 
 
 def completion_documents(

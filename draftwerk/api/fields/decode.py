@@ -4,21 +4,21 @@ The code `invalid_json` is kept for what is no JSON at all. Bounds in types are 
 has been read, so a body that would take long to read is refused by counting, before it is.
 """
 
+import asyncio
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import Message, Receive
 
-from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.errors import ApiError, ClientGoneError, refused
 from draftwerk.api.core.field_errors import invalid
 from draftwerk.api.core.handling import state_of
-from draftwerk.api.http.connection import read_body
-from draftwerk.api.replying.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING, UNSENT, RefusedField
-
-Body = TypeVar("Body", bound=msgspec.Struct)
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
+from draftwerk.api.fields.refused_fields import UNSENT, Body, RefusedField
 
 CONTAINERS_MAX = 2**14
 """Lists and objects in a body: thrice as many as a conversation of the greatest length has."""
@@ -30,11 +30,41 @@ BYTE = re.compile(r"\(byte (\d+)\)")
 
 async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
     """Return the request's checked body."""
-    settings = state_of(request).settings
-    raw = await read_body(
-        request.scope, request.receive, settings.body_bytes, settings.body_deadline_s
-    )
-    return decoded(raw, decoder)
+    return decoded(await _read(request), decoder)
+
+
+async def _read(request: Request) -> bytes:
+    """Return the request's body; 413 if it is too big, 408 if it takes too long, 400 if packed."""
+    limits = state_of(request).settings
+    headers = dict(request.scope["headers"])
+    size = headers.get(b"content-length", b"")
+    if size.isdigit() and int(size) > limits.body_bytes:
+        raise _too_large(limits.body_bytes)
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise refused("The body must not be compressed.", "content-encoding", "unsupported")
+    try:
+        async with asyncio.timeout(limits.body_deadline_s):
+            return await _collected(request.receive, limits.body_bytes)
+    except TimeoutError:
+        raise ApiError(408, "The body took too long to arrive.", code="body_timeout") from None
+
+
+async def _collected(receive: Receive, size_max: int) -> bytes:
+    body = bytearray()
+    more = True
+    while more:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > size_max:
+            raise _too_large(size_max)
+    return bytes(body)
+
+
+def _too_large(size_max: int) -> ApiError:
+    return ApiError(413, f"The body is over {size_max} bytes.", code="body_too_large")
 
 
 def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
@@ -53,6 +83,16 @@ def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
         raise refused("The body is nested too deeply.", code="invalid") from None
     check_served(body)
     return body
+
+
+def check_model(name: str | None, model: ServedModel) -> None:
+    """Refuse a model that is not the one served; no name means that one."""
+    if name is not None and name not in model.names:
+        sentence = (
+            f"The model `{name[:80]}` is not served here, only `{model.name}` (see /v1/models); "
+            "--served-model-name gives it other names."
+        )
+        raise ApiError(404, sentence, param="model", code="model_not_found")
 
 
 def check_weight(raw: bytes) -> None:

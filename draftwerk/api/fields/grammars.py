@@ -6,9 +6,9 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.replying.field_types import GRAMMAR_MAX
-from draftwerk.api.replying.text_schema import (
+from draftwerk.api.core.errors import refused
+from draftwerk.api.fields.field_types import GRAMMAR_MAX
+from draftwerk.api.fields.text_schema import (
     FlatFormat,
     ResponseFormat,
     StructuredOutputs,
@@ -106,20 +106,25 @@ def _closed_text(text: str) -> str:
     return text if found == schema else json.dumps(found, separators=(",", ":"))
 
 
-def text_grammar(body: TextFields, form: Grammar | None, field: str) -> tuple[Grammar | None, str]:
-    """Return what the text must be, and the field that says so: `form`, or another of vLLM's names.
+class TextForm(msgspec.Struct, frozen=True):
+    """What a text must be, and the field that says so."""
+
+    grammar: Grammar | None = None
+    """None for plain text."""
+    field: str = ""
+
+
+def text_form(body: TextFields, form: Grammar | None, field: str) -> TextForm:
+    """Return what the text must be: the `form` that a field holds, or one by another of its names.
 
     Refuses a body that says it twice.
     """
-    said = {field: form, **_named_grammars(body)}
-    given = {name: grammar for name, grammar in said.items() if grammar is not None}
+    named = {field: form, **_named_grammars(body)}
+    given = {name: grammar for name, grammar in named.items() if grammar is not None}
     if len(given) > 1:
         first, second = list(given)[:2]
         raise refused(f"`{first}` cannot go with `{second}`.", second, "invalid")
-    if not given:
-        return None, field
-    ((name, grammar),) = given.items()
-    return grammar, name
+    return TextForm(next(iter(given.values()), None), next(iter(given), field))
 
 
 def _named_grammars(body: TextFields) -> dict[str, Grammar | None]:
@@ -181,19 +186,3 @@ def _without_words(words: list[str] | None) -> Grammar | None:
         return None
     listed = "|".join(escaped_pattern(each) for each in sorted(set(words)))
     return Grammar("lark", f"start: TEXT\nTEXT: /(?s:.*)/ & ~/(?s:.*)({listed})(?s:.*)/\n")
-
-
-def check_conflicts(body: TextFields, grammar: Grammar | None, path: str) -> None:
-    """Refuse fields that contradict a grammar, which alone decides where its text ends."""
-    if grammar is None:
-        return
-    if body.ignore_eos:
-        raise _contradiction("ignore_eos", path)
-    if body.stop_token_ids:
-        raise _contradiction("stop_token_ids", path)
-    if body.min_tokens:
-        raise _contradiction("min_tokens", path)
-
-
-def _contradiction(field: str, path: str) -> ApiError:
-    return refused(f"`{field}` cannot go with `{path}`.", field, "unsupported")
