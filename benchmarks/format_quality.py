@@ -1,75 +1,169 @@
-"""What each weight format costs in quality.
+"""What each type of a GGUF costs in quality, and what of that is the rounding of activations.
 
-Run as `python -m benchmarks.format_quality TEXT_FILE [MODEL]`.
+    python -m benchmarks.format_quality FOLDER [--model MODEL] [--kinds Q4_K_M Q8_0 ...]
+                                        [--kv-dtype int8] [--llama-perplexity PROGRAM]
 
-Compares next-token distributions on a text with those of the float32 format: Kullback-Leibler
-divergence in nats, perplexity, and how often the most likely token is the same.
+writes the model into FOLDER in each type (files that are there are taken as they are), has it write
+texts, and compares next-token distributions after their tokens, in nats of Kullback-Leibler
+divergence:
+
+    served      the file as it is served, to the source in float32
+    rounding    the same, to the file's own values in float32: what 8-bit activations cost
+    llama.cpp   the same of llama.cpp's own products, by its tool; both over the second halves of
+                windows of 512 tokens of the same text, as that tool has them
 """
 
 import argparse
-from collections.abc import Iterator
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
-from torch import Tensor
 
-from benchmarks.kernels import one_row, pages_for
+from draftwerk.assembly.quantise import TOPICS, paged, prompt_of
+from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load
-from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
+from draftwerk.model.checkpoint.quantising.sources import open_source
+from draftwerk.model.checkpoint.stored_matrix import STORED
+from draftwerk.model.native.format_difference import (
+    FormatDifference,
+    PagedModel,
+    TextSample,
+    difference,
+    own_texts,
+)
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import dequantised
+from draftwerk.model.text.tokenizer import TextTokenizer
 
+KINDS = (
+    "Q8_0", "Q6_K", "Q5_K_M", "Q5_1", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0", "IQ4_NL",
+    "IQ4_XS", "MXFP4", "Q3_K_M", "Q2_K",
+)  # fmt: skip
 WINDOW = 512
+"""Tokens that llama.cpp's tool reads at once; the first half are context alone."""
+SAMPLED = 128
+MEAN = re.compile(r"Mean\s+KLD:\s+([-\d.]+)")
 
 
-def windows_logprobs(
-    model: Checkpoint, dtype: str, tokens: Tensor, pool: Pool, kv_dtype: str = "auto"
-) -> Iterator[Tensor]:
-    """Yield log-probabilities [window, vocab] of each window of the text, each from its start."""
-    native = NativeForward(model.config, model.weights, dtype, pool, kv_dtype)
-    pages = pages_for(model.config, native)
-    for window in tokens.split(WINDOW):
-        batch = one_row(len(window), len(window), len(window))
-        batch.tokens = window.contiguous()
-        yield native(batch, pages).log_softmax(-1)
+class FormatQuality:
+    """A source's texts, and the files written of it."""
+
+    def __init__(self, source: Location, folder: Path, pool: Pool, kv_dtype: str = "auto") -> None:
+        self.source = source
+        self.kv_dtype = kv_dtype
+        """Of what is served."""
+        self.folder = folder
+        self.pool = pool
+        self.exact = self.model(str(source.directory), "fp32")
+        self.tokenizer = TextTokenizer(source.directory)
+        prompts = [prompt_of(self.tokenizer, topic) for topic in TOPICS]
+        self.texts = own_texts(self.exact, prompts, SAMPLED)
+
+    def model(self, source: str, dtype: str) -> PagedModel:
+        """Return a model of that dtype, over the bf16 or the exact values of its file."""
+        loaded: Checkpoint = load(
+            source, None, keeps_blocks=dtype == STORED, dequantise=dequantised
+        )
+        kv_dtype = self.kv_dtype if dtype == STORED else "auto"
+        return paged(loaded, dtype, self.pool, len(TOPICS), WINDOW, kv_dtype)
+
+    def file(self, kind: str) -> Path:
+        """Return the source's file of a type, written if it is not there."""
+        path = self.folder / f"{self.source.name}-{kind}.gguf"
+        if not path.exists():
+            write_quantised(open_source(self.source), kind, path, lambda _: None)
+        return path
+
+    def values_file(self, kind: str) -> Path:
+        """Return the values of a type's file in float32, as a file."""
+        path = self.folder / f"{self.source.name}-{kind}-F32.gguf"
+        if not path.exists():
+            written = locate(str(self.file(kind)))
+            write_quantised(open_source(written), "F32", path, lambda _: None)
+        return path
+
+    def line(self, kind: str, perplexity: Path | None) -> str:
+        """Return a line of the table."""
+        path, values = self.file(kind), self.values_file(kind)
+        served, own = self.model(str(path), STORED), self.model(str(values), "fp32")
+        whole = difference(self.exact, served, self.texts)
+        rounding = difference(own, served, self.texts)
+        line = f"{kind:7s} {path.stat().st_size / 1e6:6.0f} {_numbers(whole)} {_numbers(rounding)}"
+        if perplexity is None:
+            return line
+        windows = self.windows()
+        ours = difference(own, served, windows)
+        return f"{line}  {ours.kl_mean:9.5f} {self.llama(perplexity, path, values):9.5f}"
+
+    def windows(self) -> list[TextSample]:
+        """Return the text that llama.cpp's tool is given, cut as it cuts it."""
+        encoded = self.tokenizer.encode(self.text())
+        return [
+            TextSample([*tokens.tolist()], WINDOW // 2)
+            for tokens in torch.tensor(encoded).split(WINDOW)
+            if len(tokens) == WINDOW
+        ]
+
+    def text(self) -> str:
+        """Return all texts in one."""
+        return "\n\n".join(self.tokenizer.decode(text.tokens) for text in self.texts)
+
+    def llama(self, perplexity: Path, path: Path, values: Path) -> float:
+        """Return the same divergence of llama.cpp's products, from its own in float32."""
+        text, base = self.folder / "texts.txt", self.folder / "exact.dat"
+        text.write_text(self.text())
+        common = ["-f", str(text), "-c", str(WINDOW), "-t", str(self.pool.threads)]
+        common += ["--kl-divergence-base", str(base)]
+        _run(perplexity, ["-m", str(values), *common])
+        found = _run(perplexity, ["-m", str(path), *common, "--kl-divergence"])
+        base.unlink()
+        match = MEAN.search(found)
+        if match is None:
+            raise ValueError(f"{perplexity} printed no mean: {found[-500:]}")
+        return float(match[1])
 
 
-def compare(model: Checkpoint, dtype: str, kv_dtype: str, tokens: Tensor, pool: Pool) -> str:
-    """Return a table line for one format of weights and one of keys and values."""
-    divergences, agreements, losses = [], [], []
-    windows = tokens.split(WINDOW)
-    exact, ours = (
-        windows_logprobs(model, "fp32", tokens, pool),
-        windows_logprobs(model, dtype, tokens, pool, kv_dtype),
+def _numbers(found: FormatDifference) -> str:
+    return f" {found.kl_mean:8.5f} {found.kl_p99:8.4f} {100 * found.same_best:6.1f} %"
+
+
+def _run(program: Path, arguments: Sequence[str]) -> str:
+    env = {**os.environ, "LD_LIBRARY_PATH": str(program.parent)}
+    command = [str(program), *arguments]
+    found = subprocess.run(
+        command, check=True, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    for window, reference, logprobs in zip(windows, exact, ours, strict=True):
-        divergences.append((reference.exp() * (reference - logprobs)).sum(-1))
-        agreements.append((reference.argmax(-1) == logprobs.argmax(-1)).float())
-        losses.append(-logprobs[:-1].gather(1, window[1:, None].long())[:, 0])
-    divergence = torch.cat(divergences)
-    return (
-        f"{dtype:7s} {kv_dtype:5s} {float(divergence.mean()):9.5f}"
-        f" {float(divergence.quantile(0.99)):9.5f}"
-        f" {float(torch.cat(losses).mean().exp()):10.3f}"
-        f" {float(torch.cat(agreements).mean()) * 100:9.2f} %"
-    )
+    return found.stdout
+
+
+def lines(quality: FormatQuality, kinds: Sequence[str], perplexity: Path | None) -> Iterator[str]:
+    """Yield the table."""
+    count = sum(len(text.tokens) - text.prompt_length for text in quality.texts)
+    yield f"{quality.source.name}, {len(quality.texts)} texts of its own, {count} tokens"
+    yield f"{'':16s}served{'':22s}rounding{'':20s}of windows"
+    yield f"type        MB{2 * '      mean    99 %     best'}       ours llama.cpp"
+    for kind in kinds:
+        yield quality.line(kind, perplexity)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare weight formats on a text.")
-    parser.add_argument("text", type=Path)
-    parser.add_argument("model", nargs="?", default=None)
-    parser.add_argument("--tokens", type=int, default=3072)
-    arguments = parser.parse_args()
-    model = load(arguments.model, None)
-    tokenizer = Tokenizer.from_file(str(model.directory / "tokenizer.json"))
-    encoded = tokenizer.encode(arguments.text.read_text()).ids[: arguments.tokens]
-    tokens = torch.tensor(encoded, dtype=torch.int32)
-    print(f"{len(tokens)} tokens in windows of {WINDOW}")
-    print("weights KV      KL mean     KL 99%  perplexity  same argmax")
-    for dtype in FORMATS:
-        for kv_dtype in ("auto", "int8"):
-            print(compare(model, dtype, kv_dtype, tokens, Pool()), flush=True)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", default=None)
+    parser.add_argument("--kinds", nargs="+", default=KINDS)
+    parser.add_argument("--llama-perplexity", type=Path, default=None)
+    parser.add_argument("--kv-dtype", default="auto", help="of keys and values (auto, int8)")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    quality = FormatQuality(locate(given.model), given.folder, Pool(), given.kv_dtype)
+    for line in lines(quality, given.kinds, given.llama_perplexity):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import KINDS, PackedMatrix, packed_size
 
-ROWS = (1, 4, 8, 16)
+ROWS = (1, 4, 8, 16, 128)
 SOURCES = 64
 """Different rows; the matrix repeats them."""
 

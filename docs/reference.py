@@ -1,6 +1,5 @@
 """`python -m docs.reference`: writes docs/reference.md from the schemas."""
 
-import argparse
 import asyncio
 import re
 import sys
@@ -12,17 +11,16 @@ from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
 import msgspec
 from msgspec import Struct, inspect
 
-from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
 from draftwerk.actors.text import TextTools
-from draftwerk.api.cli.arguments import parser
 from draftwerk.api.core.config import PREFIX, Settings
 from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.core.usage import Usage
 from draftwerk.api.openai import responses_events
 from draftwerk.api.service.endpoints import ENDPOINTS
 from draftwerk.api.service.metrics import MetricsCollector
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.settings.field_faults import alternatives, described, items
 from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES
@@ -42,8 +40,8 @@ def reference() -> str:
         [
             HEAD,
             *_settings(),
+            *_models(),
             *_sources(),
-            *_commands(),
             *_endpoints(),
             *_events(),
             *_errors(),
@@ -67,7 +65,7 @@ def _settings() -> Iterator[str]:
     yield f"or `{PREFIX}CONFIG`, that before the defaults. `--kv-memory` is `{PREFIX}KV_MEMORY` in"
     yield "the environment and `kv-memory` or `kv_memory` in a file, and so for all. A list is a"
     yield "repeated flag, a variable with commas, or a TOML list; a switch is also `--no-NAME`,"
-    yield "`true` or `false`; a size is such as `512MiB`.\n"
+    yield "`true` or `false`; a size is such as `512MiB`. `draftwerk doctor` takes them too.\n"
     rows = [
         (
             "`MODEL`" if field.name == "model" else f"`--{field.name.replace('_', '-')}`",
@@ -78,6 +76,26 @@ def _settings() -> Iterator[str]:
         for field in fields_of(Settings).values()
     ]
     yield from table(("flag", "values", "default", "meaning"), rows)
+
+
+def _models() -> Iterator[str]:
+    yield "## Models\n"
+    yield "What a config asks for is obeyed, or refused by the field's name. A GPU, or several"
+    yield "ranks, take the classes that are marked, without windows. LongRoPE's long list is for"
+    yield "all texts of a model whose `max_position_embeddings` are beyond the original ones,"
+    yield "else the short one.\n"
+    yield from table(
+        ("class", "GGUF", "layers beside Llama's", "on a GPU"),
+        [
+            (
+                f"`{row.hf_name}`" + "".join(f", text of `{each}`" for each in row.wrappers),
+                f"`{row.gguf.name}`" if row.gguf else "",
+                row.summary,
+                "" if row.summary else "yes",
+            )
+            for row in ARCHITECTURES
+        ],
+    )
 
 
 def _sources() -> Iterator[str]:
@@ -108,25 +126,6 @@ def _values(field: SettingField) -> str:
         return "a size"
     (info,) = (each for each in msgspec.structs.fields(Settings) if each.name == field.name)
     return _short(inspect.type_info(info.type))
-
-
-def _commands() -> Iterator[str]:
-    (commands,) = (
-        action
-        for action in parser()._actions
-        if isinstance(action.choices, dict)  # pyright: ignore[reportPrivateUsage]
-    )
-    chat = cast("dict[str, argparse.ArgumentParser]", commands.choices)["chat"]
-    yield "## Options of `draftwerk chat`\n"
-    yield from table(
-        ("option", "meaning"),
-        [
-            (f"`{', '.join(action.option_strings) or action.dest.upper()}`", action.help or "")
-            for action in chat._actions  # pyright: ignore[reportPrivateUsage]
-            if action.dest != "help"
-        ],
-    )
-    yield "`draftwerk doctor` takes the settings of `serve`.\n"
 
 
 Rows = list[tuple[str, str]]
@@ -167,7 +166,6 @@ def _endpoints() -> Iterator[str]:
     own = {each.__name__ for each in bodies.values()}
     sent = _collected(inspect.type_info(each) for each in bodies.values())
     yield from _objects({name: kind for name, kind in sent.items() if name not in own})
-    yield from _reply_objects()
 
 
 class Entry(NamedTuple):
@@ -190,9 +188,13 @@ def _entries(body: type[Struct]) -> list[Entry]:
 
 def _described(entries: list[Entry]) -> Iterator[str]:
     """Yield a table of the fields, and sentences on the others."""
-    rows = [(each.name, each.text) for each in entries if each.kind == "field"]
-    if rows:
-        yield from table(("field", "what it may hold"), rows)
+    by_type: dict[str, list[str]] = {}
+    for each in entries:
+        if each.kind == "field":
+            by_type.setdefault(each.text, []).append(each.name)
+    if by_type:
+        rows = ((", ".join(names), text) for text, names in by_type.items())
+        yield from table(("fields", "what they may hold"), rows)
     refused = [each for each in entries if each.kind == "refused"]
     if refused:
         names = (
@@ -204,10 +206,6 @@ def _described(entries: list[Entry]) -> Iterator[str]:
         yield f"Taken without effect: {', '.join(hints)}.\n"
 
 
-def _replied() -> list[type[Struct]]:
-    return [*dict.fromkeys(each.reply for each in ENDPOINTS if each.reply is not None)]
-
-
 def _objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
     yield "### Objects\n"
     rows: Rows = []
@@ -217,37 +215,6 @@ def _objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
         cells += [f"refused unless they ask for nothing: {refused}"] if refused else []
         rows.append((f"`{name}`", "; ".join(cells)))
     yield from table(("object", "fields"), rows)
-
-
-def _reply_objects() -> Iterator[str]:
-    yield "### Objects of replies\n"
-    yield "Replies are those of OpenAI's, Anthropic's and Ollama's protocols; `/openapi.json` has"
-    yield "all of their fields. Choices have `origins` (the source of each token) and, of a beam"
-    yield "search, `score` besides. Of usage and times:\n"
-    rows: Rows = []
-    for name, kind in sorted(_collected(map(inspect.type_info, _replied())).items()):
-        if kind.cls.__module__ == Usage.__module__:
-            fields = (f"`{each.encode_name}`{_parts(each.type)}" for each in kind.fields)
-            rows.append((f"`{name}`", ", ".join(fields)))
-    yield from table(("object", "fields"), rows)
-
-
-def _parts(kind: inspect.Type) -> str:
-    names = ", ".join(f"`{each}`" for each in _inside(kind))
-    return f" ({names})" if names else ""
-
-
-def _inside(kind: inspect.Type) -> list[str]:
-    """Return the names of the objects that a field may hold."""
-    match kind:
-        case inspect.StructType(cls=cls):
-            return [cls.__name__]
-        case inspect.UnionType() | inspect.Metadata():
-            return [name for each in alternatives(kind) for name in _inside(each)]
-        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            return _inside(item)
-        case _:
-            return []
 
 
 def _collected(kinds: Iterable[inspect.Type]) -> dict[str, inspect.StructType]:
@@ -333,15 +300,22 @@ def _short(kind: inspect.Type) -> str:
             return words
 
 
+EVERYWHERE = ("sequence_number", "stream_id")
+"""Fields of every event."""
+
+
 def _events() -> Iterator[str]:
     yield "## Events of a response\n"
-    yield "In this order, over SSE and WebSocket alike; deltas as often as there is text.\n"
+    yield "In this order, over SSE and WebSocket alike; deltas as often as there is text. Each has"
+    yield "`sequence_number` and, on a socket, `stream_id`.\n"
     rows: list[tuple[str, str]] = []
     for event in vars(responses_events).values():
         if isinstance(event, type) and issubclass(event, Struct) and event.__struct_config__.tag:
             tag = event.__struct_config__.tag
             if event.__module__ == responses_events.__name__ and isinstance(tag, str):
-                names = ", ".join(f"`{name}`" for name in event.__struct_encode_fields__)
+                names = ", ".join(
+                    f"`{name}`" for name in event.__struct_encode_fields__ if name not in EVERYWHERE
+                )
                 if "." in tag or tag == "error":
                     rows.append((f"`{tag}`", names))
     yield from table(("event", "fields"), rows)
@@ -361,7 +335,7 @@ class _Idle:
     """An engine that has done nothing."""
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(replicas={"a": Snapshot()})
+        return Snapshot(cluster=ClusterFigures(replicas={"a": Snapshot()}))
 
 
 async def _metrics() -> list[str]:
@@ -385,7 +359,10 @@ async def _metrics() -> list[str]:
     ]
     lines += ["process, as prometheus-client has it.\n"]
     for kind, rows in by_kind.items():
-        lines += table((kind, "what it counts"), rows)
+        known = ", ".join(name for name, _ in rows if name.startswith("`vllm:"))
+        lines += [f"As in vLLM, {kind}s: {known}.\n"]
+        own = [row for row in rows if not row[0].startswith("`vllm:")]
+        lines += table((kind, "what it counts"), own)
     return lines
 
 

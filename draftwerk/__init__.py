@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from draftwerk.python_api.async_llm import AsyncLLM
     from draftwerk.python_api.errors import ClosedError, RequestError, RequestFailedError
     from draftwerk.python_api.llm import LLM
-    from draftwerk.python_api.outputs import CompletionOutput, OutputDelta, RequestOutput
+    from draftwerk.python_api.outputs import CompletionOutput, OutputDelta, RequestOutput, TextScore
     from draftwerk.python_api.sampling_params import SamplingParams
     from draftwerk.settings.setting_fields import ConfigError
-    from draftwerk.speculative.request import Speculation
+    from draftwerk.speculative.requests.request import Speculation
 
 __all__ = [
     "LLM",
@@ -30,6 +30,7 @@ __all__ = [
     "RequestOutput",
     "SamplingParams",
     "Speculation",
+    "TextScore",
     "__version__",
 ]
 
@@ -44,7 +45,8 @@ _MODULES = {
     "RequestFailedError": "python_api.errors",
     "RequestOutput": "python_api.outputs",
     "SamplingParams": "python_api.sampling_params",
-    "Speculation": "speculative.request",
+    "Speculation": "speculative.requests.request",
+    "TextScore": "python_api.outputs",
 }
 """Where each public name is defined."""
 

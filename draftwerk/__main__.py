@@ -1,5 +1,8 @@
 """The `draftwerk` command, which is also `python -m draftwerk`."""
 
+import codecs
+import locale
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -16,13 +19,14 @@ if TYPE_CHECKING:
 
     from draftwerk.assembly.build import RunningEngine
 
-TPOT_MS = 50.0
-"""What a report takes as promised unless told."""
 # What a command needs is imported when it runs: `--help` and `chat` load no model code.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    if arguments is None and not reads_utf8():
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, "-m", "draftwerk", *sys.argv[1:]])
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] == LOADTEST:
         from draftwerk.loadtest.__main__ import main as loadtest
@@ -35,6 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"draftwerk: {error}", file=sys.stderr)
         return 2
+
+
+def reads_utf8() -> bool:
+    """Whether this process takes words, paths and files as UTF-8, as its children will too."""
+    encodings = (sys.getfilesystemencoding(), locale.getpreferredencoding(do_setlocale=False))
+    return {codecs.lookup(encoding).name for encoding in encodings} == {"utf-8"}
 
 
 def serve_command(parsed: dict[str, Any]) -> int:
@@ -77,26 +87,17 @@ def cluster_command(parsed: dict[str, Any]) -> int:
 def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
     from draftwerk.assembly.build import measure
-    from draftwerk.assembly.cached_files import cached_files
+    from draftwerk.assembly.cache_commands import cached_files
     from draftwerk.assembly.doctor import doctor
     from draftwerk.assembly.kernels import compare_fingerprints, describe
 
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
-    target = parsed.pop("report", "")
-    price, tpot_ms = parsed.pop("price_per_hour", None), parsed.pop("tpot_ms", None)
     prompts = parsed.pop("blend", "")
     settings = settings_of(parsed)
     if prompts:
         from draftwerk.assembly.blend_doctor import show_blending
 
         return show_blending(settings, Path(prompts))
-    if target:
-        from draftwerk.assembly.build import surveyed
-        from draftwerk.assembly.hardware_report import write_report
-
-        return write_report(Path(target), settings, surveyed, price, tpot_ms or TPOT_MS)
-    if price is not None or tpot_ms is not None:
-        raise ConfigError("--price-per-hour and --tpot-ms go with --report")
     if wanted:
         return compare_fingerprints(settings, writes)
     if writes:
@@ -125,6 +126,22 @@ def rm_command(parsed: dict[str, Any]) -> int:
     return remove(parsed["models"])
 
 
+def quantise_command(parsed: dict[str, Any]) -> int:
+    """Write a model in a type of GGUF's."""
+    from draftwerk.assembly.quantise import quantise
+
+    kind, output = parsed["kind"], parsed["output"]
+    return quantise(parsed["model"], kind, output, parsed["again"], parsed["measure"])
+
+
+def verify_command(parsed: dict[str, Any]) -> int:
+    """Ask a server whether texts are what its model gives."""
+    from draftwerk.api.cli.verify_command import verify
+
+    key = parsed["api_key"] or os.environ.get("OPENAI_API_KEY", "")
+    return verify(parsed["file"], parsed["url"], key)
+
+
 def cache_command(parsed: dict[str, Any]) -> int:
     """List what is kept on disk, or clear it."""
     from draftwerk.assembly.cache_commands import cache_files
@@ -134,12 +151,14 @@ def cache_command(parsed: dict[str, Any]) -> int:
 
 COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {
     "serve": serve_command,
+    "verify": verify_command,
     "chat": chat_command,
     "doctor": doctor_command,
     "cluster": cluster_command,
     "pull": pull_command,
     "models": models_command,
     "rm": rm_command,
+    "quantise": quantise_command,
     "cache": cache_command,
 }
 

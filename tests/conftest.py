@@ -31,6 +31,8 @@ MARKERS = {
     "api/http/test_real_disconnects.py": "model",
     "api/openai/test_response_format.py": "model",
     "api/page": "slow",
+    "assembly/test_quantise.py": "model",
+    "assembly/test_cache_commands.py": "model",
     "cluster/test_ray_deploy.py": "processes",
     "cluster/test_ray_serve.py": "processes",
     "model/checkpoint/test_default_model.py": "default_model",

@@ -16,7 +16,8 @@ FOLDERS = (PACKAGE, "benchmarks", "tests", "training", "validation")
 LINKS = ("actors", "api", "cache", "loadtest", "speculative")
 """Rooms of the package that are shown at the root as well."""
 FILES_MAX = 15
-ARROWS_MAX = {"speculative": 33, "model": 44, "api": 25}
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+ARROWS_MAX = {"speculative": 23, "model": 44, "api": 25}
 """Pairs of rooms of which one imports the other; a file outside every room counts as one."""
 
 
@@ -111,6 +112,56 @@ def test_no_folder_has_more_files_than_one_can_see(top: str) -> None:
     assert crowded == {}
 
 
+# --- tests at the paths of what they test ---------------------------------------------------------
+
+TESTED_ELSEWHERE = ROOT / "tests" / "tested_elsewhere.txt"
+"""Product files without a test at the mirrored path: the test that is about each, or that it only
+declares."""
+DECLARATIONS = "declarations"
+BY_COMMAND = {
+    f"{PACKAGE}/cluster/ray_serve/cluster_commands.py",
+    f"{PACKAGE}/model/native/ready.py",
+    f"{PACKAGE}/model/process/nursery.py",
+}
+"""What tests run as a command of its own, and do not import."""
+
+
+def mirrored(file: str) -> str:
+    """Return where the test of a product file belongs."""
+    folder, _, name = file.removeprefix(f"{PACKAGE}/").rpartition("/")
+    return "/".join(("tests", *filter(None, [folder]), f"test_{name.replace('__', '')}"))
+
+
+def only_declares(file: str) -> bool:
+    """Whether no function of a file does anything."""
+    nodes = ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+    functions = [each for each in nodes if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return all(isinstance(line, ast.Expr) for function in functions for line in function.body)
+
+
+def module_of(file: str) -> str:
+    """Return the name under which a file is imported."""
+    return file.removesuffix(".py").replace("/", ".")
+
+
+def test_each_product_file_has_a_test_at_its_mirrored_path_or_a_row_that_names_one() -> None:
+    rows = dict(line.split() for line in TESTED_ELSEWHERE.read_text(encoding="utf-8").splitlines())
+    files = {each for each in tracked() if each.startswith(f"{PACKAGE}/") and each.endswith(".py")}
+    here = {each for each in files if not each.endswith("__init__.py") and (ROOT / each).exists()}
+    lacking = {each for each in here if not (ROOT / mirrored(each)).exists()}
+    assert lacking - rows.keys() == set(), "write a test there, or a row in tested_elsewhere.txt"
+    assert rows.keys() - lacking == set(), "rows of files that have a test, or are gone"
+    declaring = {file for file in lacking if rows[file] == DECLARATIONS}
+    assert not [file for file in declaring if not only_declares(file)]
+    whole = grimp.build_graph(PACKAGE, "tests", cache_dir=None)
+    missed = [
+        file
+        for file in sorted(lacking - declaring - BY_COMMAND)
+        if not whole.chain_exists(importer=module_of(rows[file]), imported=module_of(file))
+    ]
+    assert missed == [], "the tests named do not import them"
+
+
 # --- names ----------------------------------------------------------------------------------------
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
@@ -164,6 +215,46 @@ def test_each_class_alias_and_file_name_is_defined_once_or_the_glossary_gives_th
     reasons = allowed_twice()
     assert {name: where for name, where in twice.items() if name not in reasons} == {}
     assert reasons - twice.keys() == set()
+
+
+# --- size of classes ------------------------------------------------------------------------------
+
+MEMBERS_MAX = 25
+"""Fields of a class, and its methods."""
+LARGE = {
+    "ResponseObject": "the body of a reply, as others have defined it",
+    **dict.fromkeys(
+        ("EngineSettings", "EngineKeywords", "LoadTestOptions"), "one option a field, in one list"
+    ),
+    "RequestRow": "one column of a result file a field",
+    "ServedModel": "one fact that clients are shown of a model a field",
+}
+"""Classes that are larger, and why."""
+
+
+def large_classes(source: str) -> set[str]:
+    """Return the public classes of a file that have too many fields, or too many methods."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            methods = [each for each in node.body if isinstance(each, FUNCTIONS)]
+            fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+            if max(len(methods), len(fields)) > MEMBERS_MAX:
+                found.add(node.name)
+    return found
+
+
+def test_no_class_has_more_fields_or_methods_than_one_can_see_unless_a_line_says_why() -> None:
+    files = (ROOT / PACKAGE).rglob("*.py")
+    found = {name for file in files for name in large_classes(file.read_text(encoding="utf-8"))}
+    assert found == LARGE.keys()
+
+
+@pytest.mark.parametrize("member", ["    a{}: int", "    def a{}(self): ..."])
+def test_large_classes_are_found(member: str) -> None:
+    lines = [member.format(number) for number in range(MEMBERS_MAX + 1)]
+    assert large_classes("\n".join(["class A:", *lines])) == {"A"}
+    assert large_classes("\n".join(["class A:", *lines[1:]])) == set()
 
 
 # --- paths in the documentation -------------------------------------------------------------------

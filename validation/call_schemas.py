@@ -22,16 +22,16 @@ import anyio
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.model.text.own_tools import OWN_FORMATS
-from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
-from draftwerk.speculative.replies.formats import ArgumentFormat, CallFormat, ReplyFormat
-from draftwerk.speculative.replies.grammar import (
-    ReplyRules,
+from draftwerk.speculative.replies.argument_schemas import (
+    BadSchema,
     ToolFunction,
+    parameters_of,
     raw_strings,
-    reply_grammar,
 )
+from draftwerk.speculative.replies.formats import ArgumentFormat, CallFormat, ReplyFormat
+from draftwerk.speculative.replies.grammar import ReplyRules, reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.tiny_models import save_tiny_with_text
 from validation.schemas import AT_ONCE, Schema, altered, arrays, engine, fault, objects
@@ -171,8 +171,8 @@ async def run(model: str, count: int, seed: int, tokens: int) -> CallOutcome:
         async with anyio.create_task_group() as tasks:
             for _ in range(AT_ONCE):
                 tasks.start_soon(take, one)
-        snapshot = one.snapshot()
-        outcome.drafted, outcome.accepted = snapshot.draft_tokens, snapshot.accepted_tokens
+        counts = one.snapshot().counts
+        outcome.drafted, outcome.accepted = counts.draft_tokens, counts.accepted_tokens
         one.check()
     return outcome
 

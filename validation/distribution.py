@@ -35,7 +35,7 @@ from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.chi_square import least, p_value
@@ -110,8 +110,9 @@ class LawTest:
             async with anyio.create_task_group() as tasks:
                 for _ in range(AT_ONCE):
                     tasks.start_soon(work)
-            seen = engine.snapshot()
-        return Sampled(texts, seen.accepted_tokens, seen.draft_tokens - seen.accepted_tokens)
+            counts = engine.snapshot().counts
+        accepted = counts.accepted_tokens
+        return Sampled(texts, accepted, counts.draft_tokens - accepted)
 
     def distributions(self, prefixes: Iterable[Prefix]) -> None:
         """Find the distributions after some prefixes, in one forward pass of rows without

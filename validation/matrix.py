@@ -43,7 +43,7 @@ from draftwerk.speculative.protocol.rounds import (
     Verdict,
     chain,
 )
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
@@ -304,10 +304,10 @@ async def check_way(
         tight.check()
         snapshot = tight.snapshot()
     return Counter(
-        accepted=snapshot.accepted_tokens,
-        rejected=snapshot.draft_tokens - snapshot.accepted_tokens,
-        preemptions=snapshot.preemptions,
-        prefix_hits=snapshot.prefix_hits,
+        accepted=snapshot.counts.accepted_tokens,
+        rejected=snapshot.counts.draft_tokens - snapshot.counts.accepted_tokens,
+        preemptions=snapshot.counts.preemptions,
+        prefix_hits=snapshot.counts.prefix_hits,
     )
 
 

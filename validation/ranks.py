@@ -4,7 +4,7 @@
     python -m validation.ranks texts        # the default model behind an engine, in every grid
     python -m validation.ranks kills        # the same texts while ranks are killed
 
-Byte equality is asserted. What a divided step costs is measured by `benchmarks.speed.divided`.
+Byte equality is asserted.
 """
 
 import argparse
@@ -126,12 +126,13 @@ async def killed(
         check(f"{grid}, pass {passes}", found, expected)
     await task
     state = llm.snapshot()
-    print(f"{grid}: recoveries {state.recoveries}, restarts {state.restarts}", flush=True)
+    recoveries, restarts = state.models.recoveries, state.actors.restarts
+    print(f"{grid}: recoveries {recoveries}, restarts {restarts}", flush=True)
 
 
 def alive(llm: AsyncLLM) -> dict[str, int]:
     """Return the processes of a group that is complete."""
-    found = llm.snapshot().processes
+    found = llm.snapshot().models.processes
     return {} if None in found.values() else {name: each for name, each in found.items() if each}
 
 

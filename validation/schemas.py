@@ -33,7 +33,7 @@ from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
@@ -291,8 +291,8 @@ async def run(model: str | None, numbers: Sequence[int], seed: int, tokens: int)
         async with anyio.create_task_group() as tasks:
             for _ in range(AT_ONCE):
                 tasks.start_soon(take, one)
-        snapshot = one.snapshot()
-        outcome.drafted, outcome.accepted = snapshot.draft_tokens, snapshot.accepted_tokens
+        counts = one.snapshot().counts
+        outcome.drafted, outcome.accepted = counts.draft_tokens, counts.accepted_tokens
         one.check()
     return outcome
 

@@ -11,7 +11,7 @@ from collections import Counter
 from multiprocessing import Pool, cpu_count
 from time import perf_counter
 
-from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy
+from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
 from tests.support.simulation import Setting, run
 
 POLICIES: tuple[SloPolicy, ...] = ("serve", "serve", "last", "refuse")

@@ -25,7 +25,7 @@ from draftwerk.api.core.config import Settings
 from draftwerk.speculative.beams.decisions import Beams, Candidate
 from draftwerk.speculative.beams.drafts import GuessedCandidate, Leaf, TreeBuilder
 from draftwerk.speculative.beams.survival import KNOWN, LEAD_MAX, SURENESS, leads
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 RIDGE = 1e-2

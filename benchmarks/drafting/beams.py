@@ -18,7 +18,7 @@ from benchmarks.support.engine import chat, engine, generate
 from benchmarks.support.prompts import QUESTIONS
 from draftwerk.actors.engine import Engine
 from draftwerk.api.core.config import Settings
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -45,10 +45,10 @@ async def one(
     running: Engine, question: str, arguments: argparse.Namespace, speculated: bool, name: str
 ) -> BeamRun:
     """Search once."""
-    rounds = running.snapshot().rounds
+    rounds = running.snapshot().counts.rounds
     begun = perf_counter()
     text, count = await generate(running, chat(question), options(arguments, speculated), name)
-    return BeamRun(text, count, perf_counter() - begun, running.snapshot().rounds - rounds)
+    return BeamRun(text, count, perf_counter() - begun, running.snapshot().counts.rounds - rounds)
 
 
 def questions(given: argparse.Namespace) -> list[str]:

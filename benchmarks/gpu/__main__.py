@@ -2,9 +2,9 @@
 
 Parts: `kernels` (error against the twin, time), `steps` (8B shapes, random weights), `drafts`
 (chains of a draft model of 1B, trees of a draft head for 8B), `text` (the default model widened to
-8B, through the whole engine), `timeline` (steps as a Chrome trace, and the gaps between them),
-`peers` (Transformers, nano-vllm). With `timeline` alone `--output` is the trace itself, else the
-trace lies beside it as NAME.trace.json.
+8B, through the whole engine), `timeline` (steps as a Chrome trace, and the gaps between them).
+With `timeline` alone `--output` is the trace itself, else the trace lies beside it as
+NAME.trace.json.
 `--smoke` runs what can run on a CPU, in Triton's interpreter, at toy sizes: its times mean nothing.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PARTS = ("kernels", "steps", "drafts", "timeline", "text", "peers")
+PARTS = ("kernels", "steps", "drafts", "timeline", "text")
 ON_A_CPU = ("kernels", "steps", "drafts", "timeline")
 STEPS = [
     *((rows, length, 4096) for rows in (1, 4, 16, 64) for length in (1, 2, 4, 8)),
@@ -95,7 +95,6 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             "drafts": lambda: drafts(arguments, name, device, dtype, clock, limits),
             "timeline": lambda: timeline(arguments, name, device, dtype),
             "text": lambda: text(arguments, Path(directory), device),
-            "peers": lambda: peers(Path(directory), device),
         }
         for part in arguments.parts or PARTS:
             if arguments.smoke and part not in ON_A_CPU:
@@ -201,15 +200,6 @@ def text(arguments: argparse.Namespace, directory: Path, device: Any) -> list[di
         kv_memory="8GiB",
     )
     return text_rows(settings)
-
-
-def peers(directory: Path, device: Any) -> list[dict[str, Any]]:
-    from benchmarks.gpu.peers import peer_rows
-    from benchmarks.gpu.text import write_widened
-
-    if not (directory / "config.json").exists():
-        write_widened(directory, device)
-    return peer_rows(directory, device)
 
 
 def _short(value: object) -> str:

@@ -1,13 +1,10 @@
 """True text at an 8B model's cost: the default model, widened, in the whole engine.
 
 With speculation and without; the texts are compared, since without `--exact` near-ties may differ.
-Then the float32 reference reads them; printed are the positions at which it chooses otherwise, and
-how near the tie is.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -18,17 +15,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from benchmarks.gpu.ties import TieProbe, summary
 from benchmarks.gpu.widen import Widener, widened_config
 from benchmarks.speed.speculation import Decoded, decode
 from benchmarks.support.engine import engine
-from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.core.config import Settings
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
-from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 SHAPE_OF_8B = {
@@ -39,7 +33,6 @@ SHAPE_OF_8B = {
     "head_size": 128,
     "ffn_size": 14_336,
 }
-SHAPE_OF_QWEN3_8B = SHAPE_OF_8B | {"layer_count": 36, "ffn_size": 12_288}
 PROMPTS = (
     "Explain how a bicycle stays upright.",
     "Write a Python function that merges two sorted lists.",
@@ -57,39 +50,6 @@ def write_widened(
     config = widened_config(small.config, **sizes)
     weights = Widener(small.config, config, torch.bfloat16, device).weights(small.weights)
     _write(directory, config, weights, small.directory)
-
-
-def write_small(directory: Path, device: torch.device) -> Path:
-    """Write the default model itself in the same way; return where it is."""
-    small = load(None, torch.bfloat16, device)
-    # A file may not hold one tensor under two names.
-    apart = replace(small.weights, head=small.weights.lm_head.clone())
-    _write(directory, small.config, apart, small.directory)
-    return directory
-
-
-def write_random_qwen3(
-    directory: Path, sizes: Mapping[str, int] = SHAPE_OF_QWEN3_8B, vocab_size: int = 151_936
-) -> None:
-    """Write random weights in the shape of Qwen3-8B, with the default model's tokenizer."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    source = load(None, torch.bfloat16)
-    names = {
-        "hidden_size": "hidden_size",
-        "ffn_size": "intermediate_size",
-        "layer_count": "num_hidden_layers",
-        "num_heads": "num_attention_heads",
-        "num_kv_heads": "num_key_value_heads",
-        "head_size": "head_dim",
-    }
-    shape: dict[str, Any] = {names[key]: value for key, value in sizes.items()}
-    plain = {"vocab_size": vocab_size, "tie_word_embeddings": False, "dtype": "bfloat16"}
-    config = Qwen3Config(**plain, **shape)
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model: Any = Qwen3ForCausalLM(config).to(torch.bfloat16)
-    model.save_pretrained(directory)
-    _copy_tokenizer(source.directory, directory)
 
 
 def _write(directory: Path, config: ModelConfig, weights: Weights, origin: Path) -> None:
@@ -148,12 +108,9 @@ def named(config: ModelConfig, weights: Weights) -> dict[str, Tensor]:
 def text_rows(settings: Settings) -> list[dict[str, Any]]:
     """Decode the prompts one at a time, without drafts and with them, in one engine."""
     compared = anyio.run(_decode_all, settings)
-    texts = [[one.tokens for one in column] for column in zip(*compared, strict=True)]
     equal = sum(off.tokens == on.tokens for off, on in compared)
     rows: list[dict[str, Any]] = []
-    for name, column, ties in zip(
-        ("plain", "drafted"), zip(*compared, strict=True), _judged(settings, texts), strict=True
-    ):
+    for name, column in zip(("plain", "drafted"), zip(*compared, strict=True), strict=True):
         tokens = sum(len(one.tokens) - 1 for one in column)
         seconds = sum(one.seconds for one in column)
         steps = sum(one.steps for one in column)
@@ -167,22 +124,9 @@ def text_rows(settings: Settings) -> list[dict[str, Any]]:
                 "tok_s": tokens / seconds,
                 "tokens_per_step": tokens / max(1, steps),
                 "equal_texts": f"{equal} of {len(compared)}",
-                **ties,
             }
         )
     return rows
-
-
-def _judged(settings: Settings, columns: list[list[list[int]]]) -> list[dict[str, Any]]:
-    """Return where the float32 reference differs; the engine has left the device by now."""
-    device = torch.device(settings.device)
-    model = load(settings.model, torch.float32, device)
-    probe, text = TieProbe(model), TextTokenizer(model.directory)
-    prompts = [text.encode_chat([ChatMessage("user", prompt)]) for prompt in PROMPTS]
-    return [
-        summary(texts, [probe.differences(*pair) for pair in zip(prompts, texts, strict=True)])
-        for texts in columns
-    ]
 
 
 async def _decode_all(settings: Settings) -> list[tuple[Decoded, Decoded]]:

@@ -126,7 +126,8 @@ class Widener:
     def _rows(self, heads: Tensor) -> Tensor:
         return (heads[:, None] * self.large.head_size + self.lanes).flatten()
 
-    def _norm(self, weight: Tensor) -> Tensor:
+    def _norm(self, weight: Tensor | None) -> Tensor:
+        assert weight is not None
         small, large = self.small.hidden_size, self.large.hidden_size
         wide = torch.zeros(large, **self.factory)
         wide[:small] = weight.float() * sqrt(small / large)

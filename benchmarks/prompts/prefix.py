@@ -13,7 +13,7 @@ from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, SequenceStats
 from draftwerk.api.core.config import Settings
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 RULE = "Rule {}: answer item {} briefly, and only if it was asked for. "

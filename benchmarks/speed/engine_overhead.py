@@ -23,7 +23,7 @@ from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.config import Settings
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 TOPICS = (

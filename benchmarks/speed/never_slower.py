@@ -21,7 +21,7 @@ from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Failed
 from draftwerk.api.core.config import Settings
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 ADVERSARIAL = "adversarial"

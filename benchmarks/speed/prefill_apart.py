@@ -33,7 +33,7 @@ from benchmarks.support.engine import engine
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Failed
 from draftwerk.api.core.config import Settings
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 WAYS = {
@@ -169,7 +169,7 @@ async def measured(given: argparse.Namespace, way: str) -> list[list[object]]:
     rows: list[list[object]] = []
     settings = msgspec.structs.replace(WAYS[way], model=given.model, dtype=given.dtype)
     async with engine(settings) as running:
-        while None in running.snapshot().processes.values():  # noqa: ASYNC110
+        while None in running.snapshot().models.processes.values():  # noqa: ASYNC110
             await anyio.sleep(0.05)  # a process that computes prompts starts beside the server
         for every_s in given.every:
             burst = 0 if way == "alone" else given.burst

@@ -21,9 +21,9 @@ from benchmarks.support.virtual_server import ROOFLINE, VirtualServer, VirtualTe
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy, read_promise
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy, read_promise
 
 BLOCK, BLOCKS, CONTEXT = 16, 4096, 4096
 PROMPT_SHARE = 0.8

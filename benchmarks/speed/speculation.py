@@ -19,7 +19,7 @@ from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.api.core.config import Settings
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 LOOP_GRAM = 8

@@ -10,7 +10,7 @@ from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.api.core.config import Settings
 from draftwerk.assembly.build import build_engine
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 
 
 @asynccontextmanager

@@ -8,10 +8,10 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.work import NO_LOAD, ModelShape, StepLoad
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
+from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
+from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Deadlines, Promise
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import Scheduler
-from draftwerk.speculative.sequence import Sequence, SequenceRequest
-from draftwerk.speculative.slo import NOTHING_PROMISED, Deadlines, Promise
 
 STOP = 0
 SHAPE = ModelShape(

@@ -6,7 +6,7 @@ import anyio
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.monitoring.drain_rate import DrainRate
-from draftwerk.speculative.request import CHOICES_MAX, Options
+from draftwerk.speculative.requests.request import CHOICES_MAX, Options
 
 
 def check_request(

@@ -18,8 +18,8 @@ from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.ledger import Entry
 from draftwerk.actors.mailbox import Inbox
 from draftwerk.actors.messages import Delta, Event, Failed
-from draftwerk.speculative.request import Options, Speculation
-from draftwerk.speculative.slo import NOTHING_PROMISED
+from draftwerk.speculative.requests.request import Options, Speculation
+from draftwerk.speculative.requests.slo import NOTHING_PROMISED
 
 PREFIX = "audit-"
 WAITING_MAX = 64

@@ -1,7 +1,7 @@
 """What a beam search may ask for."""
 
 from draftwerk.speculative.beams.decisions import WIDTH_MAX
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 

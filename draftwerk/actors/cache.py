@@ -21,10 +21,10 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.pieces import generated, last_words
-from draftwerk.speculative.opening import Opener
 from draftwerk.speculative.protocol.rounds import Round
+from draftwerk.speculative.requests.sequence import SequenceProgress
+from draftwerk.speculative.scheduler.opening import Opener
 from draftwerk.speculative.scheduler.scheduler import Scheduler
-from draftwerk.speculative.sequence import SequenceProgress
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.text import TextStream, TextTools
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
+from draftwerk.speculative.requests.sequence import ScoredTokens
 
 PIECES_MAX = 8
 """Between two turns of the event loop: no other actor waits for the text of a whole round."""
@@ -173,7 +174,7 @@ class Detokenizer:
             )
             return
         kept, text, stop = self._read(choice, piece.tokens)
-        if kept or piece.hypothesis:
+        if kept or piece.hypothesis or piece.scored:
             yield Delta(
                 request_id=piece.request_id,
                 choice=piece.choice,
@@ -185,6 +186,8 @@ class Detokenizer:
                     for token, logprob in zip(piece.tokens[:kept], piece.logprobs, strict=False)
                 ),
                 hypothesis=self._hypothesis(choice, piece.hypothesis),
+                margin=piece.margin,
+                scored=() if piece.scored is None else self._scored(piece.scored),
                 parts=choice.take_parts(last=False),
             )
         if stop or piece.finish_reason:
@@ -226,6 +229,9 @@ class Detokenizer:
             parts = whole.take_parts(last=True)
             return "".join(part.text for part in parts if part.kind == "text")
         return text if stop else text + whole.scanner.flush()
+
+    def _scored(self, scored: ScoredTokens) -> tuple[TokenText, ...]:
+        return tuple(map(self._logprob, scored.tokens, scored.logprobs))
 
     def _logprob(self, token: int, logprob: ChosenLogprob) -> TokenText:
         top = tuple(self._token_text(other, value) for other, value in logprob.top)

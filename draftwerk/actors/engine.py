@@ -46,7 +46,7 @@ from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
 from draftwerk.actors.monitoring.request_stages import RequestStages
-from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.side_pipes import PREFILL_MESSAGES_MAX, SIDE_MESSAGES_MAX, SidePipes
@@ -59,10 +59,10 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.opening import Opener
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
-from draftwerk.speculative.request import CHOICES_MAX, Options
+from draftwerk.speculative.requests.request import CHOICES_MAX, Options
 from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.opening import Opener
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
@@ -341,34 +341,33 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """Return the state and the counters of this moment."""
         scheduler, found = self._pipeline.cache.scheduler, self._measurements
+        counts = found.stats.copy()
+        counts.recomputed_tokens += self._parts.recoveries.redone_tokens
         return Snapshot(
-            running=scheduler.running,
-            waiting=scheduler.waiting,
-            blocks_total=scheduler.pool.capacity,
-            blocks_used=scheduler.pool.used,
-            blocks_cached=scheduler.pool.cached,
-            restarts=self._restarts,
-            mailbox_depths={name: port.inbox.depth for name, port in self._pipeline.ports.items()},
-            mailbox_waits={name: waits.copy() for name, waits in found.waits.items()},
-            progress_age_s=self._pipeline.cache.progress_age_s(),
-            actor_ages_s=self._parts.trace.ages_s(),
-            target_up=self._running and self._pipeline.verifier.is_ready,
-            draft_up=self._pipeline.drafter.up,
-            draining=bool(self._closed_to),
-            audits=dict(self._parts.audit.counts),
-            device_busy_s=dict(found.device_clock.busy_s),
-            device_gaps=found.device_clock.gaps.copy(),
-            request_stages=found.stages.copy(),
-            recoveries=self._parts.recoveries.recoveries,
-            processes=self._parts.processes(),
+            load=scheduler.load,
+            counts=counts,
+            actors=ActorFigures(
+                restarts=self._restarts,
+                mailbox_depths={
+                    name: port.inbox.depth for name, port in self._pipeline.ports.items()
+                },
+                mailbox_waits={name: waits.copy() for name, waits in found.waits.items()},
+                progress_age_s=self._pipeline.cache.progress_age_s(),
+                actor_ages_s=self._parts.trace.ages_s(),
+            ),
+            models=ModelFigures(
+                target_up=self._running and self._pipeline.verifier.is_ready,
+                draft_up=self._pipeline.drafter.up,
+                processes=self._parts.processes(),
+                recoveries=self._parts.recoveries.recoveries,
+                device_busy_s=dict(found.device_clock.busy_s),
+                device_gaps=found.device_clock.gaps.copy(),
+            ),
             store={} if self._parts.store is None else self._parts.store.counters(),
-            **self._counters(),
+            request_stages=found.stages.copy(),
+            audits=dict(self._parts.audit.counts),
+            draining=bool(self._closed_to),
         )
-
-    def _counters(self) -> dict[str, Any]:
-        counters = self._measurements.stats.as_dict()
-        counters["recomputed_tokens"] += self._parts.recoveries.redone_tokens
-        return counters
 
     def trace(self) -> list[dict[str, object]]:
         """Return what the actors did lately, in Chrome's trace format."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 import anyio
+import msgspec
 
 from draftwerk.actors.mailbox import Outbox
 from draftwerk.actors.messages import (
@@ -50,6 +51,8 @@ class Entry:
     started: bool = False
     """Whether the client was sent the length of its prompt; a restart computes it again."""
     failed: bool = False
+    scored: int = 0
+    """Prompt tokens whose log-probabilities its client was sent."""
     suspicion: int = 0
     """Of restarts since its client was last sent a token."""
     computed_count: ComputedCount = NOWHERE
@@ -78,6 +81,7 @@ class Entry:
                 if event.tokens:
                     self._clear()
                 self.committed[event.choice].extend(event.tokens)
+                self.scored += len(event.scored)
             case Ended():
                 self._clear()
                 self.ended.add(event.choice)
@@ -107,10 +111,12 @@ class Entry:
 
     def resubmission(self) -> Submit:
         """Return the message that takes the request up where its client's text ends."""
+        options = self.submit.options
+        scored_from = options.scored_from + self.scored
         return Submit(
             request_id=self.submit.request_id,
             prompt=self.submit.prompt,
-            options=self.submit.options,
+            options=msgspec.structs.replace(options, scored_from=scored_from),
             arrived_s=self.submit.arrived_s,
             committed=tuple(map(tuple, self.committed)),
             ended=tuple(sorted(self.ended)),

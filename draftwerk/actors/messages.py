@@ -5,8 +5,9 @@ import msgspec
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.parser import ReplyPart
-from draftwerk.speculative.request import EncodedRequest, Options
-from draftwerk.speculative.slo import StageTimes
+from draftwerk.speculative.requests.request import EncodedRequest, Options
+from draftwerk.speculative.requests.sequence import ScoredTokens
+from draftwerk.speculative.requests.slo import StageTimes
 
 
 class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -132,6 +133,10 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """Per token, if the request asks for log-probabilities."""
     hypothesis: tuple[int, ...] = ()
     """All tokens of the best text of a beam search so far, if the request asks for them."""
+    scored: ScoredTokens | None = None
+    """The next tokens of the prompt with their log-probabilities, if the request asks for them."""
+    margin: float | None = None
+    """By how much the last token beats the one that was given in its place, in nats."""
     finish_reason: str = ""
     """"stop", "length", "error", "deadline_exceeded", or "slo_unmet"; empty while the choice goes
     on."""
@@ -218,6 +223,10 @@ class Delta(ActorMessage, frozen=True):
     """Per token, if the request asks for log-probabilities."""
     hypothesis: str = ""
     """The best text of a beam search so far, which may still change behind its final part."""
+    scored: tuple[TokenText, ...] = ()
+    """The next tokens of the prompt, if the request asks for them; before the choice's text."""
+    margin: float | None = None
+    """By how much the last token beats the one that was given in its place, in nats."""
     parts: tuple[ReplyPart, ...] = ()
     """The new text as reasoning, text and calls, if the request has a reply format."""
 

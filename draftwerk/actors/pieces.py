@@ -4,8 +4,8 @@ from math import ceil
 from typing import Any
 
 from draftwerk.actors.messages import Generated, Piece, SequenceStats
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.scheduler.turning_away import LastWord
-from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
 
 def generated(progress: list[SequenceProgress], decided_s: float) -> Generated | None:
@@ -44,6 +44,8 @@ def piece(progress: SequenceProgress) -> Piece:
         origins=progress.origins,
         logprobs=progress.logprobs,
         hypothesis=progress.hypothesis,
+        scored=progress.scored,
+        margin=progress.margin,
         finish_reason=progress.finish_reason,
         error=progress.error,
         stats=stats(sequence),

@@ -17,7 +17,7 @@ import anyio
 from draftwerk.actors.mailbox import Outbox
 from draftwerk.actors.messages import CacheMessage, Fetched
 from draftwerk.actors.tier_two import LOAD_S, Intake, WriteBehind
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.requests.sequence import Sequence
 
 FETCHES_MAX = 16
 """Sequences whose blocks are on their way at once; the others are computed."""
@@ -27,7 +27,7 @@ BLOCKS_MIN = 2
 
 @dataclass(slots=True)
 class SwapIn:
-    """Loads blocks for sequences that come back; a `Returns` of the scheduler's."""
+    """Loads blocks for sequences that come back; a `BlockFetcher` of the scheduler's."""
 
     intake: Intake
     write_behind: WriteBehind
@@ -39,9 +39,9 @@ class SwapIn:
     _more: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
-        self.intake.scheduler.returns = self
+        self.intake.scheduler.prompts.fetcher = self
 
-    def fetches(self, sequence: Sequence) -> bool:
+    def is_fetching(self, sequence: Sequence) -> bool:
         """Return whether blocks of a preempted sequence are on their way; asks for them once."""
         if sequence.sequence_id in self._coming:
             return True

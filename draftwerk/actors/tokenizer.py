@@ -23,9 +23,9 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.blend.rules import Blend
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.requests.slo import StageTimes
 from draftwerk.speculative.sampling.params import Grammar
-from draftwerk.speculative.slo import StageTimes
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""

@@ -38,17 +38,17 @@ from draftwerk.assembly.model_processes import (
 from draftwerk.assembly.plan import Plan, available, plan
 from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
-from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.fingerprint.identity import numerics_version, system_fingerprint
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.native.servable import check_servable, own_format
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.drafting.policy import KEYED, REJECTION
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
@@ -82,6 +82,8 @@ class LoadedModels:
     """What the target's process measured."""
     memory: ModelMemory
     """What the target's processes share."""
+    fingerprint: str = ""
+    """As in `ServedModel`."""
     prefill: tuple[ProcessDevice[Proposal, Verdict], ...] = ()
     """What computes prompts alone."""
     nursery: Nursery | None = None
@@ -170,6 +172,9 @@ async def load_models(
             methods=available(planned.methods, ready.draft_head, settings.speculate),
             ready=ready,
             memory=memory,
+            fingerprint=await to_thread.run_sync(
+                fingerprint_of, settings, planned.dtype, target_info, ready
+            ),
             prefill=prefill,
             nursery=later.nursery,
         )
@@ -191,7 +196,6 @@ async def engine_parts(
 ) -> EngineParts:
     """Return what the engine is made of."""
     noise = await to_thread.run_sync(fastest)
-    policy = KEYED if settings.verify == "keyed" else REJECTION
     store = None
     if settings.kv_store:
         store = await to_thread.run_sync(open_store, settings, models.ready, models.memory)
@@ -205,8 +209,7 @@ async def engine_parts(
             ready.step_costs,
             memories,
             noise,
-            policy,
-            ready.roofline,
+            roofline=ready.roofline,
             clock=perf_counter,
         )
 
@@ -263,9 +266,26 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         kernels=models.ready.kernels,
         pipeline_parallel=settings.pipeline_parallel,
         tensor_parallel=settings.tensor_parallel,
-        exact=models.ready.exact and settings.verify == "keyed",
+        fingerprint=models.fingerprint,
+        exact=models.ready.exact,
         blends=models.ready.blends,
     )
+
+
+def fingerprint_of(settings: EngineSettings, dtype: str, info: ModelInfo, ready: Ready) -> str:
+    """Return the `system_fingerprint` of a model as it is served."""
+    words = (
+        dtype,
+        settings.kv_dtype,
+        numerics_version(dtype, settings.kv_dtype),
+        str(info.context_max),
+        settings.tool_format,
+        settings.control_tokens,
+        repr(info.sampling),
+        # Without exactness all that computes is part of what is computed.
+        *(() if ready.exact else (ready.device, ready.attention, ready.kernels)),
+    )
+    return system_fingerprint(Path(info.directory), cache_directory(), words)
 
 
 def weights_time(directory: Path) -> int:
@@ -275,22 +295,13 @@ def weights_time(directory: Path) -> int:
 
 def measure(settings: EngineSettings) -> Ready:
     """Start the target model, and return what its process measured. Raises ConfigError."""
-    return surveyed(settings, survey=False)[0]
 
-
-def surveyed(settings: EngineSettings, survey: bool = True) -> tuple[Ready, Plan]:
-    """Start the target model alone; return what its process measured, at length, and its plan.
-
-    Raises ConfigError.
-    """
-
-    async def start() -> tuple[Ready, Plan]:
+    async def start() -> Ready:
         info, _ = read_infos(settings, print)
-        planned = plan(located(settings, info, None), info, None)
-        options = planned.target_options | {"survey": survey}
+        options = plan(located(settings, info, None), info, None).target_options
         target = device("target", options, Verdict, Proposal, settings.silence_s)
         try:
-            return await target.start(lambda _: None), planned
+            return await target.start(lambda _: None)
         finally:
             await target.close()
 
@@ -329,9 +340,7 @@ def _served(settings: EngineSettings, source: str, info: ModelInfo, report: Repo
             f"dtype {STORED}: {info.name} cannot be served as its file is: that takes a quantised "
             "GGUF, and the native kernels of a CPU"
         )
-    if not source:
-        found = "bf16"  # greedy texts of the model that is built in are those of Transformers
-    elif found == STORED and settings.dtype in QUANTISED_HERE:
+    if source and found == STORED and settings.dtype in QUANTISED_HERE:
         bits = 8 * info.stored_bytes / info.elements
         raise ConfigError(
             f"dtype {settings.dtype}: {info.name} has {bits:.1f} bits a weight already; leave it "

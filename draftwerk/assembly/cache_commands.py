@@ -1,5 +1,9 @@
 """`draftwerk cache`: what is kept on disk beside models, and its removal."""
 
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
 from draftwerk.assembly.model_files import day_text
 from draftwerk.model.checkpoint.cached import (
     CachedEntry,
@@ -8,11 +12,18 @@ from draftwerk.model.checkpoint.cached import (
     remove_entries,
 )
 from draftwerk.model.checkpoint.files.byte_progress import size_text
-from draftwerk.model.checkpoint.hub import cache_directory
+from draftwerk.model.checkpoint.hub import cache_directory, damaged_models
+from draftwerk.model.checkpoint.packed_weights import damaged_files
 from draftwerk.model.checkpoint.pulled import pulled_models
-from draftwerk.model.native.build import source_key
+from draftwerk.model.native.build import damaged_libraries, source_key
 from draftwerk.model.native.isa import ISAS
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
+
+
+def cached_files() -> Iterator[tuple[Path, bool]]:
+    """Yield converted models, packed weights and kernels, each read whole, and whether damaged."""
+    cache = cache_directory()
+    return chain(damaged_models(cache), damaged_files(cache), damaged_libraries(cache))
 
 
 def cache_files(action: str, names: list[str], size_max: str, only_old: bool) -> int:

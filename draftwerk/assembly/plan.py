@@ -7,8 +7,8 @@ from typing import Protocol
 from draftwerk.machine.host import free_bytes, gpu_free_bytes, memory_bytes
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
+from draftwerk.speculative.requests.slo import read_promise
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from draftwerk.speculative.slo import read_promise
 from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL, need_topk
 
 SUCCESSORS = 16
@@ -93,13 +93,6 @@ def plan(
     if block_count < 1:
         raise ConfigError(f"kv_memory {settings.kv_memory} does not hold a single block")
     methods = sources(settings.speculate, draft is not None)
-    if settings.verify != "keyed":
-        if "draft" not in methods:
-            raise ConfigError(
-                f"verify {settings.verify} needs the probabilities of a draft model: add --draft "
-                "MODEL, and let --speculate allow draft; or take verify keyed, which needs none"
-            )
-        methods = ("draft",)
     divided = settings.pipeline_parallel * settings.tensor_parallel > 1
     if divided and settings.prefill_processes:
         raise ConfigError(
@@ -109,7 +102,6 @@ def plan(
     runs_ahead = settings.run_ahead == "on" and "draft" not in methods
     options: dict[str, object] = {
         "kv_dtype": settings.kv_dtype,
-        "verify": settings.verify,
         "device": settings.device,
         "attention": settings.attention,
         "exact": settings.exact,

@@ -63,11 +63,6 @@ def cluster_settings(values: dict[str, Any]) -> ClusterSettings:
 
 def check_cluster(settings: Settings) -> None:
     """Refuse what replicas cannot do."""
-    if settings.verify != "keyed":
-        raise ConfigError(
-            f"replicas: with verify {settings.verify} another replica would not go on with the "
-            "same text; it needs verify keyed"
-        )
     if isinstance(settings, ClusterSettings) and 0 < settings.replicas_max < settings.replica_count:
         raise ConfigError(
             f"replicas_max: {settings.replicas_max} is less than the {settings.replica_count} "

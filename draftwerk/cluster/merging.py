@@ -1,27 +1,24 @@
 """The snapshots of all replicas as one: counters and sizes added, ages at their worst."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import fields
 
 from draftwerk.actors.monitoring.device_clock import GAPS_S
 from draftwerk.actors.monitoring.histogram import Histogram
-from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.monitoring.snapshot import (
+    ActorFigures,
+    ClusterFigures,
+    ModelFigures,
+    Snapshot,
+)
+from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
 
-WORST = ("progress_age_s",)
-OTHERWISE = ("processes", "actor_ages_s", "moves", "replicas")
-"""What is no counter, though its type is that of one."""
-SUMMED = tuple(
-    each.name for each in fields(Snapshot) if each.type in (int, float) and each.name not in WORST
-)
-BY_WORD = tuple(
-    each.name
-    for each in fields(Snapshot)
-    if each.type in (dict[str, int], dict[str, float]) and each.name not in OTHERWISE
-)
+T = TypeVar("T", bound=Struct)
+N = TypeVar("N", int, float)
 
 
 def merged(
@@ -31,42 +28,60 @@ def merged(
     draining: bool,
     moves: dict[str, int],
 ) -> Snapshot:
-    """Return one snapshot of all replicas, with each one's own in `replicas`."""
+    """Return one snapshot of all replicas, with each one's own in `cluster.replicas`."""
     found = list(replicas.values())
-    sums = {name: sum(getattr(each, name) for each in found) for name in SUMMED}
-    words = {name: _added(getattr(each, name) for each in found) for name in BY_WORD}
-    positions = zip_longest(*(each.accepted_by_position for each in found), fillvalue=0)
+    actors, models = [each.actors for each in found], [each.models for each in found]
     processes = {
         f"{replica_id} {name}": process
         for replica_id, each in replicas.items()
-        for name, process in each.processes.items()
+        for name, process in each.models.processes.items()
     }
-    fields: dict[str, Any] = {
-        **sums,
-        **words,
-        "accepted_by_position": tuple(map(sum, positions)),
-        "device_gaps": _histogram([each.device_gaps for each in found], GAPS_S),
-        "mailbox_waits": _histograms([each.mailbox_waits for each in found]),
-        "request_stages": _histograms([each.request_stages for each in found]),
-        "processes": processes,
-        "progress_age_s": max((each.progress_age_s for each in found), default=0.0),
-        "actor_ages_s": _worst(each.actor_ages_s for each in found),
-        "target_up": bool(open_replicas),
-        "open_replicas": open_replicas,
-        "draft_up": _all([each.draft_up for each in found]),
-        "draining": draining,
-        "moves": moves,
-        "replicas": dict(replicas),
-    }
-    return Snapshot(**fields)
+    return Snapshot(
+        load=_sum(SchedulerLoad, [each.load for each in found]),
+        counts=_sum(SchedulerStats, [each.counts for each in found]),
+        actors=ActorFigures(
+            restarts=sum(each.restarts for each in actors),
+            mailbox_depths=_added(each.mailbox_depths for each in actors),
+            mailbox_waits=_histograms([each.mailbox_waits for each in actors]),
+            progress_age_s=max((each.progress_age_s for each in actors), default=0.0),
+            actor_ages_s=_worst(each.actor_ages_s for each in actors),
+        ),
+        models=ModelFigures(
+            target_up=bool(open_replicas),
+            draft_up=_all([each.draft_up for each in models]),
+            processes=processes,
+            recoveries=sum(each.recoveries for each in models),
+            device_busy_s=_added(each.device_busy_s for each in models),
+            device_gaps=_histogram([each.device_gaps for each in models], GAPS_S),
+        ),
+        store=_added(each.store for each in found),
+        request_stages=_histograms([each.request_stages for each in found]),
+        audits=_added(each.audits for each in found),
+        draining=draining,
+        cluster=ClusterFigures(moves=moves, replicas=dict(replicas), open_replicas=open_replicas),
+    )
 
 
-def _added(counters: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: Counter[str] = Counter()
+def _sum(kind: type[T], found: list[T]) -> T:
+    """Return counters with each field added: numbers, numbers by word, numbers by position."""
+    total: dict[str, Any] = {}
+    for field in fields(kind):
+        values = [getattr(each, field.name) for each in found]
+        if field.type in (int, float):
+            total[field.name] = sum(values)
+        elif field.type == list[int]:
+            total[field.name] = [*map(sum, zip_longest(*values, fillvalue=0))]
+        else:
+            total[field.name] = _added(values)
+    return kind(**total)
+
+
+def _added(counters: Iterable[Mapping[str, N]]) -> dict[str, N]:
+    total: dict[str, N] = {}
     for each in counters:
         for word, value in each.items():
-            total[word] += value  # pyright: ignore[reportArgumentType]
-    return dict(total)
+            total[word] = total[word] + value if word in total else value
+    return total
 
 
 def _worst(ages: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.mailbox import Inbox
 from draftwerk.actors.messages import Delta, Event, Failed, TokenText
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 PROMPT_TOKENS = 161

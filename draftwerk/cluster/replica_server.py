@@ -37,7 +37,7 @@ from draftwerk.cluster.protocol import (
     block_key,
     proof_of,
 )
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 
 REPORT_S = 0.2
 """Between two reports of the load."""
@@ -330,4 +330,4 @@ class DoorConnection:
 
 def computed_tokens(snapshot: Snapshot) -> int:
     """Return how many prompt tokens were computed since the engine began."""
-    return snapshot.prefix_queries - snapshot.prefix_hits
+    return snapshot.counts.prefix_queries - snapshot.counts.prefix_hits

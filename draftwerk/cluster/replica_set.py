@@ -35,7 +35,7 @@ from draftwerk.cluster.prompt_blocks import block_keys
 from draftwerk.cluster.protocol import EventBatch, LoadReport, ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink
 from draftwerk.cluster.router import Reservation
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.scheduler.running_set import ComputedCount
 
 ENCODE_S = 10.0

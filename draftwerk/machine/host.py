@@ -6,6 +6,7 @@ Linux is what the project is tested on. On macOS the portable forms serve; they 
 import ctypes
 import os
 import platform
+import resource
 import signal
 import subprocess
 import sys
@@ -50,6 +51,19 @@ def share_one_heap() -> bool:
     limits = ((M_ARENA_MAX, 1), (M_MMAP_THRESHOLD, ALLOCATION_KEPT_MAX))
     limits += ((M_TRIM_THRESHOLD, ALLOCATION_KEPT_MAX),)
     return all(mallopt(parameter, value) for parameter, value in limits)
+
+
+def open_files_up_to(count: int) -> int:
+    """Have this process open up to `count` files at once; returns how many it may open.
+
+    The limit is raised as far as the system lets a process raise its own (`ulimit -Hn`).
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return count if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
 
 
 def return_freed_memory() -> None:

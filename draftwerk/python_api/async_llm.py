@@ -7,6 +7,8 @@ from os import PathLike
 from types import TracebackType
 from typing import Self, Unpack
 
+from msgspec.structs import replace
+
 from draftwerk.actors.messages import Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.config import Settings
@@ -19,7 +21,7 @@ from draftwerk.python_api.batches import in_order
 from draftwerk.python_api.engine_keywords import EngineKeywords, settings_of
 from draftwerk.python_api.errors import ClosedError, RequestError
 from draftwerk.python_api.output_stream import AsyncOutputStream, Take
-from draftwerk.python_api.outputs import OutputBuilder, RequestOutput, delta_of
+from draftwerk.python_api.outputs import OutputBuilder, RequestOutput, TextScore, delta_of
 from draftwerk.python_api.requests import (
     AnyPrompt,
     Conversation,
@@ -149,6 +151,27 @@ class AsyncLLM:
         # Checked before any runs.
         calls = [self._call(one, how) for one, how in zip(prompts, each, strict=True)]
         return await in_order(calls, self._output, self.settings.requests_max)
+
+    async def score(
+        self, texts: Sequence[tuple[TextPrompt, TextPrompt]], alternatives: int = 1
+    ) -> list[TextScore]:
+        """Return how likely each second text is after its first one, computed together.
+
+        Nothing is generated. First texts may come from the prefix cache; `alternatives` most likely
+        tokens are reported beside each token.
+        """
+        calls = [self._scoring(*each, max(1, alternatives)) for each in texts]
+        outputs = await in_order(calls, self._output, self.settings.requests_max)
+        return [TextScore(tokens=each.prompt_logprobs) for each in outputs]
+
+    def _scoring(self, before: TextPrompt, text: TextPrompt, alternatives: int) -> Call:
+        tools = self._running().text_tools
+        first = tools.encode(before) if isinstance(before, str) else before
+        rest = tools.encode_continuation(text) if isinstance(text, str) else text
+        params = SamplingParams(temperature=0.0, prompt_logprobs=alternatives)
+        call = self._call((*first, *rest), params)
+        options = replace(call.options, tokens_max=0, scored_from=len(first))
+        return replace(call, options=options)
 
     def stream(self, prompt: AnyPrompt, params: SamplingParams | None = None) -> AsyncOutputStream:
         """Return the deltas of one request as they come.

@@ -7,7 +7,7 @@ from typing import Literal, TypedDict, cast
 from draftwerk.api.core.config import Settings
 from draftwerk.settings.engine_settings import EngineSettings, check_engine
 from draftwerk.settings.setting_fields import ConfigError, converted, fields_of
-from draftwerk.speculative.slo import SloPolicy
+from draftwerk.speculative.requests.slo import SloPolicy
 
 QUEUE_MAX = 2**20
 QUEUE_WAIT_S = 86400.0
@@ -21,7 +21,6 @@ class EngineKeywords(TypedDict, total=False):
     draft: StrPath
     draft_head: StrPath
     speculate: str
-    verify: Literal["keyed", "ratio", "block"]
     dtype: Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8"]
     kv_dtype: Literal["auto", "int8", "fp8"]
     device: Literal["auto", "cpu", "cuda"]

@@ -14,7 +14,7 @@ from draftwerk.python_api.async_llm import AsyncLLM, AsyncOutputStream, log
 from draftwerk.python_api.engine_keywords import EngineKeywords
 from draftwerk.python_api.errors import ClosedError
 from draftwerk.python_api.loop_thread import LoopThread
-from draftwerk.python_api.outputs import OutputDelta, RequestOutput
+from draftwerk.python_api.outputs import OutputDelta, RequestOutput, TextScore
 from draftwerk.python_api.requests import AnyPrompt, Conversation, TextPrompt, ToolChoice, Tools
 from draftwerk.python_api.sampling_params import SamplingParams
 
@@ -104,6 +104,16 @@ class LLM:
         others, and its error is raised.
         """
         return self._loop.run(self._llm.batch(prompts, params))
+
+    def score(
+        self, texts: Sequence[tuple[TextPrompt, TextPrompt]], alternatives: int = 1
+    ) -> list[TextScore]:
+        """Return how likely each second text is after its first one, computed together.
+
+        Nothing is generated. First texts may come from the prefix cache; `alternatives` most likely
+        tokens are reported beside each token.
+        """
+        return self._loop.run(self._llm.score(texts, alternatives))
 
     def stream(self, prompt: AnyPrompt, params: SamplingParams | None = None) -> "OutputStream":
         """Return the deltas of one request as they come.

@@ -8,8 +8,7 @@ from draftwerk.actors.client_prompts import ToolCall
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.request_timer import RequestTimer
 from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.replying.answers import AnswerParts
-from draftwerk.api.replying.tool_request import call_id_of
+from draftwerk.api.replying.answers import AnswerParts, call_id_of
 from draftwerk.speculative.replies.parser import PartKind
 
 
@@ -56,6 +55,9 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     metrics: RequestMetrics
     """Times, and what speculation gained."""
+    prompt_logprobs: tuple[TokenText, ...] = ()
+    """Per prompt token, if the request asked for them; 0.0 for the first, before which is nothing.
+    """
 
     @property
     def text(self) -> str:
@@ -94,6 +96,23 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     def seed(self) -> int:
         """What gives the same text again."""
         return self.metrics.seed
+
+
+class TextScore(msgspec.Struct, frozen=True, kw_only=True):
+    """How likely a model takes a text after another one."""
+
+    tokens: tuple[TokenText, ...]
+    """The text's tokens with their log-probabilities."""
+
+    @property
+    def logprob(self) -> float:
+        """Natural logarithm of the whole text's probability."""
+        return sum(each.logprob for each in self.tokens)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether each token is the most likely one at its place."""
+        return all(each.top[0].logprob <= each.logprob for each in self.tokens)
 
 
 class OutputDelta(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,10 +170,12 @@ class OutputBuilder:
 
     def output(self, timer: RequestTimer) -> RequestOutput:
         """Return the output, now that every text has ended."""
+        first = self.deltas.get(0, ())
         return RequestOutput(
             choices=tuple(self._choice(self.ends[index]) for index in sorted(self.ends)),
             usage=timer.usage(),
             metrics=timer.metrics(),
+            prompt_logprobs=tuple(token for each in first for token in each.scored),
         )
 
     def _choice(self, ended: Ended) -> CompletionOutput:

@@ -4,21 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import msgspec
+from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import Prompt as EnginePrompt
 from draftwerk.api.core.errors import ApiError
+from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call
+from draftwerk.api.fields.decode import decoded
+from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
+from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
+from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.fields.tool_request import chat_tools
+from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
-from draftwerk.api.openai.translate import chat_prompt, completion_prompts, options
-from draftwerk.api.replying.decode import decoded
-from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
-from draftwerk.api.replying.reasoning_request import ReasoningRequest
-from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.replying.tool_request import chat_wish
+from draftwerk.api.openai.translate import completion_prompts, options
 from draftwerk.python_api.errors import ClosedError, RequestError, RequestFailedError
 from draftwerk.python_api.sampling_params import GRAMMAR_FIELDS, ParamsBody, SamplingParams
-from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling.params import Grammar
 
 Conversation = Sequence[Mapping[str, object]]
@@ -49,22 +51,26 @@ def call_of(
     given = params or DEFAULTS
     try:
         body = given.checked()
-        plan = ReplyPlan(grammar_of(body), blamed=grammar_field(given))
+        text = TextForm(grammar_of(body), grammar_field(given))
         engine_prompt: EnginePrompt
         if isinstance(asked, ChatBody):
-            wish = chat_wish(asked.tools, asked.tool_choice, asked.parallel_tool_calls)
-            plan = plan_reply(wish, ReasoningRequest(), plan.grammar, plan.blamed, model)
-            engine_prompt = chat_prompt(asked.messages, plan.tools, plan.variables)
+            tools = chat_tools(asked.tools, asked.tool_choice, asked.parallel_tool_calls, model)
+            plan = plan_reply(tools, reasoning_of(ReasoningRequest(), model), text, model)
+            engine_prompt = chat_prompt(asked.messages, plan)
         else:
+            plan = ReplyPlan(text.grammar, blamed=text.field)
             engine_prompt = asked
-        wanted = options_of(body, plan, model, new_seed)
+        logprobs = -1 if body.logprobs is None else body.logprobs
+        scored = -1 if body.prompt_logprobs is None else body.prompt_logprobs
+        context = RequestContext(model, new_seed=new_seed)
+        engine_options = options(body, context, plan, body.max_tokens, logprobs)
     except ApiError as error:
         raise error_of_api(error) from None
     return Call(
         request_id="python",
         kind="chat" if isinstance(asked, ChatBody) else "completion",
         prompts=[engine_prompt],
-        options=wanted,
+        options=replace(engine_options, choices=body.n or 1, prompt_logprobs=scored),
         names={"response_format": plan.blamed},
     )
 
@@ -102,24 +108,6 @@ def conversation(
         return decoded(msgspec.json.encode(body), CHAT)
     except ApiError as error:
         raise error_of_api(error) from None
-
-
-def options_of(
-    body: ParamsBody, plan: ReplyPlan, model: ServedModel, new_seed: Callable[[], int]
-) -> Options:
-    """Return the engine's options. Raises ApiError for what this model cannot do."""
-    return options(
-        body,
-        model,
-        "",
-        new_seed,
-        tokens_max=body.max_tokens,
-        choices=body.n or 1,
-        logprobs=-1 if body.logprobs is None else body.logprobs,
-        grammar=plan.grammar,
-        grammar_field=plan.blamed,
-        reply=plan.form,
-    )
 
 
 def grammar_of(body: ParamsBody) -> Grammar | None:

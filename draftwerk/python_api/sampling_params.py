@@ -1,7 +1,6 @@
 """How one request of the Python API is decoded: the fields of the HTTP API, under their names."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Annotated, Any, Literal
 
@@ -10,7 +9,8 @@ from msgspec import Meta
 
 from draftwerk.api.openai.schema import OpenAIBody
 from draftwerk.python_api.errors import RequestError
-from draftwerk.speculative.request import Speculation
+from draftwerk.speculative.requests.request import Speculation
+from draftwerk.speculative.sampling.fields import SamplingFields
 
 GRAMMAR_FIELDS = ("json_schema", "json_object", "regex", "grammar")
 
@@ -23,25 +23,14 @@ class ParamsBody(OpenAIBody, frozen=True, kw_only=True):
     json_object: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SamplingParams:
+class SamplingParams(SamplingFields, frozen=True, kw_only=True):
     """How to decode one request; None stands for the default.
 
     Raises RequestError, with the field to blame, for a value that the engine would not obey.
     """
 
-    temperature: float | None = None
-    """0 takes the most likely token; if not given the model's own or 1, 0 in a beam search."""
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
     logit_bias: Mapping[int, float] | None = None
     """Added to the logits, by token id."""
-    seed: int | None = None
-    """Of the noise: one seed, one text. A random one is in `RequestOutput.seed`."""
     max_tokens: int | None = None
     """Generated tokens; as many as the context holds if not given."""
     min_tokens: int | None = None
@@ -51,6 +40,8 @@ class SamplingParams:
     """Texts for the prompt."""
     logprobs: int | None = None
     """Most likely tokens to report beside each token's log-probability; 0 reports that alone."""
+    prompt_logprobs: int | None = None
+    """The same of each prompt token."""
     json_schema: Mapping[str, Any] | None = None
     """The text is JSON of this schema."""
     json_object: bool = False
@@ -96,18 +87,18 @@ class SamplingParams:
 
     def _values(self) -> dict[str, object]:
         """Return the fields as the HTTP API words them."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        wanted = values.pop("speculation")
-        if isinstance(wanted, Speculation):
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        given = values.pop("speculation")
+        if isinstance(given, Speculation):
             values["speculation"] = {
-                "enabled": wanted.enabled,
-                "methods": wanted.methods,
-                "draft_max": wanted.draft_max,
+                "enabled": given.enabled,
+                "methods": given.methods,
+                "draft_max": given.draft_max,
             }
-            values["prediction"] = {"type": "content", "content": wanted.prediction}
-        elif wanted in ("auto", "off"):
-            values["speculation"] = {"enabled": wanted == "auto"}
+            values["prediction"] = {"type": "content", "content": given.prediction}
+        elif given in ("auto", "off"):
+            values["speculation"] = {"enabled": given == "auto"}
         else:
-            said = '`speculation` must be "auto", "off" or a Speculation.'
-            raise RequestError(said, "speculation")
+            sentence = '`speculation` must be "auto", "off" or a Speculation.'
+            raise RequestError(sentence, "speculation")
         return values

@@ -12,7 +12,7 @@ from draftwerk.settings.setting_fields import (
     ConfigError,
     Strings,
 )
-from draftwerk.speculative.slo import SloPolicy, read_promise
+from draftwerk.speculative.requests.slo import SloPolicy, read_promise
 from draftwerk.speculative.sources.registry import SETTINGS
 
 
@@ -47,13 +47,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"metavar": "HOW"},
         ),
     ] = "auto"
-    verify: Annotated[
-        Literal["keyed", "ratio", "block"],
-        Meta(
-            description="how drafts are verified: keyed keeps one seed, one text; ratio and block "
-            "keep the distribution alone, and take drafts from the draft model only"
-        ),
-    ] = "keyed"
     dtype: Annotated[
         Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
         Meta(
@@ -194,10 +187,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def check_engine(settings: EngineSettings) -> None:
     """Refuse settings of the engine that contradict each other, or name files that are missing."""
-    if settings.audit and settings.verify != "keyed":
-        raise ConfigError(
-            f"audit compares texts, and verify {settings.verify} does not say the same one twice"
-        )
     if settings.ranks > 1 and settings.device == "cuda":
         raise ConfigError(
             "pipeline_parallel and tensor_parallel divide a model on a CPU, not on device cuda"

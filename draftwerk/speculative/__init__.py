@@ -1,6 +1,6 @@
 """Every decision about decoding, as pure functions and plain data.
 
-sampling (keyed and rejection sampling), sources and drafting (draft trees and how many of their
+sampling (distributions and keyed noise), sources and drafting (draft trees and how many of their
 nodes to verify), beams, scheduler (continuous batching, chunked prefill), protocol (one device
 step).
 """

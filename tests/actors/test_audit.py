@@ -10,7 +10,7 @@ from draftwerk.actors.devices.device import ThreadWorker
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors import loops
 from tests.support.simulation import Fates, Setting, parts

@@ -10,7 +10,7 @@ import pytest
 from draftwerk.actors.beam_options import beam_refusal
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Ended, Event, Failed
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.actors.loops import on_both_loops, settle
@@ -83,7 +83,7 @@ async def test_a_stop_string_ends_a_search() -> None:
         assert text_of(found)[1] == "stop"
         assert text_of(found) == plain(options)
         await settle()
-        assert engine.snapshot().blocks_used == 0
+        assert engine.snapshot().load.blocks_used == 0
 
 
 @on_both_loops
@@ -103,7 +103,7 @@ async def test_speculation_changes_nothing() -> None:
     async with running(Bench().parts()) as engine:
         options = changed(speculation=Speculation(enabled=False))
         assert text_of(await events(engine, options)) == plain(BEAMS)
-        assert engine.snapshot().draft_tokens == 0
+        assert engine.snapshot().counts.draft_tokens == 0
 
 
 @on_both_loops
@@ -115,7 +115,7 @@ async def test_a_crash_at_any_moment_repeats_and_loses_nothing() -> None:
             tokens = [token for delta in deltas(found) for token in delta.tokens]
             assert ToyText().decode(tokens) == plain(BEAMS)[0]
             await settle()
-            assert engine.snapshot().blocks_used == 0
+            assert engine.snapshot().load.blocks_used == 0
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [

@@ -24,7 +24,6 @@ from draftwerk.actors.pieces import piece, stats
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.opening import Opener, draft_max
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     ChosenLogprob,
@@ -33,10 +32,11 @@ from draftwerk.speculative.protocol.rounds import (
     StepReport,
     Verdict,
 )
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.opening import Opener, draft_max
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence, SequenceProgress
 from tests.actors.loops import on_both_loops, settle
 
 PLAIN = Options(sampling=Sampling(seed=5))

@@ -9,11 +9,11 @@ from draftwerk.actors.cache import Cache
 from draftwerk.actors.engine import running
 from draftwerk.actors.ledger import Entry
 from draftwerk.actors.messages import Cancel, Failed, Started, Submit
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from draftwerk.speculative.sequence import Sequence
-from draftwerk.speculative.slo import NOTHING_PROMISED, Promise
 from tests.actors import loops
 from tests.actors.loops import AtOnce, on_both_loops, on_virtual_time, settle
 from tests.actors.test_cache import encoded, make_cache
@@ -36,7 +36,7 @@ async def test_a_deadline_passes_though_the_device_is_stuck() -> None:
         bench.open.set()
         assert text_of(await events(engine, PLAIN, "next")) == plain(PLAIN)
         await settle()
-        assert engine.snapshot().blocks_used == 0
+        assert engine.snapshot().load.blocks_used == 0
         engine.check()
 
 
@@ -64,7 +64,7 @@ async def test_a_promise_out_of_reach_is_refused_with_the_time() -> None:
         running(bench.parts(limits=limits, worker=AtOnce())) as engine,
         engine.generate(PROMPT, PLAIN, request_id="first") as stream,
     ):
-        while not engine.snapshot().running:
+        while not engine.snapshot().load.running:
             await settle()
         async with engine.generate(PROMPT, hurried, request_id="r") as refused:
             await settle()

@@ -29,7 +29,7 @@ from draftwerk.actors.messages import (
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors.letters import END, Letters
 

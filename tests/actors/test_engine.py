@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
@@ -19,14 +20,14 @@ from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.store import Memories
 from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
 from tests.support.simulation import expected
-from tests.support.toy import STOP, TalkativeTarget, ToyTarget, ToyText
+from tests.support.toy import STOP, TalkativeTarget, ToyTarget, ToyText, plain_text
 
 PROMPT = (1, 2, 3, 4, 5)
 PLAIN = Options(sampling=Sampling(seed=3), tokens_max=6, ignore_eos=True)
@@ -113,6 +114,31 @@ def plain(options: Options, choice: int = 0, prompt: tuple[int, ...] = PROMPT) -
     return expected(list(prompt), options, choice)
 
 
+@on_both_loops
+async def test_a_given_text_is_verified_in_a_few_steps_and_changes_nothing() -> None:
+    """A wrong token costs the steps behind it, and the text is the target's all the same."""
+    bench = Bench()
+    async with running(bench.parts(limits=RoundLimits(draft_max=3))) as engine:
+        for first in (0, 2):
+            sampling = Sampling(seed=5, presence_penalty=0.5)
+            bare = Options(sampling=sampling, tokens_max=20, ignore_eos=True, first_choice=first)
+            branch = msgspec.structs.replace(sampling, branch=first)
+            wanted = plain_text(PROMPT, branch, 20)
+            for wrong in (None, 0, 4, 17):
+                text, before = [*wanted], bench.steps
+                if wrong is not None:
+                    text[wrong] ^= 1
+                checked = msgspec.structs.replace(bare, given=tuple(text))
+                name = f"{first} {wrong}"
+                assert tokens_of(await events(engine, checked, name)) == wanted
+                if wrong is None:
+                    assert bench.steps - before <= 4
+
+
+def tokens_of(found: list[Event]) -> list[int]:
+    return [token for event in found if isinstance(event, Delta) for token in event.tokens]
+
+
 # --- in and out -----------------------------------------------------------------------------------
 
 
@@ -122,11 +148,12 @@ async def test_a_request_gets_its_text_and_leaves_nothing_behind() -> None:
         assert text_of(await events(engine)) == plain(PLAIN)
         await settle()
         snapshot = engine.snapshot()
-        assert (snapshot.blocks_used, snapshot.running, snapshot.waiting) == (0, 0, 0)
-        assert (snapshot.target_up, snapshot.draft_up) == (True, None)
-        assert snapshot.generated_tokens == 6
-        assert snapshot.mailbox_waits.keys() == snapshot.mailbox_depths.keys()
-        assert all(sum(waits.counts) > 0 for waits in snapshot.mailbox_waits.values())
+        load = snapshot.load
+        assert (load.blocks_used, load.running, load.waiting) == (0, 0, 0)
+        assert (snapshot.models.target_up, snapshot.models.draft_up) == (True, None)
+        assert snapshot.counts.generated_tokens == 6
+        assert snapshot.actors.mailbox_waits.keys() == snapshot.actors.mailbox_depths.keys()
+        assert all(sum(waits.counts) > 0 for waits in snapshot.actors.mailbox_waits.values())
         engine.check()
 
 
@@ -139,7 +166,7 @@ async def test_a_client_that_does_not_read_holds_no_block() -> None:
         for number in range(3):
             assert text_of(await events(engine, request_id=f"quick {number}")) == plain(PLAIN)
         await settle()
-        assert engine.snapshot().blocks_used == 0
+        assert engine.snapshot().load.blocks_used == 0
         assert text_of([event async for event in unread]) == plain(PLAIN)
 
 
@@ -167,10 +194,10 @@ async def test_a_late_draft_model_holds_no_round_up_and_is_asked_again_once_it_i
     async with running(Bench().parts(draft=lambda: model)) as engine:
         with anyio.fail_after(loops.DEADLINE_S):
             assert text_of(await events(engine)) == plain(PLAIN)
-        assert engine.snapshot().draft_up is False
+        assert engine.snapshot().models.draft_up is False
         model.let.set()
         await settle()
-        assert (engine.snapshot().draft_up, model.revivals) == (True, 1)
+        assert (engine.snapshot().models.draft_up, model.revivals) == (True, 1)
 
 
 @on_both_loops
@@ -260,7 +287,7 @@ async def test_only_so_many_choices_are_taken() -> None:
         for choices in (0, CHOICES_MAX + 1):
             with pytest.raises(ValueError, match="choices"):
                 await events(engine, Options(sampling=Sampling(), choices=choices))
-        assert engine.snapshot().waiting == 0
+        assert engine.snapshot().load.waiting == 0
 
 
 @on_both_loops
@@ -333,8 +360,8 @@ def test_leaving_early_cancels_and_frees_everything(read: int, backend: str) -> 
             with anyio.fail_after(loops.DEADLINE_S):
                 await engine.drain()
             await settle()
-            assert engine.snapshot().blocks_used == 0
-            assert engine.snapshot().running == 0
+            assert engine.snapshot().load.blocks_used == 0
+            assert engine.snapshot().load.running == 0
             steps = bench.steps
             await settle()
             assert bench.steps == steps, "nobody reads it, and it is still computed"
@@ -355,7 +382,8 @@ async def test_a_client_that_is_cancelled_is_a_client_that_leaves() -> None:
             client.cancel_scope.cancel()
         await settle()
         assert not engine._ledger.entries
-        assert engine.snapshot().running == 1, "its row is in flight: a step is never abandoned"
+        load = engine.snapshot().load
+        assert load.running == 1, "its row is in flight: a step is never abandoned"
 
 
 # --- crashes --------------------------------------------------------------------------------------
@@ -388,7 +416,7 @@ def test_a_crash_at_any_moment_changes_no_text(step: int, backend: str) -> None:
         async with running(bench.parts()) as engine:
             with anyio.fail_after(loops.DEADLINE_S):
                 await compare_all(engine)
-            assert engine.snapshot().restarts == (1 if bench.steps >= step else 0)
+            assert engine.snapshot().actors.restarts == (1 if bench.steps >= step else 0)
 
     for patience in range(10):
         anyio.run(main, patience, backend=backend)
@@ -399,7 +427,7 @@ async def test_crash_after_crash_changes_no_text_either() -> None:
     bench = Bench(breaks_at={2, 3, 5, 8})
     async with running(bench.parts()) as engine:
         await compare_all(engine)
-        assert engine.snapshot().restarts == 4
+        assert engine.snapshot().actors.restarts == 4
 
 
 @on_both_loops
@@ -410,7 +438,7 @@ async def test_a_request_that_comes_between_two_pipelines_is_served() -> None:
     async with running(parts) as engine, anyio.create_task_group() as clients:
         clients.start_soon(events, engine)
         await settle()
-        assert engine.snapshot().restarts == 0
+        assert engine.snapshot().actors.restarts == 0
         found = await events(engine, request_id="between")
     assert text_of(found) == plain(PLAIN)
 

@@ -21,8 +21,9 @@ from draftwerk.actors.messages import (
     Started,
     Submit,
     TokenizerMessage,
+    TokenText,
 )
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.running_set import ComputedCount
 
@@ -401,3 +402,16 @@ def test_in_any_order_everyone_has_one_last_word_and_every_place_is_freed_once(s
         assert len(told) == sum(map(len, entry.committed)), "recorded is what was delivered"
         cancels = [m for m in desk.sent if m == Cancel(request_id=request_id)]
         assert len(cancels) <= 1
+
+
+def test_a_prompt_that_was_reported_is_not_reported_again() -> None:
+    sent: list[TokenizerMessage] = []
+    ledger = Ledger(sent.append, lambda: None)
+    options = Options(sampling=Sampling(), prompt_logprobs=0, scored_from=2)
+    ledger.open(Submit(request_id="r", prompt=(1, 2, 3, 4, 5, 6), options=options), Line())
+    scored = tuple(TokenText(token, "x", b"x", -1.0) for token in (3, 4, 5))
+    event = Delta(request_id="r", choice=0, text="", scored=scored)
+    ledger.deliver(Delivery(request_id="r", events=(event,)))
+    ledger.resubmit({})
+    again = sent[-1]
+    assert isinstance(again, Submit) and again.options.scored_from == 5

@@ -13,6 +13,7 @@ from draftwerk.actors.prefill import PAUSE_S, Prefiller
 from draftwerk.speculative.protocol.rounds import NO_STEP, Proposal, Round, Row, Verdict
 from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
+from tests.support.rounds import make_round
 
 UP, DOWN = PrefillProcess(process=0, up=True), PrefillProcess(process=0, up=False)
 
@@ -65,7 +66,7 @@ class Bench:
             Row(sequence_id=n, start=0, stop=1, samples=False, draft_max=0, blocks=(0,))
             for n in sequence_ids
         )
-        self.rounds.send_nowait(Round(round_id=round_id, pipeline_slot=0, rows=rows))
+        self.rounds.send_nowait(make_round(*rows, round_id=round_id))
 
     async def answer(self) -> int:
         """Return the next answered round."""

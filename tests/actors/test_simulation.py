@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy
+from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
 from tests.support.simulation import Setting, run
 
 

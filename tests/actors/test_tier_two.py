@@ -15,7 +15,7 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.rounds import StepReport
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.actors.loops import on_both_loops, settle

@@ -24,7 +24,7 @@ from draftwerk.actors.messages import (
     TokenizerMessage,
 )
 from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, TextLimits, Tokenizer, check_fits
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.actors.letters import Letters
 from tests.actors.loops import DEADLINE_S, AtOnce

@@ -145,7 +145,7 @@ async def small_cluster(
             async with asyncio.timeout(DEADLINE_S):
                 await replica.engine.idle()
             # The last round may be under way, and the end of a link not yet read.
-            await until(lambda at=replica: not at.engine.snapshot().blocks_used)
+            await until(lambda at=replica: not at.engine.snapshot().load.blocks_used)
             await until(lambda at=replica: not at.server.live)
             replica.engine.check()
     finally:

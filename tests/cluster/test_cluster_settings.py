@@ -24,7 +24,6 @@ from draftwerk.settings.setting_fields import ConfigError
         ({"replica": 2}, "replica"),
         ({"replicas": -1}, "replicas"),
         ({"replicas": 4, "replicas_max": 2}, "replicas_max"),
-        ({"verify": "ratio", "draft": "x"}, "verify"),
         ({"doors": 0}, "doors"),
         ({"route_prefix": "v1"}, "route_prefix"),
         ({"app_name": "a b"}, "app_name"),

@@ -24,7 +24,7 @@ from benchmarks.cluster.replica_kills import (
     replica_processes,
     served,
 )
-from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.monitoring.snapshot import ActorFigures, Snapshot
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.cluster.cluster_settings import cluster_settings
 from draftwerk.cluster.protocol import ReplicaInfo
@@ -107,7 +107,8 @@ async def test_the_door_is_that_of_one_process(client: TextClient) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own
 @pytest.mark.parametrize(
-    ("snapshot", "fault"), [(Snapshot(progress_age_s=99.0), "99 s"), (Snapshot(), "")]
+    ("snapshot", "fault"),
+    [(Snapshot(actors=ActorFigures(progress_age_s=99.0)), "99 s"), (Snapshot(), "")],
 )
 async def test_a_stuck_engine_fails_serves_health_check(snapshot: Snapshot, fault: str) -> None:
     from draftwerk.cluster.ray_serve.deployments import EngineReplica

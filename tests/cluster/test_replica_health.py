@@ -3,20 +3,25 @@
 import pytest
 
 from draftwerk.actors.devices.process import STEP_S
-from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.cluster.cluster_settings import cluster_settings
 from draftwerk.cluster.replica_health import stuck
+
+STUCK = ActorFigures(progress_age_s=500.0, actor_ages_s={"verifier": 500.0})
 
 
 @pytest.mark.parametrize(
     ("snapshot", "words"),
     [
         (Snapshot(), ""),
-        (Snapshot(progress_age_s=99.0, actor_ages_s={"verifier": 99.0}), ""),
-        (Snapshot(progress_age_s=101.0), "no round was committed for 101 s"),
-        (Snapshot(actor_ages_s={"cache": 0.0, "draft": 102.0}), "draft has been at one thing"),
+        (Snapshot(actors=ActorFigures(progress_age_s=99.0, actor_ages_s={"verifier": 99.0})), ""),
+        (Snapshot(actors=ActorFigures(progress_age_s=101.0)), "no round was committed for 101 s"),
+        (
+            Snapshot(actors=ActorFigures(actor_ages_s={"cache": 0.0, "draft": 102.0})),
+            "draft has been at one thing",
+        ),
         # Its own limits end it.
-        (Snapshot(target_up=False, progress_age_s=500.0, actor_ages_s={"verifier": 500.0}), ""),
+        (Snapshot(actors=STUCK, models=ModelFigures(target_up=False)), ""),
     ],
 )
 def test_work_without_progress_is_stuck(snapshot: Snapshot, words: str) -> None:

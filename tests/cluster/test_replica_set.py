@@ -22,7 +22,7 @@ from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_server import SNAPSHOT_EVERY
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.speculative.blend.rules import Blend
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.cluster.small_cluster import CONTEXT, Replica, SmallCluster, small_cluster
 from tests.support.simulation import Outcome, compare, kinds, random_options, read
@@ -83,20 +83,21 @@ async def crowd(cluster: SmallCluster, count: int, seed: int) -> list[Outcome]:
 async def test_new_requests_go_to_the_open_replicas_of_the_largest_pool() -> None:
     async with small_cluster(Replica("a"), Replica("b"), Replica("c", "other bits")) as cluster:
         door = cluster.door
-        assert set(door.snapshot().open_replicas) == {"a", "b"}
+        assert set(door.snapshot().cluster.open_replicas) == {"a", "b"}
         cluster.replicas["a"].kill()
         await until(lambda: "a" not in door.links)
         await cluster.add(Replica("d"))
         door.on_leaving(door.links["b"])
         await cluster.add(Replica("e"))
-        assert set(door.snapshot().open_replicas) == {"d", "e"}
-        assert door.snapshot().target_up
+        assert set(door.snapshot().cluster.open_replicas) == {"d", "e"}
+        assert door.snapshot().models.target_up
 
 
 async def test_texts_are_those_of_one_engine() -> None:
     async with small_cluster(Replica("a"), Replica("b")) as cluster:
         outcomes = await crowd(cluster, 24, seed=1)
-        assert all(each.server.engine.snapshot().rounds for each in cluster.replicas.values())
+        snapshots = [each.server.engine.snapshot() for each in cluster.replicas.values()]
+        assert all(each.counts.rounds for each in snapshots)
     assert sum(each.ending == "finished" for each in outcomes) > 10
 
 
@@ -124,7 +125,7 @@ async def test_streams_wait_for_a_replica_where_there_is_none() -> None:
         await until(lambda: len(cluster.replicas["a"].server.live) == 8)
         cluster.replicas["a"].kill()
         await until(lambda: not cluster.door.links)
-        assert not cluster.door.snapshot().target_up
+        assert not cluster.door.snapshot().models.target_up
         assert len(cluster.door.requests) == 8
         cluster.replicas["a"].may_step.set()
         await cluster.add(Replica("b"))
@@ -198,7 +199,7 @@ async def test_a_replica_of_other_bits_takes_no_stream_over() -> None:
             await cluster.add(Replica("back", cluster.replicas[primary].fingerprint))
             rest = [event async for event in stream]
             assert rest and not any(isinstance(event, Failed) for event in rest)
-            assert cluster.replicas["back"].engine.snapshot().rounds > 0
+            assert cluster.replicas["back"].engine.snapshot().counts.rounds > 0
 
 
 async def test_a_request_that_ends_replica_after_replica_fails() -> None:
@@ -263,11 +264,11 @@ async def test_prefixes_meet_at_their_replica(monkeypatch: pytest.MonkeyPatch) -
                     pass
             await door.reported()
         snapshot = door.snapshot()
-        hits = sum(each.engine.snapshot().prefix_hits for each in cluster.replicas.values())
+        hits = sum(each.engine.snapshot().counts.prefix_hits for each in cluster.replicas.values())
         assert hits == 8 * 20, "each prefix is computed once; of 24 tokens 5 blocks can be shared"
-        assert set(snapshot.replicas) == {"a", "b", "c"}
-        assert snapshot.prompt_tokens == sum(
-            each.prompt_tokens for each in snapshot.replicas.values()
+        assert set(snapshot.cluster.replicas) == {"a", "b", "c"}
+        assert snapshot.counts.prompt_tokens == sum(
+            each.counts.prompt_tokens for each in snapshot.cluster.replicas.values()
         )
 
 

@@ -20,9 +20,9 @@ from aiohttp import web
 from draftwerk.loadtest.client import clock
 from draftwerk.loadtest.client.run import run_load
 from draftwerk.loadtest.client.sweep import sweep
+from draftwerk.loadtest.measure.rows import RequestRow
 from draftwerk.loadtest.options import LoadTestOptions, SweepOptions
 from draftwerk.loadtest.results.result import Run, Sweep
-from draftwerk.loadtest.results.rows import RequestRow
 from tests.loadtest import stub as real
 from tests.loadtest.stub import Manner, Stub
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.loadtest.client.health import ClientHealth
 from draftwerk.loadtest.measure.advice import advice
+from draftwerk.loadtest.measure.client_health import ClientHealth
 from draftwerk.loadtest.measure.knee import Point, knee
 from draftwerk.loadtest.measure.proportion import wilson
 from draftwerk.loadtest.measure.quantiles import quantile, quantiles

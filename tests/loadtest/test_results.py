@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from draftwerk.loadtest.client.health import ClientHealth
+from draftwerk.loadtest.measure.client_health import ClientHealth
+from draftwerk.loadtest.measure.rows import RequestRow
 from draftwerk.loadtest.measure.server_metrics import ServerMetrics
 from draftwerk.loadtest.measure.slo import parse_slo
 from draftwerk.loadtest.measure.summary import summarise
@@ -20,7 +21,6 @@ from draftwerk.loadtest.results.comparison import compare_runs, comparison_text,
 from draftwerk.loadtest.results.curves import knees
 from draftwerk.loadtest.results.environment import environment
 from draftwerk.loadtest.results.result import Run, Sweep, read_result, write_result
-from draftwerk.loadtest.results.rows import RequestRow
 from draftwerk.loadtest.results.table import run_text, sweep_text, write_csv
 from tests.loadtest.helpers import row
 

@@ -3,8 +3,8 @@
 import pytest
 
 from draftwerk.loadtest.__main__ import main
-from draftwerk.loadtest.client.http.reply_types import error_message
 from draftwerk.loadtest.results.result import Run
+from draftwerk.loadtest.server.reply_types import error_message
 from tests.loadtest.helpers import measure
 from tests.loadtest.stub import Manner, stub
 

@@ -1,6 +1,7 @@
 """The seam to the operating system, and what it falls back to."""
 
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -114,3 +115,17 @@ def test_free_memory_is_the_machines_or_what_the_container_leaves(tmp_path: Path
     assert host.free_bytes(tmp_path, tmp_path) == 8000 * 1024
     (tmp_path / "memory.max").write_text("5000\n")
     assert host.free_bytes(tmp_path, tmp_path) == 4000
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "allowed"),
+    [(64, 4096, 1000), (64, 500, 500), (2000, 4096, 2000), (64, resource.RLIM_INFINITY, 1000)],
+)
+def test_open_files_rise_to_what_the_system_allows(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, allowed: int
+) -> None:
+    limits = {"now": (soft, hard)}
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits["now"])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.update(now=pair))
+    assert host.open_files_up_to(1000) == allowed
+    assert limits["now"] == (allowed, hard)

@@ -1,1 +1,14 @@
+from pathlib import Path
+
+import pytest
+
 from tests.support.one_thread import one_torch_thread as one_torch_thread
+from tests.support.tiny_models import save_tiny
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tiny Llama's checkpoint."""
+    path = tmp_path_factory.mktemp("tiny")
+    save_tiny(path, "llama")
+    return path

@@ -26,7 +26,7 @@ async def llm(tiny: Path) -> AsyncGenerator[AsyncLLM]:
 
 
 async def nothing_runs(llm: AsyncLLM) -> None:
-    await until(lambda: llm.snapshot().running == llm.snapshot().waiting == 0)
+    await until(lambda: llm.snapshot().load.running == llm.snapshot().load.waiting == 0)
 
 
 async def test_many_callers_share_the_engine_and_each_gets_its_text(llm: AsyncLLM) -> None:
@@ -49,7 +49,7 @@ async def test_a_stream_is_the_text(llm: AsyncLLM) -> None:
 async def test_a_stream_that_is_broken_off_and_dropped_cancels_its_request(llm: AsyncLLM) -> None:
     async for delta in llm.stream("Once", ENDLESS):
         assert delta.token_ids
-        await until(lambda: llm.snapshot().running == 1)
+        await until(lambda: llm.snapshot().load.running == 1)
         break
     await nothing_runs(llm)
 
@@ -65,7 +65,7 @@ async def test_a_block_that_is_left_cancels_its_request_and_ends_the_stream(llm:
 async def test_a_stream_that_is_never_read_begins_no_request(llm: AsyncLLM) -> None:
     async with llm.stream("Once", ENDLESS) as stream:
         await asyncio.sleep(0.05)
-        assert llm.snapshot().running == 0
+        assert llm.snapshot().load.running == 0
     assert [delta async for delta in stream] == []
 
 
@@ -75,7 +75,7 @@ async def test_a_cancelled_caller_cancels_his_requests(llm: AsyncLLM, what: str)
         llm.generate("Once", ENDLESS) if what == "generate" else llm.batch(["a"] * 5, ENDLESS)
     )
     caller = asyncio.ensure_future(asked)
-    await until(lambda: llm.snapshot().running > 0)
+    await until(lambda: llm.snapshot().load.running > 0)
     caller.cancel()
     await asyncio.wait([caller])
     assert caller.cancelled()

@@ -37,7 +37,7 @@ SAME: dict[str, dict[str, Any]] = {
 
 
 def nothing_runs(llm: LLM) -> Callable[[], bool]:
-    return lambda: llm.snapshot().running == llm.snapshot().waiting == 0
+    return lambda: llm.snapshot().load.running == llm.snapshot().load.waiting == 0
 
 
 def texts(output: RequestOutput) -> list[str]:
@@ -147,7 +147,7 @@ def test_a_conversation_is_streamed_as_it_is_answered(llm: LLM) -> None:
 def test_a_stream_that_is_left_cancels_its_request(llm: LLM, how: str) -> None:
     stream = llm.stream(PROMPTS[2], ENDLESS)
     next(stream)
-    wait_until(lambda: llm.snapshot().running == 1)
+    wait_until(lambda: llm.snapshot().load.running == 1)
     if how == "close":
         stream.close()
         assert list(stream) == []
@@ -164,7 +164,7 @@ def test_an_interrupt_cancels_the_request(llm: LLM) -> None:
         raise KeyboardInterrupt
 
     def signal_once_it_runs() -> None:
-        wait_until(lambda: llm.snapshot().running == 1)
+        wait_until(lambda: llm.snapshot().load.running == 1)
         os.kill(os.getpid(), signal.SIGALRM)
 
     wait_until(nothing_runs(llm))
@@ -340,7 +340,7 @@ def test_closing_ends_the_requests_of_other_threads(tiny: Path) -> None:
     for thread in threads:
         thread.start()
     stream = llm.stream(PROMPTS[1], ENDLESS)
-    wait_until(lambda: llm.snapshot().running == 1)
+    wait_until(lambda: llm.snapshot().load.running == 1)
     llm.close()
     for thread in threads:
         thread.join(timeout=DEADLINE_S)
@@ -350,3 +350,27 @@ def test_closing_ends_the_requests_of_other_threads(tiny: Path) -> None:
         next(stream)
     with pytest.raises(ClosedError, match="closed"):
         llm.generate(PROMPTS[0])
+
+
+def test_a_prompts_log_probabilities_are_the_same_however_they_are_asked_for(
+    llm: LLM, server_url: str
+) -> None:
+    before, text = "Once upon a time there was", " a fox. And it was a fox! " * 9
+    first, rest = llm.encode(before), llm.encode(before + text)[len(llm.encode(before)) :]
+    asked = SamplingParams(max_tokens=2, prompt_logprobs=3, temperature=0)
+    whole = llm.generate([*first, *rest], asked).prompt_logprobs
+    assert [each.token_id for each in whole] == [*first, *rest]
+    assert whole[0].logprob == 0.0
+    for crowd in (1, 9):  # the second time all of it is cached
+        for score in llm.score([(first, rest)] * crowd, alternatives=3):
+            assert score.tokens == whole[len(first) :]
+    assert score.logprob == sum(each.logprob for each in whole[len(first) :])
+    body = {"prompt": [*first, *rest], "max_tokens": 0, "echo": True, "logprobs": 3}
+    reply = httpx.post(f"{server_url}/v1/completions", json=body, timeout=DEADLINE_S).json()
+    logprobs = reply["choices"][0]["logprobs"]
+    assert logprobs["token_logprobs"] == [None, *(each.logprob for each in whole[1:])]
+    assert reply["choices"][0]["finish_reason"] == "length"
+    assert reply["usage"]["completion_tokens"] == 0
+    chat = {"messages": QUESTION, "prompt_logprobs": 0, "max_tokens": 1}
+    reply = httpx.post(f"{server_url}/v1/chat/completions", json=chat, timeout=DEADLINE_S).json()
+    assert len(reply["prompt_logprobs"]) == reply["usage"]["prompt_tokens"]

@@ -12,10 +12,10 @@ from draftwerk.speculative.protocol.rounds import (
     Draft,
     NewSequence,
     Proposal,
-    Round,
     Row,
 )
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.rounds import make_round, make_row
 
 DRAFT_MAX = 12
 
@@ -89,9 +89,7 @@ class Driver:
                 self._release(live)
                 live.computed = live.sent_count = 0
         rows = tuple(self._row(live) for live in self.live)
-        round_ = Round(
-            round_id=self.rounds, pipeline_slot=0, rows=rows, finished_ids=tuple(self.finished_ids)
-        )
+        round_ = make_round(*rows, round_id=self.rounds, finished_ids=tuple(self.finished_ids))
         self.finished_ids.clear()
         self.rounds += 1
         if self.drafter is not None:
@@ -114,10 +112,10 @@ class Driver:
         live.blocks += tuple(self.free.pop() for _ in range(needed - len(live.blocks)))
         new_sequence = NewSequence(tuple(live.tokens), live.prompt_count, live.sampling)
         new_token_ids = tuple(live.tokens[live.sent_count :]) if live.sent_count else ()
-        row = Row(
+        row = make_row(
+            live.computed,
+            stop,
             sequence_id=live.sequence_id,
-            start=live.computed,
-            stop=stop,
             samples=stop == len(live.tokens),
             draft_max=capacity,
             blocks=live.blocks,

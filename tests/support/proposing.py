@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from draftwerk.speculative.drafting.policy import KEYED, DraftPolicy, Estimates, KeyedPolicy
+from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Estimates
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import Choice, RationedRow
@@ -17,7 +17,7 @@ def drafts_of(
     return proposer.finish(proposer.prepare(round_), model_drafts, model_ms)
 
 
-class EveryRow(KeyedPolicy):
+class EveryRow(DraftPolicy):
     """Asks every row's sources in every round, and for its top-k, whatever it costs."""
 
     def choices(
@@ -52,7 +52,7 @@ class RecklessBeside(Reckless):
     """The same in the target's process, where no draft model can be asked."""
 
     def __init__(
-        self, guess: Callable[[Round], tuple[Draft, ...]], policy: DraftPolicy = KEYED
+        self, guess: Callable[[Round], tuple[Draft, ...]], policy: DraftPolicy = DRAFT_POLICY
     ) -> None:
         super().__init__(WITHOUT_MODEL, policy=policy)
         self._oracle = guess

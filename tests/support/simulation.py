@@ -27,14 +27,14 @@ from draftwerk.cache.page_layout import JOURNAL_BYTES
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.blend.rules import Blend, RuleName
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
-from draftwerk.speculative.drafting.policy import KEYED, DraftPolicy
+from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
+from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.beams.naive_beams import best_candidates
 from tests.support.proposing import EveryRow, Reckless, RecklessBeside
@@ -362,7 +362,7 @@ def proposer(setting: Setting) -> Proposer | None:
 
 def policy(setting: Setting) -> DraftPolicy:
     """Return how rows are chosen: by what pays, or all of them."""
-    return EveryRow() if setting.seed // 8 % 4 else KEYED
+    return EveryRow() if setting.seed // 8 % 4 else DRAFT_POLICY
 
 
 def drafted(setting: Setting, target: ToyTarget, rng: random.Random) -> Callable[[Any], Verdict]:
@@ -422,28 +422,28 @@ async def simulate(setting: Setting) -> Report:
                     clients.start_soon(client, engine, mind, number, outcome, setting)
             with anyio.fail_after(IDLE_S):
                 await engine.drain()
-                while engine.snapshot().running or not engine.snapshot().target_up:  # noqa: ASYNC110
+                while engine.snapshot().load.running or not engine.snapshot().models.target_up:  # noqa: ASYNC110
                     await anyio.sleep(0.1)  # idleness is not announced
         snapshot = engine.snapshot()
         engine.check()
     counted = [sum(seconds.counts) for seconds in snapshot.request_stages.values()]
     assert len(set(counted)) == 1, "a choice that ended has all of its stages"
     faults = fates.target.happened + fates.actors.happened
-    mended = snapshot.restarts + snapshot.recoveries
+    mended = snapshot.actors.restarts + snapshot.models.recoveries
     assert mended <= faults.total(), "only faults may restart anything"
-    assert snapshot.blocks_used == 0, "every block came home"
-    assert not any(snapshot.mailbox_depths.values()), snapshot.mailbox_depths
+    assert snapshot.load.blocks_used == 0, "every block came home"
+    assert not any(snapshot.actors.mailbox_depths.values()), snapshot.actors.mailbox_depths
     report.counters.update(
-        preemptions=snapshot.preemptions,
-        accepted=snapshot.accepted_tokens,
-        rejected=snapshot.draft_tokens - snapshot.accepted_tokens,
-        prefix_hits=snapshot.prefix_hits,
-        recomputed=snapshot.recomputed_tokens,
-        restarts=snapshot.restarts,
-        overrun=snapshot.overrun_tokens,
-        recoveries=snapshot.recoveries,
-        prefilled_apart=snapshot.prefilled_apart,
-        returned=snapshot.blocks_returned,
+        preemptions=snapshot.counts.preemptions,
+        accepted=snapshot.counts.accepted_tokens,
+        rejected=snapshot.counts.draft_tokens - snapshot.counts.accepted_tokens,
+        prefix_hits=snapshot.counts.prefix_hits,
+        recomputed=snapshot.counts.recomputed_tokens,
+        restarts=snapshot.actors.restarts,
+        overrun=snapshot.counts.overrun_tokens,
+        recoveries=snapshot.models.recoveries,
+        prefilled_apart=snapshot.counts.prefilled_apart,
+        returned=snapshot.counts.blocks_returned,
         store_hits=int(snapshot.store.get("hits", 0)),
         store_blocks=int(snapshot.store.get("blocks", 0)),
     )

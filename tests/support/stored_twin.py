@@ -8,6 +8,9 @@ bytes in integers. With integer scales, by units of 256 inputs:
     sum = fma(part, d, sum), then sum = fma(-low, dmin, sum)
 
 and without: sum = fma(u * d, a, sum), then sum = fma(m, a * sum of the bytes, sum).
+
+Where weights are floats, `first` is a chain of multiply-adds of weights and bytes over inputs 0 and
+1 of each four, `second` one over 2 and 3, and sum = fma((first + second) * d, a, sum).
 """
 
 from typing import NamedTuple
@@ -34,9 +37,20 @@ BYTES = {
     "Q5_K": 176,
     "Q6_K": 210,
     "IQ4_XS": 136,
+    "F32": 128,
+    "F16": 64,
+    "BF16": 64,
+    "G4_32": 20,
+    "G4_128": 68,
+    "G8_128": 132,
+    "F8_128": 132,
 }
 """Of a block in the file."""
-INPUTS = {kind: 256 if kind.endswith(("K", "XS")) else 32 for kind in BYTES}
+INPUTS = {
+    kind: 256 if kind.endswith(("K", "XS")) else 128 if kind.endswith("_128") else 32
+    for kind in BYTES
+}
+FLOATS = ("F32", "F16", "BF16", "F8_128")
 
 
 class Decoded(NamedTuple):
@@ -60,6 +74,9 @@ def decode(kind: str, data: NDArray[np.uint8]) -> Decoded:
 
 def dequantise(kind: str, data: NDArray[np.uint8]) -> Floats:
     """Return the values [rows, inputs] of `decode`'s parts, as the format defines them."""
+    if kind in FLOATS:
+        values, d = float_weights(kind, data)
+        return (values * d[..., None]).reshape(len(data), -1)
     of = decode(kind, data)
     quants, d = of.quants.astype(np.float32), of.d[..., None]
     if of.scales is None:
@@ -73,8 +90,10 @@ def dequantise(kind: str, data: NDArray[np.uint8]) -> Floats:
 
 def product(kind: str, data: NDArray[np.uint8], inputs: Floats) -> Floats:
     """Return inputs [n, k] times rows [m, k], float32 [n, m], by the rule above."""
-    of = decode(kind, data)
     bytes_, a = rounded(inputs)
+    if kind in FLOATS:
+        return np.stack([_of_floats(kind, data, *each) for each in zip(bytes_, a, strict=True)])
+    of = decode(kind, data)
     return np.stack([_row(of, bytes_[row], a[row]) for row in range(len(inputs))])
 
 
@@ -97,6 +116,36 @@ def fma(a: Floats, b: Floats, c: Floats) -> Floats:
     is_even = (total.view(np.int64) & 1) == 0
     beside = np.nextafter(total, np.copysign(np.inf, error))
     return np.where((error != 0) & is_even, beside, total).astype(np.float32)
+
+
+def float_weights(kind: str, data: NDArray[np.uint8]) -> tuple[Floats, Floats]:
+    """Return weights [rows, groups, 32] and the factor [rows, groups] of each group."""
+    blocks = np.ascontiguousarray(data).reshape(len(data), -1, BYTES[kind])
+    if kind == "F8_128":
+        d = np.repeat(np.ascontiguousarray(blocks[..., :4]).view(np.float32)[..., 0], 4, axis=1)
+        values = E4M3[blocks[..., 4:]]
+    else:
+        words = blocks.view({"F32": np.uint32}.get(kind, np.uint16))
+        d = np.ones(blocks.shape[:2], np.float32)
+        if kind == "BF16":
+            words = words.astype(np.uint32) << 16
+        values = words.view(np.float16 if kind == "F16" else np.float32).astype(np.float32)
+    return values.reshape(len(data), -1, 32), d
+
+
+def _of_floats(kind: str, data: NDArray[np.uint8], row: Ints, a: Floats) -> Floats:
+    weights, d = float_weights(kind, data)
+    if kind == "F8_128":  # the kernels read bytes as halves, which are a 256th
+        weights, d = weights / np.float32(256), d * np.float32(256)
+    sums = np.zeros(len(data), np.float32)
+    for group in range(weights.shape[1]):
+        chains = [np.zeros_like(sums), np.zeros_like(sums)]
+        for i in range(32):
+            of, byte = i % 4 // 2, np.full_like(sums, row[group, i])
+            chains[of] = fma(weights[:, group, i], byte, chains[of])
+        part = (chains[0] + chains[1]) * d[:, group]
+        sums = fma(part, np.full_like(sums, a[group]), sums)
+    return sums
 
 
 def _row(of: Decoded, row: Ints, a: Floats) -> Floats:
@@ -237,7 +286,34 @@ def _mxfp4(blocks: NDArray[np.uint8]) -> Decoded:
     return Decoded(MXFP4[_nibbles(blocks[..., 1:])], d)
 
 
+def _e4m3(byte: int) -> float:
+    exponent, mantissa = byte >> 3 & 15, byte & 7
+    value = (8 + mantissa) * 2.0 ** (exponent - 10) if exponent else mantissa * 2.0**-9
+    return -value if byte & 128 else value
+
+
+E4M3 = np.array([_e4m3(byte) for byte in range(256)], np.float32)
+
+
+def _g4(blocks: NDArray[np.uint8]) -> Decoded:
+    groups = (blocks.shape[2] - 4) // 16
+    words = np.ascontiguousarray(blocks[..., :4]).view(np.uint32)
+    d = np.repeat((words & 0xFFFFFF00).view(np.float32)[..., 0], groups, axis=1)
+    zeros = np.repeat(blocks[..., 0].astype(np.float32), groups, axis=1)
+    quants = _nibbles(blocks[..., 4:].reshape(len(blocks), -1, 16))
+    return Decoded(quants, d, dmin=-zeros * d)
+
+
+def _g8(blocks: NDArray[np.uint8]) -> Decoded:
+    d = np.ascontiguousarray(blocks[..., :4]).view(np.float32)[..., 0]
+    quants = blocks[..., 4:].view(np.int8).astype(np.int64)
+    return Decoded(quants.reshape(len(blocks), -1, 32), np.repeat(d, 4, axis=1))
+
+
 DECODERS = {
+    "G4_32": _g4,
+    "G4_128": _g4,
+    "G8_128": _g8,
     "Q4_0": lambda blocks: Decoded(_nibbles(blocks[..., 2:]) - 8, _half(blocks, 0)),
     "Q4_1": lambda blocks: Decoded(
         _nibbles(blocks[..., 4:]), _half(blocks, 0), dmin=_half(blocks, 2)
@@ -292,9 +368,39 @@ def random_blocks(
     if kind == "MXFP4":
         blocks[..., 0] = generator.integers(115, 125, (rows, count)) + round(np.log2(size))
         return blocks.reshape(rows, -1)
+    if kind in ("F32", "F16", "BF16") or kind in ("G4_32", "G4_128", "G8_128", "F8_128"):
+        return _float_blocks(kind, blocks, generator, size, fill).reshape(rows, -1)
     for at in HALVES.get(kind, (0,)):
         halves = generator.normal(0, 0.01 * size, (rows, count, 1)).astype(np.float16)
         halves[0, 0] = 0
         halves[-1, 0] = np.float16(6e-8)  # denormal
         blocks[..., at : at + 2] = halves.view(np.uint8)
     return blocks.reshape(rows, -1)
+
+
+def _float_blocks(
+    kind: str,
+    blocks: NDArray[np.uint8],
+    generator: np.random.Generator,
+    size: float,
+    fill: int | None,
+) -> NDArray[np.uint8]:
+    """Return blocks of floats, or the same ones with floats for scales."""
+    rows, count = blocks.shape[:2]
+    if kind not in ("F32", "F16", "BF16"):
+        scales = generator.normal(0, 0.01 * size, (rows, count, 1)).astype(np.float32)
+        scales[0, 0] = 0
+        zeros = blocks[..., 0] & 31
+        blocks[..., :4] = scales.view(np.uint8)
+        if kind.startswith("G4"):
+            blocks[..., 0] = zeros
+        return blocks
+    values = generator.normal(0, 0.01 * size, (rows, count, 32)).astype(np.float32)
+    values[0, 0], values[-1, 0] = 0, np.float16(6e-8)
+    if fill is not None:
+        values[:] = (fill - 127.5) * 2.0**-8
+    if kind == "F32":
+        return values.view(np.uint8)
+    if kind == "F16":
+        return values.astype(np.float16).view(np.uint8)
+    return np.ascontiguousarray(values.view(np.uint16)[..., 1::2]).view(np.uint8)

@@ -15,6 +15,7 @@ from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.shard import Grid, shard_of
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import STORED
 from draftwerk.model.ranks.native_stage import NativeStage
 from draftwerk.model.ranks.seats import group_bytes, take_seats
 from draftwerk.model.reference.kv_pages import allocate
@@ -84,7 +85,7 @@ def thread_ranks(
     for rank in range(grid.size):
         config = load(directory, None).config
         shard = shard_of(config, grid, rank)
-        model = load(directory, None, shard=shard)
+        model = load(directory, None, shard=shard, keeps_blocks=dtype == STORED)
         memory = memory or SharedMemory.make(group_bytes(config, grid))
         seats = take_seats(mapped(memory.descriptor), config, grid, rank)
         forward = NativeForward(

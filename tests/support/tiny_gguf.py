@@ -9,12 +9,13 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from draftwerk.model.checkpoint import gguf as gguf_file
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from tests.support.tiny_models import VOCAB, tiny_model
 
+PERMUTED = ("llama", "smollm3", "granite", "ministral3", "arcee")
+"""Families whose query and key rows llama.cpp's converter has in its own order."""
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
 """Whole blocks of 32."""
-HF_TO_GGUF = {hf: ours for ours, hf in gguf_file.NAMES.items()}
 PLAIN: Mapping[str, str] = MappingProxyType({})
 
 
@@ -29,7 +30,9 @@ def save_gguf(
     """Write a model whose matrices are of one type, or as named by GGUF's names of tensors."""
     model = tiny_model(family, seed, **{"tie_word_embeddings": True, **SIZES, **sizes})
     config = model.config
-    writer = gguf.GGUFWriter(path, family)
+    row = next(row for row in ARCHITECTURES if row.model_type == family)
+    assert row.gguf is not None
+    writer = gguf.GGUFWriter(path, row.gguf.name)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(512)
@@ -38,20 +41,66 @@ def save_gguf(
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_key_length(config.head_dim)
-    writer.add_layer_norm_rms_eps(1e-5)
+    if row.norm_eps != "rms_norm_eps":
+        writer.add_layer_norm_eps(getattr(config, row.norm_eps))
+    else:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    add_own_fields(writer, family, config)
     writer.add_token_list([f"t{index}" for index in range(VOCAB)])
     writer.add_eos_token_id(2)
     for name, tensor in model.named_parameters():
-        values = tensor.detach().numpy()
-        if family == "llama" and ("q_proj" in name or "k_proj" in name):
+        values, named = tensor.detach().numpy(), gguf_name(name, row.gguf.name)
+        if family in PERMUTED and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             values = llama_cpp_order(values, heads)
-        _add(writer, gguf_name(name), values, kinds.get(_kind_of(gguf_name(name)), kind))
+        if family.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
+            values = values + np.float32(1)
+        _add(writer, named, values, kinds.get(_kind_of(named), kind))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
+    """Write what llama.cpp's converters write for a family beside what all have."""
+    if family == "granite":
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    if family in ("cohere", "cohere2"):
+        writer.add_logit_scale(config.logit_scale)
+        writer.add_rope_dimension_count(config.head_dim)
+    if family == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    rope = config.rope_parameters
+    rule = rope.get("full_attention", rope)
+    writer.add_rope_freq_base(rule["rope_theta"])
+    if "partial_rotary_factor" in rule:
+        writer.add_rope_dimension_count(int(config.head_dim * rule["partial_rotary_factor"]))
+    if rule["rope_type"] == "longrope":
+        writer.add_rope_scaling_orig_ctx_len(rule["original_max_position_embeddings"])
+        for which in ("long", "short"):
+            factors = np.array(rule[f"{which}_factor"], np.float32)
+            writer.add_tensor(f"rope_factors_{which}.weight", factors)
+    if family == "ministral3":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rule["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rule["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_beta_fast(rule["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(rule["beta_slow"])
+        writer.add_attn_temperature_scale(rule["llama_4_scaling_beta"])
+    if family == "hunyuan_v1_dense":
+        size = config.head_dim
+        writer.add_rope_freq_base(rule["rope_theta"] * rule["alpha"] ** (size / (size - 2)))
+    if getattr(config, "sliding_window", None) and family not in ("qwen2", "qwen3", "llama"):
+        writer.add_sliding_window(config.sliding_window)
+    if family in ("olmo3", "exaone4"):
+        slides = [kind == "sliding_attention" for kind in config.layer_types]
+        writer.add_sliding_window_pattern(slides)
 
 
 def _kind_of(name: str) -> str:
@@ -72,9 +121,9 @@ def llama_cpp_order(values: NDArray[np.float32], heads: int) -> NDArray[np.float
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(values.shape)
 
 
-def gguf_name(name: str) -> str:
-    """Translate a tensor's name from Transformers."""
-    parts = name.split(".")
-    if parts[1] == "layers":
-        return f"blk.{parts[2]}.{HF_TO_GGUF['.'.join(parts[3:-1])]}.{parts[-1]}"
-    return f"{HF_TO_GGUF['.'.join(parts[:-1])]}.{parts[-1]}"
+def gguf_name(name: str, architecture: str = "qwen3") -> str:
+    """Translate a tensor's name from Transformers, by llama.cpp's own table."""
+    named = gguf.MODEL_ARCH_NAMES
+    stem, kind = name.rsplit(".", 1)
+    arch = next(key for key, value in named.items() if value == architecture)
+    return f"{gguf.get_tensor_name_map(arch, 9).get_name(stem)}.{kind}"

@@ -19,6 +19,79 @@ FAMILIES: dict[str, Any] = {
     row.model_type: getattr(transformers, row.hf_name) for row in ARCHITECTURES
 }
 """Their classes, by `model_type`: whatever is served is compared."""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "smollm3": {"num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]},
+    "granite": {
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.21,
+        "logits_scaling": 1.7,
+    },
+    "granitemoehybrid": {
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.21,
+        "logits_scaling": 1.7,
+        "num_local_experts": 0,
+        "shared_intermediate_size": 40,
+        "layer_types": ["full_attention"] * 2,
+        "position_embedding_type": "rope",
+        "mamba_n_heads": 8,
+    },
+    "phi3": {"hidden_size": 48, "head_dim": 12},
+    "olmo2": {"head_dim": 8},
+    "olmo3": {
+        "num_hidden_layers": 4,
+        "sliding_window": 17,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    },
+    "gemma2": {
+        "num_hidden_layers": 4,
+        "sliding_window": 17,
+        "query_pre_attn_scalar": 10,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 2.0,
+    },
+    "gemma3_text": {"num_hidden_layers": 4, "sliding_window": 17, "sliding_window_pattern": 2},
+    "exaone4": {"num_hidden_layers": 4, "sliding_window": 17, "sliding_window_pattern": 2},
+    "cohere2": {
+        "num_hidden_layers": 4,
+        "sliding_window": 17,
+        "sliding_window_pattern": 2,
+        "logit_scale": 0.3,
+    },
+    "ministral3": {
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10_000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 20,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.3,
+        },
+    },
+    "hunyuan_v1_dense": {
+        "rope_parameters": {
+            "rope_type": "dynamic",
+            "rope_theta": 10_000.0,
+            "alpha": 50.0,
+            "factor": 1.0,
+        },
+    },
+    "seed_oss": {"attention_out_bias": True, "mlp_bias": True},
+    "arcee": {"mlp_bias": True},
+    "starcoder2": {"sliding_window": 17},
+    "nemotron": {"mlp_bias": True},
+    "ministral": {"sliding_window": 17},
+    "cwm": {"num_hidden_layers": 4, "sliding_window": 17},
+    "cohere": {"logit_scale": 0.3},
+    "stablelm": {"use_qkv_bias": True},
+    "ernie4_5": {"use_bias": True},
+}
+"""What makes each family's own switches matter."""
 ROPES: dict[str, dict[str, Any]] = {
     "linear": {"rope_type": "linear", "factor": 4.0},
     "llama3": {
@@ -33,7 +106,62 @@ ROPES: dict[str, dict[str, Any]] = {
         "factor": 4.0,
         "original_max_position_embeddings": 64,
     },
+    "longrope": {
+        "rope_type": "longrope",
+        "short_factor": [1.0, 1.1, 1.3, 1.2, 1.5, 1.4],
+        "long_factor": [1.0, 2.0, 3.0, 5.0, 4.0, 8.0],
+        "original_max_position_embeddings": 512,
+    },
+    "partial": {"rope_type": "default", "partial_rotary_factor": 0.5},
 }
+BY_LAYER = {
+    "linear": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 20_000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    },
+    "yarn": {
+        "full_attention": {**ROPES["yarn"], "rope_theta": 10_000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+    },
+}
+"""Rules for layers with and without a window."""
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama, grouped queries": ("llama", {}),
+    "llama, one KV head": ("llama", {"num_key_value_heads": 1}),
+    "llama, one KV head each": ("llama", {"num_key_value_heads": 4}),
+    "llama, biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama, tied": ("llama", {"tie_word_embeddings": True}),
+    "llama, wide heads": ("llama", {"head_dim": 16}),
+    "llama, linear rope": ("llama", {"rope": "linear"}),
+    "llama, llama3 rope": ("llama", {"rope": "llama3"}),
+    "llama, yarn rope": ("llama", {"rope": "yarn"}),
+    "mistral": ("mistral", {}),
+    "mistral, window": ("mistral", {"sliding_window": 5}),
+    **{f"mistral, window of {n}": ("mistral", {"sliding_window": n}) for n in (1, 128, 129)},
+    "qwen2, window": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 17, "max_window_layers": 1},
+    ),
+    "granite 4, no rotation": ("granitemoehybrid", {"position_embedding_type": None}),
+    "phi3, short factors": ("phi3", {"rope": "longrope"}),
+    "phi3, partial": ("phi3", {"rope": "partial"}),
+    "phi3, window": ("phi3", {"sliding_window": 127}),
+    "exaone4, no window": (
+        "exaone4",
+        {"sliding_window": None, "layer_types": ["full_attention"] * 4, "rope": "llama3"},
+    ),
+    "gemma3, linear rope": ("gemma3_text", {"rope_parameters": BY_LAYER["linear"]}),
+    "olmo3, yarn on some layers": ("olmo3", {"rope_parameters": BY_LAYER["yarn"]}),
+    "qwen2, biases": ("qwen2", {}),
+    "qwen2, tied, one KV head": ("qwen2", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
+    "qwen3, query and key norms": ("qwen3", {}),
+    "qwen3, biases, yarn": ("qwen3", {"attention_bias": True, "rope": "yarn"}),
+}
+CASES |= {
+    family: (family, {}) for family in FAMILIES if family not in {of for of, _ in CASES.values()}
+}
+"""Families with what their configs can vary, by name."""
 
 
 class TinyWords(ToyText):
@@ -55,11 +183,18 @@ def tiny_model(family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
         "head_dim": 8,
         "max_position_embeddings": 512,
         "tie_word_embeddings": False,
+        "bos_token_id": 1,
         "eos_token_id": 2,
+        "pad_token_id": 0,
         "sliding_window": None,
     }
     if "rope" in changes:
-        changes["rope_parameters"] = {"rope_theta": 10_000.0, **ROPES[changes.pop("rope")]}
+        changes["rope_parameters"] = {
+            "rope_theta": 10_000.0,
+            **ROPES[changes.pop("rope")],
+            **changes.pop("rope_changes", {}),
+        }
+    settings |= SETTINGS.get(family, {})
     model = model_class(model_class.config_class(**settings | changes)).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -77,11 +212,12 @@ def save_tiny(directory: Path, family: str, seed: int = 0, **changes: Any) -> Pr
     return model
 
 
-def save_tiny_with_text(directory: Path, seed: int = 0) -> None:
+def save_tiny_with_text(directory: Path, seed: int = 0, **sizes: Any) -> None:
     """Save such a model over the default model's tokens, its tokenizer beside it."""
     source = locate(None).directory
     vocab_size = read_info(locate(None)).vocab_size
-    save_tiny(directory, "llama", seed, vocab_size=vocab_size, max_position_embeddings=2048)
+    sizes = {"vocab_size": vocab_size, "max_position_embeddings": 2048, **sizes}
+    save_tiny(directory, "llama", seed, **sizes)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         copy(source / name, directory)
 

@@ -19,7 +19,7 @@ from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from validation.matrix import Everything
@@ -129,15 +129,15 @@ async def test_one_seed_gives_one_text(dtype: str, temperature: float) -> None:
         assert await texts(roomy, sampling, drafts=True, at_once=False) == plain
         assert await texts(roomy, sampling, drafts=True, at_once=True) == plain
         snapshot = roomy.snapshot()
-        assert snapshot.preemptions == 0
-        assert snapshot.prefix_hits > 0
-        assert 0 < snapshot.accepted_tokens < snapshot.draft_tokens
-        assert snapshot.accepted_by_source["head"] > 0
+        assert snapshot.counts.preemptions == 0
+        assert snapshot.counts.prefix_hits > 0
+        assert 0 < snapshot.counts.accepted_tokens < snapshot.counts.draft_tokens
+        assert snapshot.counts.accepted_by_source["head"] > 0
     async with engine(dtype, 13) as tight:
         assert await texts(tight, sampling, drafts=True, at_once=True) == plain
         assert await texts(tight, sampling, drafts=False, at_once=True) == plain
         snapshot = tight.snapshot()
-        assert snapshot.preemptions > 0
-        assert snapshot.prefix_hits > 0
-        assert 0 < snapshot.accepted_tokens < snapshot.draft_tokens
+        assert snapshot.counts.preemptions > 0
+        assert snapshot.counts.prefix_hits > 0
+        assert 0 < snapshot.counts.accepted_tokens < snapshot.counts.draft_tokens
         tight.check()

@@ -12,10 +12,10 @@ from jsonschema import Draft202012Validator
 from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
+from draftwerk.api.fields.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.model.checkpoint.hub import DEFAULT_NAME
 from draftwerk.model.checkpoint.recommended import recommended
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.system.test_default_model import engine
 

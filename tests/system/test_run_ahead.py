@@ -22,7 +22,7 @@ from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
@@ -167,20 +167,20 @@ async def test_texts_are_those_of_one_round_at_a_time(
         assert await texts(engine) == want
         engine.check()
         snapshot = engine.snapshot()
-    assert snapshot.restarts == 0
-    assert snapshot.accepted_tokens > 0, "the process has drafted"
+    assert snapshot.actors.restarts == 0
+    assert snapshot.counts.accepted_tokens > 0, "the process has drafted"
 
     async with running(ahead(target)) as engine:  # the same process, and what it knew is dropped
 
         async def kill() -> None:
-            await until(lambda: engine.snapshot().generated_tokens >= 20)
+            await until(lambda: engine.snapshot().counts.generated_tokens >= 20)
             assert target.process_id is not None
             os.kill(target.process_id, signal.SIGKILL)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(kill)
             assert await texts(engine) == want
-        assert engine.snapshot().restarts == 1
+        assert engine.snapshot().actors.restarts == 1
 
 
 async def test_a_process_that_fails_its_own_check_is_replaced(options: ModelOptions) -> None:
@@ -192,7 +192,8 @@ async def test_a_process_that_fails_its_own_check_is_replaced(options: ModelOpti
             await until(lambda: target.process_id is not None)
             first = target.process_id
             assert await texts(engine) == want
-            await until(lambda: engine.snapshot().restarts and engine.snapshot().target_up)
+            await until(lambda: engine.snapshot().actors.restarts > 0)
+            await until(lambda: engine.snapshot().models.target_up)
             assert target.process_id != first
             assert await texts(engine) == want
     finally:

@@ -12,19 +12,11 @@ import pytest
 from benchmarks.support.server import draftwerk
 from draftwerk.__main__ import main
 from draftwerk.speculative.blend.rules import RULES
-from tests.support.tiny_models import save_tiny_with_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DOCUMENTS = [f"Passage {number}. " + "The sea is wide and blue. " * 12 for number in range(3)]
 SETTINGS = ("--dtype", "fp32", "--kv-memory", "8MiB", "--block-size", "16")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny")
-    save_tiny_with_text(directory, seed=3)
-    return directory
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.machine.child_python import python_command
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.tiny_models import TinyWords, save_tiny
 
@@ -160,13 +160,13 @@ async def signal_often(
     """Send a signal to the process several times, each while it works on live requests."""
     rng = random.Random(times)
     for _ in range(times):
-        seen = engine.snapshot().generated_tokens
-        while engine.snapshot().generated_tokens == seen or device.process_id is None:
+        seen = engine.snapshot().counts.generated_tokens
+        while engine.snapshot().counts.generated_tokens == seen or device.process_id is None:
             await anyio.sleep(0.001)
         await anyio.sleep(rng.uniform(0, 0.01))
-        restarts = engine.snapshot().restarts
+        restarts = engine.snapshot().actors.restarts
         await strike(device, what)
-        while engine.snapshot().restarts == restarts:
+        while engine.snapshot().actors.restarts == restarts:
             await anyio.sleep(0.005)
 
 
@@ -175,7 +175,7 @@ async def test_a_killed_target_is_only_a_pause(processes: Processes) -> None:
         undisturbed = await all_texts(engine)
         disturbance = partial(signal_often, engine, target, signal.SIGKILL, 2)
         assert await texts_during(engine, disturbance) == undisturbed
-        assert engine.snapshot().restarts == 2
+        assert engine.snapshot().actors.restarts == 2
         engine.check()
 
 
@@ -191,13 +191,13 @@ async def test_a_killed_draft_model_stops_no_request(processes: Processes) -> No
         undisturbed = await all_texts(engine)
 
         async def kill_the_draft() -> None:
-            while not engine.snapshot().running:
+            while not engine.snapshot().load.running:
                 await anyio.sleep(0.001)
             assert draft.process_id is not None
             os.kill(draft.process_id, signal.SIGKILL)
 
         assert await texts_during(engine, kill_the_draft) == undisturbed
-        assert engine.snapshot().restarts == 0
+        assert engine.snapshot().actors.restarts == 0
 
 
 async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_the_next_request(
@@ -205,13 +205,13 @@ async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_the_nex
 ) -> None:
     async with serving(processes) as (engine, target, _):
         for restarts, what in enumerate((signal.SIGKILL, signal.SIGSTOP), start=1):
-            while not engine.snapshot().target_up or target.process_id is None:
+            while not engine.snapshot().models.target_up or target.process_id is None:
                 await anyio.sleep(0.01)
             await strike(target, what)
             with anyio.fail_after(300):
-                while target.process_id is None or not engine.snapshot().target_up:
+                while target.process_id is None or not engine.snapshot().models.target_up:
                     await anyio.sleep(0.01)
-            assert engine.snapshot().restarts == restarts
+            assert engine.snapshot().actors.restarts == restarts
 
 
 async def test_a_model_that_cannot_be_served_is_refused_with_a_reason(tmp_path: Path) -> None:

@@ -27,16 +27,11 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
-from draftwerk.speculative.replies.argument_schemas import parameters_of
+from draftwerk.speculative.replies.argument_schemas import ToolFunction, parameters_of
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
-from draftwerk.speculative.replies.grammar import (
-    CallMode,
-    ReplyRules,
-    ToolFunction,
-    reply_grammar,
-)
+from draftwerk.speculative.replies.grammar import CallMode, ReplyRules, reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.pairwise import pairwise
@@ -333,11 +328,11 @@ async def test_a_reply_is_the_same_in_every_way(
         snapshot = engine.snapshot()
         engine.check()
     assert found == wanted
-    assert crashing.happened == len(crashing.at) == snapshot.restarts
+    assert crashing.happened == len(crashing.at) == snapshot.actors.restarts
     if load == "preempted" and mode == "parallel":  # one call may end before it comes to that
-        assert snapshot.preemptions
-    assert way in ("off", "wrong") or snapshot.accepted_tokens
-    assert way != "wrong" or snapshot.draft_tokens > snapshot.accepted_tokens
+        assert snapshot.counts.preemptions
+    assert way in ("off", "wrong") or snapshot.counts.accepted_tokens
+    assert way != "wrong" or snapshot.counts.draft_tokens > snapshot.counts.accepted_tokens
 
 
 async def test_the_replies_are_calls_with_valid_arguments(agents: Agents) -> None:

@@ -65,6 +65,7 @@ def models() -> Iterator[CaseModel]:
         weights = random_weights(config, biases=True)
         for layer in weights.layers:
             layer.qkv *= scale
+            assert layer.ffn_norm is not None
             layer.ffn_norm *= scale
         yield f"wide, {scale:g}", config, weights
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from draftwerk.actors.monitoring.histogram import Histogram
-from draftwerk.speculative.slo import StageTimes
+from draftwerk.speculative.requests.slo import StageTimes
 
 STAGES = ("tokenise", "queue", "prefill", "decode", "detokenise")
 STAGE_S = (

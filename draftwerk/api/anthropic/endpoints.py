@@ -18,10 +18,16 @@ from draftwerk.api.anthropic.translate import (
     message_plan,
     message_prompt,
 )
-from draftwerk.api.core.handling import EVENTS, Endpoint, call_of, json_reply, state_of, tenant_of
+from draftwerk.api.core.handling import (
+    EVENTS,
+    Endpoint,
+    RequestContext,
+    call_of,
+    json_reply,
+    state_of,
+)
 from draftwerk.api.core.prompt_tokens import count_tokens
-from draftwerk.api.openai.translate import check_model
-from draftwerk.api.replying.decode import body_of
+from draftwerk.api.fields.decode import body_of, check_model
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
 
@@ -31,7 +37,7 @@ COUNT = msgspec.json.Decoder(PromptBody)
 
 async def message(request: Request) -> GenerationResponse:
     """`POST /v1/messages`."""
-    state, tenant = state_of(request), tenant_of(request)
+    state = state_of(request)
     body = await body_of(request, MESSAGES)
     check_model(body.model, state.model)
     plan = message_plan(body, state.model)
@@ -39,13 +45,14 @@ async def message(request: Request) -> GenerationResponse:
     # Agents ask for more than a small context holds; what is left of it is a bound as well.
     prompt_count = await count_tokens(state, prompts)
     tokens_max = max(1, min(body.max_tokens, state.model.context_max - prompt_count))
-    options = message_options(body, state.model, tenant, state.new_seed, plan, tokens_max)
+    options = message_options(body, RequestContext(state.model, state.new_seed), plan, tokens_max)
     names = {**NAMES, "response_format": plan.blamed or "tools"}
     call = call_of(request, "message", prompts, options, names)
     metadata = ReplyMetadata(
         id="msg_" + call.request_id,
         created=int(state.now()),
         model=state.model.name,
+        fingerprint=state.model.fingerprint,
         is_parsed=plan.form is not None,
     )
     serializer = MessageSerializer(metadata, prompt_count)

@@ -10,37 +10,24 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.api.core.usage import RequestMetrics
-from draftwerk.api.openai.schema import SpeculationBody
-from draftwerk.api.replying.field_types import (
+from draftwerk.api.fields.field_types import (
     MESSAGES_MAX,
-    NOTHING,
-    TOKEN_ID_MAX,
     TOKENS_MAX,
     BodyText,
     Effort,
     Label,
     Name,
-    RefusedField,
     Salt,
-    Seed,
+    SpeculationBody,
     StopString,
     TokenCount,
 )
-from draftwerk.api.replying.other_servers import (
-    ONE,
-    OTHERS_HARMLESS,
-    OTHERS_INSTEAD,
-    ZERO,
-    OtherServersFields,
-)
-from draftwerk.api.replying.tools_schema import TOOLS_MAX, CallId, FunctionName
+from draftwerk.api.fields.refused_fields import ONE, OTHERS, OTHERS_HARMLESS, obeys, refuses
+from draftwerk.api.fields.tools_schema import TOOLS_MAX, CallId, FunctionName
 
 STOPS_MAX = 16
-OF_CHAT = (
-    *("frequency_penalty", "grammar", "logit_bias", "min_p", "n", "presence_penalty"),
-    *("repeat_penalty", "repetition_penalty"),
-)
-"""Fields that chat obeys."""
+OBEYED = ("temperature", "top_k", "top_p", "seed")
+"""Sampling fields; Anthropic has the first three."""
 
 
 class TextInput(Struct, frozen=True, tag_field="type", tag="text"):
@@ -118,7 +105,9 @@ class OutputConfig(Struct, frozen=True):
     format: OutputFormat | None = None
 
 
-class PromptBody(OtherServersFields, frozen=True, kw_only=True):
+@refuses(mcp_servers="", container="")
+@refuses(OTHERS_HARMLESS, **OTHERS)
+class PromptBody(Struct, frozen=True, kw_only=True):
     """`POST /v1/messages/count_tokens`: what makes up a prompt."""
 
     model: Name
@@ -129,17 +118,24 @@ class PromptBody(OtherServersFields, frozen=True, kw_only=True):
     thinking: ThinkingWish | None = None
     output_config: OutputConfig | None = None
 
-    mcp_servers: RefusedField = NOTHING
-    container: RefusedField = NOTHING
-
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = OTHERS_HARMLESS
-    instead: ClassVar[dict[str, str]] = OTHERS_INSTEAD
     hints: ClassVar[dict[str, str]] = {
         "thinking": "where the model does not reason first",
         "output_config.effort": "where the model does not reason first",
     }
 
 
+@obeys(*OBEYED)
+@refuses(
+    {"n": ONE, "repeat_penalty": ONE, "response_format": (b'{"type":"text"}',)},
+    grammar="/v1/chat/completions",
+    json_schema="`output_config.format`",
+    logit_bias="/v1/chat/completions",
+    n="/v1/chat/completions",
+    reasoning_effort="`output_config.effort`",
+    repeat_penalty="/v1/chat/completions",
+    response_format="`output_config.format`",
+    stop="`stop_sequences`",
+)
 class MessagesBody(PromptBody, frozen=True, kw_only=True):
     """`POST /v1/messages`."""
 
@@ -147,45 +143,13 @@ class MessagesBody(PromptBody, frozen=True, kw_only=True):
     """A bound: a text ends earlier where the context does."""
     stream: bool | None = None
     stop_sequences: Annotated[list[StopString], Meta(max_length=STOPS_MAX)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=TOKEN_ID_MAX)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     metadata: dict[str, Label | None] | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
-    seed: Seed | None = None
-    """Ours."""
     speculation: SpeculationBody | None = None
     """Ours."""
     cache_salt: Salt | None = None
     """Ours."""
 
-    frequency_penalty: RefusedField = NOTHING
-    grammar: RefusedField = NOTHING
-    json_schema: RefusedField = NOTHING
-    logit_bias: RefusedField = NOTHING
-    min_p: RefusedField = NOTHING
-    n: RefusedField = NOTHING
-    presence_penalty: RefusedField = NOTHING
-    reasoning_effort: RefusedField = NOTHING
-    repeat_penalty: RefusedField = NOTHING
-    repetition_penalty: RefusedField = NOTHING
-    response_format: RefusedField = NOTHING
-    stop: RefusedField = NOTHING
-
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        **PromptBody.harmless,
-        **dict.fromkeys(("frequency_penalty", "min_p", "presence_penalty"), ZERO),
-        **dict.fromkeys(("n", "repeat_penalty", "repetition_penalty"), ONE),
-        "response_format": (b'{"type":"text"}',),
-    }
-    instead: ClassVar[dict[str, str]] = {
-        **PromptBody.instead,
-        **dict.fromkeys(OF_CHAT, "/v1/chat/completions"),
-        "json_schema": "`output_config.format`",
-        "reasoning_effort": "`output_config.effort`",
-        "response_format": "`output_config.format`",
-        "stop": "`stop_sequences`",
-    }
     hints: ClassVar[dict[str, str]] = {
         **PromptBody.hints,
         "metadata": "nothing is done with it",
@@ -248,6 +212,8 @@ class MessageReply(Struct, frozen=True, tag_field="type", tag="message"):
     usage: AnthropicUsage
     role: str = "assistant"
     metrics: RequestMetrics | UnsetType = UNSET
+    system_fingerprint: str = ""
+    """Equal ones, with equal requests and seeds, give equal texts; ours."""
 
 
 class TokenCountReply(Struct, frozen=True):

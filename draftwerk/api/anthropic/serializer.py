@@ -31,8 +31,8 @@ from draftwerk.api.anthropic.schema import (
 )
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, Usage
+from draftwerk.api.replying.answers import call_id_of
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
-from draftwerk.api.replying.tool_request import call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 
 EMPTY = msgspec.Raw(b"{}")
@@ -53,9 +53,20 @@ class MessageSerializer:
 
     def first_chunks(self) -> list[msgspec.Struct]:
         """Return the beginning of the message."""
-        metadata = self.metadata
         usage = AnthropicUsage(self.prompt_count, 0, 0)
-        return [MessageStart(MessageReply(metadata.id, metadata.model, (), None, None, usage))]
+        return [MessageStart(self._begun(usage))]
+
+    def _begun(self, usage: AnthropicUsage) -> MessageReply:
+        metadata = self.metadata
+        return MessageReply(
+            metadata.id,
+            metadata.model,
+            (),
+            None,
+            None,
+            usage,
+            system_fingerprint=metadata.fingerprint,
+        )
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return what is new, and what closes the last block at the end."""
@@ -93,6 +104,7 @@ class MessageSerializer:
             ending.stop_sequence,
             message_usage(usage),
             metrics=metrics,
+            system_fingerprint=metadata.fingerprint,
         )
 
     def _blocks(self, choice: GatheredChoice) -> list[ReplyBlock]:

@@ -1,12 +1,14 @@
 """A Messages body to a conversation and a plan of the reply."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
 from draftwerk.api.anthropic.schema import (
+    OBEYED,
     AnthropicMessage,
     AnthropicToolChoice,
     MessagesBody,
@@ -18,16 +20,18 @@ from draftwerk.api.anthropic.schema import (
     ToolUse,
 )
 from draftwerk.api.core.errors import refused
+from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.openai.schema import SamplingBody
-from draftwerk.api.openai.translate import check_turns, options
-from draftwerk.api.replying.grammars import schema_grammar
-from draftwerk.api.replying.reasoning_request import ReasoningRequest
-from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.replying.tool_request import ToolRequest, tool_wish
-from draftwerk.api.replying.tools_schema import FunctionDefinition
+from draftwerk.api.fields.decoding import sampling_of, speculation_of
+from draftwerk.api.fields.given_turns import check_turns
+from draftwerk.api.fields.grammars import TextForm, schema_grammar
+from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
+from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.fields.tool_request import ToolRequest, tool_request
+from draftwerk.api.fields.tools_schema import FunctionDefinition
 from draftwerk.speculative.replies.grammar import CallMode
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.sampling.fields import SamplingFields
 
 PSEUDO_HEADER = re.compile(r"\Ax-anthropic-[a-z-]+:[^\n]*\n*", re.IGNORECASE)
 """Agents put such a line into the system prompt; it differs in every request, and would keep all
@@ -44,28 +48,28 @@ def message_plan(body: PromptBody, model: ServedModel) -> ReplyPlan:
     thinking = body.thinking
     enabled = None if thinking is None else thinking.type != "disabled"
     reasons = model.reasoning is not None
-    wish = ReasoningRequest(
+    request = ReasoningRequest(
         effort=config.effort if config is not None and enabled is not False else None,
-        enabled=enabled if reasons else None,
+        enabled=enabled,
         budget=thinking.budget_tokens if thinking is not None and enabled and reasons else None,
         effort_field="thinking",
         budget_field="thinking.budget_tokens",
     )
-    text = None if form is None else schema_grammar(form, path)
-    return plan_reply(_tools(body), wish, text, path, model)
+    text = TextForm(None if form is None else schema_grammar(form, path), path)
+    return plan_reply(_tools(body, model), reasoning_of(request, model), text, model)
 
 
-def _tools(body: PromptBody) -> ToolRequest:
-    definitions = tuple(
+def _tools(body: PromptBody, model: ServedModel) -> ToolRequest:
+    definitions = [
         FunctionDefinition(each.name, each.description, each.input_schema)
         for each in body.tools or ()
-    )
+    ]
     choice = body.tool_choice or AnthropicToolChoice("auto")
     if (choice.type == "tool") != (choice.name is not None):
         raise refused("`tool_choice.name` goes with the type tool.", "tool_choice.name", "invalid")
     allowed = None if choice.name is None else frozenset((choice.name,))
     parallel = not choice.disable_parallel_tool_use and choice.name is None
-    return tool_wish(definitions, MODES[choice.type], allowed, parallel)
+    return tool_request(definitions, MODES[choice.type], allowed, parallel, model)
 
 
 def message_prompt(body: PromptBody, plan: ReplyPlan) -> Chat:
@@ -129,31 +133,16 @@ def _result(block: ToolResult) -> ChatMessage:
 
 
 def message_options(
-    body: MessagesBody,
-    model: ServedModel,
-    tenant: str,
-    new_seed: Callable[[], int],
-    plan: ReplyPlan,
-    tokens_max: int,
+    body: MessagesBody, context: RequestContext, plan: ReplyPlan, tokens_max: int
 ) -> Options:
     """Return the engine's options."""
-    sampling = SamplingBody(
-        model=body.model,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        seed=body.seed,
-        speculation=body.speculation,
-        cache_salt=body.cache_salt,
-    )
-    found = options(
-        sampling,
-        model,
-        tenant,
-        new_seed,
+    request = SamplingFields(**{name: getattr(body, name) for name in OBEYED})
+    sampling = sampling_of(request, context.model, context.new_seed)
+    return Options(
+        sampling=replace(sampling, grammar=plan.grammar),
         tokens_max=tokens_max,
-        grammar=plan.grammar,
-        grammar_field=plan.blamed,
+        stop=tuple(body.stop_sequences or ()),
         reply=plan.form,
+        speculation=speculation_of(body.speculation, context.model),
+        cache_salt=body.cache_salt or "",
     )
-    return msgspec.structs.replace(found, stop=tuple(body.stop_sequences or ()))

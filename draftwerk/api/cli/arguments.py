@@ -46,6 +46,8 @@ def parser() -> argparse.ArgumentParser:
     _add_pull(commands.add_parser("pull", help="fetch a model from a hub, or go on fetching it"))
     commands.add_parser("models", help="list the models that were pulled, and their sizes")
     _add_rm(commands.add_parser("rm", help="remove models that were pulled"))
+    _add_quantise(commands.add_parser("quantise", help="write a model's weights in fewer bits"))
+    _add_verify(commands.add_parser("verify", help="verify texts by their receipts"))
     _add_cache(commands.add_parser("cache", help="list what is kept on disk, or clear it"))
     commands.add_parser(LOADTEST, help="measure any OpenAI-compatible server under load")
     return root
@@ -116,21 +118,9 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
         help="with --fingerprint: keep the digests found as those expected from now on",
     )
     command.add_argument(
-        "--report", metavar="FILE.html", help="measure every format, and write a page about it"
-    )
-    command.add_argument(
         "--blend",
         metavar="FILE.jsonl",
         help="measure over its prompts what reusing segments changes: KL, best tokens, first token",
-    )
-    command.add_argument(
-        "--price-per-hour", type=float, metavar="N", help="with --report: what the machine costs"
-    )
-    command.add_argument(
-        "--tpot-ms",
-        type=float,
-        metavar="N",
-        help="with --report: time per token that users are promised (default: 50)",
     )
     _add_settings(command)
 
@@ -139,6 +129,12 @@ def _add_pull(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "model", metavar="NAME", help="org/name, org/name-GGUF:Q4_K_M, or org/name/file.gguf"
     )
+
+
+def _add_verify(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="of receipts, or replies; - reads input")
+    command.add_argument("--url", default=DEFAULT_URL, help=f"the server (default: {DEFAULT_URL})")
+    command.add_argument("--api-key", default="", metavar="KEY", help="or $OPENAI_API_KEY")
 
 
 def _add_cache(command: argparse.ArgumentParser) -> None:
@@ -151,6 +147,25 @@ def _add_cache(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--old", action="store_true", help="of clear: only what no start of this version uses"
+    )
+
+
+def _add_quantise(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "model", nargs="?", help="a directory, a GGUF file or a hub name (default: as of serve)"
+    )
+    command.add_argument("kind", metavar="TYPE", help="Q4_K_M, Q8_0, Q4_0, ... as llama.cpp has")
+    command.add_argument(
+        "-o", "--output", metavar="FILE.gguf", type=Path, required=True, help="what to write"
+    )
+    command.add_argument(
+        "--again", action="store_true", help="also quantise what is quantised already"
+    )
+    command.add_argument(
+        "--measure",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="tell what it costs in quality and gains in speed (default: on)",
     )
 
 

@@ -67,6 +67,16 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         Strings,
         Meta(description="a browser origin to allow; may be repeated", extra={"metavar": "URL"}),
     ] = ()
+    receipts: Annotated[
+        bool, Meta(description="put a receipt into every reply of the OpenAI protocols")
+    ] = False
+    signing_key: Annotated[
+        str,
+        Meta(
+            description="an Ed25519 key in PEM that signs receipts (extra `receipts`)",
+            extra={"metavar": "FILE.pem"},
+        ),
+    ] = ""
     log_prompts: Annotated[bool, Meta(description="write prompts to the log")] = False
     body_max: Annotated[Bytes, Meta(description="largest request body")] = "1MiB"
     header_deadline_s: Annotated[Seconds, Meta(description="for a request's headers")] = 10.0

@@ -234,3 +234,11 @@ async def on_client_gone(request: Request, error: Exception) -> Response:
     gone = ApiError(400, "The client left before its body was whole.", code="cancelled")
     request.scope[REFUSAL] = gone
     return response(gone, request.scope)
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection."""
+
+
+class SlowClientError(ClientGoneError):
+    """The client has the connection open, and reads nothing."""

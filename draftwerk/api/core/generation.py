@@ -19,7 +19,7 @@ from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.api.core.ports import EngineClient
 from draftwerk.api.core.request_timer import RequestTimer
 from draftwerk.speculative.replies.parser import joined_parts
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 
 GenerationEvent = Delta | Ended | Failed
 """What a client is told of."""
@@ -108,6 +108,8 @@ def merged(first: Delta, then: Delta) -> Delta:
         tokens=first.tokens + then.tokens,
         origins=first.origins + then.origins,
         logprobs=first.logprobs + then.logprobs,
+        scored=first.scored + then.scored,
+        margin=then.margin if first.margin is None else first.margin,
         hypothesis=then.hypothesis or ("" if then.tokens else first.hypothesis),
         parts=tuple(joined_parts([*first.parts, *then.parts])),
     )

@@ -6,17 +6,26 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from draftwerk.actors.client_prompts import Prompt
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call, ServerState
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 EndpointHandler = Callable[[Request], Awaitable[ASGIApp]]
+
+
+class RequestContext(NamedTuple):
+    """What a request meets: the model, and whence the seeds of those that have none."""
+
+    model: ServedModel
+    new_seed: Callable[[], int] = int
 
 
 class Endpoint(NamedTuple):
@@ -63,12 +72,12 @@ def tenant_of(request: Request) -> str:
 def call_of(
     request: Request, kind: str, prompts: list[Prompt], options: Options, names: dict[str, str]
 ) -> Call:
-    """Return what is asked of the engine, under the request's own id."""
+    """Return what is asked of the engine, under the request's own id and tenant."""
     return Call(
         request_id=request.scope["request_id"],
         kind=kind,
         prompts=prompts,
-        options=options,
+        options=replace(options, tenant=tenant_of(request)),
         names=names,
     )
 

@@ -11,7 +11,7 @@ from draftwerk.actors.messages import Event
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 
@@ -31,6 +31,19 @@ class EngineClient(Protocol):
         ...
 
     async def drain(self) -> None: ...
+
+
+class ReceiptSigner(Protocol):
+    """Signs with a key that it keeps."""
+
+    @property
+    def public(self) -> str:
+        """The public key, in hexadecimal digits."""
+        ...
+
+    def signature(self, digest: str) -> str:
+        """Return the signature of a digest, in hexadecimal digits."""
+        ...
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +79,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Stages that its layers are divided among."""
     tensor_parallel: int = 1
     """Processes that share the columns of each product."""
+    fingerprint: str = ""
+    """`system_fingerprint`: equal ones, with equal requests and seeds, give equal bytes."""
     exact: bool = False
     """Whether logits do not depend on the batch, so that one seed gives one text, bit for bit."""
     created: int = 0

@@ -29,12 +29,12 @@ from draftwerk.api.core.errors import (
 from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.core.memory import MemoryGuard
-from draftwerk.api.core.ports import EngineClient, ServedModel
+from draftwerk.api.core.ports import EngineClient, ReceiptSigner, ServedModel
 from draftwerk.api.core.request_timer import Clock, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
 from draftwerk.settings.setting_fields import bytes_of
-from draftwerk.speculative.request import Options
-from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, read_promise
+from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, read_promise
 
 SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""
@@ -71,6 +71,8 @@ class ServerState:
     clock: Clock = time.monotonic
     now: Callable[[], float] = time.time
     new_seed: Callable[[], int] = lambda: secrets.randbits(SEED_BITS)
+    signer: ReceiptSigner | None = None
+    """What signs receipts, if they are to be."""
     histograms: Histograms = field(default_factory=Histograms)
     outcomes: Counter[str] = field(default_factory=Counter[str])
     """Requests by how they ended: stop, length, refused, failed, cancelled, overloaded…"""

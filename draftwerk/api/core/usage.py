@@ -1,6 +1,11 @@
 """What a request took: counts of tokens, and times."""
 
+from typing import Literal
+
 from msgspec import UNSET, Struct, UnsetType
+
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
+"""How soon a request is served, in OpenAI's words."""
 
 
 class SegmentDetails(Struct, frozen=True):

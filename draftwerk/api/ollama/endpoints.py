@@ -7,9 +7,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwerk.actors.client_prompts import Prompt
-from draftwerk.api.core.handling import LINES, Endpoint, call_of, json_reply, state_of, tenant_of
+from draftwerk.api.core.handling import (
+    LINES,
+    Endpoint,
+    RequestContext,
+    call_of,
+    json_reply,
+    state_of,
+)
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.prompt_tokens import count_tokens
+from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.ollama.lines import (
     ChatLine,
     GenerateLine,
@@ -40,8 +49,6 @@ from draftwerk.api.ollama.translate import (
     generate_plan,
     generate_prompt,
 )
-from draftwerk.api.replying.decode import body_of
-from draftwerk.api.replying.reply_plan import ReplyPlan
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import JSON_LINES, GenerationResponse
 from draftwerk.machine.version import __version__
@@ -76,6 +83,7 @@ async def _answer(
         id=request.scope["request_id"],
         created=int(state.now()),
         model=state.model.name,
+        fingerprint=state.model.fingerprint,
         is_parsed=plan.form is not None,
     )
     serializer = OllamaSerializer(metadata, is_chat)
@@ -87,7 +95,7 @@ async def _answer(
         room = state.model.context_max - await count_tokens(state, [prompt])
         tokens_max = max(1, min(tokens_max, room))
     options = engine_options(
-        body, found, state.model, tenant_of(request), state.new_seed, plan, tokens_max
+        body, found, RequestContext(state.model, state.new_seed), plan, tokens_max
     )
     kind = "ollama chat" if is_chat else "ollama generate"
     names = {**NAMES, "response_format": plan.blamed or "format"}

@@ -50,6 +50,8 @@ class OllamaLine(Struct, frozen=True, kw_only=True):
     eval_duration: int | UnsetType = UNSET
     metrics: RequestMetrics | UnsetType = UNSET
     """Ours."""
+    system_fingerprint: str | UnsetType = UNSET
+    """Equal ones, with equal requests and seeds, give equal texts; ours."""
 
 
 class ChatLine(OllamaLine, frozen=True, kw_only=True):

@@ -9,50 +9,44 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.openai.schema import SpeculationBody
-from draftwerk.api.replying.field_types import (
+from draftwerk.api.fields.field_types import (
     MESSAGES_MAX,
-    NOTHING,
     STOP_LENGTH_MAX,
-    TOKEN_ID_MAX,
     TOKENS_MAX,
     BodyText,
     Name,
-    Penalty,
-    RefusedField,
     Salt,
-    Seed,
+    SpeculationBody,
     StopString,
 )
-from draftwerk.api.replying.other_servers import (
-    OTHERS_HARMLESS,
-    OTHERS_INSTEAD,
-    OtherServersFields,
-)
-from draftwerk.api.replying.tools_schema import (
+from draftwerk.api.fields.refused_fields import OTHERS, OTHERS_HARMLESS, refuses
+from draftwerk.api.fields.tools_schema import (
     TOOLS_MAX,
     CallId,
     FunctionDefinition,
     FunctionName,
 )
+from draftwerk.speculative.sampling.defaults import RepetitionPenalty
+from draftwerk.speculative.sampling.fields import SamplingFields
 
 STOPS_MAX = 16
 Think = bool | Literal["low", "medium", "high", "max"]
 KeepAlive = str | int | float
 
 
-class OllamaOptions(OtherServersFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@refuses(
+    {"penalize_newline": (b"true",)},
+    penalize_newline="",
+    vocab_only="",
+    max_new_tokens="`num_predict`",
+)
+@refuses(OTHERS_HARMLESS, **OTHERS)
+class OllamaOptions(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a text is drawn, and where it ends; null is Ollama's default."""
 
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=TOKEN_ID_MAX)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repeat_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    seed: Seed | None = None
-    """-1 is any."""
+    repetition_penalty: RepetitionPenalty | None = msgspec.field(
+        default=None, name="repeat_penalty"
+    )
     num_predict: Annotated[int, Meta(ge=-2, le=TOKENS_MAX)] | None = None
     """A bound: a text ends earlier where the context does. Below 0 that alone bounds it."""
     num_ctx: Annotated[int, Meta(ge=1)] | None = None
@@ -64,8 +58,6 @@ class OllamaOptions(OtherServersFields, frozen=True, kw_only=True, forbid_unknow
     ) = None
     repeat_last_n: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
     """With 0 there are no penalties; otherwise they look at all of the text."""
-    penalize_newline: RefusedField = NOTHING
-    vocab_only: RefusedField = NOTHING
     mirostat_eta: float | None = None
     mirostat_tau: float | None = None
     num_keep: int | None = None
@@ -81,11 +73,6 @@ class OllamaOptions(OtherServersFields, frozen=True, kw_only=True, forbid_unknow
     logits_all: bool | None = None
     embedding_only: bool | None = None
 
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        **OTHERS_HARMLESS,
-        "penalize_newline": (b"true",),
-    }
-    instead: ClassVar[dict[str, str]] = {**OTHERS_INSTEAD, "max_new_tokens": "`num_predict`"}
     hints: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("mirostat_eta", "mirostat_tau"), "`mirostat` is refused"),
         "num_ctx": "the context is the one that the server was started with",
@@ -114,6 +101,7 @@ class OllamaCall(Struct, frozen=True):
     type: Literal["function"] | None = None
 
 
+@refuses(images="")
 class OllamaMessage(Struct, frozen=True):
     role: Literal["system", "user", "assistant", "tool"]
     content: BodyText | None = None
@@ -123,7 +111,6 @@ class OllamaMessage(Struct, frozen=True):
     tool_name: FunctionName | None = None
     """Of a tool's message: what was called; without it, the first call without a result."""
     tool_call_id: CallId | None = None
-    images: RefusedField = NOTHING
 
 
 class OllamaTool(Struct, frozen=True):
@@ -131,7 +118,15 @@ class OllamaTool(Struct, frozen=True):
     type: Literal["function"] = "function"
 
 
-class OllamaBody(OtherServersFields, frozen=True, kw_only=True):
+@refuses(
+    {"top_logprobs": (b"0",)},
+    logprobs="/v1/chat/completions",
+    top_logprobs="/v1/chat/completions",
+    truncate="/v1/responses with `truncation`",
+    shift="",
+)
+@refuses(OTHERS_HARMLESS, **OTHERS)
+class OllamaBody(Struct, frozen=True, kw_only=True):
     """What chat and generate share."""
 
     model: Name
@@ -146,19 +141,8 @@ class OllamaBody(OtherServersFields, frozen=True, kw_only=True):
     """Ours."""
     cache_salt: Salt | None = None
     """Ours."""
-    logprobs: RefusedField = NOTHING
-    top_logprobs: RefusedField = NOTHING
-    truncate: RefusedField = NOTHING
-    shift: RefusedField = NOTHING
 
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {**OTHERS_HARMLESS, "top_logprobs": (b"0",)}
     hints: ClassVar[dict[str, str]] = {"keep_alive": "the model stays loaded"}
-    instead: ClassVar[dict[str, str]] = {
-        **OTHERS_INSTEAD,
-        "logprobs": "/v1/chat/completions",
-        "top_logprobs": "/v1/chat/completions",
-        "truncate": "/v1/responses with `truncation`",
-    }
 
 
 class OllamaChatBody(OllamaBody, frozen=True, kw_only=True):
@@ -171,6 +155,13 @@ class OllamaChatBody(OllamaBody, frozen=True, kw_only=True):
     tools: Annotated[list[OllamaTool], Meta(max_length=TOOLS_MAX)] | None = None
 
 
+@refuses(
+    {"suffix": (b'""',), "template": (b'""',)},
+    images="",
+    suffix="a text of your own around `prompt`, with `raw`",
+    template="`raw`",
+    context="/api/chat with `messages`",
+)
 class GenerateBody(OllamaBody, frozen=True, kw_only=True):
     """`POST /api/generate`."""
 
@@ -179,22 +170,6 @@ class GenerateBody(OllamaBody, frozen=True, kw_only=True):
     system: BodyText | None = None
     raw: bool | None = None
     """Whether the prompt is the model's text as it stands, without a chat template."""
-    images: RefusedField = NOTHING
-    suffix: RefusedField = NOTHING
-    template: RefusedField = NOTHING
-    context: RefusedField = NOTHING
-
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        **OllamaBody.harmless,
-        "suffix": (b'""',),
-        "template": (b'""',),
-    }
-    instead: ClassVar[dict[str, str]] = {
-        **OllamaBody.instead,
-        "suffix": "a text of your own around `prompt`, with `raw`",
-        "template": "`raw`",
-        "context": "/api/chat with `messages`",
-    }
 
 
 class ShowBody(Struct, frozen=True, kw_only=True):

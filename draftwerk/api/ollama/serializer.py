@@ -20,9 +20,8 @@ from draftwerk.api.ollama.lines import (
     OllamaReplyMessage,
     OllamaToolCall,
 )
-from draftwerk.api.replying.answers import AnswerParts
+from draftwerk.api.replying.answers import AnswerParts, call_id_of
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
-from draftwerk.api.replying.tool_request import call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 
 NS_PER_MS = 10**6
@@ -126,6 +125,7 @@ class OllamaSerializer:
             eval_count=usage.completion_tokens,
             eval_duration=nanoseconds(generated),
             metrics=metrics,
+            system_fingerprint=self.metadata.fingerprint,
         )
 
 

@@ -1,13 +1,20 @@
 """Bodies of Ollama's API to a conversation, a plan of the reply and the engine's options."""
 
-from collections.abc import Callable
-
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 from draftwerk.api.core.errors import refused
+from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.decode import check_model, check_served, instead_of
+from draftwerk.api.fields.decoding import sampling_of, speculation_of
+from draftwerk.api.fields.given_turns import check_message, check_turns
+from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
+from draftwerk.api.fields.reasoning_request import Reasoning, ReasoningRequest, reasoning_of
+from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.fields.tool_request import ToolRequest, tool_request
 from draftwerk.api.ollama.schema import (
     GenerateBody,
     OllamaBody,
@@ -16,21 +23,9 @@ from draftwerk.api.ollama.schema import (
     OllamaMessage,
     OllamaOptions,
 )
-from draftwerk.api.openai.schema import SamplingBody
-from draftwerk.api.openai.translate import (
-    check_message,
-    check_model,
-    check_turns,
-    options,
-)
-from draftwerk.api.replying.decode import check_served, instead_of
-from draftwerk.api.replying.grammars import ANY_OBJECT, schema_grammar
-from draftwerk.api.replying.reasoning_request import ReasoningRequest
-from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.replying.tool_request import call_id_of, tool_wish
-from draftwerk.speculative.request import Options
+from draftwerk.api.replying.answers import call_id_of
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
-from draftwerk.speculative.sampling.params import Grammar
 
 NAMES = {"messages": "messages", "response_format": "format", "max_tokens": "options.num_predict"}
 OLLAMA = SamplingDefaults(temperature=0.8, top_k=40, top_p=0.9)
@@ -50,45 +45,44 @@ def check_name(name: str | None, model: ServedModel) -> None:
 
 def chat_plan(body: OllamaChatBody, model: ServedModel) -> ReplyPlan:
     """Return what the reply of a chat must be."""
-    tools = tool_wish(tuple(each.function for each in body.tools or ()), "auto", None, True)
-    return plan_reply(tools, _reasoning(body, model), format_grammar(body.format), "format", model)
+    tools = tool_request([each.function for each in body.tools or ()], "auto", None, True, model)
+    return plan_reply(tools, _reasoning(body, model), format_of(body.format), model)
 
 
 def generate_plan(body: GenerateBody, model: ServedModel) -> ReplyPlan:
     """Return what a generated text must be; a raw one is not told apart into parts."""
-    form = format_grammar(body.format)
+    form = format_of(body.format)
     if not body.raw:
-        no_tools = tool_wish((), "none", None, False)
-        return plan_reply(no_tools, _reasoning(body, model), form, "format", model)
+        return plan_reply(ToolRequest(), _reasoning(body, model), form, model)
     for name in ("think", "system"):
         if getattr(body, name):
             raise refused(f"`{name}` cannot go with `raw`.", name, "invalid")
-    return ReplyPlan(form, blamed="format")
+    return ReplyPlan(form.grammar, blamed=form.field)
 
 
-def _reasoning(body: OllamaBody, model: ServedModel) -> ReasoningRequest:
+def _reasoning(body: OllamaBody, model: ServedModel) -> Reasoning:
     think = body.think
     if think and model.reasoning is None:
-        said = "`think` is not supported by this server for this model, which does not reason first"
-        raise refused(said + instead_of(body, "think"), "think", "unsupported")
-    return ReasoningRequest(
-        effort=think if isinstance(think, str) else None,
-        enabled=think if isinstance(think, bool) and model.reasoning is not None else None,
-        effort_field="think",
-        budget_field="think",
-    )
+        sentence = (
+            "`think` is not supported by this server for this model, which does not reason first"
+        )
+        raise refused(sentence + instead_of(body, "think"), "think", "unsupported")
+    effort = think if isinstance(think, str) else None
+    enabled = think if isinstance(think, bool) else None
+    request = ReasoningRequest(effort, enabled, effort_field="think", budget_field="think")
+    return reasoning_of(request, model)
 
 
-def format_grammar(form: msgspec.Raw | UnsetType) -> Grammar | None:
-    """Return the grammar of `"json"` or of a schema, None for plain text."""
+def format_of(form: msgspec.Raw | UnsetType) -> TextForm:
+    """Return what the text must be: anything, or of `"json"` or a schema."""
     raw = b"" if form is UNSET else bytes(form)
     if raw in (b"", b"null", b'""'):
-        return None
+        return TextForm(None, "format")
     if raw == b'"json"':
-        return ANY_OBJECT
+        return TextForm(ANY_OBJECT, "format")
     if not raw.startswith(b"{"):
         raise refused('`format` must be "json" or a schema, an object.', "format", "invalid")
-    return schema_grammar(msgspec.Raw(raw), "format")
+    return TextForm(schema_grammar(msgspec.Raw(raw), "format"), "format")
 
 
 def chat_conversation(body: OllamaChatBody, plan: ReplyPlan) -> Chat:
@@ -157,38 +151,28 @@ def checked_options(body: OllamaBody, model: ServedModel) -> OllamaOptions:
 
 def engine_options(
     body: OllamaBody,
-    found: OllamaOptions,
-    model: ServedModel,
-    tenant: str,
-    new_seed: Callable[[], int],
+    settings: OllamaOptions,
+    context: RequestContext,
     plan: ReplyPlan,
     tokens_max: int | None,
 ) -> Options:
     """Return the engine's options."""
-    sampling = SamplingBody(
-        temperature=found.temperature,
-        top_k=found.top_k,
-        top_p=found.top_p,
-        min_p=found.min_p,
-        repetition_penalty=found.repeat_penalty,
-        repeat_last_n=found.repeat_last_n,
-        presence_penalty=found.presence_penalty,
-        frequency_penalty=found.frequency_penalty,
-        seed=None if found.seed == ANY_SEED else found.seed,
-        speculation=body.speculation,
-        cache_salt=body.cache_salt,
-    )
-    asked = options(
-        sampling,
-        model,
-        tenant,
-        new_seed,
-        tokens_max=tokens_max,
-        grammar=plan.grammar,
-        grammar_field=plan.blamed,
-        reply=plan.form,
+    if settings.seed == ANY_SEED:
+        settings = replace(settings, seed=None)
+    sampling = sampling_of(
+        settings,
+        context.model,
+        context.new_seed,
+        window=settings.repeat_last_n,
         protocol=OLLAMA,
         path="options.",
     )
-    stop = (found.stop,) if isinstance(found.stop, str) else tuple(found.stop or ())
-    return msgspec.structs.replace(asked, stop=tuple(each for each in stop if each))
+    stop = (settings.stop,) if isinstance(settings.stop, str) else settings.stop or ()
+    return Options(
+        sampling=replace(sampling, grammar=plan.grammar),
+        tokens_max=tokens_max,
+        stop=tuple(each for each in stop if each),
+        reply=plan.form,
+        speculation=speculation_of(body.speculation, context.model),
+        cache_salt=body.cache_salt or "",
+    )

@@ -10,7 +10,8 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.openai.logprobs import token_logprobs
+from draftwerk.api.fields.tools_schema import CalledFunction
+from draftwerk.api.openai.logprobs import prompt_logprobs, token_logprobs
 from draftwerk.api.openai.replies import (
     CallDelta,
     CallReply,
@@ -23,9 +24,8 @@ from draftwerk.api.openai.replies import (
     ChatReply,
     FunctionDelta,
 )
+from draftwerk.api.replying.answers import call_id_of
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, score_of
-from draftwerk.api.replying.tool_request import call_id_of
-from draftwerk.api.replying.tools_schema import CalledFunction
 
 CHUNK = "chat.completion.chunk"
 
@@ -36,6 +36,8 @@ class ChatSerializer:
 
     metadata: ReplyMetadata
     started: set[int] = field(default_factory=set[int])
+    scored: bool = False
+    """Whether log-probabilities of the prompt were sent."""
     call_counts: Counter[int] = field(default_factory=Counter[int])
     """Calls begun, by choice."""
 
@@ -46,6 +48,11 @@ class ChatSerializer:
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunk for an event; tokens without text yet have none of their own."""
         metadata = self.metadata
+        if isinstance(event, Delta) and event.scored:
+            found = prompt_logprobs(event.scored, not self.scored)
+            self.scored, event = True, msgspec.structs.replace(event, scored=())
+            chunk = msgspec.structs.replace(self._wrapped((), None), prompt_logprobs=found)
+            return [chunk, *self.chunks(event, usage)]
         role = "" if event.choice in self.started else "assistant"
         delta = self._delta(event, role)
         if isinstance(event, Ended):
@@ -98,8 +105,9 @@ class ChatSerializer:
         return CallDelta(index, FunctionDelta(name, ""), call_id, "function")
 
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
-        """Return the chunk without choices of `include_usage`."""
-        return [self._wrapped((), usage, metrics)] if self.metadata.usage else []
+        """Return the chunk without choices of `include_usage`, or for a receipt."""
+        wanted = self.metadata.usage or self.metadata.receipt
+        return [self._wrapped((), usage, metrics)] if wanted else []
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:
         """Return the error body."""
@@ -130,6 +138,9 @@ class ChatSerializer:
             usage,
             metrics,
             metadata.tier,
+            metadata.fingerprint,
+            UNSET,
+            prompt_logprobs(choices[0].scored) if metadata.prompt_logprobs else UNSET,
         )
 
     def _message(self, choice: GatheredChoice) -> ChatMessageReply:
@@ -166,6 +177,7 @@ class ChatSerializer:
             shown,
             metrics,
             metadata.tier,
+            metadata.fingerprint,
         )
 
 

@@ -10,7 +10,13 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.openai.replies import CompletionChoice, CompletionLogprobs, CompletionReply
+from draftwerk.api.openai.logprobs import CompletionOffsets, prompt_logprobs
+from draftwerk.api.openai.replies import (
+    CompletionChoice,
+    CompletionLogprobs,
+    CompletionReply,
+    PromptLogprobs,
+)
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, score_of
 
 OBJECT = "text_completion"
@@ -25,7 +31,11 @@ class CompletionSerializer:
     """Choices generated per prompt."""
     kept: int = 1
     """Choices returned per prompt: the best of the generated."""
-    offsets: defaultdict[int, int] = field(default_factory=lambda: defaultdict[int, int](int))
+    offsets: defaultdict[int, CompletionOffsets] = field(
+        default_factory=lambda: defaultdict[int, CompletionOffsets](CompletionOffsets)
+    )
+    scored: set[int] = field(default_factory=set[int])
+    """Choices of which prompt tokens were reported."""
 
     def first_chunks(self) -> list[msgspec.Struct]:
         """Return nothing before the first text."""
@@ -38,17 +48,25 @@ class CompletionSerializer:
             choice = CompletionChoice(
                 event.choice, event.text, None, event.finish_reason, score=score_of(event)
             )
-        elif event.text or (event.tokens and (metadata.logprobs or metadata.origins)):
-            origins = metadata.shown(event.origins)
-            logprobs = self._logprobs(event) if metadata.logprobs else None
-            choice = CompletionChoice(event.choice, event.text, logprobs, None, origins)
+        elif (
+            event.text or event.scored or (event.tokens and (metadata.logprobs or metadata.origins))
+        ):
+            choice = CompletionChoice(
+                event.choice,
+                event.text,
+                self._logprobs(event.choice, event.scored, event.logprobs),
+                None,
+                metadata.shown(event.origins),
+                prompt_logprobs=self._prompt_logprobs(event.choice, event.scored),
+            )
         else:
             return []
         return [self._wrapped((choice,), usage if metadata.usage else UNSET)]
 
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
-        """Return the chunk without choices of `include_usage`."""
-        return [self._wrapped((), usage, metrics)] if self.metadata.usage else []
+        """Return the chunk without choices of `include_usage`, or for a receipt."""
+        wanted = self.metadata.usage or self.metadata.receipt
+        return [self._wrapped((), usage, metrics)] if wanted else []
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:
         """Return the error body."""
@@ -63,19 +81,31 @@ class CompletionSerializer:
             CompletionChoice(
                 index=index,
                 text=choice.text,
-                logprobs=completion_logprobs(choice.logprobs, 0) if metadata.logprobs else None,
+                logprobs=self._logprobs(choice.index, choice.scored, choice.logprobs),
                 finish_reason=choice.finish_reason,
                 origins=metadata.shown(tuple(choice.origins)),
                 score=choice.score,
+                prompt_logprobs=self._prompt_logprobs(choice.index, choice.scored),
             )
             for index, choice in enumerate(self._best(choices))
         )
         return self._wrapped(worded, usage, metrics)
 
-    def _logprobs(self, event: Delta) -> CompletionLogprobs:
-        logprobs = completion_logprobs(event.logprobs, self.offsets[event.choice])
-        self.offsets[event.choice] += sum(len(each.text) for each in event.logprobs)
-        return logprobs
+    def _logprobs(
+        self, choice: int, scored: Sequence[TokenText], tokens: Sequence[TokenText]
+    ) -> CompletionLogprobs | None:
+        if not self.metadata.logprobs:
+            return None
+        return self.offsets[choice].logprobs(scored if self.metadata.echo else (), tokens)
+
+    def _prompt_logprobs(
+        self, choice: int, scored: Sequence[TokenText]
+    ) -> PromptLogprobs | UnsetType:
+        if not (scored and self.metadata.prompt_logprobs):
+            return UNSET
+        is_first = choice not in self.scored
+        self.scored.add(choice)
+        return prompt_logprobs(scored, is_first)
 
     def _best(self, choices: Sequence[GatheredChoice]) -> list[GatheredChoice]:
         """Return `kept` choices of each prompt, most likely per token first if some must go."""
@@ -103,26 +133,5 @@ class CompletionSerializer:
             usage,
             metrics,
             metadata.tier,
+            metadata.fingerprint,
         )
-
-
-def completion_logprobs(tokens: Sequence[TokenText], offset: int) -> CompletionLogprobs:
-    """Return the completion endpoint's log-probabilities of tokens that start at `offset`."""
-    offsets: list[int] = []
-    for each in tokens:
-        offsets.append(offset)
-        offset += len(each.text)
-    return CompletionLogprobs(
-        tokens=[each.text for each in tokens],
-        token_logprobs=[each.logprob for each in tokens],
-        top_logprobs=[_alternatives(each) for each in tokens],
-        text_offset=offsets,
-    )
-
-
-def _alternatives(token: TokenText) -> dict[str, float]:
-    """Return the alternatives and the chosen token; the more likely of two that read alike."""
-    found = {token.text: token.logprob}
-    for each in token.top:
-        found[each.text] = max(each.logprob, found.get(each.text, each.logprob))
-    return found

@@ -8,12 +8,28 @@ from starlette.responses import Response
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import EVENTS, Endpoint, call_of, json_reply, state_of, tenant_of
+from draftwerk.api.core.handling import (
+    EVENTS,
+    Endpoint,
+    RequestContext,
+    call_of,
+    json_reply,
+    state_of,
+    tenant_of,
+)
 from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
 from draftwerk.api.core.state import Call, ServerState
+from draftwerk.api.fields.decode import body_of, check_model
+from draftwerk.api.fields.grammars import grammar_of, text_form
+from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
+from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.fields.segments import completion_documents, segmented
+from draftwerk.api.fields.tool_request import chat_tools
 from draftwerk.api.openai.chat import ChatSerializer
+from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.completions import CompletionSerializer
+from draftwerk.api.openai.receipts.issuing import wants_receipt, with_receipt
 from draftwerk.api.openai.replies import ChatReply, CompletionReply
 from draftwerk.api.openai.response_input import conversation_of
 from draftwerk.api.openai.responses import (
@@ -35,20 +51,12 @@ from draftwerk.api.openai.responses_schema import (
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, Message, OpenAIBody
 from draftwerk.api.openai.translate import (
     chat_options,
-    chat_plan,
-    chat_prompt,
-    check_model,
     completion_options,
     completion_prompts,
-    drawn_as,
-    grammar_field,
-    tier_of,
 )
-from draftwerk.api.replying.decode import body_of
-from draftwerk.api.replying.reply_plan import ReplyPlan
-from draftwerk.api.replying.segments import completion_documents, with_documents
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
+from draftwerk.speculative.requests.request import Options
 
 CHAT = msgspec.json.Decoder(ChatBody)
 RESPONSES = msgspec.json.Decoder(ResponsesBody)
@@ -59,14 +67,26 @@ async def chat(request: Request) -> GenerationResponse:
     """`POST /v1/chat/completions`."""
     state = state_of(request)
     body = await body_of(request, CHAT)
-    plan = chat_plan(body, state.model)
-    options = chat_options(body, state.model, tenant_of(request), state.new_seed, plan)
-    conversation = chat_prompt(body.messages, plan.tools, plan.variables)
-    prompts: list[Prompt] = [with_documents(conversation, body.documents, bool(body.blend))]
-    metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
+    check_model(body.model, state.model)
+    model = state.model
+    tools = chat_tools(body.tools, body.tool_choice, body.parallel_tool_calls, model)
+    request_of_reasoning = ReasoningRequest(
+        body.reasoning_effort,
+        enabled=body.enable_thinking,
+        budget=body.thinking_budget,
+        variables=body.chat_template_kwargs,
+    )
+    reasoning = reasoning_of(request_of_reasoning, model)
+    text = text_form(body, grammar_of(body.response_format), "response_format")
+    plan = plan_reply(tools, reasoning, text, model)
+    conversation = chat_prompt(body.messages, plan)
+    contents = [each.content for each in body.messages]
+    prompt, blend = segmented(conversation, body.blend, body.documents, contents, model)
+    options = chat_options(body, RequestContext(model, state.new_seed), plan, blend)
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     names["response_format"] = plan.blamed or "response_format"
-    call = call_of(request, "chat", prompts, options, names)
+    call = call_of(request, "chat", [prompt], options, names)
+    metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
     return await _answer(state, call, ChatSerializer(metadata), body)
 
 
@@ -74,11 +94,14 @@ async def completion(request: Request) -> GenerationResponse:
     """`POST /v1/completions`."""
     state = state_of(request)
     body = await body_of(request, COMPLETION)
+    check_model(body.model, state.model)
     prompts = completion_documents(completion_prompts(body), body.documents, bool(body.blend))
-    options = completion_options(body, state.model, tenant_of(request), state.new_seed)
+    text = text_form(body, grammar_of(body.response_format), "response_format")
+    context = RequestContext(state.model, state.new_seed)
+    options = completion_options(body, context, ReplyPlan(text.grammar, blamed=text.field))
     metadata = _metadata(request, body, "cmpl-", body.logprobs is not None)
     serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
-    names = {"response_format": grammar_field(body)}
+    names = {"response_format": text.field}
     call = call_of(request, "completion", prompts, options, names)
     return await _answer(state, call, serializer, body)
 
@@ -90,14 +113,15 @@ async def respond(request: Request) -> GenerationResponse:
     conversation = conversation_of(body, earlier_of(body, state.responses.of(tenant)))
     plan = responses_plan(body, state.model)
     streams = bool(body.stream)
-    options = responses_options(body, state.model, tenant, state.new_seed, plan)
+    options = responses_options(body, RequestContext(state.model, state.new_seed), plan)
     prompts: list[Prompt] = [await fitted_prompt(state, body, conversation, plan)]
     call = call_of(request, "response", prompts, options, responses_names(plan))
     response_id = response_id_of(state, tenant, call.request_id)
-    serializer = responses_serializer(state, body, response_id, plan)
+    serializer = responses_serializer(state, body, response_id, options)
     if serializer.stored:
         serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
-    return GenerationResponse(state, call, serializer, streams, end=b"")
+    answered = await with_receipt(serializer, body, call, state)
+    return GenerationResponse(state, call, answered, streams, end=b"")
 
 
 async def input_tokens(request: Request) -> Response:
@@ -204,7 +228,7 @@ def responses_serializer(
     state: ServerState,
     body: ResponsesBody,
     response_id: str,
-    plan: ReplyPlan,
+    options: Options,
     stream_id: str | None = None,
 ) -> ResponsesSerializer:
     """Return the format of one response."""
@@ -216,14 +240,15 @@ def responses_serializer(
         id=response_id,
         created=int(state.now()),
         model=state.model.name,
+        fingerprint=state.model.fingerprint,
         logprobs=LOGPROBS in include,
         origins=ORIGINS in include,
-        is_parsed=plan.form is not None,
+        is_parsed=options.reply is not None,
     )
     return ResponsesSerializer(
         metadata,
         body,
-        drawn_as(body, state.model),
+        options.sampling,
         state.now,
         stream_id,
         keeps and body.store is not False,
@@ -246,7 +271,8 @@ async def _answer(
     count = None
     if requested is not None and requested.continuous_usage_stats:
         count = await count_tokens(state, call.prompts)
-    return GenerationResponse(state, call, serializer, bool(body.stream), count)
+    answered = await with_receipt(serializer, body, call, state)
+    return GenerationResponse(state, call, answered, bool(body.stream), count)
 
 
 def _metadata(
@@ -257,11 +283,15 @@ def _metadata(
         id=prefix + request.scope["request_id"],
         created=int(state.now()),
         model=state.model.name,
+        fingerprint=state.model.fingerprint,
+        receipt=wants_receipt(body, state),
         logprobs=logprobs,
         origins="token_origins" in (body.include or ()),
+        prompt_logprobs=body.prompt_logprobs is not None,
+        echo=isinstance(body, CompletionBody) and bool(body.echo),
         usage=requested is not None
         and bool(requested.include_usage or requested.continuous_usage_stats),
-        tier=tier_of(body),
+        tier=body.tier,
         is_parsed=is_parsed,
     )
 

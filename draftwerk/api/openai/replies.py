@@ -2,9 +2,9 @@
 
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.replying.field_types import ServiceTier
-from draftwerk.api.replying.tools_schema import CalledFunction
+from draftwerk.api.core.usage import RequestMetrics, ServiceTier, Usage
+from draftwerk.api.fields.tools_schema import CalledFunction
+from draftwerk.api.openai.receipts.receipt import Receipt
 
 # --- log-probabilities ------------------------------------------------------------------------
 
@@ -47,13 +47,27 @@ class CompletionLogprobs(Struct, frozen=True):
 
     tokens: list[str]
     """The tokens' texts."""
-    token_logprobs: list[float]
-    """Natural logarithms of the tokens' probabilities."""
-    top_logprobs: list[dict[str, float]]
-    """Per token: the most likely tokens' texts and log-probabilities."""
+    token_logprobs: list[float | None]
+    """Natural logarithms of the tokens' probabilities; null for the first of an echoed prompt."""
+    top_logprobs: list[dict[str, float] | None]
+    """Per token: the most likely tokens' texts and log-probabilities; null where that is."""
     text_offset: list[int]
     """Where each token starts in the choice's text, in characters."""
 
+
+class PromptLogprob(Struct, frozen=True):
+    """A token's log-probability at a position of the prompt, as vLLM has it."""
+
+    logprob: float
+    """Natural logarithm of the token's probability."""
+    rank: int | None
+    """1 for the most likely; null for a token that is not among those asked for."""
+    decoded_token: str
+    """The token's text."""
+
+
+PromptLogprobs = tuple[dict[int, PromptLogprob] | None, ...]
+"""Per prompt token, by id: itself and the most likely ones; null for the first."""
 
 # --- chat -----------------------------------------------------------------------------------------
 
@@ -140,6 +154,12 @@ class ChatChunk(Struct, frozen=True):
     """Times and acceptance of the request."""
     service_tier: ServiceTier | UnsetType = UNSET
     """As the request has it."""
+    system_fingerprint: str = ""
+    """Equal ones, with equal requests and seeds, give equal texts."""
+    receipt: Receipt | UnsetType = UNSET
+    """Of a request that asks for one; of a stream, in its last chunk."""
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    """Those that have come since the last chunk, of a request that asks for them."""
 
 
 class ChatMessageReply(Struct, frozen=True):
@@ -193,6 +213,12 @@ class ChatReply(Struct, frozen=True):
     """Times and acceptance of the request."""
     service_tier: ServiceTier | UnsetType = UNSET
     """As the request has it."""
+    system_fingerprint: str = ""
+    """Equal ones, with equal requests and seeds, give equal texts."""
+    receipt: Receipt | UnsetType = UNSET
+    """Of a request that asks for one; of a stream, in its last chunk."""
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    """Of the prompt's tokens, if the request asks for them."""
 
 
 # --- completions ----------------------------------------------------------------------------------
@@ -213,6 +239,8 @@ class CompletionChoice(Struct, frozen=True):
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     score: float | UnsetType = UNSET
     """A beam search's: log-probability over the length penalty."""
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    """Of the prompt's tokens, in its first choice, if the request asks for them."""
 
 
 class CompletionReply(Struct, frozen=True):
@@ -234,3 +262,7 @@ class CompletionReply(Struct, frozen=True):
     """Times and acceptance of the request."""
     service_tier: ServiceTier | UnsetType = UNSET
     """As the request has it."""
+    system_fingerprint: str = ""
+    """Equal ones, with equal requests and seeds, give equal texts."""
+    receipt: Receipt | UnsetType = UNSET
+    """Of a request that asks for one; of a stream, in its last chunk."""

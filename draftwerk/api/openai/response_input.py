@@ -6,11 +6,12 @@ import msgspec
 
 from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.core.errors import refused
+from draftwerk.api.fields.given_turns import check_message, check_turns
+from draftwerk.api.fields.segments import marked
+from draftwerk.api.fields.tool_request import tool_call
+from draftwerk.api.fields.tools_schema import CalledFunction
+from draftwerk.api.openai.chat_prompt import plain
 from draftwerk.api.openai.responses_schema import InputMessage, ResponsesBody
-from draftwerk.api.openai.translate import check_message, check_turns, plain
-from draftwerk.api.replying.segments import marked
-from draftwerk.api.replying.tool_request import tool_call
-from draftwerk.api.replying.tools_schema import CalledFunction
 
 ROLES = {"developer": "system"}
 

@@ -29,8 +29,8 @@ from draftwerk.api.openai.responses_schema import (
     ReasoningPart,
     ResponseItem,
 )
+from draftwerk.api.replying.answers import call_id_of
 from draftwerk.api.replying.serializer import ReplyMetadata
-from draftwerk.api.replying.tool_request import call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 
 Number = tuple[int, str | UnsetType]

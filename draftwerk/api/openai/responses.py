@@ -10,8 +10,21 @@ from msgspec import UNSET, UnsetType
 from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.core.errors import OUT_OF_TIME, ApiError, refused
+from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.usage import PromptDetails, RequestMetrics, Usage
+from draftwerk.api.fields.decode import check_model
+from draftwerk.api.fields.grammars import flat_grammar_of, text_form
+from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
+from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.fields.segments import (
+    blend_of,
+    check_unmarked,
+    with_documents,
+)
+from draftwerk.api.fields.text_schema import FlatFormat
+from draftwerk.api.fields.tool_request import flat_tools
+from draftwerk.api.fields.tools_schema import FlatTool
 from draftwerk.api.openai.response_items import OutputItems
 from draftwerk.api.openai.responses_events import (
     Completed,
@@ -33,21 +46,11 @@ from draftwerk.api.openai.responses_schema import (
     TextRequest,
     ToolObject,
 )
-from draftwerk.api.openai.translate import options, tier_of
-from draftwerk.api.replying.grammars import flat_grammar_of, text_grammar
-from draftwerk.api.replying.reasoning_request import ReasoningRequest, reasoning_of
-from draftwerk.api.replying.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.replying.segments import (
-    blend_of,
-    check_unmarked,
-    with_documents,
-)
+from draftwerk.api.openai.translate import check_include, options
+from draftwerk.api.replying.answers import call_id_of
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
-from draftwerk.api.replying.text_schema import FlatFormat
-from draftwerk.api.replying.tool_request import call_id_of, flat_wish
-from draftwerk.api.replying.tools_schema import FlatTool
 from draftwerk.speculative.blend.rules import Blend
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 LOGPROBS = "message.output_text.logprobs"
@@ -77,16 +80,16 @@ def responses_prompt(
 
 def responses_plan(body: ResponsesBody, model: ServedModel) -> ReplyPlan:
     """Return what a response must be."""
-    wish = flat_wish(body.tools, body.tool_choice, body.parallel_tool_calls)
-    reasoning = ReasoningRequest(
+    tools = flat_tools(body.tools, body.tool_choice, body.parallel_tool_calls, model)
+    request = ReasoningRequest(
         body.reasoning.effort if body.reasoning else None,
         budget=body.thinking_budget,
-        variables=reasoning_of(body.chat_template_kwargs).variables,
+        variables=body.chat_template_kwargs,
         effort_field="reasoning",
     )
+    reasoning = reasoning_of(request, model)
     form = flat_grammar_of(body.text.format if body.text else None)
-    text, field = text_grammar(body, form, "text.format")
-    return plan_reply(wish, reasoning, text, field, model)
+    return plan_reply(tools, reasoning, text_form(body, form, "text.format"), model)
 
 
 def responses_names(plan: ReplyPlan) -> dict[str, str]:
@@ -94,35 +97,21 @@ def responses_names(plan: ReplyPlan) -> dict[str, str]:
     return {**RESPONSES_NAMES, "response_format": plan.blamed or "text.format"}
 
 
-def responses_options(
-    body: ResponsesBody,
-    model: ServedModel,
-    tenant: str,
-    new_seed: Callable[[], int],
-    plan: ReplyPlan | None = None,
-) -> Options:
+def responses_options(body: ResponsesBody, context: RequestContext, plan: ReplyPlan) -> Options:
     """Return the options of a response."""
-    plan = plan or responses_plan(body, model)
+    model = context.model
+    check_model(body.model, model)
     if body.generate is False:
         raise refused("`generate` cannot be false here.", "generate", "unsupported")
     logprobs = LOGPROBS in (body.include or ())
     is_odd = model.reasons and model.reasoning is None  # it reasons in a way that is not known
     if body.top_logprobs and not logprobs:
-        said = f"`top_logprobs` needs `include` to hold {LOGPROBS!r}."
-        raise refused(said, "top_logprobs", "invalid")
-    found = options(
-        body,
-        model,
-        tenant,
-        new_seed,
-        tokens_max=body.max_output_tokens,
-        logprobs=(body.top_logprobs or 0) if logprobs else -1,
-        includes=(ORIGINS, LOGPROBS, HYPOTHESES, *(() if is_odd else (REASONING,))),
-        grammar=plan.grammar,
-        grammar_field=plan.blamed,
-        reply=plan.form,
-        blend=_blend_of(body, model),
-    )
+        sentence = f"`top_logprobs` needs `include` to hold {LOGPROBS!r}."
+        raise refused(sentence, "top_logprobs", "invalid")
+    check_include(body, (ORIGINS, LOGPROBS, HYPOTHESES, *(() if is_odd else (REASONING,))))
+    most = (body.top_logprobs or 0) if logprobs else -1
+    blend = _blend_of(body, model)
+    found = options(body, context, plan, body.max_output_tokens, most, blend)
     if HYPOTHESES not in (body.include or ()):
         return found
     if found.beam_width == 1:
@@ -289,11 +278,12 @@ class ResponsesSerializer:
             tools=tuple(map(_tool_object, body.tools or ())),
             tool_choice=body.tool_choice or ("auto" if body.tools else "none"),
             reasoning=body.reasoning,
-            service_tier=tier_of(body),
+            service_tier=body.tier,
             truncation=body.truncation or "disabled",
             store=self.stored,
             usage=None if usage is None else response_usage(usage),
             metrics=metrics,
+            system_fingerprint=metadata.fingerprint,
         )
 
     def _next(self) -> tuple[int, str | UnsetType]:

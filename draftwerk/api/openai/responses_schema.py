@@ -5,29 +5,28 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.core.usage import RequestMetrics, SegmentDetails
-from draftwerk.api.openai.replies import TokenLogprob
-from draftwerk.api.openai.schema import Content, ReasoningBudget, SamplingBody, TemplateVariables
-from draftwerk.api.replying.field_types import (
+from draftwerk.api.core.usage import RequestMetrics, SegmentDetails, ServiceTier
+from draftwerk.api.fields.field_types import (
     MESSAGES_MAX,
-    NOTHING,
     BodyText,
     Effort,
     Metadata,
-    RefusedField,
-    ServiceTier,
     TokenCount,
     Verbosity,
 )
-from draftwerk.api.replying.segments_schema import BlendBody, Documents
-from draftwerk.api.replying.text_schema import FlatFormat
-from draftwerk.api.replying.tools_schema import (
+from draftwerk.api.fields.refused_fields import refuses
+from draftwerk.api.fields.segments_schema import BlendBody, Documents
+from draftwerk.api.fields.text_schema import FlatFormat
+from draftwerk.api.fields.tools_schema import (
     CallId,
     FlatToolChoice,
     FlatTools,
     FunctionName,
     Mode,
 )
+from draftwerk.api.openai.receipts.receipt import Receipt
+from draftwerk.api.openai.replies import TokenLogprob
+from draftwerk.api.openai.schema import Content, ReasoningBudget, SamplingBody, TemplateVariables
 
 ResponseId = Annotated[str, Meta(min_length=1, max_length=256)]
 StreamId = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -45,6 +44,7 @@ class InputPart(Struct, frozen=True):
     """Of a message: the part is a segment that may be reused."""
 
 
+@refuses(phase="")
 class InputMessage(Struct, frozen=True):
     """An item of the input: a message, a call, its result, or reasoning; earlier output may be sent
     back as it came.
@@ -64,7 +64,6 @@ class InputMessage(Struct, frozen=True):
     """Of a call: one object in JSON."""
     output: Content | None = None
     """Of a result."""
-    phase: RefusedField = NOTHING
 
 
 class TextRequest(Struct, frozen=True):
@@ -85,9 +84,39 @@ class ReasoningWish(Struct, frozen=True, omit_defaults=True):
     generate_summary: ReasoningSummary | None = None
 
 
+@refuses(
+    {
+        "best_of": (b"1",),
+        "n": (b"1",),
+        "response_format": (b'{"type":"text"}',),
+        "stream_options": (b'{"include_obfuscation":false}',),
+    },
+    access_programs="",
+    background="`stream`, or a WebSocket",
+    context_management="`truncation`",
+    conversation="`previous_response_id`",
+    image="",
+    max_tool_calls="",
+    prompt="`input` and `instructions`",
+    best_of="/v1/completions",
+    echo="/v1/completions",
+    prompt_logprobs="",
+    logprobs="`include` with message.output_text.logprobs",
+    max_completion_tokens="`max_output_tokens`",
+    max_tokens="`max_output_tokens`",
+    n_predict="`max_output_tokens`",
+    reasoning_effort="`reasoning.effort`",
+    thinking="`reasoning.effort` or `thinking_budget`",
+    n="/v1/chat/completions",
+    stream_options="",
+    response_format="`text.format`",
+    max_new_tokens="`max_output_tokens`",
+)
 class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     """`POST /v1/responses`, and `response.create`."""
 
+    receipt: bool | None = None
+    """Whether the response carries what `/v1/verify` checks; ours."""
     generate: bool | None = None
     """Only true is served."""
     input: BodyText | Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
@@ -113,57 +142,10 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     truncation: Literal["disabled", "auto"] | None = None
     """With auto, the earliest turns go where the conversation does not fit into the context."""
 
-    access_programs: RefusedField = NOTHING
-    background: RefusedField = NOTHING
-    context_management: RefusedField = NOTHING
-    conversation: RefusedField = NOTHING
-    image: RefusedField = NOTHING
-    max_tool_calls: RefusedField = NOTHING
-    prompt: RefusedField = NOTHING
-    best_of: RefusedField = NOTHING
-    echo: RefusedField = NOTHING
-    logprobs: RefusedField = NOTHING
-    max_completion_tokens: RefusedField = NOTHING
-    max_tokens: RefusedField = NOTHING
-    n_predict: RefusedField = NOTHING
-    reasoning_effort: RefusedField = NOTHING
-    thinking: RefusedField = NOTHING
-    n: RefusedField = NOTHING
-    stream_options: RefusedField = NOTHING
-    response_format: RefusedField = NOTHING
-
     hints: ClassVar[dict[str, str]] = {
         **SamplingBody.hints,
         "reasoning": "where the model does not reason first",
         "text.verbosity": "no model here is trained for it; say it in the prompt",
-    }
-    instead: ClassVar[dict[str, str]] = {
-        **{
-            field: words.replace("response_format", "text.format")
-            for field, words in SamplingBody.instead.items()
-        },
-        "background": "`stream`, or a WebSocket",
-        "best_of": "/v1/completions",
-        "context_management": "`truncation`",
-        "conversation": "`previous_response_id`",
-        "echo": "/v1/completions",
-        "logprobs": "`include` with message.output_text.logprobs",
-        "max_completion_tokens": "`max_output_tokens`",
-        "max_new_tokens": "`max_output_tokens`",
-        "max_tokens": "`max_output_tokens`",
-        "n_predict": "`max_output_tokens`",
-        "reasoning_effort": "`reasoning.effort`",
-        "thinking": "`reasoning.effort` or `thinking_budget`",
-        "n": "/v1/chat/completions",
-        "prompt": "`input` and `instructions`",
-        "response_format": "`text.format`",
-    }
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        **SamplingBody.harmless,
-        "best_of": (b"1",),
-        "n": (b"1",),
-        "response_format": (b'{"type":"text"}',),
-        "stream_options": (b'{"include_obfuscation":false}',),
     }
 
 
@@ -352,3 +334,7 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     background: bool = False
     usage: ResponseUsage | None = None
     metrics: RequestMetrics | None = None
+    system_fingerprint: str = ""
+    """Equal ones, with equal requests and seeds, give equal texts."""
+    receipt: Receipt | UnsetType = UNSET
+    """Of a request that asks for one, in the last event."""

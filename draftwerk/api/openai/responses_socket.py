@@ -16,11 +16,19 @@ import msgspec
 from msgspec import UNSET
 from starlette.types import Message, Receive, Scope, Send
 
-from draftwerk.api.core.errors import ApiError, draining, refused, turned_away
+from draftwerk.api.core.errors import (
+    ApiError,
+    ClientGoneError,
+    SlowClientError,
+    draining,
+    refused,
+    turned_away,
+)
+from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.response_store import KeptResponses
 from draftwerk.api.core.state import Call, ServerState
+from draftwerk.api.fields.decode import decoded
 from draftwerk.api.http.auth import SUBPROTOCOL
-from draftwerk.api.http.connection import ClientGoneError, SlowClientError
 from draftwerk.api.http.http_protocol import abort_of, hang_up_of
 from draftwerk.api.openai.endpoints import (
     RESPONSES,
@@ -34,7 +42,6 @@ from draftwerk.api.openai.response_streams import PendingResponse, ResponseStrea
 from draftwerk.api.openai.responses import responses_names, responses_options, responses_plan
 from draftwerk.api.openai.responses_events import ErrorEvent
 from draftwerk.api.openai.responses_schema import ClientEvent
-from draftwerk.api.replying.decode import decoded
 
 CLIENT_EVENT = msgspec.json.Decoder(ClientEvent)
 MESSAGE_MAX = 2**20
@@ -225,19 +232,21 @@ class Socket:
     async def _start(self, requested: PendingResponse) -> ResponseTask:
         """Make the job of a response whose turn has come."""
         state, body = self.state, requested.body
-        stored = state.responses.of(self.scope["tenant"])
+        tenant: str = self.scope["tenant"]
+        stored = state.responses.of(tenant)
         conversation = conversation_of(body, earlier_of(body, self.remembered, stored))
         plan = responses_plan(body, state.model)
+        options = responses_options(body, RequestContext(state.model, state.new_seed), plan)
         call = Call(
             request_id=requested.response_id.removeprefix("resp_"),
             kind="socket",
             prompts=[await fitted_prompt(state, body, conversation, plan)],
-            options=responses_options(
-                body, state.model, self.scope["tenant"], state.new_seed, plan
-            ),
+            options=msgspec.structs.replace(options, tenant=tenant),
             names=responses_names(plan),
         )
-        form = responses_serializer(state, body, requested.response_id, plan, requested.stream_id)
+        form = responses_serializer(
+            state, body, requested.response_id, call.options, requested.stream_id
+        )
         places = (self.remembered, stored) if form.stored else (self.remembered,)
         form.on_over = keeper(form, conversation, *places)
         return ResponseTask(state, call, form, self.say)

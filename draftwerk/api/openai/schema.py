@@ -7,12 +7,11 @@ body's `hints` are taken and change nothing: their purpose is met without them.
 
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.replying.field_types import (
+from draftwerk.api.core.usage import ServiceTier
+from draftwerk.api.fields.field_types import (
     MESSAGES_MAX,
-    NOTHING,
-    TOKEN_ID_MAX,
     TOKENS_MAX,
     Bias,
     BodyText,
@@ -21,12 +20,9 @@ from draftwerk.api.replying.field_types import (
     Label,
     Metadata,
     Name,
-    Penalty,
-    RefusedField,
     Salt,
-    Seed,
-    ServiceTier,
     SloBody,
+    SpeculationBody,
     Stop,
     Time,
     TokenCount,
@@ -34,10 +30,10 @@ from draftwerk.api.replying.field_types import (
     TokenIds,
     Verbosity,
 )
-from draftwerk.api.replying.other_servers import OTHERS_HARMLESS, OTHERS_INSTEAD
-from draftwerk.api.replying.segments_schema import BlendBody, Documents, MessagePart
-from draftwerk.api.replying.text_schema import ResponseFormat, TextFields
-from draftwerk.api.replying.tools_schema import (
+from draftwerk.api.fields.refused_fields import refuses
+from draftwerk.api.fields.segments_schema import BlendBody, Documents, MessagePart
+from draftwerk.api.fields.text_schema import ResponseFormat, TextFields
+from draftwerk.api.fields.tools_schema import (
     TOOLS_MAX,
     CallId,
     ChatToolChoice,
@@ -46,7 +42,8 @@ from draftwerk.api.replying.tools_schema import (
     Mode,
 )
 from draftwerk.speculative.beams.decisions import WIDTH_MAX
-from draftwerk.speculative.request import CHOICES_MAX
+from draftwerk.speculative.requests.request import CHOICES_MAX
+from draftwerk.speculative.sampling.defaults import RepetitionPenalty
 
 TemplateNumber = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 TemplateText = Annotated[str, Meta(max_length=64)]
@@ -54,7 +51,11 @@ TemplateVariables = Annotated[
     dict[Annotated[str, Meta(max_length=64)], bool | TemplateNumber | TemplateText],
     Meta(max_length=8),
 ]
-RepetitionPenalty = Annotated[float, Meta(gt=0, le=10)]
+Alternatives = Annotated[int, Meta(ge=0, le=20)]
+SERVED_AS: dict[ServiceTier, ServiceTier] = {
+    "auto": "default", "scale": "default", "fast": "priority",
+}  # fmt: skip
+"""What a reply calls a tier that is one of the others."""
 ReasoningBudget = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 
 
@@ -67,6 +68,7 @@ MessageContent = BodyText | Annotated[list[MessagePart], Meta(max_length=MESSAGE
 Content = BodyText | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 
 
+@refuses({"refusal": (b'""',)}, refusal="", audio="", function_call="")
 class Message(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: MessageContent | None = None
@@ -78,11 +80,6 @@ class Message(Struct, frozen=True):
     """Of a tool's message: the call it answers."""
     reasoning_content: BodyText | None = None
     """Of an assistant's message: what came before it, for templates that show it."""
-    refusal: RefusedField = NOTHING
-    audio: RefusedField = NOTHING
-    function_call: RefusedField = NOTHING
-
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {"refusal": (b'""',)}
 
 
 class StreamOptions(Struct, frozen=True):
@@ -98,33 +95,35 @@ class Prediction(Struct, frozen=True):
     type: Literal["content"]
     content: Content
 
+    @property
+    def text(self) -> str:
+        """The expected text, its parts joined."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
 
-class SpeculationBody(Struct, frozen=True):
-    """How to draft for this request; the text does not depend on it."""
 
-    enabled: bool | None = None
-    methods: Annotated[list[Name], Meta(max_length=16)] | None = None
-    draft_max: Annotated[int, Meta(ge=0, le=64)] | None = None
-
-
+@refuses(
+    {"skip_special_tokens": (b"true",)},
+    chat_template="/v1/completions with the text of your own template",
+    include_stop_str_in_output="",
+    logits_processors="",
+    moderation="",
+    prompt_cache_options="`cache_salt`",
+    skip_special_tokens="",
+    truncate_prompt_tokens="",
+    use_beam_search="`beam_width`",
+)
 class SamplingBody(TextFields, frozen=True, kw_only=True):
     """The fields that every generating endpoint shares."""
 
     model: Name | None = None
     stream: bool | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=TOKEN_ID_MAX)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repetition_penalty: RepetitionPenalty | None = None
     repeat_penalty: RepetitionPenalty | None = None
     """llama.cpp's name for it."""
     repeat_last_n: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
     """With 0 there are no penalties; otherwise they look at all of the text."""
     logit_bias: Bias | None = None
-    seed: Seed | None = None
     stop: Stop | None = None
     prediction: Prediction | None = None
     speculation: SpeculationBody | None = None
@@ -146,39 +145,29 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
     deadline: Time | None = None
     """From its arrival until it fails unless its text has begun; ours."""
 
-    prompt_logprobs: RefusedField = NOTHING
-    chat_template: RefusedField = NOTHING
-    include_stop_str_in_output: RefusedField = NOTHING
-    logits_processors: RefusedField = NOTHING
-    moderation: RefusedField = NOTHING
-    prompt_cache_options: RefusedField = NOTHING
-    skip_special_tokens: RefusedField = NOTHING
-    truncate_prompt_tokens: RefusedField = NOTHING
-    use_beam_search: RefusedField = NOTHING
+    @property
+    def tier(self) -> ServiceTier | UnsetType:
+        """The tier that a reply names: the one that served, for a request that named any."""
+        if self.service_tier is None:
+            return UNSET
+        return SERVED_AS.get(self.service_tier, self.service_tier)
 
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        **OTHERS_HARMLESS,
-        "skip_special_tokens": (b"true",),
-    }
-    """Values of refused fields that change nothing."""
     hints: ClassVar[dict[str, str]] = {
         "prompt_cache_key": "prefixes are found without it",
         "prompt_cache_retention": "prefixes are kept while there is room",
         "safety_identifier": "nothing is done with it",
         "user": "nothing is done with it",
     }
-    instead: ClassVar[dict[str, str]] = {
-        **OTHERS_INSTEAD,
-        "chat_template": "/v1/completions with the text of your own template",
-        "prompt_cache_options": "`cache_salt`",
-        "use_beam_search": "`beam_width`",
-    }
-    """What to use in place of a refused field."""
+    harmless: ClassVar[dict[str, tuple[bytes, ...]]]
+    instead: ClassVar[dict[str, str]]
 
 
+@refuses(max_output_tokens="`max_tokens`")  # a limit that is not obeyed would surprise
 class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     """The fields that chat and completions share and Responses does not."""
 
+    receipt: bool | None = None
+    """Whether the reply carries what `/v1/verify` checks; ours."""
     stream_options: StreamOptions | None = None
     max_tokens: TokenCount | None = None
     n_predict: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
@@ -189,43 +178,46 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     """Texts that come first: in the last user's message, or in a completion's prompt."""
     blend: BlendBody | None = None
     """Whether documents are segments that may be reused: then the text is approximate."""
-    max_output_tokens: RefusedField = NOTHING
-    """Responses' name; a limit that is not obeyed would surprise."""
-
-    instead: ClassVar[dict[str, str]] = {
-        **SamplingBody.instead,
-        "max_output_tokens": "`max_tokens`",
-    }
+    prompt_logprobs: Alternatives | None = None
+    """Most likely tokens beside each prompt token's log-probability; vLLM's name."""
 
 
+@refuses(
+    {
+        "add_generation_prompt": (b"true",),
+        "best_of": (b"1",),
+        "function_call": (b'"none"', b'"auto"'),
+        "modalities": (b'["text"]',),
+    },
+    functions="`tools`",
+    function_call="`tool_choice`",
+    audio="",
+    modalities="",
+    web_search_options="the text of `messages`",
+    add_generation_prompt="/v1/completions with the text to continue",
+    best_of="`n`, or /v1/completions",
+    continue_final_message="/v1/completions with the text to continue",
+    echo="/v1/completions",
+    thinking="`reasoning_effort` or `thinking_budget`",
+    reasoning="`reasoning_effort`",
+)
 class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     """`POST /v1/chat/completions`."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)]
     max_completion_tokens: TokenCount | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    top_logprobs: Alternatives | None = None
     tools: ChatTools | None = None
     tool_choice: Mode | ChatToolChoice | None = None
     chat_template_kwargs: TemplateVariables | None = None
     """Of those that the chat template asks for."""
     thinking_budget: ReasoningBudget | None = None
     """Tokens of reasoning, after which it is ended; ours."""
-    functions: RefusedField = NOTHING
-    function_call: RefusedField = NOTHING
-    audio: RefusedField = NOTHING
-    modalities: RefusedField = NOTHING
-    web_search_options: RefusedField = NOTHING
-    add_generation_prompt: RefusedField = NOTHING
-    best_of: RefusedField = NOTHING
-    continue_final_message: RefusedField = NOTHING
-    echo: RefusedField = NOTHING
     metadata: Metadata | None = None
     reasoning_effort: Effort | None = None
     enable_thinking: bool | None = None
     """Whether a model that can reasons first; SGLang's name."""
-    thinking: RefusedField = NOTHING
-    reasoning: RefusedField = NOTHING
     store: bool | None = None
     verbosity: Verbosity | None = None
 
@@ -237,76 +229,43 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
         "store": "no chat is stored; /v1/responses stores",
         "verbosity": "no model here is trained for it; say it in the prompt",
     }
-    instead: ClassVar[dict[str, str]] = {
-        **OpenAIBody.instead,
-        "best_of": "`n`, or /v1/completions",
-        "continue_final_message": "/v1/completions with the text to continue",
-        "add_generation_prompt": "/v1/completions with the text to continue",
-        "echo": "/v1/completions",
-        "function_call": "`tool_choice`",
-        "functions": "`tools`",
-        "reasoning": "`reasoning_effort`",
-        "thinking": "`reasoning_effort` or `thinking_budget`",
-        "web_search_options": "the text of `messages`",
-    }
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        **OpenAIBody.harmless,
-        "add_generation_prompt": (b"true",),
-        "best_of": (b"1",),
-        "function_call": (b'"none"', b'"auto"'),
-        "modalities": (b'["text"]',),
-    }
 
 
+@refuses(
+    {"add_special_tokens": (b"true",), "suffix": (b'""',), "top_logprobs": (b"0",)},
+    suffix="a text of your own around `prompt`",
+    chat_template_kwargs="/v1/chat/completions",
+    add_special_tokens="a list of token ids as `prompt`",
+    max_completion_tokens="`max_tokens`",
+    top_logprobs="`logprobs`",
+)
 class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     """`POST /v1/completions`."""
 
     prompt: BodyText | Annotated[list[BodyText | TokenId | TokenIds], Meta(max_length=TOKENS_MAX)]
     best_of: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
     echo: bool | None = None
-    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    suffix: RefusedField = NOTHING
-    chat_template_kwargs: RefusedField = NOTHING
-    add_special_tokens: RefusedField = NOTHING
-    max_completion_tokens: RefusedField = NOTHING
-    top_logprobs: RefusedField = NOTHING
+    logprobs: Alternatives | None = None
+    max_tokens: Annotated[int, Meta(ge=0, le=TOKENS_MAX)] | None = None
+    """With 0 the prompt is only read: for `echo` and `prompt_logprobs`."""
 
     hints: ClassVar[dict[str, str]] = {
         **OpenAIBody.hints,
         "parallel_tool_calls": "there are no tools to call",
     }
-    instead: ClassVar[dict[str, str]] = {
-        **OpenAIBody.instead,
-        "add_special_tokens": "a list of token ids as `prompt`",
-        "chat_template_kwargs": "/v1/chat/completions",
-        "max_completion_tokens": "`max_tokens`",
-        "suffix": "a text of your own around `prompt`",
-        "top_logprobs": "`logprobs`",
-    }
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        **OpenAIBody.harmless,
-        "add_special_tokens": (b"true",),
-        "suffix": (b'""',),
-        "top_logprobs": (b"0",),
-    }
 
 
+@refuses({"add_generation_prompt": (b"true",)}, add_generation_prompt="", return_token_strs="")
 class TokenizeBody(Struct, frozen=True, kw_only=True):
     """`POST /tokenize`: a prompt or a conversation."""
 
     model: Name | None = None
     prompt: BodyText | None = None
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
-    add_generation_prompt: RefusedField = NOTHING
     add_special_tokens: bool | None = None
     """Whether the model's own tokens come before a prompt, where it has some; true if absent."""
-    return_token_strs: RefusedField = NOTHING
     tools: ChatTools | None = None
     chat_template_kwargs: TemplateVariables | None = None
-
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]] = {
-        "add_generation_prompt": (b"true",),
-    }
 
 
 class DetokenizeBody(Struct, frozen=True, kw_only=True):

@@ -1,1 +1,1 @@
-"""What a reply must be and how it is told apart, for every protocol."""
+"""A reply as it comes to be, for every protocol."""

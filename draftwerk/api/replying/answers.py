@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
 
@@ -91,3 +92,9 @@ def _is_cut(token: re.Match[str]) -> bool:
     except ValueError:
         return True
     return False
+
+
+def call_id_of(reply_id: str, choice: int, index: int) -> str:
+    """Return the id of a generated call: letters and digits in its last nine places."""
+    digest = sha256(f"{reply_id} {choice} {index}".encode()).hexdigest()
+    return "call_" + digest[:24]

@@ -9,9 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
-from draftwerk.api.core.usage import RequestMetrics, Usage
+from draftwerk.api.core.usage import RequestMetrics, ServiceTier, Usage
 from draftwerk.api.replying.answers import AnswerParts
-from draftwerk.api.replying.field_types import ServiceTier
 
 
 class ReplyMetadata(msgspec.Struct, frozen=True):
@@ -21,9 +20,17 @@ class ReplyMetadata(msgspec.Struct, frozen=True):
     created: int
     """Unix seconds."""
     model: str
+    fingerprint: str = ""
+    """Of the server, which equal replies have in common."""
     logprobs: bool = False
     origins: bool = False
     """Whether the client asked where each token came from."""
+    receipt: bool = False
+    """Whether the reply, or the last chunk, is to carry a receipt."""
+    echo: bool = False
+    """Whether log-probabilities begin with those of the prompt."""
+    prompt_logprobs: bool = False
+    """Whether those of the prompt are reported apart."""
     usage: bool = False
     """Whether the client asked for a chunk with usage and metrics."""
     tier: ServiceTier | UnsetType = UNSET
@@ -44,8 +51,12 @@ class GatheredChoice:
     parts: list[str] = field(default_factory=list[str])
     origins: list[str] = field(default_factory=list[str])
     logprobs: list[TokenText] = field(default_factory=list[TokenText])
+    scored: list[TokenText] = field(default_factory=list[TokenText])
+    """Of the prompt, in the first choice of a request that asks for them."""
     tokens: list[int] = field(default_factory=list[int])
     """Generated, without the one that ended the text."""
+    end_tokens: tuple[int, ...] = ()
+    """The one that ended it, if one did."""
     finish_reason: str = ""
     stopped_by: str = ""
     """The stop string that was found, if one was."""
@@ -61,8 +72,10 @@ class GatheredChoice:
             self.origins += event.origins
             self.logprobs += event.logprobs
             self.tokens += event.tokens
+            self.scored += event.scored
         else:
             if event.finish_reason == "stop" and not event.stopped_by:
+                self.end_tokens = tuple(self.tokens[-1:])
                 del self.tokens[-1:]
             self.finish_reason, self.stopped_by = event.finish_reason, event.stopped_by
             self.score = score_of(event)
@@ -76,6 +89,7 @@ class GatheredChoice:
             tokens=tuple(self.tokens),
             origins=tuple(self.origins),
             logprobs=tuple(self.logprobs),
+            scored=tuple(self.scored),
             parts=tuple(self.answer.parts),
         )
 

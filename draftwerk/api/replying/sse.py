@@ -9,11 +9,11 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from draftwerk.actors.messages import Failed
-from draftwerk.api.core.errors import ApiError, internal, response
+from draftwerk.api.core.errors import ApiError, ClientGoneError, SlowClientError, internal, response
 from draftwerk.api.core.generation import Generation
 from draftwerk.api.core.state import Call, ServerState, error_of
 from draftwerk.api.core.usage import Usage
-from draftwerk.api.http.connection import ClientGoneError, SlowClientError, while_connected
+from draftwerk.api.http.connection import while_connected
 from draftwerk.api.http.deadline import Deadline
 from draftwerk.api.http.http_protocol import abort_of
 from draftwerk.api.replying.serializer import GatheredChoice, Serializer

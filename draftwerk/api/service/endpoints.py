@@ -15,15 +15,17 @@ from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.handling import Endpoint, json_reply, state_of
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.fields.decode import body_of, check_model
+from draftwerk.api.fields.grammars import TextForm
+from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
+from draftwerk.api.fields.reply_plan import plan_reply
+from draftwerk.api.fields.segments import check_unmarked
+from draftwerk.api.fields.tool_request import chat_tools
 from draftwerk.api.ollama import endpoints as ollama
 from draftwerk.api.openai import endpoints as openai
+from draftwerk.api.openai.chat_prompt import chat_prompt
+from draftwerk.api.openai.receipts import endpoints as receipts
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
-from draftwerk.api.openai.translate import chat_prompt, check_model
-from draftwerk.api.replying.decode import body_of
-from draftwerk.api.replying.reasoning_request import reasoning_of
-from draftwerk.api.replying.reply_plan import plan_reply
-from draftwerk.api.replying.segments import check_unmarked
-from draftwerk.api.replying.tool_request import chat_wish
 from draftwerk.api.service.capabilities import capabilities
 from draftwerk.api.service.metrics import registry
 from draftwerk.api.service.openapi import document
@@ -61,9 +63,9 @@ async def ready(request: Request) -> Response:
 def ready_reply(state: ServerState, snapshot: Snapshot) -> Response:
     """Return whether requests should be sent here now, and what that was judged by."""
     health = Health(
-        restarts=snapshot.restarts,
-        progress_age_s=snapshot.progress_age_s,
-        actor_ages_s=snapshot.actor_ages_s,
+        restarts=snapshot.actors.restarts,
+        progress_age_s=snapshot.actors.progress_age_s,
+        actor_ages_s=snapshot.actors.actor_ages_s,
         loop_lag_ms=1e3 * state.loop_lag_s,
         replicas=replica_states(snapshot, state.settings.stall_s) or UNSET,
     )
@@ -98,7 +100,7 @@ def not_ready(state: ServerState, snapshot: Snapshot) -> str:
         return "Memory is short."
     if state.admission.waiting >= max(state.settings.queue_max, 1):
         return "The queue is full."
-    if not snapshot.replicas:
+    if not snapshot.cluster.replicas:
         return stalled(snapshot, state.settings.stall_s)
     states = replica_states(snapshot, state.settings.stall_s)
     if READY in states.values():
@@ -111,22 +113,24 @@ def replica_states(snapshot: Snapshot, stall_s: float) -> dict[str, str]:
 
     One that has just joined has not reported yet, and counts as ready.
     """
-    states = dict.fromkeys(snapshot.open_replicas, READY) if snapshot.replicas else {}
-    for name, each in snapshot.replicas.items():
-        is_open = name in snapshot.open_replicas and not each.draining
+    cluster = snapshot.cluster
+    states = dict.fromkeys(cluster.open_replicas, READY) if cluster.replicas else {}
+    for name, each in cluster.replicas.items():
+        is_open = name in cluster.open_replicas and not each.draining
         states[name] = (stalled(each, stall_s) or READY) if is_open else CLOSED
     return states
 
 
 def stalled(snapshot: Snapshot, stall_s: float) -> str:
     """Return why an engine makes no progress now; empty if it does."""
-    if not snapshot.target_up:
+    if not snapshot.models.target_up:
         return "The model is being started again."
-    if snapshot.progress_age_s > stall_s:
-        return f"No round was committed for {snapshot.progress_age_s:.0f} s."
-    stuck = max(snapshot.actor_ages_s, key=lambda actor: snapshot.actor_ages_s[actor], default="")
-    if stuck and snapshot.actor_ages_s[stuck] > stall_s:
-        return f"The {stuck} has been at one thing for {snapshot.actor_ages_s[stuck]:.0f} s."
+    age_s, ages_s = snapshot.actors.progress_age_s, snapshot.actors.actor_ages_s
+    if age_s > stall_s:
+        return f"No round was committed for {age_s:.0f} s."
+    stuck = max(ages_s, key=lambda actor: ages_s[actor], default="")
+    if stuck and ages_s[stuck] > stall_s:
+        return f"The {stuck} has been at one thing for {ages_s[stuck]:.0f} s."
     return ""
 
 
@@ -161,12 +165,13 @@ async def tokenize(request: Request) -> Response:
     prompt: Prompt = body.prompt or ""
     if body.messages is not None:
         check_unmarked([each.content for each in body.messages])
-        wish = chat_wish(body.tools, None, None)
-        plan = plan_reply(wish, reasoning_of(body.chat_template_kwargs), None, "", state.model)
-        prompt = chat_prompt(body.messages, plan.tools, plan.variables)
+        tools = chat_tools(body.tools, None, None, state.model)
+        request_of = ReasoningRequest(variables=body.chat_template_kwargs)
+        plan = plan_reply(tools, reasoning_of(request_of, state.model), TextForm(), state.model)
+        prompt = chat_prompt(body.messages, plan)
     if body.add_special_tokens is False and body.messages is None:
-        tools = state.text_tools
-        prompt = tuple(await asyncio.to_thread(tools.encode_continuation, body.prompt or ""))
+        encode = state.text_tools.encode_continuation
+        prompt = tuple(await asyncio.to_thread(encode, body.prompt or ""))
     tokens = await encoded(state, prompt)
     most = state.model.context_max
     return json_reply({"tokens": tokens, "count": len(tokens), "max_model_len": most})
@@ -197,12 +202,14 @@ def _model(request: Request, name: str) -> dict[str, object]:
         "owned_by": "draftwerk",
         "root": card.name,
         "max_model_len": card.context_max,
+        "system_fingerprint": card.fingerprint or None,
         "sampling": {**card.sampling.given(), "source": card.sampling_source or None},
     }
 
 
 ENDPOINTS = (
     *openai.ENDPOINTS,
+    *receipts.ENDPOINTS,
     *anthropic.ENDPOINTS,
     *ollama.ENDPOINTS,
     Endpoint("POST", "/tokenize", tokenize, "Turn text into tokens", TokenizeBody),

@@ -4,7 +4,7 @@ Ours start with `draftwerk_`; those of vLLM's dashboards are there beside them.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -16,8 +16,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from draftwerk.actors.monitoring.histogram import Histogram
-from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
 from draftwerk.api.core.state import ServerState
+from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 
 def registry(state: ServerState) -> CollectorRegistry:
@@ -39,32 +40,33 @@ class MetricsCollector(Collector):
         snapshot = self.state.engine.snapshot()
         yield from _vllm(self.state, snapshot)
         yield from _ours(self.state, snapshot)
-        yield from _replicas(snapshot)
+        yield from _replicas(snapshot.cluster)
 
 
 def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     """Yield vLLM's names; each is labelled with the model's name, as there."""
     labels = {"model_name": state.model.name}
-    waiting = snapshot.waiting + state.admission.waiting
-    used = snapshot.blocks_used / snapshot.blocks_total if snapshot.blocks_total else 0.0
+    load, counts = snapshot.load, snapshot.counts
+    waiting = load.waiting + state.admission.waiting
+    used = load.blocks_used / load.blocks_total if load.blocks_total else 0.0
     for name, text, value in (
-        ("num_requests_running", "Requests in rounds.", snapshot.running),
+        ("num_requests_running", "Requests in rounds.", load.running),
         ("num_requests_waiting", "Requests waiting for their first round.", waiting),
         ("kv_cache_usage_perc", "Used blocks, as a fraction from 0 to 1.", used),
     ):
         yield _gauge("vllm:" + name, text, value, labels)
     for name, text, value in (
-        ("prefix_cache_queries", "Prompt tokens looked up.", snapshot.prefix_queries),
-        ("prefix_cache_hits", "Prompt tokens found.", snapshot.prefix_hits),
-        ("prompt_tokens", "Prompt tokens.", snapshot.prompt_tokens),
-        ("generation_tokens", "Generated tokens.", snapshot.generated_tokens),
-        ("num_preemptions", "Preempted sequences.", snapshot.preemptions),
-        ("spec_decode_num_drafts", "Rows with a draft.", snapshot.drafts),
-        ("spec_decode_num_draft_tokens", "Drafted tokens.", snapshot.draft_tokens),
-        ("spec_decode_num_accepted_tokens", "Accepted tokens.", snapshot.accepted_tokens),
+        ("prefix_cache_queries", "Prompt tokens looked up.", counts.prefix_queries),
+        ("prefix_cache_hits", "Prompt tokens found.", counts.prefix_hits),
+        ("prompt_tokens", "Prompt tokens.", counts.prompt_tokens),
+        ("generation_tokens", "Generated tokens.", counts.generated_tokens),
+        ("num_preemptions", "Preempted sequences.", counts.preemptions),
+        ("spec_decode_num_drafts", "Rows with a draft.", counts.drafts),
+        ("spec_decode_num_draft_tokens", "Drafted tokens.", counts.draft_tokens),
+        ("spec_decode_num_accepted_tokens", "Accepted tokens.", counts.accepted_tokens),
     ):
         yield _counter("vllm:" + name, text, value, labels)
-    positions = {str(j): count for j, count in enumerate(snapshot.accepted_by_position)}
+    positions = {str(j): count for j, count in enumerate(counts.accepted_by_position)}
     yield _split(
         "vllm:spec_decode_num_accepted_tokens_per_pos",
         "Accepted tokens by their place in the draft.",
@@ -96,12 +98,14 @@ def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
 
 def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     """Yield what no other server counts."""
-    acceptance = _acceptance_rate(snapshot)
+    load, counts = snapshot.load, snapshot.counts
+    actors, models = snapshot.actors, snapshot.models
+    acceptance = _acceptance_rate(counts)
     for name, text, value in (
-        ("blocks", "Blocks of the key-value cache.", snapshot.blocks_total),
-        ("blocks_used", "Blocks that sequences hold.", snapshot.blocks_used),
-        ("blocks_cached", "Blocks kept for their prefix alone.", snapshot.blocks_cached),
-        ("progress_age_seconds", "Since the last round, with work.", snapshot.progress_age_s),
+        ("blocks", "Blocks of the key-value cache.", load.blocks_total),
+        ("blocks_used", "Blocks that sequences hold.", load.blocks_used),
+        ("blocks_cached", "Blocks kept for their prefix alone.", load.blocks_cached),
+        ("progress_age_seconds", "Since the last round, with work.", actors.progress_age_s),
         ("loop_lag_seconds", "How late the event loop woke last.", state.loop_lag_s),
         ("memory_bytes", "Of the server and its models (PSS).", state.memory.used_bytes),
         ("draft_acceptance_rate", "Accepted per drafted token.", acceptance),
@@ -113,111 +117,95 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("draining", "1 while shutting down.", int(state.draining or snapshot.draining)),
     ):
         yield _gauge("draftwerk_" + name, text, value, {})
-    wasted = snapshot.draft_tokens - snapshot.accepted_tokens
+    wasted = counts.draft_tokens - counts.accepted_tokens
     for name, text, value in (
-        ("rounds", "Device steps.", snapshot.rounds),
-        ("overrun_tokens", "Decided after their text had ended.", snapshot.overrun_tokens),
-        ("actor_restarts", "Actors restarted after a crash.", snapshot.restarts),
+        ("rounds", "Device steps.", counts.rounds),
+        ("overrun_tokens", "Decided after their text had ended.", counts.overrun_tokens),
+        ("actor_restarts", "Actors restarted after a crash.", actors.restarts),
         (
             "device_recoveries",
             "Model processes replaced in a round.",
-            snapshot.recoveries,
+            models.recoveries,
         ),
-        ("recomputed_tokens", "Computed a second time.", snapshot.recomputed_tokens),
+        ("recomputed_tokens", "Computed a second time.", counts.recomputed_tokens),
         ("wasted_draft_tokens", "Drafted tokens that were not accepted.", wasted),
-        ("prefilled_apart_tokens", "By prefill processes.", snapshot.prefilled_apart),
+        ("prefilled_apart_tokens", "By prefill processes.", counts.prefilled_apart),
     ):
         yield _counter("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
         ("requests", "Requests by how they ended.", "outcome", state.outcomes),
         ("slo_requests", "Requests by what they were promised.", "promise", state.promises),
-        ("accepted_tokens", "Accepted tokens.", "source", snapshot.accepted_by_source),
-        ("draft_tokens", "Drafted tokens.", "source", snapshot.drafted_by_source),
-        ("drafts", "Rows that a source drafted for.", "source", snapshot.drafts_by_source),
+        ("accepted_tokens", "Accepted tokens.", "source", counts.accepted_by_source),
+        ("draft_tokens", "Drafted tokens.", "source", counts.drafted_by_source),
+        ("drafts", "Rows that a source drafted for.", "source", counts.drafts_by_source),
         ("audits", "Requests decoded again, by outcome.", "outcome", snapshot.audits),
-        ("device_busy_seconds", "Computing, by stage.", "stage", snapshot.device_busy_s),
+        ("device_busy_seconds", "Computing, by stage.", "stage", models.device_busy_s),
     ):
         yield _split("draftwerk_" + name, text, label, values, {})
-    devices = {"target": snapshot.target_up}
-    if snapshot.draft_up is not None:
-        devices["draft"] = snapshot.draft_up
-    for name, process in snapshot.processes.items():  # spares, prefill processes, ranks
+    devices = {"target": models.target_up}
+    if models.draft_up is not None:
+        devices["draft"] = models.draft_up
+    for name, process in models.processes.items():  # spares, prefill processes, ranks
         if name != "nursery":
             devices.setdefault(name, process is not None)
-    processes = {name: each for name, each in snapshot.processes.items() if each is not None}
+    processes = {name: each for name, each in models.processes.items() if each is not None}
     lengths = {
-        source: snapshot.accepted_by_source.get(source, 0) / count
-        for source, count in snapshot.drafts_by_source.items()
+        source: counts.accepted_by_source.get(source, 0) / count
+        for source, count in counts.drafts_by_source.items()
     }
     for name, text, label, values in (
         ("accepted_length", "Mean accepted tokens of a source's draft.", "source", lengths),
-        ("mailbox_depth", "Messages waiting for an actor.", "actor", snapshot.mailbox_depths),
-        ("actor_age_seconds", "At the work it is doing.", "actor", snapshot.actor_ages_s),
+        ("mailbox_depth", "Messages waiting for an actor.", "actor", actors.mailbox_depths),
+        ("actor_age_seconds", "At the work it is doing.", "actor", actors.actor_ages_s),
         ("device_up", "Whether a model is there.", "device", devices),
         ("device_process", "The id of a model's process.", "device", processes),
     ):
         yield _gauges("draftwerk_" + name, text, label, values)
-    yield from _store(snapshot.store, snapshot.blocks_returned)
+    yield from _store(snapshot.store, counts.blocks_returned)
     for name, text, label, histograms in (
-        ("mailbox_wait", "Until an actor took a message.", "actor", snapshot.mailbox_waits),
+        ("mailbox_wait", "Until an actor took a message.", "actor", actors.mailbox_waits),
         ("request_stage", "Of a choice that has ended.", "stage", snapshot.request_stages),
     ):
         yield _histograms(f"draftwerk_{name}_seconds", text, label, histograms)
     gap = "From a step's end to the next forward pass, with work."
-    yield _histogram("draftwerk_device_gap_seconds", gap, snapshot.device_gaps, {})
+    yield _histogram("draftwerk_device_gap_seconds", gap, models.device_gaps, {})
     lag = "How late the event loop wakes."
     yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
 
 
-def _replicas(snapshot: Snapshot) -> Iterator[Metric]:
+def _replicas(cluster: ClusterFigures) -> Iterator[Metric]:
     """Yield what each replica of a cluster counts, and what moved between them; the rest of the
     page has their sums."""
-    if not snapshot.replicas and not snapshot.moves:
+    if not cluster.replicas and not cluster.moves:
         return
-    found = snapshot.replicas
-    for name, text, values in (
-        ("running", "Requests in rounds.", {key: each.running for key, each in found.items()}),
-        ("waiting", "Requests that wait.", {key: each.waiting for key, each in found.items()}),
-        ("blocks", "Blocks of its cache.", {key: each.blocks_total for key, each in found.items()}),
-        (
-            "blocks_used",
-            "Blocks that sequences hold.",
-            {key: each.blocks_used for key, each in found.items()},
-        ),
-        ("up", "Whether its model is there.", {key: each.target_up for key, each in found.items()}),
+    found = cluster.replicas
+    gauges: tuple[tuple[str, str, Callable[[Snapshot], float]], ...] = (
+        ("running", "Requests in rounds.", lambda one: one.load.running),
+        ("waiting", "Requests that wait.", lambda one: one.load.waiting),
+        ("blocks", "Blocks of its cache.", lambda one: one.load.blocks_total),
+        ("blocks_used", "Blocks that sequences hold.", lambda one: one.load.blocks_used),
+        ("up", "Whether its model is there.", lambda one: one.models.target_up),
         (
             "progress_age_seconds",
             "Since its last round, with work.",
-            {key: each.progress_age_s for key, each in found.items()},
+            lambda one: one.actors.progress_age_s,
         ),
-    ):
+    )
+    for name, text, figure in gauges:
+        values = {key: figure(one) for key, one in found.items()}
         yield _gauges("draftwerk_replica_" + name, text, "replica", values)
-    for name, text, values in (
-        (
-            "prompt_tokens",
-            "Prompt tokens.",
-            {key: each.prompt_tokens for key, each in found.items()},
-        ),
-        (
-            "generation_tokens",
-            "Generated tokens.",
-            {key: each.generated_tokens for key, each in found.items()},
-        ),
-        (
-            "prefix_cache_queries",
-            "Prompt tokens looked up.",
-            {key: each.prefix_queries for key, each in found.items()},
-        ),
-        (
-            "prefix_cache_hits",
-            "Prompt tokens found.",
-            {key: each.prefix_hits for key, each in found.items()},
-        ),
-        ("restarts", "Its actors restarted.", {key: each.restarts for key, each in found.items()}),
-    ):
+    counters: tuple[tuple[str, str, Callable[[Snapshot], float]], ...] = (
+        ("prompt_tokens", "Prompt tokens.", lambda one: one.counts.prompt_tokens),
+        ("generation_tokens", "Generated tokens.", lambda one: one.counts.generated_tokens),
+        ("prefix_cache_queries", "Prompt tokens looked up.", lambda one: one.counts.prefix_queries),
+        ("prefix_cache_hits", "Prompt tokens found.", lambda one: one.counts.prefix_hits),
+        ("restarts", "Its actors restarted.", lambda one: one.actors.restarts),
+    )
+    for name, text, figure in counters:
+        values = {key: figure(one) for key, one in found.items()}
         yield _split("draftwerk_replica_" + name, text, "replica", values, {})
     text = "Streams that went on at another replica, by why."
-    yield _split("draftwerk_stream_moves", text, "reason", snapshot.moves, {})
+    yield _split("draftwerk_stream_moves", text, "reason", cluster.moves, {})
 
 
 def _store(counters: Mapping[str, float], returned: int) -> Iterator[Metric]:
@@ -243,8 +231,8 @@ def _store(counters: Mapping[str, float], returned: int) -> Iterator[Metric]:
         yield _gauge("draftwerk_kv_store_" + name, text, counters[name], {})
 
 
-def _acceptance_rate(snapshot: Snapshot) -> float:
-    return snapshot.accepted_tokens / snapshot.draft_tokens if snapshot.draft_tokens else 0.0
+def _acceptance_rate(counts: SchedulerStats) -> float:
+    return counts.accepted_tokens / counts.draft_tokens if counts.draft_tokens else 0.0
 
 
 def _gauge(name: str, text: str, value: float, labels: dict[str, str]) -> Metric:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwerk.api.core.errors import (
     ApiError,
+    ClientGoneError,
     on_api_error,
     on_client_gone,
     on_http_exception,
@@ -20,7 +21,6 @@ from draftwerk.api.core.errors import (
 from draftwerk.api.core.handling import routes_of
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.auth import AuthMiddleware
-from draftwerk.api.http.connection import ClientGoneError
 from draftwerk.api.http.page import FOLDER, page
 from draftwerk.api.http.refusal_log import RefusalLog
 from draftwerk.api.http.request_id import RequestIdMiddleware

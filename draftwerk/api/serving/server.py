@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
+import msgspec
 import uvicorn
 import uvloop
 
@@ -26,9 +27,15 @@ from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
+from draftwerk.api.openai.receipts.signing import signer_of
 from draftwerk.api.openai.responses_socket import MESSAGE_MAX
 from draftwerk.api.serving.app import create_app
-from draftwerk.machine.host import proportional_bytes, return_freed_memory, share_one_heap
+from draftwerk.machine.host import (
+    open_files_up_to,
+    proportional_bytes,
+    return_freed_memory,
+    share_one_heap,
+)
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -36,6 +43,9 @@ COLLECTOR = (400, 2, 500)
 """When Python's garbage collector looks at the young, the middle and all; see the function."""
 FLUSH_S = 2
 """For the last bytes of streams that the server's end has cut short."""
+FILES_BESIDE = 128
+"""Files that a server has open beside its clients' connections: processes, log, stores."""
+FILES_SHORT = "%d files may be open at once (ulimit -n): --connections-max is %d, not %d"
 LAG_PERIOD_S = 0.1
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that mean every one, and the one among them that is this machine's own."""
@@ -54,8 +64,20 @@ def serve(settings: Settings, build: Build) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     listener = bind(settings)
     share_one_heap()
+    settings = with_files(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(HttpServer(settings, build, listener).run())
+
+
+def with_files(settings: Settings) -> Settings:
+    """Return the settings with as many connections as this process may open files for."""
+    wanted = settings.connections_max + FILES_BESIDE
+    allowed = open_files_up_to(wanted)
+    if allowed >= wanted:
+        return settings
+    connections = max(1, allowed - FILES_BESIDE)
+    log.warning(FILES_SHORT, allowed, connections, settings.connections_max)
+    return msgspec.structs.replace(settings, connections_max=connections)
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -127,6 +149,7 @@ class HttpServer:
                 text_tools=running.text_tools,
                 model=running.model,
                 settings=self.settings,
+                signer=signer_of(self.settings.signing_key),
             )
             self.startup.app = create_app(state)
             self.ready.set()

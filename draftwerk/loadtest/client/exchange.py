@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.loadtest.client.http.reply_types import (
+from draftwerk.loadtest.options import Endpoint
+from draftwerk.loadtest.server.reply_types import (
     Chunk,
     ReplyChoice,
     Response,
@@ -16,7 +17,6 @@ from draftwerk.loadtest.client.http.reply_types import (
     lenient,
     present,
 )
-from draftwerk.loadtest.options import Endpoint
 
 FAILED_EVENTS = ("response.failed", "error")
 LAST_EVENTS = ("response.completed", "response.incomplete", "response.cancelled")

@@ -3,21 +3,10 @@
 import asyncio
 import time
 
-from msgspec import Struct
-
 from draftwerk.loadtest.client.clock import Clock
+from draftwerk.loadtest.measure.client_health import ClientHealth
 
 TICK_S = 0.02
-
-
-class ClientHealth(Struct, frozen=True):
-    """How late the client's own loop woke up, in ms, and how much of a core it used."""
-
-    ticks: int
-    lag_p50_ms: float
-    lag_p99_ms: float
-    lag_max_ms: float
-    cpu_share: float
 
 
 class LoopWatch:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from draftwerk.loadtest.client.clock import Clock
-from draftwerk.loadtest.results.rows import RequestRow
+from draftwerk.loadtest.measure.rows import RequestRow
 
 WIDTH = 24
 

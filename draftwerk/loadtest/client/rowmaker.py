@@ -4,8 +4,8 @@ import hashlib
 from dataclasses import dataclass
 
 from draftwerk.loadtest.client.exchange import Exchange, Failure
+from draftwerk.loadtest.measure.rows import RequestOutcome, RequestRow
 from draftwerk.loadtest.options import LoadTestOptions
-from draftwerk.loadtest.results.rows import RequestOutcome, RequestRow
 from draftwerk.loadtest.schedule.plan import Planned
 from draftwerk.loadtest.workloads.oracle import check_count
 

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from draftwerk.loadtest.client.clock import Clock, clock_from_now
 from draftwerk.loadtest.client.health import LoopWatch
 from draftwerk.loadtest.client.http.body import BodyMaker
-from draftwerk.loadtest.client.http.reply_types import ModelList
 from draftwerk.loadtest.client.http.transport import open_session, open_transport
 from draftwerk.loadtest.client.pace import closed_loop, open_loop, think_time
 from draftwerk.loadtest.client.progress import Progress
@@ -23,15 +22,16 @@ from draftwerk.loadtest.client.scrape import Scraper
 from draftwerk.loadtest.client.session import Asker
 from draftwerk.loadtest.client.target import Target
 from draftwerk.loadtest.measure.advice import advice
+from draftwerk.loadtest.measure.rows import RequestRow
 from draftwerk.loadtest.measure.server_metrics import read_pages
 from draftwerk.loadtest.measure.slo import Slo, parse_slo
 from draftwerk.loadtest.measure.summary import summarise
 from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.results.environment import Environment, environment
 from draftwerk.loadtest.results.result import Run
-from draftwerk.loadtest.results.rows import RequestRow
 from draftwerk.loadtest.schedule.draw import draw, settled
 from draftwerk.loadtest.schedule.plan import Planned
+from draftwerk.loadtest.server.reply_types import ModelList
 from draftwerk.loadtest.workloads.catalogue import open_workload
 
 Helper = Coroutine[Any, Any, None]

@@ -10,8 +10,8 @@ from draftwerk.loadtest.client.http.body import BodyMaker, MessageList
 from draftwerk.loadtest.client.http.transport import Transport
 from draftwerk.loadtest.client.pace import sleep_until, think_time
 from draftwerk.loadtest.client.rowmaker import Attempt, HungUp, row_of
+from draftwerk.loadtest.measure.rows import RequestRow
 from draftwerk.loadtest.options import LoadTestOptions
-from draftwerk.loadtest.results.rows import RequestRow
 from draftwerk.loadtest.schedule.plan import Planned
 
 

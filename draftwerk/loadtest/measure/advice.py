@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from draftwerk.loadtest.client.health import ClientHealth
+from draftwerk.loadtest.measure.client_health import ClientHealth
+from draftwerk.loadtest.measure.rows import RequestRow
 from draftwerk.loadtest.measure.summary import Summary, failure_lines
-from draftwerk.loadtest.results.rows import RequestRow
 
 LATE_P99_MS = 20.0
 LAG_P99_MS = 10.0

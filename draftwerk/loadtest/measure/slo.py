@@ -7,7 +7,7 @@ from typing import Literal, cast
 from msgspec import Struct
 
 from draftwerk.loadtest.measure.proportion import Proportion, wilson
-from draftwerk.loadtest.results.rows import RequestRow
+from draftwerk.loadtest.measure.rows import RequestRow
 
 Metric = Literal["ttft", "tpot", "e2e", "gap"]
 METRICS: tuple[Metric, ...] = ("ttft", "tpot", "e2e", "gap")

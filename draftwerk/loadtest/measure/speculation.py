@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from msgspec import Struct
 
-from draftwerk.loadtest.results.rows import RequestRow
+from draftwerk.loadtest.measure.rows import RequestRow
 
 
 class SpeculationSummary(Struct, frozen=True):

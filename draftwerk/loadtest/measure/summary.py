@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from draftwerk.loadtest.measure.proportion import Proportion, wilson
 from draftwerk.loadtest.measure.quantiles import Quantiles, quantiles
+from draftwerk.loadtest.measure.rows import RequestRow
 from draftwerk.loadtest.measure.slo import Goodput, Slo, goodput
 from draftwerk.loadtest.measure.speculation import SpeculationSummary, speculation
 from draftwerk.loadtest.measure.window import Window, ended_per_s, steady_window, tokens_per_s
-from draftwerk.loadtest.results.rows import RequestRow
 
 MS = 1000.0
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from draftwerk.loadtest.results.rows import RequestRow
+from draftwerk.loadtest.measure.rows import RequestRow
 
 
 class Window(Struct, frozen=True):

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from draftwerk.loadtest.measure.rows import RequestRow
 from draftwerk.loadtest.report.chart import Chart, Points, Series
 from draftwerk.loadtest.results.result import Run
-from draftwerk.loadtest.results.rows import RequestRow
 
 DOTS_MAX = 1500
 CURVE_MAX = 300

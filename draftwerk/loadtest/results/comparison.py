@@ -6,8 +6,8 @@ from statistics import median
 
 from msgspec import Struct
 
+from draftwerk.loadtest.measure.rows import RequestRow
 from draftwerk.loadtest.results.result import Result, Run
-from draftwerk.loadtest.results.rows import RequestRow
 from draftwerk.loadtest.results.table import aligned, number
 
 RESAMPLES = 400

@@ -5,12 +5,12 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from draftwerk.loadtest.client.health import ClientHealth
+from draftwerk.loadtest.measure.client_health import ClientHealth
+from draftwerk.loadtest.measure.rows import RequestRow
 from draftwerk.loadtest.measure.server_metrics import ServerMetrics
 from draftwerk.loadtest.measure.summary import Summary
 from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.results.environment import Environment
-from draftwerk.loadtest.results.rows import RequestRow
 
 SCHEMA_VERSION = 1
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from draftwerk.loadtest.measure.device import device_use, stages_ms
 from draftwerk.loadtest.measure.quantiles import LEVELS, Quantiles
+from draftwerk.loadtest.measure.rows import RequestRow
 from draftwerk.loadtest.measure.summary import Summary, failure_lines
 from draftwerk.loadtest.results.result import Run, Sweep
-from draftwerk.loadtest.results.rows import RequestRow
 
 LATENCY_NAMES = {
     "ttft": "TTFT",

@@ -13,7 +13,7 @@ from random import Random
 import aiohttp
 import msgspec
 
-from draftwerk.loadtest.client.http.reply_types import ModelList
+from draftwerk.loadtest.server.reply_types import ModelList
 
 STOP_S = 20.0
 ANSWER_S = 60.0

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from draftwerk.model.attention.signature import PLAIN, Scoring
 from draftwerk.model.batch.batch import Batch
 
 SHORT_MAX = 16
@@ -32,15 +33,25 @@ class Group:
     real: Tensor
     """[R, N] booleans, false for padding."""
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, out: Tensor, scoring: Scoring
+    ) -> None:
         """Write the group's rows of `out` [T, heads, D]; keys, values [slots, kv_heads, D]."""
-        attended = scaled_dot_product_attention(
+        seen = self.seen
+        if scoring.window:
+            seen = seen & (seen.flip(-1).cumsum(-1).flip(-1) <= scoring.window)
+        rows = (
             query[self.queries].transpose(1, 2),
             keys[self.slots].transpose(1, 2),
             values[self.slots].transpose(1, 2),
-            attn_mask=self.seen,
-            enable_gqa=True,
         )
+        if scoring.softcap:
+            attended = _capped(*rows, seen, scoring)
+        else:
+            scale = scoring.scale or None
+            attended = scaled_dot_product_attention(
+                *rows, attn_mask=seen, scale=scale, enable_gqa=True
+            )
         out[self.queries[self.real]] = attended.transpose(1, 2)[self.real]
 
 
@@ -52,15 +63,32 @@ class PaddedAttention:
         self._batch: Batch | None = None
         self._groups: list[Group] = []
 
-    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def __call__(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        batch: Batch,
+        scoring: Scoring = PLAIN,
+    ) -> Tensor:
         """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
         if batch is not self._batch:
             self._groups = group(batch, keys.shape[1], self._fast)
             self._batch = batch
         out = torch.empty_like(query)
         for rows in self._groups:
-            rows.attend(query, keys.flatten(0, 1), values.flatten(0, 1), out)
+            rows.attend(query, keys.flatten(0, 1), values.flatten(0, 1), out, scoring)
         return out
+
+
+def _capped(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring) -> Tensor:
+    """Return attention as torch's own does, with scores c tanh(x / c), which that one lacks."""
+    group = query.shape[1] // keys.shape[1]
+    keys, values = (each.repeat_interleave(group, 1).float() for each in (keys, values))
+    scores = query.float() @ keys.mT * (scoring.scale or query.shape[-1] ** -0.5)
+    capped = (scores / scoring.softcap).tanh() * scoring.softcap
+    capped = capped.masked_fill(~seen, float("-inf"))
+    return (capped.softmax(-1) @ values).to(query.dtype)
 
 
 def group(batch: Batch, block_size: int, fast: bool = False) -> list[Group]:

@@ -3,10 +3,13 @@
 import torch
 from torch import Tensor
 
+from draftwerk.model.attention.signature import PLAIN, Scoring
 from draftwerk.model.batch.batch import Batch
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+def attend(
+    query: Tensor, keys: Tensor, values: Tensor, batch: Batch, scoring: Scoring = PLAIN
+) -> Tensor:
     """Return softmax(q k^T / sqrt(D)) v of every new token over what it may see.
 
     query [T, heads, D]; keys and values are one layer's pages [blocks, block_size, kv_heads, D],
@@ -22,11 +25,14 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         if batch.seen is not None:
             ends = torch.arange(length, device=seen.device) < batch.seen[begin:end, None]
             seen = torch.where(batch.ancestors[begin:end, None] == -1, ends, seen)
+        if scoring.window:
+            seen &= seen.flip(1).cumsum(1).flip(1) <= scoring.window
         out[begin:end] = _attend_row(
             query[begin:end].float(),
             keys[blocks].flatten(0, 1)[:length].float(),
             values[blocks].flatten(0, 1)[:length].float(),
             seen,
+            scoring,
         )
     return out
 
@@ -43,11 +49,15 @@ def _visible(ancestors: Tensor, length: int) -> Tensor:
     return torch.cat([prefix, own], dim=1)
 
 
-def _attend_row(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+def _attend_row(
+    query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring
+) -> Tensor:
     """Attend for one row: query [n, heads, D], keys and values [length, kv_heads, D]."""
     count, heads, size = query.shape
     kv_heads = keys.shape[1]
     grouped = query.view(count, kv_heads, heads // kv_heads, size)
-    scores = torch.einsum("nkgd,lkd->kgnl", grouped, keys) * size**-0.5
+    scores = torch.einsum("nkgd,lkd->kgnl", grouped, keys) * (scoring.scale or size**-0.5)
+    if scoring.softcap:
+        scores = (scores / scoring.softcap).tanh() * scoring.softcap
     weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
     return torch.einsum("kgnl,lkd->nkgd", weights, values).reshape(count, heads, size)

@@ -66,14 +66,17 @@ class BatchBuilder:
         blocks: tuple[int, ...],
         draft: Draft,
         samples: bool,
+        scored: range = range(0),
     ) -> int:
         """Add known tokens and their draft; return the index of its first logits in the output.
 
-        With `samples`, logits are computed of the last known token and then of every node. Without
-        known tokens only the nodes are computed.
+        Logits of the known tokens that are `scored`, by index, come before it. With `samples`,
+        logits are computed of the last known token and then of every node. Without known tokens
+        only the nodes are computed.
         """
         if not known and not draft.tokens:
             return len(self.outputs)
+        self.outputs.extend(len(self.tokens) + index for index in scored)
         if is_chain(draft):
             self._add_row([*known, *draft.tokens], start, blocks)
         else:

@@ -1,6 +1,63 @@
-"""The shape of a Llama-family model, read from its Hugging Face config."""
+"""The shape of a model and what its layers compute, read from its Hugging Face config."""
+
+from typing import Literal
 
 import msgspec
+
+NormKind = Literal["rms", "rms_rounded_once", "layer"]
+"""RMS norm whose normed values are rounded before the weights, or not; LayerNorm."""
+
+
+Activation = Literal["silu", "gelu_tanh", "relu_squared"]
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """What all layers compute; the defaults are Llama's."""
+
+    norm: NormKind = "rms"
+    activation: Activation = "silu"
+    is_gated: bool = True
+    """Whether the FFN has a matrix of gates."""
+    is_parallel: bool = False
+    """Whether attention and FFN read the same norm."""
+    head_norm: Literal["shared", "projection"] = "shared"
+    """Norms of queries and keys: of each head, with one head's weights, or over all heads."""
+    norms_after_rotation: bool = False
+    """Whether queries and keys are normed behind the rotation."""
+    rotary_rounding: Literal["all", "angles", "result"] = "all"
+    """What of a rotation bf16 rounds."""
+    embedding_multiplier: float = 1.0
+    rounds_embedding_multiplier: bool = False
+    """Whether the multiplier has the weights' dtype."""
+    residual_multiplier: float = 1.0
+    """On what attention and FFN add."""
+    logit_scale: float = 1.0
+    logit_softcap: float = 0.0
+    """Logits become c tanh(x / c); 0 for none."""
+    attention_softcap: float = 0.0
+    attention_scale: float = 0.0
+    """On scores; 0 for 1 / sqrt(head_size)."""
+    temperature_beta: float = 0.0
+    """Queries are multiplied by 1 + beta ln(1 + floor(position / length))."""
+    temperature_length: float = 1.0
+
+
+class LayerKind(msgspec.Struct, frozen=True):
+    """What is one layer's own."""
+
+    window: int = 0
+    """Positions that a token sees at most, itself included; 0 for all."""
+    rotary: int = 0
+    """Which of the model's rotaries; -1 for no rotation."""
+
+
+class Rotary(msgspec.Struct, frozen=True):
+    """A rotation of the first dimensions of each head."""
+
+    inverse_frequencies: tuple[float, ...]
+    """One per pair (i, i + pairs), `rope_scaling` already applied."""
+    magnitude: float = 1.0
+    """Factor on cos and sin (YaRN's attention factor)."""
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,9 +74,33 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     context_max: int
     norm_eps: float
     rope_inverse_frequencies: tuple[float, ...]
-    """One per pair of head dimensions, `rope_scaling` already applied."""
+    """Of the first rotary."""
     rope_magnitude: float = 1.0
-    """Factor on cos and sin (YaRN's attention factor)."""
+    local_rotary: Rotary | None = None
+    """The second."""
     tied_embeddings: bool = False
     query_key_norm: bool = False
     eos_token_ids: tuple[int, ...] = ()
+    graph: Graph = Graph()
+    layers: tuple[LayerKind, ...] = ()
+    """Empty where no layer differs from Llama's."""
+
+    @property
+    def rotaries(self) -> tuple[Rotary, ...]:
+        first = Rotary(self.rope_inverse_frequencies, self.rope_magnitude)
+        return (first,) if self.local_rotary is None else (first, self.local_rotary)
+
+    def kind(self, layer: int) -> LayerKind:
+        return self.layers[layer] if self.layers else LayerKind()
+
+    def unlike_llama(self) -> str:
+        """Return the first thing that Llama's plain graph does not have; empty if there is none."""
+        plain = Graph()
+        for name in Graph.__struct_fields__:
+            if (value := getattr(self.graph, name)) != getattr(plain, name):
+                return f"{name} {value!r}"
+        if 2 * len(self.rope_inverse_frequencies) != self.head_size:
+            return "partial_rotary_factor"
+        if any(kind.window for kind in self.layers):
+            return "sliding_window"
+        return "layers without rotation" if self.layers else ""

@@ -6,42 +6,27 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from gguf.constants import GGMLQuantizationType, LlamaFileType
+from gguf.constants import GGMLQuantizationType, LlamaFileType, TokenType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
-from draftwerk.model.checkpoint import architectures
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES, completed
+from draftwerk.model.checkpoint.families.architecture import Architecture
 from draftwerk.model.checkpoint.files.content import Hashed
 from draftwerk.model.checkpoint.files.gguf_header import GgufTensor, tensor_bytes
 from draftwerk.model.checkpoint.files.gguf_shards import GgufModel, read_gguf
 from draftwerk.model.checkpoint.files.safetensors import write_bf16
 from draftwerk.model.checkpoint.files.shards import StoredTensor
 from draftwerk.model.checkpoint.gguf_card import CARD, CardTensor, GgufCard, write_card
-from draftwerk.model.checkpoint.gguf_tensors import GgufFiles, tensor_values
+from draftwerk.model.checkpoint.gguf_names import gguf_name, hf_name
+from draftwerk.model.checkpoint.gguf_tokenizer import write_tokenizer
 from draftwerk.model.checkpoint.inventory import check_tensors, inventory
 from draftwerk.model.checkpoint.rope import rotary
-from draftwerk.model.checkpoint.rope_fields import check_rope
+from draftwerk.model.checkpoint.rope_fields import check_rope, rope_of, turned_dimensions
 from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
-
-ARCHITECTURES = {row.gguf_name: row.hf_name for row in architectures.ARCHITECTURES if row.gguf_name}
-NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 REQUIRED = (
     ".attention.head_count",
@@ -49,18 +34,42 @@ REQUIRED = (
     ".block_count",
     ".feed_forward_length",
     ".context_length",
-    ".attention.layer_norm_rms_epsilon",
     "tokenizer.ggml.tokens",
 )
+NORM_EPS = {
+    "rms_norm_eps": ".attention.layer_norm_rms_epsilon",
+    "layer_norm_eps": ".attention.layer_norm_epsilon",
+    "norm_epsilon": ".attention.layer_norm_epsilon",
+    "norm_eps": ".attention.layer_norm_epsilon",
+}
+END_TEXTS = {
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<|END_OF_TURN_TOKEN|>",
+}
+"""Control tokens that mean an end in whatever vocabulary they are."""
 SAMPLING = {
+    **{name: f"general.sampling.{name}" for name in SamplingDefaults.__struct_fields__},
     "temperature": "general.sampling.temp",
-    "top_p": "general.sampling.top_p",
-    "top_k": "general.sampling.top_k",
-    "min_p": "general.sampling.min_p",
     "repetition_penalty": "general.sampling.penalty_repeat",
 }
 """Where a file may say what `generation_config.json` does."""
+ENDS = ("eos", "eot", "eom")
+"""The tokens that end a text, a turn or a message, where a file names them."""
+TOKENIZER_JSON = "tokenizer.huggingface.json"
+"""Where a file may hold a whole `tokenizer.json`."""
+SPECIALS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 ROPE_DIVISORS = "rope_freqs.weight"
+FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
+NO_WEIGHTS = (ROPE_DIVISORS, *FACTORS)
 VOCABULARY = ("token_embd.weight", "output.weight")
 LLAMA3_DEFAULTS = {
     "low_freq_factor": 1.0,
@@ -75,6 +84,7 @@ class GgufSource(NamedTuple):
 
     model: GgufModel
     architecture: str
+    row: Architecture
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a metadata value; a leading dot stands for the architecture's own prefix."""
@@ -91,7 +101,7 @@ def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> Gg
     try:
         source = _open(path)
         config = hf_config(source)
-        shapes = {_name(tensor.name): tensor.shape for tensor in _weights(source)}
+        shapes = {hf_name(source.row, tensor.name): tensor.shape for tensor in _weights(source)}
         _check_formats(source)
         check_supported(config)
         check_rope(config)
@@ -110,13 +120,19 @@ def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> Gg
     card = _card(source, name, config)
     write_card(card, directory)
     progress(f"building the tokenizer of {path.name}")
-    _write_tokenizer(source.model.paths[0], directory)
+    if TOKENIZER_JSON in source.model.fields:
+        _copy_tokenizer(source, directory)
+    else:
+        write_tokenizer(source.model.paths[0], source.model.fields, directory)
     card.check_unchanged()
     return card
 
 
 def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -> None:
     """Write a model as Transformers reads it: safetensors in bf16 beside what `describe` writes."""
+    # It imports torch, which takes a second, and which `describe` does without.
+    from draftwerk.model.checkpoint.gguf_tensors import GgufFiles, tensor_values
+
     card = describe(path, path.stem, directory, progress)
     (directory / CARD).unlink()
     files = GgufFiles(card, progress)
@@ -127,7 +143,8 @@ def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -
 
 def hf_config(source: GgufSource) -> dict[str, Any]:
     """Return the metadata with the fields of a `config.json`."""
-    missing = [key for key in REQUIRED if source.get(key) is None]
+    row = source.row
+    missing = [key for key in (*REQUIRED, NORM_EPS[row.norm_eps]) if source.get(key) is None]
     if missing:
         raise Refused(f"a GGUF without {', '.join(missing)}")
     heads = source.get(".attention.head_count")
@@ -136,12 +153,13 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
             raise Refused(f"{source.architecture}{key} differs by layer: not supported")
     hidden = source.get(".embedding_length")
     head_size = source.get(".attention.key_length", hidden // heads)
-    if source.get(".rope.dimension_count", head_size) != head_size:
+    turned = source.get(".rope.dimension_count", head_size)
+    if turned != head_size and row.rotary_share is None:
         raise Refused("a GGUF with partial rotary dimensions is not supported")
     names = source.model.tensors.keys()
-    return {
-        "architectures": [ARCHITECTURES[source.architecture]],
-        "model_type": source.architecture,
+    config = {
+        "architectures": [row.hf_name],
+        "model_type": row.model_type,
         "vocab_size": len(source.get("tokenizer.ggml.tokens")),
         "hidden_size": hidden,
         "num_hidden_layers": source.get(".block_count"),
@@ -151,17 +169,40 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         "intermediate_size": source.get(".feed_forward_length"),
         "max_position_embeddings": source.get(".context_length"),
         # Written as float32, 1e-5 would come back as 9.999999747378752e-06.
-        "rms_norm_eps": float(f"{source.get('.attention.layer_norm_rms_epsilon'):.6g}"),
-        "hidden_act": "silu",
-        "attention_bias": "blk.0.attn_q.bias" in names,
-        "mlp_bias": "blk.0.ffn_up.bias" in names,
+        row.norm_eps: float(f"{source.get(NORM_EPS[row.norm_eps]):.6g}"),
+        row.qkv_bias or "attention_bias": "blk.0.attn_q.bias" in names,
+        row.ffn_bias or "mlp_bias": "blk.0.ffn_up.bias" in names,
         "tie_word_embeddings": "output.weight" not in names,
         "rope_theta": source.get(".rope.freq_base", 10_000.0),
-        "rope_scaling": _rope_scaling(source, head_size),
+        "rope_scaling": _rope_scaling(source, turned),
         "bos_token_id": source.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": source.get("tokenizer.ggml.eos_token_id"),
+        "eos_token_id": _end_tokens(source),
         "torch_dtype": "bfloat16",
     }
+    if row.output_bias:
+        config[row.output_bias] = config.get(row.output_bias) or "blk.0.attn_output.bias" in names
+    if row.rotary_share is not None:
+        config["partial_rotary_factor"] = turned / head_size
+    assert row.gguf is not None
+    return dict(completed(config | dict(row.gguf.fields(source.get))))
+
+
+def _end_tokens(source: GgufSource) -> list[int]:
+    """Return the tokens that end a text, or a turn of it: those that are named, and known ones.
+
+    Files name one, and llama.cpp finds the others by their text.
+    """
+    keys = (f"tokenizer.ggml.{name}_token_id" for name in ENDS)
+    named = [token for key in keys if (token := source.get(key)) is not None]
+    kinds = source.get("tokenizer.ggml.token_type") or []
+    found = [
+        index
+        for index, (text, kind) in enumerate(
+            zip(source.get("tokenizer.ggml.tokens"), kinds, strict=False)
+        )
+        if kind == TokenType.CONTROL and text in END_TEXTS
+    ]
+    return list(dict.fromkeys([*named, *found]))
 
 
 def _sampling(source: GgufSource) -> dict[str, float]:
@@ -180,14 +221,15 @@ def _card(source: GgufSource, name: str, config: dict[str, Any]) -> GgufCard:
         "attn_q": config["num_attention_heads"],
         "attn_k": config["num_key_value_heads"],
     }
-    reorders = source.architecture == "llama"
+    reorders = source.row.gguf is not None and source.row.gguf.pairs_are_neighbours
+    turned = turned_dimensions(config, rope_of(config)[1])
     paths = source.model.paths
     tensors: dict[str, CardTensor] = {}
     for tensor in _weights(source):
         order = heads.get(tensor.name.split(".")[-2], 0) if reorders else 0
-        tensors[_name(tensor.name)] = CardTensor(
-            paths.index(tensor.path), tensor.kind, tensor.shape, tensor.begin, tensor.size, order
-        )
+        place = paths.index(tensor.path), tensor.kind, tensor.shape, tensor.begin, tensor.size
+        own = (order, turned) if order else (0, 0)
+        tensors[hf_name(source.row, tensor.name)] = CardTensor(*place, *own)
     return GgufCard(
         name,
         _file_type(source.get("general.file_type")),
@@ -208,20 +250,24 @@ def _file_type(number: Any) -> str:
 def _open(path: Path) -> GgufSource:
     model = read_gguf(path)
     architecture = model.fields.get("general.architecture")
-    if architecture not in ARCHITECTURES:
-        served = ", ".join(ARCHITECTURES)
-        raise Refused(f"GGUF architecture {architecture!r} is not supported (only {served})")
     if ".ssm" in str(model.fields.keys()) or f"{architecture}.expert_count" in model.fields:
         raise Refused("a GGUF with experts is not supported")
-    return GgufSource(model, architecture)
+    for row in ARCHITECTURES:
+        source = GgufSource(model, str(architecture), row)
+        if row.gguf and row.gguf.name == architecture and row.gguf.is_for(source.get):
+            return source
+    served = ", ".join({row.gguf.name: None for row in ARCHITECTURES if row.gguf})
+    raise Refused(f"GGUF architecture {architecture!r} is not supported (only {served})")
 
 
-def _rope_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None:
+def _rope_scaling(source: GgufSource, turned: int) -> dict[str, Any] | None:
+    if FACTORS[0] in source.model.tensors:
+        return _longrope(source)
     kind = source.get(".rope.scaling.type", "none")
     if kind not in ("none", "linear", "yarn"):
         raise Refused(f"GGUF rope scaling {kind!r} is not supported")
     if kind == "none":
-        return _llama3_scaling(source, head_size)
+        return _llama3_scaling(source, turned)
     scaling = {"rope_type": kind, "factor": source.get(".rope.scaling.factor", 1.0)}
     original = source.get(".rope.scaling.original_context_length")
     if original:
@@ -229,7 +275,18 @@ def _rope_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None:
     return scaling
 
 
-def _llama3_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None:
+def _longrope(source: GgufSource) -> dict[str, Any]:
+    """Return Phi's rule, whose divisors are tensors."""
+    short, long = (dequantised(source.model.tensors[name]).flatten() for name in FACTORS)
+    return {
+        "rope_type": "longrope",
+        "short_factor": short.tolist(),
+        "long_factor": long.tolist(),
+        "original_max_position_embeddings": source.get(".rope.scaling.original_context_length"),
+    }
+
+
+def _llama3_scaling(source: GgufSource, turned: int) -> dict[str, Any] | None:
     """Read Llama 3.1's rule back from the divisors that `rope_freqs.weight` spells out."""
     stored = source.model.tensors.get(ROPE_DIVISORS)
     if stored is None:
@@ -237,8 +294,8 @@ def _llama3_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None
     divisors = dequantised(stored)
     scaling = {"rope_type": "llama3", "factor": float(np.max(divisors)), **LLAMA3_DEFAULTS}
     theta = source.get(".rope.freq_base", 10_000.0)
-    plain, _ = rotary(head_size, theta, {}, 0)
-    scaled, _ = rotary(head_size, theta, scaling, 0)
+    plain, _ = rotary(turned, theta, {}, 0)
+    scaled, _ = rotary(turned, theta, scaling, 0)
     if not np.allclose(np.divide(plain, scaled), divisors, rtol=1e-3):
         raise Refused(f"{ROPE_DIVISORS} does not follow Llama 3.1's rule")
     return scaling
@@ -246,17 +303,17 @@ def _llama3_scaling(source: GgufSource, head_size: int) -> dict[str, Any] | None
 
 def _weights(source: GgufSource) -> Iterator[GgufTensor]:
     """Yield the tensors that are weights, in the order of the files."""
-    return (each for each in source.model.tensors.values() if each.name != ROPE_DIVISORS)
+    return (each for each in source.model.tensors.values() if each.name not in NO_WEIGHTS)
 
 
 def _check_shapes(source: GgufSource, config: dict[str, Any]) -> None:
     """Refuse a tensor that is missing, or of another shape than the metadata call for."""
     required, optional = inventory(config)
-    held = {_name(tensor.name) for tensor in _weights(source)}
+    held = {hf_name(source.row, tensor.name) for tensor in _weights(source)}
     for name in (each for each in required if each not in held):
-        raise Refused(f"tensor {_gguf_name(name)!r} is missing")
+        raise Refused(f"tensor {gguf_name(source.row, name)!r} is missing")
     for tensor in _weights(source):
-        wanted = (required | optional).get(_name(tensor.name), tensor.shape)
+        wanted = (required | optional).get(hf_name(source.row, tensor.name), tensor.shape)
         if tensor.shape != wanted:
             said = " (tokenizer.ggml.tokens)" if tensor.name in VOCABULARY else ""
             raise Refused(
@@ -286,33 +343,15 @@ def dequantised(tensor: GgufTensor, rows: slice = slice(None)) -> NDArray[np.flo
     return dequantize(stored, GGMLQuantizationType[tensor.kind]).reshape(-1, *tensor.shape[1:])
 
 
-def _name(name: str) -> str:
-    """Translate `blk.3.attn_q.weight` to `model.layers.3.self_attn.q_proj.weight`."""
-    *parts, kind = name.split(".")
-    if not parts or parts[-1] not in NAMES or kind not in ("weight", "bias"):
-        raise Refused(f"GGUF tensor {name!r} is not supported")
-    if parts[0] == "blk":
-        return f"model.layers.{parts[1]}.{NAMES[parts[2]]}.{kind}"
-    return f"{NAMES[parts[0]]}.{kind}"
-
-
-def _gguf_name(name: str) -> str:
-    """Translate `model.layers.3.self_attn.q_proj.weight` to `blk.3.attn_q.weight`."""
-    stem, kind = name.rsplit(".", 1)
-    layer, prefix = "", "model.layers."
-    if stem.startswith(prefix):
-        index, stem = stem.removeprefix(prefix).split(".", 1)
-        layer = f"blk.{index}."
-    ours = next(own for own, named in NAMES.items() if named == stem)
-    return f"{layer}{ours}.{kind}"
-
-
-def _write_tokenizer(path: Path, directory: Path) -> None:
-    """Let Transformers translate the vocabulary: the one place that imports it, once a file."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    except Exception as error:  # whatever a vocabulary without it makes of it
-        raise Refused(f"{path}: its tokenizer is not supported: {error}") from error
-    tokenizer.save_pretrained(directory)
+def _copy_tokenizer(source: GgufSource, directory: Path) -> None:
+    """Write the tokenizer that the file holds as Transformers has it."""
+    fields, tokens = source.model.fields, source.get("tokenizer.ggml.tokens")
+    config: dict[str, Any] = {"add_bos_token": fields.get("tokenizer.ggml.add_bos_token", False)}
+    for name, own in SPECIALS.items():
+        index = fields.get(f"tokenizer.ggml.{own}_token_id")
+        if index is not None and index < len(tokens):
+            config[name] = tokens[index]
+    (directory / "tokenizer.json").write_text(fields[TOKENIZER_JSON], encoding="utf-8")
+    (directory / "tokenizer_config.json").write_bytes(msgspec.json.encode(config))
+    if template := fields.get("tokenizer.chat_template"):
+        (directory / "chat_template.jinja").write_text(template, encoding="utf-8")

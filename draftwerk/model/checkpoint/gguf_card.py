@@ -33,7 +33,9 @@ class CardTensor(msgspec.Struct, frozen=True, array_like=True):
     size: int
     """Bytes."""
     heads: int = 0
-    """Of a query or key projection whose rows llama.cpp has in its own order; else 0."""
+    """Of a query or key projection whose rows are in the order of neighbours that turn; else 0."""
+    turned: int = 0
+    """Of each head's rows."""
 
 
 class GgufCard(msgspec.Struct, frozen=True):

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.files.byte_progress import ByteProgress
 from draftwerk.model.checkpoint.gguf_card import CardTensor, GgufCard
-from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.quantised.group_blocks import block_values
+from draftwerk.model.checkpoint.stored_matrix import GROUP_KINDS, StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -67,14 +68,21 @@ def _mapped(path: Path) -> mmap:
 
 
 def source_rows(tensor: CardTensor) -> NDArray[np.int64] | None:
-    """Return which row of the file each row is; None where the order is the same.
-
-    llama.cpp pairs rope dimensions (0, 1), (2, 3), ...; Hugging Face pairs i with i + size / 2.
-    """
+    """Return which row of the file each row is; None where the order is the same."""
     if not tensor.heads:
         return None
-    rows = np.arange(tensor.shape[0]).reshape(tensor.heads, -1, 2)
-    return rows.swapaxes(1, 2).reshape(-1)
+    size = tensor.shape[0] // tensor.heads
+    return halves_of_neighbours(tensor.heads, size, tensor.turned).numpy()
+
+
+def halves_of_neighbours(heads: int, size: int, turned: int) -> Tensor:
+    """Return the order of heads' rows by which dimension i turns with i + turned / 2.
+
+    They are pairs (0, 1), (2, 3), ...; dimensions behind `turned` stay.
+    """
+    head = torch.arange(size)
+    first = torch.cat([head[0:turned:2], head[1:turned:2], head[turned:]])
+    return (size * torch.arange(heads)[:, None] + first).flatten()
 
 
 def stored_rows(files: GgufFiles, tensor: CardTensor, rows: range) -> StoredMatrix:
@@ -96,13 +104,16 @@ def tensor_values(
     """Return a tensor in float32, or some of a matrix's rows."""
     if len(tensor.shape) == 1:
         vector = StoredMatrix(tensor.kind, (1, *tensor.shape), files.rows(tensor))
-        return plain_values(vector).reshape(-1)
+        values, order = plain_values(vector).reshape(-1), source_rows(tensor)
+        return values if order is None else values[torch.from_numpy(order)]
     matrix = stored_rows(files, tensor, range(tensor.shape[0]) if rows is None else rows)
     return (dequantise or plain_values)(matrix)
 
 
 def plain_values(matrix: StoredMatrix) -> Tensor:
-    """Return the values [rows, columns] in float32, by gguf's own library."""
+    """Return the values [rows, columns] in float32, of a GGUF's types by gguf's own library."""
     data = matrix.data if matrix.rows is None else matrix.data[matrix.rows]
+    if matrix.kind in GROUP_KINDS:
+        return torch.from_numpy(block_values(matrix.kind, np.ascontiguousarray(data)))
     values = dequantize(np.ascontiguousarray(data), GGMLQuantizationType[matrix.kind])
     return torch.from_numpy(values.astype(np.float32).reshape(matrix.shape))

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
-from draftwerk.model.checkpoint.architectures import Json, architecture_of
-from draftwerk.model.checkpoint.config import ModelConfig
+import msgspec
+
+from draftwerk.model.checkpoint.architectures import architecture_of
+from draftwerk.model.checkpoint.config import LayerKind, ModelConfig, Rotary
+from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.info import end_tokens, read_generation, read_supported
 from draftwerk.model.checkpoint.rope import rotary
-from draftwerk.model.checkpoint.rope_fields import rope_of
-from draftwerk.model.checkpoint.supported import check_supported, sizes_of
+from draftwerk.model.checkpoint.rope_fields import LOCAL, rope_of, turned_dimensions
+from draftwerk.model.checkpoint.supported import activation_of, sizes_of
 
 
 def read_config(directory: Path) -> ModelConfig:
@@ -17,15 +20,15 @@ def read_config(directory: Path) -> ModelConfig:
 
 
 def model_config(hf: Json, generation: Json) -> ModelConfig:
-    """Translate, refusing by name whatever the forward would not obey."""
-    check_supported(hf)
-    architecture = architecture_of(hf)
+    """Translate a config that `read_supported` has returned."""
+    row = architecture_of(hf)
     heads, kv_heads, head_size = sizes_of(hf)
-    context_max = hf["max_position_embeddings"]
-    theta, scaling = rope_of(hf)
-    frequencies, magnitude = rotary(head_size, theta, scaling, context_max)
+    kinds = tuple(row.layers(hf))
+    first = _rotary(hf)
+    has_local = any(kind.rotary == 1 for kind in kinds)
+    graph = row.graph(hf)
     return ModelConfig(
-        architecture=architecture.hf_name,
+        architecture=row.hf_name,
         vocab_size=hf["vocab_size"],
         hidden_size=hf["hidden_size"],
         layer_count=hf["num_hidden_layers"],
@@ -33,11 +36,20 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
         num_kv_heads=kv_heads,
         head_size=head_size,
         ffn_size=hf["intermediate_size"],
-        context_max=context_max,
-        norm_eps=hf["rms_norm_eps"],
-        rope_inverse_frequencies=frequencies,
-        rope_magnitude=magnitude,
+        context_max=hf["max_position_embeddings"],
+        norm_eps=hf[row.norm_eps],
+        rope_inverse_frequencies=first.inverse_frequencies,
+        rope_magnitude=first.magnitude,
+        local_rotary=_rotary(hf, LOCAL) if has_local else None,
         tied_embeddings=bool(hf.get("tie_word_embeddings", False)),
-        query_key_norm=architecture.query_key_norm,
+        query_key_norm=row.query_key_norm(hf),
         eos_token_ids=end_tokens(hf, generation),
+        graph=msgspec.structs.replace(graph, activation=activation_of(hf)),
+        layers=() if set(kinds) == {LayerKind()} else kinds,
     )
+
+
+def _rotary(hf: Json, layers: str = "") -> Rotary:
+    theta, scaling = rope_of(hf, layers)
+    size = turned_dimensions(hf, scaling)
+    return Rotary(*rotary(size, theta, scaling, hf["max_position_embeddings"]))

@@ -1,18 +1,21 @@
 """What the rest of the server needs of a model: numbers and names, read without torch."""
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from draftwerk.model.checkpoint.architectures import Json
+from draftwerk.model.checkpoint.architectures import completed
+from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
-from draftwerk.model.checkpoint.files.shards import stored_tensors
+from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.footprint import gguf_loading_bytes, what_fits
 from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
 from draftwerk.model.checkpoint.hub import Location
-from draftwerk.model.checkpoint.inventory import check_tensors
+from draftwerk.model.checkpoint.inventory import check_tensors, text_tensors
+from draftwerk.model.checkpoint.quantised.scheme import collapsed, scheme_of
 from draftwerk.model.checkpoint.rope_fields import check_rope
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported, sizes_of
@@ -37,11 +40,11 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     family: str = ""
     """Its architecture, as its configuration calls it."""
     stored_format: str = "bf16"
-    """The weights' own: bf16 for whole numbers of any width, stored for a GGUF's blocks."""
+    """The weights' own: bf16 for whole numbers of any width, stored for quantised ones."""
     stored_kinds: dict[str, int] = {}
-    """Bytes of a GGUF's matrices in each of its types, the most first."""
+    """Bytes of the matrices in each type, the most first; empty for whole numbers."""
     file_format: str = ""
-    """What a quantised GGUF calls its mix of types, such as Q4_K_M."""
+    """What a quantised file calls its types, such as Q4_K_M or AWQ."""
     stored_bytes: int = 0
     """Of the weights as they are read."""
     elements: int = 0
@@ -92,13 +95,25 @@ def read_info(location: Location) -> ModelInfo:
 
 
 def _safetensors(location: Location, hf: Json) -> dict[str, Any]:
-    stored = stored_tensors(location.directory)
-    check_tensors(hf, stored)
+    stored = text_tensors(stored_tensors(location.directory))
     paths = {each.path for each in stored.values()}
+    size, scheme = sum(path.stat().st_size for path in paths), scheme_of(hf)
+    if scheme is None:
+        check_tensors(hf, stored)
+        return {"stored_bytes": size, "elements": _elements(stored)}
+    whole, kinds = collapsed(scheme, stored)
+    check_tensors(hf, whole)
     return {
-        "stored_bytes": sum(path.stat().st_size for path in paths),
-        "elements": sum(prod(each.shape) for each in stored.values()),
+        "stored_format": STORED,
+        "stored_kinds": kinds,
+        "file_format": scheme.name,
+        "stored_bytes": size,
+        "elements": _elements(whole),
     }
+
+
+def _elements(tensors: Mapping[str, StoredTensor]) -> int:
+    return sum(prod(each.shape) for each in tensors.values())
 
 
 def _gguf(card: GgufCard) -> dict[str, Any]:
@@ -118,11 +133,15 @@ def read_supported(directory: Path) -> Json:
     hf = read_json(directory / "config.json")
     if hf is None:
         raise Refused(f"{directory}: no config.json")
+    hf = completed(hf)
     check_supported(hf)
     check_rope(hf)
     for name in QUANTISATION_FILES:
-        if (directory / name).is_file():
-            raise Refused(f"{directory / name}: quantised weights are not supported")
+        if (directory / name).is_file() and scheme_of(hf) is None:
+            raise Refused(
+                f"{directory / name}: the weights are quantised, and config.json has no "
+                "quantization_config"
+            )
     return hf
 
 

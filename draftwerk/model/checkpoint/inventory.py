@@ -1,14 +1,23 @@
 """The tensors that a config calls for, and whether a checkpoint holds them, without torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from draftwerk.model.checkpoint.architectures import Json, architecture_of
+from draftwerk.model.checkpoint.architectures import architecture_of
+from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
 from draftwerk.model.checkpoint.supported import sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+TEXT = {"language_model.": "", "model.language_model.": "model."}
+"""Prefixes of the tensors of a text part, and what stands there in a model of text alone."""
+IMAGES = (
+    "vision_tower.",
+    "model.vision_tower.",
+    "multi_modal_projector.",
+    "model.multi_modal_projector.",
+)
 TensorShape = tuple[int, ...]
 
 
@@ -21,52 +30,76 @@ class Inventory(NamedTuple):
 
 def inventory(hf: Json) -> Inventory:
     """Return what a config calls for; the config has passed `check_supported`."""
-    sizes, architecture = sizes_of(hf), architecture_of(hf)
-    hidden = hf["hidden_size"]
-    required: dict[str, TensorShape] = {
-        EMBEDDING: (hf["vocab_size"], hidden),
-        "model.norm.weight": (hidden,),
-    }
+    row, hidden = architecture_of(hf), hf["hidden_size"]
+    required: dict[str, TensorShape] = {EMBEDDING: (hf["vocab_size"], hidden)}
     optional: dict[str, TensorShape] = {}
     (optional if hf.get("tie_word_embeddings") else required)[HEAD] = (hf["vocab_size"], hidden)
+    _add_norms(row, hidden, ["model.norm"], required)
     for index in range(hf["num_hidden_layers"]):
         layer = f"model.layers.{index}."
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            required[f"{layer}{name}.weight"] = (hidden,)
-        if architecture.query_key_norm:
-            for name in ("q_norm", "k_norm"):
-                required[f"{layer}self_attn.{name}.weight"] = (sizes.head_size,)
-        _add_attention(hf, layer + "self_attn.", required, optional)
-        _add_ffn(hf, layer + "mlp.", required)
+        _add_norms(row, hidden, [layer + name for name in row.names.norms], required)
+        _add_attention(hf, layer, required, optional)
+        _add_ffn(hf, layer, required)
     return Inventory(required, optional)
 
 
-def _add_attention(
-    hf: Json, prefix: str, required: dict[str, TensorShape], optional: dict[str, TensorShape]
+def _add_norms(
+    row: Architecture, hidden: int, names: Sequence[str], required: dict[str, TensorShape]
 ) -> None:
-    sizes, hidden = sizes_of(hf), hf["hidden_size"]
-    query, key = sizes.num_heads * sizes.head_size, sizes.num_kv_heads * sizes.head_size
-    rows = {"q_proj": query, "k_proj": key, "v_proj": key}
-    required |= {f"{prefix}{name}.weight": (count, hidden) for name, count in rows.items()}
-    required[f"{prefix}o_proj.weight"] = (hidden, query)
-    architecture = architecture_of(hf)
-    if architecture.has_qkv_bias or _says(hf, architecture.qkv_bias):
-        required |= {f"{prefix}{name}.bias": (count,) for name, count in rows.items()}
-    if _says(hf, architecture.output_bias):
+    for kind in ("weight", "bias")[: 1 + row.has_norm_bias]:
+        required |= {f"{name}.{kind}": (hidden,) for name in names}
+
+
+def _add_attention(
+    hf: Json, layer: str, required: dict[str, TensorShape], optional: dict[str, TensorShape]
+) -> None:
+    row, sizes, hidden = architecture_of(hf), sizes_of(hf), hf["hidden_size"]
+    size = sizes.head_size
+    query, key = sizes.num_heads * size, sizes.num_kv_heads * size
+    rows = _fused(row.names.qkv, (query, key, key))
+    required |= {f"{layer}{name}.weight": (count, hidden) for name, count in rows.items()}
+    output = f"{layer}{row.names.output}"
+    required[f"{output}.weight"] = (hidden, query)
+    if row.has_qkv_bias or _says(hf, row.qkv_bias):
+        required |= {f"{layer}{name}.bias": (count,) for name, count in rows.items()}
+    if _says(hf, row.output_bias):
         # Transformers fills in zeros where a checkpoint has biases for the other three alone.
-        optional[f"{prefix}o_proj.bias"] = (hidden,)
+        optional[f"{output}.bias"] = (hidden,)
+    if row.query_key_norm(hf):
+        over_all = row.graph(hf).head_norm == "projection"
+        required[f"{layer}{row.names.query_norm}.weight"] = (query if over_all else size,)
+        required[f"{layer}{row.names.key_norm}.weight"] = (key if over_all else size,)
 
 
-def _add_ffn(hf: Json, prefix: str, required: dict[str, TensorShape]) -> None:
-    hidden, ffn = hf["hidden_size"], hf["intermediate_size"]
-    rows = {"gate_proj": (ffn, hidden), "up_proj": (ffn, hidden), "down_proj": (hidden, ffn)}
-    required |= {f"{prefix}{name}.weight": shape for name, shape in rows.items()}
-    if _says(hf, architecture_of(hf).ffn_bias):
-        required |= {f"{prefix}{name}.bias": shape[:1] for name, shape in rows.items()}
+def _add_ffn(hf: Json, layer: str, required: dict[str, TensorShape]) -> None:
+    row, hidden, ffn = architecture_of(hf), hf["hidden_size"], hf["intermediate_size"]
+    parts = (ffn, ffn) if row.graph(hf).is_gated else (ffn,)
+    rows = {name: (count, hidden) for name, count in _fused(row.names.gate_up, parts).items()}
+    rows[row.names.down] = (hidden, ffn)
+    required |= {f"{layer}{name}.weight": shape for name, shape in rows.items()}
+    if _says(hf, row.ffn_bias):
+        required |= {f"{layer}{name}.bias": shape[:1] for name, shape in rows.items()}
+
+
+def _fused(names: Sequence[str], counts: Sequence[int]) -> dict[str, int]:
+    """Return the rows of each matrix, or of the one that holds all."""
+    return {names[0]: sum(counts)} if len(names) == 1 else dict(zip(names, counts, strict=True))
 
 
 def _says(hf: Json, field: str | None) -> bool:
     return field is not None and bool(hf.get(field))
+
+
+def text_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Return the tensors of a model's text part, by the names of a model of text alone."""
+    found: dict[str, StoredTensor] = {}
+    for name, tensor in stored.items():
+        prefix = next((each for each in TEXT if name.startswith(each)), None)
+        if prefix is not None:
+            found[TEXT[prefix] + name.removeprefix(prefix)] = tensor._replace(name=name)
+        elif not name.startswith(IMAGES):
+            found[name] = tensor
+    return found
 
 
 def check_tensors(hf: Json, stored: Mapping[str, StoredTensor]) -> None:
@@ -101,5 +134,6 @@ def _because(hf: Json, name: str) -> str:
         return " (tie_word_embeddings is false)"
     if not name.endswith(".bias"):
         return ""
-    field = "mlp_bias" if ".mlp." in name else "attention_bias"
+    row = architecture_of(hf)
+    field = (row.ffn_bias if ".mlp." in name else row.qkv_bias) or "attention_bias"
     return f" ({field} is {str(bool(hf.get(field))).lower()})"

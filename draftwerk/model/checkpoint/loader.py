@@ -9,20 +9,27 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from draftwerk.model.checkpoint.architectures import BY_CLASS
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.families.architecture import Architecture
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.gguf_tensors import (
     Dequantise,
     GgufFiles,
+    halves_of_neighbours,
+    plain_values,
     stored_rows,
     tensor_values,
 )
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_supported
-from draftwerk.model.checkpoint.inventory import EMBEDDING, HEAD, check_tensors
+from draftwerk.model.checkpoint.inventory import EMBEDDING, HEAD, check_tensors, text_tensors
+from draftwerk.model.checkpoint.quantised.quantised_matrices import QuantisedMatrices
+from draftwerk.model.checkpoint.quantised.scheme import Scheme, scheme_of
 from draftwerk.model.checkpoint.shard import Shard, whole
+from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -74,16 +81,17 @@ def load(
     read: its layers, its rows of each matrix, and empty tensors for the embedding or the lm_head
     that it does not have. The config is the whole model's.
 
-    Raises Refused, naming the cause, for whatever is not a Llama-family model in safetensors.
+    Raises Refused, naming the cause, for whatever is not a model that is served.
     """
     name, directory = locate(source, progress)
     config = read_config(directory)
     card = read_card(directory)
     shard = shard or whole(config)
     if card is None:
-        tensors = _safetensors(directory, dtype, device, matrices)
+        tensors = _safetensors(directory, dtype, device, matrices, keeps_blocks, dequantise)
         progress(f"reading {name}")
-        return Checkpoint(name, directory, config, _weights(tensors, config, shard))
+        lazily = isinstance(tensors, QuantisedTensors)
+        return Checkpoint(name, directory, config, _weights(tensors, config, shard, lazily))
     card.check_unchanged()
     files = GgufFiles(card, progress)
     tensors = GgufTensors(files, dtype, device, keeps_blocks, dequantise)
@@ -106,10 +114,20 @@ def load_vocabulary(source: str | None, dtype: torch.dtype | None) -> Weights:
 
 
 def _safetensors(
-    directory: Path, dtype: torch.dtype | None, device: torch.device, matrices: bool = True
+    directory: Path,
+    dtype: torch.dtype | None,
+    device: torch.device,
+    matrices: bool = True,
+    keeps_blocks: bool = False,
+    dequantise: Dequantise | None = None,
 ) -> "Tensors":
-    stored = stored_tensors(directory)
-    check_tensors(read_supported(directory), stored)
+    stored, hf = text_tensors(stored_tensors(directory)), read_supported(directory)
+    if scheme := scheme_of(hf):
+        tensors = QuantisedTensors(stored, scheme, dtype, device, matrices)
+        tensors.keeps_blocks, tensors.dequantise = keeps_blocks, dequantise or plain_values
+        check_tensors(hf, tensors.stored)
+        return tensors
+    check_tensors(hf, stored)
     return Tensors(stored, dtype, device, matrices)
 
 
@@ -133,14 +151,34 @@ class Tensors:
 
     def take(self, name: str, rows: range | None = None) -> Tensor:
         """Return a tensor that the checkpoint is known to hold, or some of its rows."""
-        file = self.open[self.stored[name].path]
+        file, own = self.open[self.stored[name].path], self.stored[name].name or name
         if rows is None or len(rows) == self.stored[name].shape[0]:
-            tensor = file.get_tensor(name)
+            tensor = file.get_tensor(own)
         elif not rows:
             return torch.empty(0, *self.stored[name].shape[1:], dtype=self.dtype)
         else:
-            tensor = file.get_slice(name)[rows.start : rows.stop]
+            tensor = file.get_slice(own)[rows.start : rows.stop]
         return tensor.to(self.device, self.dtype or STORED.get(tensor.dtype, torch.float32))
+
+    def norm(self, name: str, row: Architecture) -> Tensor:
+        """Return a norm's weights, its offset added in float32, and behind them its biases."""
+        weight = self._norm_weight(f"{name}.weight", row.norm_offset)
+        bias = self.find(f"{name}.bias") if row.has_norm_bias else None
+        return weight if bias is None else torch.cat([weight, bias.to(weight.dtype)])
+
+    def _norm_weight(self, name: str, offset: int) -> Tensor:
+        if not offset:
+            return self.take(name)
+        held = self.stored[name]
+        weight = self.open[held.path].get_tensor(held.name or name)
+        return weight.to(self.device, torch.float32) + offset
+
+    def in_halves(self, stacked: Tensor, heads: int, size: int, turned: int) -> Tensor:
+        """Return rows of heads, and what is below them, so that rotation pairs i with i + half."""
+        order = halves_of_neighbours(heads, size, turned).to(stacked.device)
+        if stacked.device.type == "meta":
+            return stacked
+        return torch.cat([stacked[order], stacked[len(order) :]])
 
     def find(self, name: str) -> Tensor | None:
         """Return a tensor, or None where there is none of that name."""
@@ -195,6 +233,16 @@ class GgufTensors(Tensors):
             return values
         return values.to(torch.bfloat16).to(self.device, self.dtype or torch.bfloat16)
 
+    def _norm_weight(self, name: str, offset: int) -> Tensor:
+        if not offset:
+            return self.take(name)
+        # Added already, and not to be rounded.
+        return tensor_values(self.files, self.stored[name]).to(self.device)
+
+    def in_halves(self, stacked: Tensor, heads: int, size: int, turned: int) -> Tensor:
+        """Return the rows as they are: the card has their order."""
+        return stacked
+
     def vocabulary(self, name: str, rows: range) -> Tensor:
         return self.matrix([(name, rows)])
 
@@ -204,6 +252,55 @@ class GgufTensors(Tensors):
         # What reads blocks is told so by their type.
         blocks = [stored_rows(self.files, self.stored[name], rows) for name, rows in parts if rows]
         return cast(Tensor, tuple(blocks))
+
+
+class QuantisedTensors(Tensors):
+    """Tensors of safetensors that are quantised: rounded to bf16, or matrices as blocks."""
+
+    keeps_blocks: bool
+    dequantise: Dequantise
+
+    def __init__(
+        self,
+        stored: dict[str, StoredTensor],
+        scheme: Scheme,
+        dtype: torch.dtype | None,
+        device: torch.device,
+        matrices: bool = True,
+    ) -> None:
+        super().__init__(stored, dtype, device, matrices)
+
+        def read(name: str) -> Tensor:
+            held = stored[name]
+            return self.open[held.path].get_tensor(held.name or name)
+
+        self.quantised = QuantisedMatrices(scheme, stored, read)
+        self.stored = self.quantised.inventory
+
+    def take(self, name: str, rows: range | None = None) -> Tensor:
+        if name not in self.quantised:
+            return super().take(name, rows)
+        rows = range(self.stored[name].shape[0]) if rows is None else rows
+        values = self.dequantise(self.quantised.blocks(name, rows))
+        return values.to(torch.bfloat16).to(self.device, self.dtype or torch.bfloat16)
+
+    def fused(self, parts: NamedRows) -> Tensor:
+        return self._blocks(parts, self.matrices) if self.keeps_blocks else super().fused(parts)
+
+    def in_halves(self, stacked: Tensor, heads: int, size: int, turned: int) -> Tensor:
+        if self.keeps_blocks:
+            raise Refused(
+                "quantised safetensors of this family are not supported: rotation pairs "
+                "neighbours in it; take a GGUF, or dtype bf16"
+            )
+        return super().in_halves(stacked, heads, size, turned)
+
+    def vocabulary(self, name: str, rows: range) -> Tensor:
+        return self._blocks([(name, rows)], True) if self.keeps_blocks else self.take(name, rows)
+
+    def _blocks(self, parts: NamedRows, is_read: bool) -> Tensor:
+        found = [self.quantised.blocks(*part, is_read=is_read) for part in parts if part[1]]
+        return cast(Tensor, tuple(found))
 
 
 class LazyLayers(Sequence[LayerWeights]):
@@ -231,7 +328,7 @@ def _weights(tensors: Tensors, config: ModelConfig, shard: Shard, lazily: bool =
     return Weights(
         embedding=embedding,
         layers=layers if lazily else list(layers),
-        norm=tensors.take("model.norm.weight"),
+        norm=tensors.norm("model.norm", BY_CLASS[config.architecture]),
         lm_head=lm_head,
     )
 
@@ -250,35 +347,65 @@ def _vocabulary(tensors: Tensors, config: ModelConfig, shard: Shard) -> tuple[Te
 
 
 def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> LayerWeights:
-    def of_heads(heads: range) -> range:
-        return range(heads.start * config.head_size, heads.stop * config.head_size)
-
-    layer = f"model.layers.{index}."
-    attention, ffn = layer + "self_attn.", layer + "mlp."
-    kv = of_heads(shard.kv_heads)
-    heads = (("q_proj.", of_heads(shard.heads)), ("k_proj.", kv), ("v_proj.", kv))
+    size = config.head_size
+    row = BY_CLASS[config.architecture]
+    names, layer = row.names, f"model.layers.{index}."
+    spans = [
+        (heads.start * size, heads.stop * size, count * size)
+        for heads, count in (
+            (shard.heads, config.num_heads),
+            (shard.kv_heads, config.num_kv_heads),
+            (shard.kv_heads, config.num_kv_heads),
+        )
+    ]
+    halves = [(shard.ffn.start, shard.ffn.stop, config.ffn_size)] * (1 + config.graph.is_gated)
 
     def qkv(kind: str) -> NamedRows:
-        return [(attention + name + kind, rows) for name, rows in heads]
+        return _rows_of(layer, names.qkv, kind, spans)
 
     def gate_up(kind: str) -> NamedRows:
-        return [(ffn + name + kind, shard.ffn) for name in ("gate_proj.", "up_proj.")]
+        return _rows_of(layer, names.gate_up, kind, halves)
 
-    def to_hidden(name: str) -> NamedRows:
-        return [(name, shard.hidden)]
+    def to_hidden(name: str, kind: str) -> NamedRows:
+        return [(f"{layer}{name}.{kind}", shard.hidden)]
 
-    norms = config.query_key_norm
+    def norm(name: str | None) -> Tensor | None:
+        return None if name is None else tensors.norm(layer + name, row)
+
+    def in_halves(stacked: Tensor) -> Tensor:
+        heads = len(shard.heads) + len(shard.kv_heads)
+        return tensors.in_halves(stacked, heads, size, 2 * len(config.rope_inverse_frequencies))
+
+    order = in_halves if row.pairs_are_neighbours else lambda stacked: stacked
+    bias = tensors.fused_bias(qkv("bias"))
     return LayerWeights(
-        attention_norm=tensors.take(layer + "input_layernorm.weight"),
-        qkv=tensors.fused(qkv("weight")),
-        qkv_bias=tensors.fused_bias(qkv("bias")),
-        query_norm=tensors.take(attention + "q_norm.weight") if norms else None,
-        key_norm=tensors.take(attention + "k_norm.weight") if norms else None,
-        output=tensors.fused(to_hidden(attention + "o_proj.weight")),
-        output_bias=tensors.fused_bias(to_hidden(attention + "o_proj.bias")),
-        ffn_norm=tensors.take(layer + "post_attention_layernorm.weight"),
+        attention_norm=norm(names.attention_norm),
+        qkv=order(tensors.fused(qkv("weight"))),
+        qkv_bias=None if bias is None else order(bias),
+        query_norm=norm(names.query_norm) if config.query_key_norm else None,
+        key_norm=norm(names.key_norm) if config.query_key_norm else None,
+        output=tensors.fused(to_hidden(names.output, "weight")),
+        output_bias=tensors.fused_bias(to_hidden(names.output, "bias")),
+        ffn_norm=norm(names.ffn_norm),
         gate_up=tensors.fused(gate_up("weight")),
         gate_up_bias=tensors.fused_bias(gate_up("bias")),
-        down=tensors.fused(to_hidden(ffn + "down_proj.weight")),
-        down_bias=tensors.fused_bias(to_hidden(ffn + "down_proj.bias")),
+        down=tensors.fused(to_hidden(names.down, "weight")),
+        down_bias=tensors.fused_bias(to_hidden(names.down, "bias")),
+        after_attention=norm(names.after_attention),
+        after_ffn=norm(names.after_ffn),
     )
+
+
+def _rows_of(
+    layer: str, names: Sequence[str], kind: str, spans: Sequence[tuple[int, int, int]]
+) -> NamedRows:
+    """Return rows start .. stop of each part, of as many as it has, in its own matrix or in one."""
+    found: NamedRows = []
+    before = 0
+    for part, (start, stop, count) in enumerate(spans):
+        if len(names) == 1:
+            found.append((f"{layer}{names[0]}.{kind}", range(before + start, before + stop)))
+            before += count
+        else:
+            found.append((f"{layer}{names[part]}.{kind}", range(start, stop)))
+    return found

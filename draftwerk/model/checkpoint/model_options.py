@@ -2,8 +2,6 @@
 
 import msgspec
 
-from draftwerk.speculative.sampling.verification import Verify
-
 NATIVE = "native"
 """The attention that comes with the C++ forward."""
 
@@ -24,14 +22,10 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of keys and values: auto (as the activations), int8 on a CPU, or fp8 on a GPU."""
     block_count: int = 256
     block_size: int = 16
-    verify: Verify = "keyed"
-    """The rule that verifies drafts."""
     sources: tuple[str, ...] | None = None
     """Draft sources that run beside the target; None where drafts come with the rounds."""
     draft_head: str = "off"
     """A file, "auto" for the one that came for this model if one did, or "off"."""
-    survey: bool = False
-    """Whether more steps are measured at start than serving needs."""
     successor_count: int = 0
     """How many of the best next tokens to report of every node computed."""
     pages_descriptor: int = -1

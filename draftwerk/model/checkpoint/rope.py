@@ -11,7 +11,7 @@ rounds alike; the results are rounded to float32 once. Transformers rounds at ea
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_float
 from decimal import Context, Decimal
-from math import ceil, floor, pi
+from math import ceil, floor, pi, sqrt
 from typing import Any
 
 Scaling = Mapping[str, Any]
@@ -111,6 +111,32 @@ def _yarn_magnitude(factor: float, scaling: Scaling) -> float:
     return magnitude(over) / magnitude(under) if over and under else magnitude(1.0)
 
 
+def _ntk_alpha(
+    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
+) -> tuple[Sequence[float], float]:
+    """Raise theta once and for all (Hunyuan's "dynamic")."""
+    size = 2 * len(plain)
+    theta *= _power(scaling["alpha"], size, size - 2)
+    return [_power(theta, -index, size) for index in range(0, size, 2)], 1.0
+
+
+def _longrope(
+    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
+) -> tuple[Sequence[float], float]:
+    """Divide each frequency by a number of its own, of one of two lists.
+
+    The short list is for texts up to the original context, the long one for all others;
+    Transformers changes the list when a text grows. Here the model's context decides for all texts.
+    """
+    original = scaling["original_max_position_embeddings"]
+    divisors = scaling["long_factor" if context_max > original else "short_factor"]
+    factor = scaling.get("factor") or context_max / original
+    magnitude = scaling.get("attention_factor")
+    if magnitude is None:
+        magnitude = 1.0 if factor <= 1 else sqrt(1 + _log(factor) / _log(original))
+    return [each / by for each, by in zip(plain, divisors, strict=True)], float(magnitude)
+
+
 RULES: dict[
     str, Callable[[Sequence[float], float, Scaling, int], tuple[Sequence[float], float]]
 ] = {
@@ -118,4 +144,6 @@ RULES: dict[
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,
+    "longrope": _longrope,
+    "ntk_alpha": _ntk_alpha,
 }

@@ -5,11 +5,13 @@ Where both generations are there, Transformers lets one of them win; here they m
 
 from typing import Any
 
-from draftwerk.model.checkpoint.architectures import Json
+from draftwerk.model.checkpoint.architectures import architecture_of
+from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.supported import sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
-ROPE_THETA = 10_000.0
-"""What every one of these architectures means when it names none."""
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+"""What rules are called where there are two."""
 REQUIRED = {
     "default": (),
     "linear": ("factor",),
@@ -20,6 +22,8 @@ REQUIRED = {
         "original_max_position_embeddings",
     ),
     "yarn": (),
+    "ntk_alpha": ("alpha",),
+    "longrope": ("short_factor", "long_factor", "original_max_position_embeddings"),
 }
 NUMBERS = (
     "rope_theta",
@@ -36,8 +40,15 @@ NUMBERS = (
 """All of them above 0."""
 
 
-def rope_of(hf: Json) -> tuple[float, Json]:
-    """Return theta and the scaling. Raises Refused for a rule not served, or two that differ."""
+def rope_of(hf: Json, layers: str = "") -> tuple[float, Json]:
+    """Return theta and the scaling of all layers, or of those that slide (LOCAL).
+
+    Raises Refused for a rule not served, or two that differ.
+    """
+    row = architecture_of(hf)
+    hf, theta = _rule(hf, layers), row.theta
+    if layers == LOCAL and row.local_theta is not None:
+        theta = row.local_theta
     named = {key: hf[key] for key in ("rope_parameters", "rope_scaling") if hf.get(key)}
     for key, value in named.items():
         if not isinstance(value, dict) or any(isinstance(each, dict) for each in value.values()):
@@ -45,6 +56,7 @@ def rope_of(hf: Json) -> tuple[float, Json]:
     scaling: dict[str, Any] = dict(_one_of(named) or {})
     kinds = {key: scaling[key] for key in ("rope_type", "type") if scaling.get(key)}
     kind = _one_of(kinds) or "default"
+    kind = row.rope_types.get(kind, kind)
     if kind not in REQUIRED:
         raise Refused(f"rope_scaling {kind!r} is not supported (only {', '.join(REQUIRED)})")
     for key in ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings"):
@@ -53,13 +65,50 @@ def rope_of(hf: Json) -> tuple[float, Json]:
         found = _one_of({name: value for name, value in values.items() if value is not None})
         if found is not None:
             scaling[key] = found
+    scaling["rope_type"] = kind
     _check(kind, scaling)
-    return float(scaling.get("rope_theta", ROPE_THETA)), scaling
+    if row.rotary_share is not None:
+        scaling.setdefault("partial_rotary_factor", row.rotary_share)
+    turned_dimensions(hf, scaling)
+    return float(scaling.get("rope_theta", theta)), scaling
+
+
+def _rule(hf: Json, layers: str) -> Json:
+    """Return a config with the one rule of these layers, where it has one for each kind."""
+    nested = hf.get("rope_parameters") or {}
+    two_kinds = any(kind.rotary == 1 for kind in architecture_of(hf).layers(hf))
+    plain = {key: value for key, value in hf.items() if key != "rope_parameters"}
+    if two_kinds and isinstance(nested, dict) and nested.keys() <= {GLOBAL, LOCAL}:
+        if nested:
+            return plain | {"rope_scaling": None, "rope_parameters": nested.get(layers or GLOBAL)}
+        if layers == LOCAL:
+            plain |= {"rope_scaling": None}
+            if architecture_of(hf).local_theta is not None:
+                plain["rope_theta"] = hf.get("rope_local_base_freq")
+        return plain
+    return hf
+
+
+def turned_dimensions(hf: Json, scaling: Json) -> int:
+    """Return how many of a head's dimensions turn. Raises Refused for an odd number."""
+    share = scaling.get("partial_rotary_factor", 1.0)
+    if share != 1.0 and architecture_of(hf).rotary_share is None:
+        raise Refused("partial_rotary_factor is not supported")
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        raise Refused(f"partial_rotary_factor {share!r} is no share")
+    size = int(sizes_of(hf).head_size * share)
+    if size < 2 or size % 2:
+        raise Refused(f"partial_rotary_factor {share!r} leaves {size} dimensions: no pairs")
+    for key in ("short_factor", "long_factor"):
+        if key in scaling and len(scaling[key]) != size // 2:
+            raise Refused(f"{key} has {len(scaling[key])} numbers, not {size // 2}")
+    return size
 
 
 def check_rope(hf: Json) -> None:
     """Raise Refused for a rule that is not served, or contradicts itself."""
-    rope_of(hf)
+    for layers in (GLOBAL, LOCAL):
+        rope_of(hf, layers)
 
 
 def _one_of(values: dict[str, Any]) -> Any:
@@ -72,16 +121,20 @@ def _one_of(values: dict[str, Any]) -> Any:
 
 
 def _check(kind: str, scaling: Json) -> None:
-    if scaling.get("partial_rotary_factor", 1.0) != 1.0:
-        raise Refused("partial_rotary_factor is not supported")
     missing = [key for key in REQUIRED[kind] if scaling.get(key) is None]
     if missing:
         raise Refused(f"rope_scaling {kind!r} lacks {', '.join(missing)}")
-    for key in NUMBERS:
+    for key in ("rope_theta", "alpha") if kind == "ntk_alpha" else NUMBERS:
         value = scaling.get(key)
         if value is None:
             continue
         if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
             raise Refused(f"rope_scaling {kind!r} has {key} {value!r}, which is no number above 0")
+    for key in ("short_factor", "long_factor"):
+        numbers = scaling.get(key, [])
+        if not isinstance(numbers, list) or not all(
+            isinstance(each, int | float) and each > 0 for each in numbers
+        ):
+            raise Refused(f"rope_scaling {kind!r} has {key} that is no list of numbers above 0")
     if kind == "llama3" and scaling["low_freq_factor"] >= scaling["high_freq_factor"]:
         raise Refused("rope_scaling 'llama3' has a low_freq_factor that is not below the high one")

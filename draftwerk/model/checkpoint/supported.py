@@ -2,7 +2,10 @@
 
 from typing import NamedTuple
 
-from draftwerk.model.checkpoint.architectures import Architecture, Json, architecture_of
+from draftwerk.model.checkpoint.architectures import architecture_of
+from draftwerk.model.checkpoint.config import Activation
+from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 COUNTS = (
@@ -13,7 +16,12 @@ COUNTS = (
     "intermediate_size",
     "max_position_embeddings",
 )
-REQUIRED = (*COUNTS, "rms_norm_eps")
+ACTIVATIONS: dict[str, Activation] = {
+    "silu": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu2": "relu_squared",
+}
+"""By Transformers' names of them."""
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 GENERATION_FILE = "generation_config.json"
@@ -43,14 +51,16 @@ def check_supported(hf: Json) -> None:
     kind = hf.get("model_type", architecture.model_type)
     if kind != architecture.model_type:
         raise Refused(f"model_type {kind!r} contradicts architectures {architecture.hf_name!r}")
-    missing = [key for key in (*REQUIRED, *architecture.required) if hf.get(key) is None]
+    required = (*COUNTS, architecture.norm_eps, *architecture.required)
+    missing = [key for key in required if hf.get(key) is None]
     if missing:
         raise Refused(f"config.json lacks {', '.join(missing)}")
     _check_sizes(hf)
-    _refuse_quantisation(hf)
-    if hf.get("hidden_act", "silu") != "silu":
-        raise Refused(f"hidden_act {hf['hidden_act']!r} is not supported (only 'silu')")
-    _refuse_sliding_window(architecture, hf)
+    scheme_of(hf)
+    _check_dtype(hf)
+    activation_of(hf)
+    architecture.layers(hf)
+    architecture.graph(hf)
 
 
 def _check_sizes(hf: Json) -> None:
@@ -59,8 +69,9 @@ def _check_sizes(hf: Json) -> None:
         value = hf.get(key)
         if value is not None and (not isinstance(value, int) or value < 1 or value is True):
             raise Refused(f"{key} {value!r} is not a count")
-    if not isinstance(hf["rms_norm_eps"], int | float) or not 0 <= hf["rms_norm_eps"] < 1:
-        raise Refused(f"rms_norm_eps {hf['rms_norm_eps']!r} is not a small number")
+    eps = architecture_of(hf).norm_eps
+    if not isinstance(hf[eps], int | float) or not 0 <= hf[eps] < 1:
+        raise Refused(f"{eps} {hf[eps]!r} is not a small number")
     heads, kv_heads, head_size = sizes_of(hf)
     if heads % kv_heads:
         raise Refused(
@@ -75,13 +86,7 @@ def _check_sizes(hf: Json) -> None:
         raise Refused(f"head_dim {head_size} is odd: rotary positions need pairs")
 
 
-def _refuse_quantisation(hf: Json) -> None:
-    for field in ("quantization_config", "compression_config"):
-        if hf.get(field):
-            method = "unnamed"
-            if isinstance(hf[field], dict):
-                method = hf[field].get("quant_method", method)
-            raise Refused(f"{field} {method!r} is not supported; use a GGUF file instead")
+def _check_dtype(hf: Json) -> None:
     named = {key: hf[key] for key in ("dtype", "torch_dtype") if hf.get(key) is not None}
     for key, value in named.items():
         if value not in DTYPES:
@@ -90,27 +95,11 @@ def _refuse_quantisation(hf: Json) -> None:
         raise Refused(f"dtype {hf['dtype']!r} contradicts torch_dtype {hf['torch_dtype']!r}")
 
 
-def _refuse_sliding_window(architecture: Architecture, hf: Json) -> None:
-    """Refuse a window only where it would hide a token that full attention sees."""
-    default, slides = architecture.window
-    _check_layer_types(hf)
-    window = hf.get("sliding_window", default)
-    if window is None or not slides(hf):
-        return
-    if not isinstance(window, int) or window < 1:
-        raise Refused(f"sliding_window {window!r} is not a count")
-    if window < hf["max_position_embeddings"]:
-        raise Refused(f"sliding_window {window} is not supported (only full attention)")
-
-
-def _check_layer_types(hf: Json) -> None:
-    types = hf.get("layer_types")
-    if types is None:
-        return
-    if not isinstance(types, list) or len(types) != hf["num_hidden_layers"]:
-        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
-    for kind in types:
-        if kind not in ("full_attention", "sliding_attention"):
-            raise Refused(f"layer_types {kind!r} is not supported (only full attention)")
-    if "sliding_attention" in types and "sliding_window" in hf and hf["sliding_window"] is None:
-        raise Refused("layer_types 'sliding_attention' contradicts sliding_window null")
+def activation_of(hf: Json) -> Activation:
+    """Return the activation of the FFN. Raises Refused for one that is not served."""
+    field = architecture_of(hf).activation
+    name = hf.get(field, "silu")
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        known = ", ".join(repr(each) for each in ACTIVATIONS)
+        raise Refused(f"{field} {name!r} is not supported (only {known})")
+    return ACTIVATIONS[name]

@@ -1,4 +1,4 @@
-"""The tensors of a Llama-family model, with query, key and value fused, and gate and up fused."""
+"""A model's tensors, with query, key and value fused, and gate and up fused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,21 +18,25 @@ M = TypeVar("M", bound=WeightMatrix, covariant=True, default=Tensor)
 class LayerWeights(Generic[M]):
     """One decoder layer; matrices are [out, in] as in `torch.nn.functional.linear`."""
 
-    attention_norm: Tensor
+    attention_norm: Tensor | None
+    """[hidden], or [2 * hidden] with biases behind the weights; None where nothing is normed."""
     qkv: M
     """[(heads + 2 * kv_heads) * head_size, hidden]: all query rows, then key, then value."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
-    """[head_size], Qwen3's per-head norm, applied before rope."""
+    """[head_size], or [heads * head_size] where a norm is over all heads."""
     key_norm: Tensor | None
     output: M
     output_bias: Tensor | None
-    ffn_norm: Tensor
+    ffn_norm: Tensor | None
     gate_up: M
-    """[2 * ffn, hidden]: all gate rows, then all up rows."""
+    """[2 * ffn, hidden]: all gate rows, then all up rows; without gates [ffn, hidden]."""
     gate_up_bias: Tensor | None
     down: M
     down_bias: Tensor | None
+    after_attention: Tensor | None = None
+    """The norm of what attention adds."""
+    after_ffn: Tensor | None = None
 
 
 @dataclass(slots=True)

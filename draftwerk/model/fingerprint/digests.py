@@ -22,8 +22,11 @@ from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.gumbel import gumbels
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
+from draftwerk.speculative.sampling.params import Sampling
 
 EXPECTED = Path(__file__).parent / "fingerprints.json"
 BLOCK_SIZE = 16
@@ -35,6 +38,15 @@ TINY = {"tiny llama": False, "tiny qwen": True}
 TREE = (-1, -1, 0, 0, 1, 2, 4)
 """Parents of a tree's nodes; with the token before them it has eight."""
 NOISE_TOKENS = 4096
+DRAWS, DRAW_VOCAB = 64, 3001
+DRAWN = (
+    Sampling(),
+    Sampling(temperature=0.7, top_k=40),
+    Sampling(temperature=1.5, top_p=0.9),
+    Sampling(temperature=0.9, min_p=0.05),
+    Sampling(temperature=1.2, top_k=60, top_p=0.8, min_p=0.01),
+)
+"""Ways to sample whose draws are part of what a seed means."""
 CHUNK, LONG_CHUNK, CHAIN = 37, 64, 15
 
 Fingerprints = dict[str, str]
@@ -42,7 +54,7 @@ Fingerprints = dict[str, str]
 
 def tiny_fingerprints(pool: Pool) -> Fingerprints:
     """Return the digests of made-up models in every format, of stored blocks, and of the noise."""
-    found = {"noise": noise_digest()} | stored_fingerprints(pool)
+    found = {"noise": noise_digest(), "draws": draws_digest(pool)} | stored_fingerprints(pool)
     for name, qwen in TINY.items():
         config = tiny_config(qwen=qwen)
         found |= fingerprints(name, config, tiny_weights(config), pool)
@@ -107,6 +119,19 @@ def noise_digest() -> str:
     """Return a digest of the noise of many tokens at one position."""
     values = gumbels(2**63 + 11, 3, 1000, range(NOISE_TOKENS))
     return hashlib.sha256(_bytes(torch.tensor(values, dtype=torch.float64))).hexdigest()[:32]
+
+
+def draws_digest(pool: Pool) -> str:
+    """Return a digest of the tokens that every kind of sampling draws from made-up logits."""
+    rows = torch.arange(DRAWS)[:, None]
+    logits = ((rows * 7919 + torch.arange(DRAW_VOCAB) * 104729) % 10007).float() / 700
+    requests = [
+        SamplingRequest(row, 50 + row, msgspec.structs.replace(each, seed=11, branch=row % 3))
+        for each in DRAWN
+        for row in range(DRAWS)
+    ]
+    tokens = NativeSampler(pool).choose_many(logits, requests)
+    return hashlib.sha256(repr(tokens).encode()).hexdigest()[:32]
 
 
 def _bytes(values: Tensor) -> bytes:

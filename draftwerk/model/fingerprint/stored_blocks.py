@@ -3,12 +3,13 @@
 import hashlib
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.stored_matrix import GROUP_KINDS, StoredMatrix
 from draftwerk.model.fingerprint.tiny_model import uniform
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import KINDS, OF_256, PackedMatrix, file_bytes
+from draftwerk.model.native.stored import BLOCK_INPUTS, KINDS, PackedMatrix, file_bytes
 
 ROWS, COLUMNS, INPUTS = 11, 70, 768
 HALVES = {
@@ -21,6 +22,7 @@ HALVES = {
     "Q5_1": (0, 2),
 }
 """Where a block's scale and minimum are, if it is not the first two bytes alone."""
+NUMBERS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def stored_fingerprints(pool: Pool) -> dict[str, str]:
@@ -39,6 +41,9 @@ def _digest(kind: str, pool: Pool) -> str:
 
 def blocks(kind: str) -> NDArray[np.uint8]:
     """Return blocks [COLUMNS, bytes a row] with every quant, and scales of a model's size."""
+    if kind in NUMBERS:
+        values = uniform(KINDS[kind] << 20, COLUMNS * INPUTS, 0.1).to(NUMBERS[kind])
+        return values.view(COLUMNS, -1).view(torch.uint8).numpy()
     size = file_bytes(kind, 256)
     count = COLUMNS * INPUTS // 256
     drawn = uniform(KINDS[kind] << 20, count * size, 1.0).float().numpy()
@@ -47,7 +52,11 @@ def blocks(kind: str) -> NDArray[np.uint8]:
         exponents = found.reshape(-1, size // 8)
         exponents[:, 0] = 117 + exponents[:, 0] % 8
         return found.reshape(COLUMNS, -1)
-    each = found.reshape(-1, file_bytes(kind, 256 if kind in OF_256 else 32))
+    each = found.reshape(-1, file_bytes(kind, BLOCK_INPUTS[kind]))
+    if kind in GROUP_KINDS:
+        scales = uniform((KINDS[kind] << 20) + (1 << 16), len(each), 0.01).float()
+        each[:, :4] = scales.view(-1, 1).view(torch.uint8).numpy()
+        return found.reshape(COLUMNS, -1)
     for number, at in enumerate(HALVES.get(kind, (0,))):
         scales = uniform((KINDS[kind] << 20) + (number + 1 << 16), len(each), 0.01)
         each[:, at : at + 2] = scales.float().numpy().astype(np.float16)[:, None].view(np.uint8)

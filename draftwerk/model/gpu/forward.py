@@ -20,6 +20,8 @@ class Layer:
     """One layer's products, ready to call, and its norms."""
 
     def __init__(self, weights: LayerWeights, eps: float, prepare: Prepare) -> None:
+        # Models without them are refused before.
+        assert weights.attention_norm is not None and weights.ffn_norm is not None
         self.attention_norm = weights.attention_norm
         self.ffn_norm = weights.ffn_norm
         self.head_norms: HeadNorms | None = None

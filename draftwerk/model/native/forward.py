@@ -8,8 +8,8 @@ from math import inf
 from statistics import median
 from time import perf_counter
 
-import msgspec
 import torch
+from msgspec.structs import astuple, replace
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
@@ -19,7 +19,7 @@ from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.weights import AnyWeights, LayerWeights, WeightMatrix
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.native.library import RoundArrays, Shape, ShardColumns
+from draftwerk.model.native.library import LayerShape, RoundArrays, Shape, ShardColumns
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import STORED, halved, packed_size, parts_of
 
@@ -28,6 +28,11 @@ FORMATS = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
 STORED_FORMAT = 4
 PAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 SCALE_BYTES = 4
+NORMS = ("rms", "rms_rounded_once", "layer")
+ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared")
+HEAD_NORMS = ("shared", "projection")
+ROTARY_ROUNDINGS = ("all", "angles", "result")
+"""In the order of the enumerations in source/forward/model.h."""
 HIDDEN_MAX = 16384
 GROUP_MAX = 256
 READINGS = 5
@@ -52,10 +57,12 @@ class Vector(IntEnum):
     QUERY_NORM = 2
     KEY_NORM = 3
     NORM = 4
+    AFTER_ATTENTION = 5
+    AFTER_FFN = 6
 
 
 class NativeForward:
-    """A `Forward` for Llama-family models on a CPU; not for two threads at once.
+    """A `Forward` for every family on a CPU; not for two threads at once.
 
     `dtype` names the weights' format: fp32, bf16 (every intermediate value rounded where Hugging
     Face's bf16 model rounds it), int8 (W8A8), int4 (Q4_1 blocks, 8-bit activations), or stored:
@@ -86,18 +93,21 @@ class NativeForward:
         on_layer: Callable[[int], None] = lambda index: None,
     ) -> None:
         _check(config, dtype)
+        own = shard.layers if shard else range(config.layer_count)
+        layers = (LayerShape * len(own))(*(astuple(config.kind(index)) for index in own))
         kv_dtype = kv_format(dtype, kv_dtype)
         self.page_dtype, self.page_width = page_format(config, dtype, kv_dtype)
         self.format = _format(dtype)
         self._shard = shard or whole(config)
-        config = msgspec.structs.replace(config, layer_count=len(self._shard.layers))
+        config = replace(config, layer_count=len(self._shard.layers))
         self._config = config
         self._pool = pool or Pool()
         self._on_layer = on_layer
-        frequencies = (ctypes.c_float * (config.head_size // 2))(*config.rope_inverse_frequencies)
+        spelt = [each for rotary in config.rotaries for each in rotary.inverse_frequencies]
+        frequencies = (ctypes.c_float * len(spelt))(*spelt)
         self._library = self._pool.library
         self.handle: int = self._library.model_create(
-            self._pool.handle, shape_of(config, dtype, kv_dtype), frequencies
+            self._pool.handle, shape_of(config, dtype, kv_dtype), layers, frequencies
         )
         weakref.finalize(self, self._library.model_destroy, self.handle)
         if shard is not None:
@@ -225,11 +235,17 @@ class NativeForward:
         self._set_matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
         self._set_matrix(index, Part.GATE_UP, layer.gate_up, layer.gate_up_bias)
         self._set_matrix(index, Part.DOWN, layer.down, layer.down_bias)
-        self._set_vector(index, Vector.ATTENTION_NORM, layer.attention_norm)
-        self._set_vector(index, Vector.FFN_NORM, layer.ffn_norm)
-        if layer.query_norm is not None and layer.key_norm is not None:
-            self._set_vector(index, Vector.QUERY_NORM, layer.query_norm)
-            self._set_vector(index, Vector.KEY_NORM, layer.key_norm)
+        norms = {
+            Vector.ATTENTION_NORM: layer.attention_norm,
+            Vector.FFN_NORM: layer.ffn_norm,
+            Vector.QUERY_NORM: layer.query_norm,
+            Vector.KEY_NORM: layer.key_norm,
+            Vector.AFTER_ATTENTION: layer.after_attention,
+            Vector.AFTER_FFN: layer.after_ffn,
+        }
+        for which, norm in norms.items():
+            if norm is not None:
+                self._set_vector(index, which, norm)
 
     def _set_matrix(
         self, layer: int, part: Part, matrix: WeightMatrix, bias: Tensor | None = None
@@ -256,7 +272,9 @@ class NativeForward:
     def _set_stored(
         self, layer: int, part: Part, parts: tuple[StoredMatrix, ...], bias: Tensor | None
     ) -> None:
-        if part is Part.GATE_UP:
+        if not parts:  # another rank's
+            return
+        if part is Part.GATE_UP and self._config.graph.is_gated:
             parts = halved(parts)
         bias = None if bias is None else bias.float().contiguous()
         self._library.model_set_stored(
@@ -318,6 +336,10 @@ def page_format(config: ModelConfig, dtype: str, kv_dtype: str) -> tuple[torch.d
 
 
 def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
+    graph = config.graph
+    multiplier = graph.embedding_multiplier
+    if dtype == "bf16" and graph.rounds_embedding_multiplier:
+        multiplier = float(torch.tensor(multiplier, dtype=torch.bfloat16))
     return Shape(
         vocab=config.vocab_size,
         hidden=config.hidden_size,
@@ -329,8 +351,25 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         format=_format(dtype),
         in_bf16=dtype == "bf16",
         kv_format=FORMATS[kv_dtype],
+        norm=NORMS.index(graph.norm),
+        activation=ACTIVATIONS.index(graph.activation),
+        is_gated=graph.is_gated,
+        is_parallel=graph.is_parallel,
+        head_norm=HEAD_NORMS.index(graph.head_norm),
+        norms_after_rotation=graph.norms_after_rotation,
+        rotary_rounding=ROTARY_ROUNDINGS.index(graph.rotary_rounding),
+        rotary_pairs=len(config.rope_inverse_frequencies),
+        rotary_count=len(config.rotaries),
         norm_epsilon=config.norm_eps,
-        rope_magnitude=config.rope_magnitude,
+        embedding_multiplier=multiplier,
+        residual_multiplier=graph.residual_multiplier,
+        logit_scale=graph.logit_scale,
+        logit_softcap=graph.logit_softcap,
+        attention_softcap=graph.attention_softcap,
+        attention_scale=graph.attention_scale,
+        temperature_beta=graph.temperature_beta,
+        temperature_length=graph.temperature_length,
+        rotary_magnitudes=tuple(rotary.magnitude for rotary in config.rotaries),
     )
 
 

@@ -30,9 +30,24 @@ class Shape(Structure):
     _fields_: ClassVar = [
         *((name, c_int32) for name in ("vocab", "hidden", "layers", "heads", "kv_heads")),
         *((name, c_int32) for name in ("head_size", "ffn", "format", "in_bf16", "kv_format")),
-        ("norm_epsilon", c_float),
-        ("rope_magnitude", c_float),
+        *(
+            (name, c_int32)
+            for name in ("norm", "activation", "is_gated", "is_parallel", "head_norm")
+        ),
+        *((name, c_int32) for name in ("norms_after_rotation", "rotary_rounding")),
+        *((name, c_int32) for name in ("rotary_pairs", "rotary_count")),
+        *((name, c_float) for name in ("norm_epsilon", "embedding_multiplier")),
+        *((name, c_float) for name in ("residual_multiplier", "logit_scale", "logit_softcap")),
+        *((name, c_float) for name in ("attention_softcap", "attention_scale")),
+        *((name, c_float) for name in ("temperature_beta", "temperature_length")),
+        ("rotary_magnitudes", c_float * 2),
     ]
+
+
+class LayerShape(Structure):
+    """Mirrors `LayerShape` in source/forward/model.h."""
+
+    _fields_: ClassVar = [("window", c_int32), ("rotary", c_int32)]
 
 
 class ShardColumns(Structure):
@@ -142,6 +157,7 @@ class TurnedKeys(Structure):
 
 STRUCTS = {
     "Shape": Shape,
+    "LayerShape": LayerShape,
     "Shard": ShardColumns,
     "RoundArrays": RoundArrays,
     "SamplingRequest": SamplingArguments,
@@ -156,7 +172,10 @@ STRUCTS = {
 SIGNATURES = {
     "pool_create": (c_void_p, [c_int]),
     "pool_destroy": (None, [c_void_p]),
-    "model_create": (c_void_p, [c_void_p, POINTER(Shape), POINTER(c_float)]),
+    "model_create": (
+        c_void_p,
+        [c_void_p, POINTER(Shape), POINTER(LayerShape), POINTER(c_float)],
+    ),
     "model_destroy": (None, [c_void_p]),
     "model_split": (None, [c_void_p, POINTER(ShardColumns), c_void_p]),
     "meeting_create": (c_void_p, [c_void_p, c_int64, c_int, c_int]),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
-from draftwerk.model.checkpoint.stored_matrix import KINDS, STORED, StoredMatrix
+from draftwerk.model.checkpoint.stored_matrix import GROUP_KINDS, KINDS, STORED, StoredMatrix
 from draftwerk.model.checkpoint.weights import WeightMatrix
 from draftwerk.model.native.library import StoredPart, library
 from draftwerk.model.native.pool import Pool
@@ -26,8 +26,13 @@ __all__ = [
     "rows_of",
 ]
 
-OF_256 = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
-"""Types whose blocks have 256 inputs, not 32."""
+BLOCK_INPUTS = {
+    **dict.fromkeys(KINDS, 32),
+    **dict.fromkeys(("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"), 256),
+    **dict.fromkeys(("F32", "F16", "BF16"), 1),
+    **{kind: int(kind.split("_")[1]) for kind in GROUP_KINDS},
+}
+"""How many a block of each type has; a number is a block."""
 
 
 def file_bytes(kind: str, inputs: int) -> int:
@@ -136,7 +141,7 @@ def _check(part: StoredMatrix) -> None:
         raise ValueError(f"{part.kind} is none of {', '.join(KINDS)}")
     if part.data.dtype != np.uint8 or part.data.ndim != 2 or part.data.strides[1] != 1:
         raise ValueError(f"blocks of {part.kind} must be bytes, [rows, bytes a row]")
-    if columns % (256 if part.kind in OF_256 else 32):
+    if columns % BLOCK_INPUTS[part.kind]:
         raise ValueError(f"{part.kind}: {columns} inputs are no whole blocks")
     least = file_bytes(part.kind, columns)
     if part.data.shape[1] < least:

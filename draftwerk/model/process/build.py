@@ -13,10 +13,12 @@ from msgspec.structs import replace
 
 from draftwerk.model.batch.batch import Forward, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.gguf_card import read_card
+from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
-from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
+from draftwerk.model.checkpoint.packed_weights import identity_fingerprint, weights_fingerprint
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead, find
@@ -149,6 +151,8 @@ def _whole_or_divided(
     """Build a model in this process, or this one's share of it with the other ranks around."""
     if grid_of(options).size == 1:
         return make(options, WHOLE)
+    _, directory = locate(options.source, progress, reads=True)
+    _check_plain(read_config(directory), "by several ranks")
     division = divide(options, progress)
     share = share_of(division.options, DTYPES.get(options.dtype, torch.float32))
     built = make(division.options, share)
@@ -230,8 +234,9 @@ def _native(
 
 def _turn_slots(options: ModelOptions, config: ModelConfig, pool: Pool) -> NativeTurn | None:
     """Return what turns copied keys to their places, where segments can be reused."""
-    # Keys in one byte would be rounded twice.
-    if options.kv_dtype == "int8" or config.layer_count <= CHECK_LAYER:
+    # Keys in one byte would be rounded twice; turning knows one rotation for all layers.
+    rounded = options.kv_dtype == "int8"
+    if rounded or config.layer_count <= CHECK_LAYER or config.unlike_llama():
         return None
     return NativeTurn(pool, config.rope_inverse_frequencies)
 
@@ -241,6 +246,8 @@ def _page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, 
     if options.pages_descriptor < 0:
         return ""
     words = (options.dtype, options.kv_dtype, str(options.block_size), *words)
+    if read_card(directory) is not None:  # hashing it would take longer than packing it
+        return identity_fingerprint(directory, words).hex()
     found = weights_fingerprint(directory, cache_directory(), words)
     return "" if found is None else found.hex()
 
@@ -251,7 +258,8 @@ def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, draf
     from draftwerk.model.gpu.graphs import CudaRecorder
 
     _check_kv_dtype(options, "fp8")
-    locate(options.source, progress, reads=True)
+    _, directory = locate(options.source, progress, reads=True)
+    _check_plain(read_config(directory), "on a GPU: take device cpu")
     model = load(options.source, FORMATS[options.dtype].dtype, device, progress)
     settings = GpuSettings(
         options.dtype,
@@ -269,6 +277,12 @@ def _gpu(options: ModelOptions, device: torch.device, progress: OnProgress, draf
     return Built(parts, device.type, chosen.name, options.exact)
 
 
+def _check_plain(config: ModelConfig, where: str) -> None:
+    """Raise Refused for a model that is more than Llama's plain graph."""
+    if switch := config.unlike_llama():
+        raise Refused(f"{config.architecture}: {switch} is not served {where}")
+
+
 def _check_torch(options: ModelOptions, device: torch.device) -> None:
     """Raise Refused for a format that torch alone does not serve."""
     if options.dtype not in DTYPES:
@@ -281,6 +295,9 @@ def _torch(
     options: ModelOptions, share: Share, *, device: torch.device, progress: OnProgress, why: str
 ) -> Built:
     """Build the fallback; `why` says what keeps the native kernels from a CPU."""
+    if device.type == "cuda":
+        _, directory = locate(options.source, progress, reads=True)
+        _check_plain(read_config(directory), "on a GPU: take device cpu")
     part = torch_part(options, device, share, progress)
     model, pages, forward = part.model, part.pages, part.forward
     head = None

@@ -24,7 +24,6 @@ from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.drafted_target import DraftedTarget, DraftedTargets
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.step.verify import rule_of
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.forks import NurseryModel
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
@@ -49,18 +48,6 @@ WARM_UP_SIZES: tuple[StepSize, ...] = (
     *(StepSize(tokens, 3072) for tokens in (1, 16)),
 )
 """Tokens in a step, and in the pages before them: where costs are measured at start."""
-SURVEY_S = 20.0
-SURVEY_SIZES = (
-    *WARM_UP_SIZES,
-    *(StepSize(tokens, 0, prompt=True) for tokens in (16, 32, 64, 128, 256, 512)),
-    *(StepSize(256, context, prompt=True) for context in (1024, 3072)),
-    *(
-        StepSize(rows, context, rows)
-        for context in (256, 1024, 3072)
-        for rows in (2, 4, 8, 16, 32, 64)
-    ),
-)
-"""Beside these, what a hardware report draws: prompts by length, decoding by rows and context."""
 ROW_TOKENS = 64
 """A row's last known token and as many drafts as it may carry."""
 
@@ -123,13 +110,12 @@ def build_role(
         # The server compared the vocabularies before it started the processes.
 
         def make_draft() -> Computing:
-            runner = DraftRunner(built.parts, verify=decoded.verify)
+            runner = DraftRunner(built.parts)
             return Computing(noting_use(built.parts, runner.propose, itself), runner.check)
 
         return Role(Round, make_draft, _ready(built, ()))
     progress("measuring the cost of a step" if decoded.measures else "warming up")
-    budget_s = SURVEY_S if decoded.survey else MEASURING_S
-    left_s = max(0.0, budget_s - built.measured_s) if decoded.measures else 0.0
+    left_s = max(0.0, MEASURING_S - built.measured_s) if decoded.measures else 0.0
     runner = TargetRunner(built.parts.on_scratch(), decoded.successor_count)
     costs = _step_costs(runner, decoded, left_s)
     make = target_maker(built, decoded, costs)
@@ -145,10 +131,9 @@ def target_maker(
     built: Built, options: ModelOptions, costs: StepTimes
 ) -> Callable[[], TargetRunner | DraftedTarget]:
     """Return what makes a target without any sequence, with its draft sources if it runs them."""
-    rule = rule_of(options.verify)
 
     def runner() -> TargetRunner:
-        return TargetRunner(built.parts, options.successor_count, rule=rule)
+        return TargetRunner(built.parts, options.successor_count)
 
     if options.sources is None:
         return runner
@@ -201,8 +186,7 @@ def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) ->
         report = runner.step(verification(size, options.block_size)).report
         return report.load, report.device_ms
 
-    asked = SURVEY_SIZES if options.survey else WARM_UP_SIZES
-    sizes = [size for size in asked if _blocks(size, options) <= options.block_count]
+    sizes = [size for size in WARM_UP_SIZES if _blocks(size, options) <= options.block_count]
     return step_costs(measure, sizes, budget_s) if sizes else ()
 
 

@@ -1,16 +1,18 @@
-"""The decoder of the Llama family in plain torch, over one flattened round.
+"""The decoder of every family in plain torch, over one flattened round.
 
 It is the twin the fast kernels are compared with, and what runs where they cannot.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, pad, silu
+from torch.nn.functional import gelu, layer_norm, linear, pad, relu, silu
 
 from draftwerk.model.attention.padded import PaddedAttention
-from draftwerk.model.attention.signature import Attention
+from draftwerk.model.attention.signature import PLAIN, Attention, ScoredAttention, Scoring
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.shard import Shard, whole
@@ -23,6 +25,17 @@ The most up to which oneDNN's bf16 products were measured to be row-invariant.
 """
 WIDE_SHARE = 0.25
 """Of the machine's memory, that copies of the matrices in float32 may take."""
+
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines."""
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": silu,
+    "gelu_tanh": partial(gelu, approximate="tanh"),
+    "relu_squared": lambda values: relu(values).square(),
+}
 
 
 class GatherColumns(Protocol):
@@ -53,15 +66,21 @@ class TorchForward:
         self.gather = gather
         self.weights = weights
         self.attention = attention
+        self.graph = config.graph
+        self.scorings = [
+            Scoring(self.graph.attention_scale, self.graph.attention_softcap, config.kind(i).window)
+            for i in self.shard.layers
+        ]
         self.states: Tensor | None = None
         """What the head read in the latest call, [S, hidden] in any dtype."""
         # A GPU has kernels for every height, and is asked for exactness elsewhere.
         self.tile = TILE if weights.embedding.device.type == "cpu" else 0
         self.wide: dict[int, Tensor] = {}
         """Matrices in float32 by the identity of their bf16 ones: for steps of several tokens."""
-        self.frequencies = torch.tensor(
-            config.rope_inverse_frequencies, device=weights.embedding.device
-        )
+        device = weights.embedding.device
+        self.frequencies = [
+            torch.tensor(each.inverse_frequencies, device=device) for each in config.rotaries
+        ]
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""
@@ -73,28 +92,33 @@ class TorchForward:
 
         `hidden` is what the stage before has come to; without one the tokens are embedded.
         """
-        rotation = self._rotation(batch.positions)
+        rotations = self._rotations(batch.positions)
         if hidden is None:
-            hidden = self.weights.embedding[batch.tokens]
+            hidden = self._embed(batch.tokens)
         layers = self.weights.layers[: batch.layers]
         # Before the last stage every layer has all tokens: a later one goes on with them.
         every = len(layers) - self.shard.is_last
         for index, layer in enumerate(layers[:every]):
             normed = self._norm(hidden, layer.attention_norm)
-            hidden = hidden + self._attend(layer, index, normed, rotation, batch, pages)
-            hidden = hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
+            query = self._store(layer, index, normed, rotations, batch, pages)
+            attended = self._attend(query, index, batch, pages)
+            hidden = self._finish(layer, hidden, normed, attended)
         if not self.shard.is_last:
             return hidden
-        hidden = self._last(layers[every], every, hidden, rotation, batch, pages)
+        hidden = self._last(layers[every], every, hidden, rotations, batch, pages)
         self.states = self._norm(hidden, self.weights.norm)
-        return self.gather(self._linear(self.states, self.weights.lm_head, None), "vocab").float()
+        logits = self.gather(self._linear(self.states, self.weights.lm_head, None), "vocab").float()
+        if self.graph.logit_scale != 1.0:
+            logits = logits * self.graph.logit_scale
+        cap = self.graph.logit_softcap
+        return (logits / cap).tanh() * cap if cap else logits
 
     def _last(
         self,
         layer: LayerWeights,
         index: int,
         hidden: Tensor,
-        rotation: tuple[Tensor, Tensor],
+        rotations: list[Rotation],
         batch: Batch,
         pages: Pages,
     ) -> Tensor:
@@ -103,37 +127,78 @@ class TorchForward:
         Nothing reads what the others would come to.
         """
         normed = self._norm(hidden, layer.attention_norm)
-        query = self._store(layer, index, normed, rotation, batch, pages)
+        query = self._store(layer, index, normed, rotations, batch, pages)
         if not len(batch.outputs):
             return hidden[:0]
-        attended = self.attention(query, *self._pages_of(index, pages), batch)
-        hidden = hidden[batch.outputs]
-        hidden = hidden + self._project(layer, attended[batch.outputs])
-        return hidden + self._feed(layer, self._norm(hidden, layer.ffn_norm))
+        attended = self._attend(query, index, batch, pages)
+        wanted = batch.outputs
+        return self._finish(layer, hidden[wanted], normed[wanted], attended[wanted])
 
-    def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cos and sin [T, 1, head_size / 2], in the weights' dtype."""
-        angles = (positions[:, None].float() * self.frequencies)[:, None]
-        magnitude, dtype = self.config.rope_magnitude, self.weights.embedding.dtype
-        return (angles.cos() * magnitude).to(dtype), (angles.sin() * magnitude).to(dtype)
-
-    def _norm(self, values: Tensor, weight: Tensor) -> Tensor:
-        wide = values.float()
-        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.config.norm_eps)
-        return weight * (wide * scale).to(values.dtype)
-
-    def _attend(
-        self,
-        layer: LayerWeights,
-        index: int,
-        normed: Tensor,
-        rotation: tuple[Tensor, Tensor],
-        batch: Batch,
-        pages: Pages,
+    def _finish(
+        self, layer: LayerWeights, hidden: Tensor, normed: Tensor, attended: Tensor
     ) -> Tensor:
-        query = self._store(layer, index, normed, rotation, batch, pages)
-        attended = self.attention(query, *self._pages_of(index, pages), batch)
-        return self._project(layer, attended)
+        """Add what attention and the FFN come to."""
+        mixed = self._project(layer, attended)
+        hidden = self._add(hidden, mixed, layer.after_attention)
+        if not self.graph.is_parallel:
+            normed = self._norm(hidden, layer.ffn_norm)
+        return self._add(hidden, self._feed(layer, normed), layer.after_ffn)
+
+    def _add(self, hidden: Tensor, added: Tensor, norm: Tensor | None) -> Tensor:
+        added = self._norm(added, norm)
+        if self.graph.residual_multiplier != 1.0:
+            added = added * self.graph.residual_multiplier
+        return hidden + added
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        hidden = self.weights.embedding[tokens]
+        multiplier = self.graph.embedding_multiplier
+        if multiplier == 1.0:
+            return hidden
+        if self.graph.rounds_embedding_multiplier:
+            return hidden * torch.tensor(multiplier, dtype=hidden.dtype, device=hidden.device)
+        return hidden * multiplier
+
+    def _rotations(self, positions: Tensor) -> list[Rotation]:
+        """Return cos and sin [T, 1, pairs] of each rotary, in the weights' dtype."""
+        dtype = self.weights.embedding.dtype
+        if self.graph.rotary_rounding == "result":
+            dtype = torch.float32
+        found: list[Rotation] = []
+        for rotary, frequencies in zip(self.config.rotaries, self.frequencies, strict=True):
+            angles = (positions[:, None].float() * frequencies)[:, None]
+            cos, sin = angles.cos() * rotary.magnitude, angles.sin() * rotary.magnitude
+            found.append((cos.to(dtype), sin.to(dtype)))
+        return found
+
+    def _norm(self, values: Tensor, weight: Tensor | None) -> Tensor:
+        """Return values normed over the last dimension; without weights as they are."""
+        eps = self.config.norm_eps
+        if weight is None:
+            return values
+        wide = values.float()
+        if self.graph.norm == "layer":
+            size = values.shape[-1]
+            own, bias = weight.float()[:size], weight.float()[size:]
+            normed = layer_norm(wide, (size,), own, bias if len(bias) else None, eps)
+            return normed.to(values.dtype)
+        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+        if self.graph.norm == "rms":
+            return weight * (wide * scale).to(values.dtype)
+        return (weight.float() * (wide * scale)).to(values.dtype)
+
+    def _norm_heads(self, heads: Tensor, weight: Tensor | None) -> Tensor:
+        """Norm queries or keys [T, heads, D]."""
+        if weight is None or self.graph.head_norm == "shared":
+            return self._norm(heads, weight)
+        return self._norm(heads.flatten(1), weight).view_as(heads)
+
+    def _attend(self, query: Tensor, index: int, batch: Batch, pages: Pages) -> Tensor:
+        keys, values = self._pages_of(index, pages)
+        scoring = self.scorings[index]
+        if scoring == PLAIN:
+            return self.attention(query, keys, values, batch)
+        return cast(ScoredAttention, self.attention)(query, keys, values, batch, scoring)
 
     def _pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values, of this rank's heads."""
@@ -146,7 +211,7 @@ class TorchForward:
         layer: LayerWeights,
         index: int,
         normed: Tensor,
-        rotation: tuple[Tensor, Tensor],
+        rotations: list[Rotation],
         batch: Batch,
         pages: Pages,
     ) -> Tensor:
@@ -155,20 +220,49 @@ class TorchForward:
         qkv = self._linear(normed, layer.qkv, layer.qkv_bias)
         by_head = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_size)
         query, key, value = by_head.split([heads, kv_heads, kv_heads], dim=1)
-        if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
+        graph, rotary = self.graph, self.config.kind(index + self.shard.layers.start).rotary
+        if not graph.norms_after_rotation:
+            query, key = (
+                self._norm_heads(query, layer.query_norm),
+                self._norm_heads(key, layer.key_norm),
+            )
+        if rotary >= 0:
+            query, key = (
+                self._turned(query, rotations[rotary]),
+                self._turned(key, rotations[rotary]),
+            )
+        if graph.norms_after_rotation:
+            query, key = (
+                self._norm_heads(query, layer.query_norm),
+                self._norm_heads(key, layer.key_norm),
+            )
         keys, values = self._pages_of(index, pages)
-        keys.view(-1, *keys.shape[2:])[batch.slots] = rotated(key, rotation)
+        keys.view(-1, *keys.shape[2:])[batch.slots] = key
         values.view(-1, *values.shape[2:])[batch.slots] = value
-        return rotated(query, rotation)
+        if not graph.temperature_beta:
+            return query
+        turns = (batch.positions / graph.temperature_length).floor()
+        heat = 1 + graph.temperature_beta * torch.log1p(turns)
+        return query * heat[:, None, None].to(query.dtype)
+
+    def _turned(self, heads: Tensor, rotation: Rotation) -> Tensor:
+        """Rotate the first dimensions of [T, heads, D]."""
+        size = 2 * rotation[0].shape[-1]
+        turning = heads[..., :size]
+        if self.graph.rotary_rounding != "all":
+            turning = turning.float()
+        turned = rotated(turning, rotation).to(heads.dtype)
+        return turned if size == heads.shape[-1] else torch.cat([turned, heads[..., size:]], -1)
 
     def _project(self, layer: LayerWeights, attended: Tensor) -> Tensor:
         attended = self.gather(attended.flatten(1), "attended")
         return self.gather(self._linear(attended, layer.output, layer.output_bias), "hidden")
 
     def _feed(self, layer: LayerWeights, normed: Tensor) -> Tensor:
-        gate, up = self._linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-        gated = self.gather(silu(gate) * up, "ffn")
+        gated = self._linear(normed, layer.gate_up, layer.gate_up_bias)
+        gate, up = gated.chunk(2, dim=-1) if self.graph.is_gated else (gated, None)
+        activated = ACTIVATIONS[self.graph.activation](gate)
+        gated = self.gather(activated if up is None else activated * up, "ffn")
         return self.gather(self._linear(gated, layer.down, layer.down_bias), "hidden")
 
     def _untiled(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -206,7 +300,7 @@ def prefer_speed(forward: TorchForward, memory_bytes: int) -> None:
             forward.wide = {id(matrix): matrix.float() for matrix in matrices}
 
 
-def rotated(values: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+def rotated(values: Tensor, rotation: Rotation) -> Tensor:
     """Rotate dimension i with dimension i + D / 2 of [T, heads, D]."""
     cos, sin = rotation
     first, second = values.chunk(2, dim=-1)

@@ -6,7 +6,6 @@ are decided once. It draws with the target's own noise: same seed, branch and po
 
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
 from torch import Tensor
 
 from draftwerk.model.batch.builder import BatchBuilder
@@ -16,14 +15,10 @@ from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_coverage import DraftCoverage
 from draftwerk.model.step.sequences import BadRow, CachedSequence, CachedSequences
 from draftwerk.model.step.validation import check_row
-from draftwerk.model.step.verify import draft_distribution
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row, RowBlend, chain
-from draftwerk.speculative.sampling.rejection import draw
-from draftwerk.speculative.sampling.verification import UniformUse, Verify, uniform_of
 
 SOURCE = "draft"
-DraftDistribution = tuple[tuple[int, float], ...]
 CATCH_UP_MAX = 512
 """Most tokens a row is fed in one round beyond the target's own: the other rows are waiting."""
 
@@ -61,24 +56,10 @@ class Guess:
     logits_row: int
     length_max: int
     tokens: list[int] = field(default_factory=list)
-    distributions: list[DraftDistribution] = field(default_factory=list[DraftDistribution])
 
     def draft(self) -> Draft:
         """Return the chain as it is."""
-        found = chain(tuple(self.tokens), SOURCE)
-        return (
-            replace(found, distributions=tuple(self.distributions)) if self.distributions else found
-        )
-
-    def drawn(self, logits: Tensor, request: SamplingRequest) -> int:
-        """Draw the next guess from the model's own distribution, with noise that the target never
-        uses."""
-        distribution = draft_distribution(logits, request)
-        uniform = uniform_of(
-            self.sequence.sampling, self.row.stop, len(self.tokens), UniformUse.DRAFT
-        )
-        self.distributions.append(distribution)
-        return distribution[draw([chance for _, chance in distribution], uniform)][0]
+        return chain(tuple(self.tokens), SOURCE)
 
     def request(self) -> SamplingRequest | None:
         """Return the question after the tokens guessed so far; None ends the guess."""
@@ -104,11 +85,8 @@ class Guess:
 class DraftRunner:
     """The draft model on its device, and how far it has read the sequences."""
 
-    def __init__(
-        self, parts: LoadedModel, length_max: int = LENGTH_MAX, verify: Verify = "keyed"
-    ) -> None:
-        """Chains are at most `length_max` long; `verify` is the rule that will verify them."""
-        self.keyed = verify == "keyed"
+    def __init__(self, parts: LoadedModel, length_max: int = LENGTH_MAX) -> None:
+        """Chains are at most `length_max` long."""
         self.parts = parts
         self.pages, self.vocab_size = parts.pages, parts.vocab_size
         self.backend = parts.backend
@@ -167,8 +145,7 @@ class DraftRunner:
             return None
         start = reading.valid
         stop = min(row.stop, start + row.stop - row.start + CATCH_UP_MAX)
-        # A drawn chain must be verified at every node, and a grammar knows none after its end.
-        drafts = row.samples and stop == row.stop and (self.keyed or sequence.matcher is None)
+        drafts = row.samples and stop == row.stop
         length_max = min(row.draft_max, self.length_max) if drafts else 0
         first = builder.add(
             sequence.tokens[start:stop], start, row.blocks, NO_DRAFT, length_max > 0
@@ -202,17 +179,6 @@ class DraftRunner:
             return None
         return self.parts.run(builder)
 
-    def _chosen(self, logits: Tensor, asked: list[tuple[Guess, SamplingRequest]]) -> list[int]:
-        """Guess with the target's noise, or draw where the target will ask for probabilities."""
-        if self.keyed:
-            return self.backend.choose(logits, [request for _, request in asked])
-        return [
-            self.backend.choose(logits, [request])[0]
-            if request.is_greedy
-            else guess.drawn(logits, request)
-            for guess, request in asked
-        ]
-
     def _guess(self, logits: Tensor, guesses: list[Guess]) -> None:
         """Let the device go all the way where it can; ask it token by token for the others."""
         chains = self.parts.chains
@@ -233,8 +199,6 @@ class DraftRunner:
         if sequence.logit_edits is not None or sequence.matcher is not None:
             return None
         request = sequence.sampling_request(guess.logits_row, guess.tokens)
-        if not self.keyed and not request.is_greedy:
-            return None  # to be drawn, and its chances told
         return Wanted(request, guess.row.blocks, guess.length_max)
 
     def _extend(self, logits: Tensor, guesses: list[Guess]) -> None:
@@ -243,7 +207,7 @@ class DraftRunner:
             asked = [
                 (guess, request) for guess in guesses if (request := guess.request()) is not None
             ]
-            tokens = self._chosen(logits, asked)
+            tokens = self.backend.choose(logits, [request for _, request in asked])
             pairs = zip(asked, tokens, strict=True)
             guesses = [guess for (guess, _), token in pairs if guess.advance(token)]
             builder = BatchBuilder(self.pages.block_size)

@@ -54,6 +54,23 @@ def report_rows(
     return [RowReport(*parts) for parts in zip(*columns, strict=True)]
 
 
+def score_rows(
+    backend: Backend, logits: Tensor, plans: Sequence[RowPlan]
+) -> dict[int, tuple[ChosenLogprob, ...]]:
+    """Return the log-probabilities of the known tokens that are asked for, by number of row."""
+    asked = [
+        [
+            (row, plan.sequence.tokens[position + 1], plan.row.prompt_logprobs)
+            for row, position in enumerate(plan.scored, start=plan.first - len(plan.scored))
+        ]
+        for plan in plans
+    ]
+    found = iter(backend.logprobs(logits, [request for row in asked for request in row]))
+    return {
+        plan.number: tuple(next(found) for _ in row) for plan, row in zip(plans, asked, strict=True)
+    }
+
+
 def topk_rows(plans: Iterable[RowPlan]) -> Iterator[int]:
     """Yield the rows of logits whose best tokens are to be reported."""
     return (row for plan in plans if plan.wants_topk for row in plan.logits_rows())

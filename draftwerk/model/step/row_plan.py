@@ -38,6 +38,11 @@ class RowPlan(NamedTuple):
         return self.row.start == self.row.stop and self.row.blend is None
 
     @property
+    def scored(self) -> range:
+        """The positions of known tokens with logits of their own, which come before `first`."""
+        return range(*self.row.scored)
+
+    @property
     def wants_topk(self) -> bool:
         """Whether the draft sources want the target's top-k."""
         return self.draft.wants_topk and self.row.branch is None
@@ -45,7 +50,7 @@ class RowPlan(NamedTuple):
     @property
     def needs_all(self) -> bool:
         """Whether the row fails if any of its logits is broken, reached or not."""
-        return self.row.branch is not None or bool(self.draft.distributions)
+        return self.row.branch is not None
 
     @property
     def presampled(self) -> bool:

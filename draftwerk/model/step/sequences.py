@@ -22,6 +22,8 @@ class CachedSequence:
     tokens: list[int]
     prompt_count: int
     sampling: Sampling
+    given: tuple[int, ...] = ()
+    """Generated tokens that are to be verified."""
     matcher: Matcher | None = None
     """Where the generated tokens stand in the grammar, if there is one."""
     logit_edits: LogitEdits | None = field(init=False)
@@ -123,5 +125,9 @@ class CachedSequences:
                 raise BadGrammar("the model has no tokenizer")
             matcher = self.grammars.matcher(sampling.grammar, sampling.stop_token_ids)
         return CachedSequence(
-            list(new_sequence.tokens), new_sequence.prompt_count, sampling, matcher
+            list(new_sequence.tokens),
+            new_sequence.prompt_count,
+            sampling,
+            new_sequence.given,
+            matcher,
         )

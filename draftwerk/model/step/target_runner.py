@@ -9,16 +9,18 @@ from msgspec.structs import replace
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.blend.blend_rows import check_blend, copy_segments, lay_out, probe_rows
+from draftwerk.model.step.given import margins
 from draftwerk.model.step.head_drafts import HeadDraft, WalkedRow, draft_ahead
 from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
-from draftwerk.model.step.report import RowReport, report_rows, topk_rows
+from draftwerk.model.step.report import RowReport, report_rows, score_rows, topk_rows
 from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves, presample_requests
 from draftwerk.model.step.sequences import BadRow, CachedSequences
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.step.validation import check_row
-from draftwerk.model.step.verify import Rule, broken_logits, keyed
+from draftwerk.model.step.verify import broken_logits, verify
 from draftwerk.speculative.protocol.journal import has_moves
 from draftwerk.speculative.protocol.rounds import (
+    ChosenLogprob,
     Decision,
     Draft,
     Proposal,
@@ -39,6 +41,10 @@ class StepAnswers(NamedTuple):
     presampled: Presampled
     rows: list[WalkedRow]
     """Those that came through, then those that failed."""
+    scored: dict[int, tuple[ChosenLogprob, ...]]
+    """Log-probabilities of known tokens, by the numbers of their rows."""
+    margins: dict[int, float]
+    """By number of row, of tokens that are not those given."""
     forwarded_at: float
     """When the forward pass had ended, by the runner's clock."""
 
@@ -51,10 +57,8 @@ class TargetRunner:
         parts: LoadedModel,
         successor_count: int = 0,
         clock: Callable[[], float] = perf_counter,
-        rule: Rule = keyed,
     ) -> None:
         """`successor_count` best next tokens are reported of every node that is computed."""
-        self.rule = rule
         self.parts = parts
         self.pages, self.vocab_size = parts.pages, parts.vocab_size
         self.backend = parts.backend
@@ -90,11 +94,12 @@ class TargetRunner:
 
         # 3 - 7. Run the model and follow its answers, where there is anything to compute.
         plans = [plan for plan in read if plan.row.samples]
+        scoring = [plan for plan in read if plan.scored]
         laid_out = self.clock()
         answers = (
-            self._compute(builder, plans)
+            self._compute(builder, plans, scoring)
             if builder.tokens
-            else StepAnswers(NOTHING_PRESAMPLED, [], laid_out)
+            else StepAnswers(NOTHING_PRESAMPLED, [], {}, {}, laid_out)
         )
         computed = self.clock()
 
@@ -107,6 +112,10 @@ class TargetRunner:
         for row in answers.rows:
             number = row.walk.plan.number
             decisions[number] = _decision(row, drafts.get(number, NO_HEAD_DRAFT))
+            if (margin := answers.margins.get(number)) is not None:
+                decisions[number] = replace(decisions[number], margin=margin)
+        for number, logprobs in answers.scored.items():
+            decisions[number] = replace(decisions[number], prompt_logprobs=logprobs)
         for number, found in deviations.items():
             decisions[number] = Decision(deviations=found)
         before, self._ended = self._ended, self.clock()
@@ -136,7 +145,9 @@ class TargetRunner:
         """Assert that what is kept of each sequence agrees."""
         self.cached_sequences.check()
 
-    def _compute(self, builder: BatchBuilder, plans: Sequence[RowPlan]) -> StepAnswers:
+    def _compute(
+        self, builder: BatchBuilder, plans: Sequence[RowPlan], scoring: Sequence[RowPlan]
+    ) -> StepAnswers:
         """Do what needs the round's logits."""
         # 3. Forward: one row of logits for the last known token and every node of a sampling row.
         logits = self.parts.run(builder)
@@ -151,7 +162,7 @@ class TargetRunner:
             for walk in walks:
                 walk.error = broken_logits(walk.plan, presampled)
         own = [walk for walk in walks if walk.plan.row.branch is None]
-        self.rule(self.backend, logits, own, presampled)
+        verify(self.backend, logits, own, presampled)
 
         # 6. Compact: accepted paths right behind the known tokens, where no device did it already.
         if moves := _moves(walks, presampled):
@@ -161,7 +172,9 @@ class TargetRunner:
         whole = [walk for walk in walks if not walk.error]
         failed = [WalkedRow(walk, NO_REPORT) for walk in walks if walk.error]
         reports = report_rows(self.backend, logits, whole, presampled.best, self.successor_count)
-        return StepAnswers(presampled, [*map(WalkedRow, whole, reports), *failed], forwarded_at)
+        scored = score_rows(self.backend, logits, scoring)
+        rows = [*map(WalkedRow, whole, reports), *failed]
+        return StepAnswers(presampled, rows, scored, margins(logits, whole), forwarded_at)
 
     def _read(self, builder: BatchBuilder, number: int, row: Row, draft: Draft) -> RowPlan | BadRow:
         """Take in a row and lay it out, or say what is wrong with it."""
@@ -176,7 +189,8 @@ class TargetRunner:
             first = lay_out(builder, row, sequence)
             return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
         known = sequence.tokens[row.start : row.stop]
-        first = builder.add(known, row.start, row.blocks, draft, row.samples)
+        scored = range(row.scored[0] - row.start, row.scored[1] - row.start)
+        first = builder.add(known, row.start, row.blocks, draft, row.samples, scored)
         return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
 
     def _begin_walk(self, plan: RowPlan) -> TreeWalk:

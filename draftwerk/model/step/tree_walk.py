@@ -43,10 +43,3 @@ class TreeWalk:
         self.path.append(child)
         self.node = child
         return True
-
-    def take(self, accepted: int, last: int) -> None:
-        """Commit the first nodes of a chain and one token more; a stop token ends it early."""
-        for token in self.plan.draft.tokens[:accepted]:
-            if not self.advance(token):
-                return
-        self.tokens.append(last)

@@ -27,7 +27,7 @@ from draftwerk.speculative.beams.members import (
 from draftwerk.speculative.beams.memory import ORDERS
 from draftwerk.speculative.beams.steps import BeamPosition, TreePosition, take_steps, with_known
 from draftwerk.speculative.protocol.rounds import Branch, ChosenLogprob, Decision, Draft, Row, Seen
-from draftwerk.speculative.sequence import Sequence, SequenceProgress, Tally, origins
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, Tally, origins
 
 SEARCH_ROOM = 2
 """Room for drafts in a branch's row, in that of an ordinary one: trees are uneven."""

@@ -1,13 +1,13 @@
 """Draft policies: which sources run, how much the draft model is asked for, what is verified."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from draftwerk.speculative.drafting.budget import CandidateNodes
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.rationing import Choice, DraftRationing, RationedRow
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.registry import NUMBERS
 from draftwerk.speculative.sources.tree import DraftTree
@@ -20,36 +20,8 @@ class Estimates(NamedTuple):
     rationing: DraftRationing
 
 
-class DraftPolicy(Protocol):
-    """The decisions of a proposer that depend on the verification rule. It has no state."""
-
-    def choices(
-        self,
-        estimates: Estimates,
-        turn: int,
-        rows: Sequence[tuple[RationedRow, float]],
-        step_ms: float,
-    ) -> list[Choice]:
-        """Choose the rows whose sources run, given their token weights, in a round of `step_ms`."""
-        ...
-
-    def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
-        """Return how many tokens to ask of the draft model for each row of the round."""
-        ...
-
-    def select(
-        self,
-        estimates: Estimates,
-        prepared: Prepared,
-        model_drafts: tuple[Draft, ...],
-        model_ms: float,
-    ) -> list[Draft]:
-        """Return a draft for each row of the round; beam searches fill in theirs afterwards."""
-        ...
-
-
-class KeyedPolicy:
-    """For keyed verification: any draft is allowed, so those are verified that save time."""
+class DraftPolicy:
+    """Any draft is allowed, so those are verified that save time. It has no state."""
 
     def choices(
         self,
@@ -94,31 +66,8 @@ class KeyedPolicy:
         return drafts
 
 
-class RejectionPolicy(KeyedPolicy):
-    """For the classical rules: the draft model's chains, whole, and nothing else.
-
-    How long a chain is to be is decided before it is drawn, from what is known of the model and the
-    load. Nothing looks at the drawn tokens: a choice that did would bias the text.
-    """
-
-    def select(
-        self,
-        estimates: Estimates,
-        prepared: Prepared,
-        model_drafts: tuple[Draft, ...],
-        model_ms: float,
-    ) -> list[Draft]:
-        """Return the draft model's drafts as they are."""
-        drafts = [NO_DRAFT] * len(prepared.round.rows)
-        for row in prepared.rows:
-            drafts[row.place] = model_drafts[row.place]
-            # To learn from:
-            row.row_tree.tree.add_chain(-1, model_drafts[row.place].tokens, DRAFT_KIND)
-        return drafts
-
-
 DRAFT_KIND = kind(NUMBERS["draft"], 0)
-KEYED, REJECTION = KeyedPolicy(), RejectionPolicy()
+DRAFT_POLICY = DraftPolicy()
 
 
 def candidate_nodes(prepared: Prepared, model_drafts: tuple[Draft, ...]) -> list[CandidateNodes]:

@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from draftwerk.speculative.drafting.breaker import Breaker
 from draftwerk.speculative.drafting.controller import RoundLoad, RowTree
 from draftwerk.speculative.drafting.rationing import Choice
-from draftwerk.speculative.protocol.rounds import Draft, Round
+from draftwerk.speculative.protocol.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.acceptance import SequenceAcceptance
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
@@ -15,6 +17,8 @@ from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.store import Memory
 from draftwerk.speculative.sources.tree import DraftTree
 
+GIVEN = "given"
+"""What drafts of given texts are said to come from."""
 DEPTH_START = 12
 """Tokens in a path; it follows what is accepted, since every guess costs a microsecond."""
 
@@ -30,6 +34,9 @@ class DraftedSequence:
     opened: int
     """Tokens of the new-sequence data: output from before a preemption is stored already."""
     takes_model: bool
+    given: tuple[int, ...] = ()
+    """What is drafted in place of any guess."""
+    prompt_count: int = 0
     model_read: int = 0
     """Tokens that the draft model knew when it last drafted."""
     head: HeadSource | None = None
@@ -41,6 +48,12 @@ class DraftedSequence:
     depth_max: int = DEPTH_START
     drafts: bool = False
     """Whether it ever had room for a draft; without speculation a request teaches nothing."""
+
+    def given_draft(self, row: Row) -> Draft:
+        """Return the chain of given tokens that follow a row, as far as there is room."""
+        start = row.stop - self.prompt_count
+        tokens = self.given[start : start + row.draft_max] if row.samples else ()
+        return replace(chain(tokens, GIVEN), wants_topk=False)
 
     def output(self) -> list[int]:
         """Return what was committed here, and the tokens before it that it can be found by."""

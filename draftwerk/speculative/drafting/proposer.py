@@ -13,7 +13,7 @@ from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
-from draftwerk.speculative.drafting.policy import KEYED, DraftPolicy, Estimates
+from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Estimates
 from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence, Prepared
 from draftwerk.speculative.drafting.rationing import Choice, DraftRationing
 from draftwerk.speculative.protocol.rounds import (
@@ -47,7 +47,7 @@ class Proposer:
         measured: Iterable[MeasuredStep] = (),
         memories: Memories | None = None,
         noise: "Gumbels | None" = None,
-        policy: DraftPolicy = KEYED,
+        policy: DraftPolicy = DRAFT_POLICY,
         roofline: Roofline | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
@@ -82,6 +82,7 @@ class Proposer:
         for sequence_id in round_.finished_ids:
             self._forget(sequence_id)
         found: list[tuple[int, DraftedSequence, int, float]] = []
+        given: dict[int, Draft] = {}
         sampling = [row for row in round_.rows if row.samples and row.branch is None]
         row_load = _row_load(round_)
         weights = iter(
@@ -98,7 +99,9 @@ class Proposer:
             state = self._read(row)
             weight = next(weights) if row.samples else 0.0
             room = min(row.draft_max, NODES_MAX) if row.samples else 0
-            if room:
+            if state.given:
+                given[index] = state.given_draft(row)
+            elif room:
                 state.drafts = True
                 found.append((index, state, room, weight))
         choices = self._policy.choices(
@@ -110,6 +113,8 @@ class Proposer:
         )
         rows: list[DraftedRow] = []
         blank = [NO_DRAFT if self._wants_head_tree(row) else NO_FEEDBACK for row in round_.rows]
+        for index, draft in given.items():
+            blank[index] = draft
         begun = self._now()
         for (index, state, room, weight), choice in zip(found, choices, strict=True):
             if not (choice.ask or has_model):
@@ -263,6 +268,8 @@ class Proposer:
             memory,
             opened=len(new_sequence.tokens),
             takes_model="draft" in allowed,
+            given=new_sequence.given,
+            prompt_count=new_sequence.prompt_count,
             head=next((each for each in sources if isinstance(each, HeadSource)), None),
         )
 

@@ -26,6 +26,9 @@ class NewSequence(Plain, frozen=True):
     """Within what finished outputs serve as a draft source, as the names of blocks do."""
     prediction: tuple[int, ...] = ()
     """The text the client expects, as tokens."""
+    given: tuple[int, ...] = ()
+    """Generated tokens that are taken for granted until one is wrong: they are all that is drafted.
+    """
 
 
 UNSAMPLED = Sampling(temperature=0.0)
@@ -220,6 +223,10 @@ class Row(Plain, frozen=True, kw_only=True):
     """
     blend: RowBlend | None = None
     """Of a prompt whose segments are reused: start .. stop are not all computed."""
+    scored: tuple[int, int] = (0, 0)
+    """(from, to) positions of known tokens after which the next one's log-probability is wanted."""
+    prompt_logprobs: int = -1
+    """Alternatives to report beside each."""
 
     @property
     def token_count(self) -> int:
@@ -262,8 +269,6 @@ class Draft(Plain, frozen=True):
     parents: tuple[int, ...] = ()
     sources: tuple[str, ...] = ()
     """Which source proposed each node."""
-    distributions: tuple[tuple[tuple[int, float], ...], ...] = ()
-    """(token, chance) of what each node of a chain was drawn from, where the rule asks for it."""
     wants_topk: bool = True
     """Whether the sources want the target's top-k: it takes a pass over every logit."""
 
@@ -316,6 +321,11 @@ class Decision(Plain, frozen=True, kw_only=True):
     path: tuple[int, ...] = ()
     """Accepted nodes of the draft, by index, root side first."""
     logprobs: tuple[ChosenLogprob, ...] = ()
+    prompt_logprobs: tuple[ChosenLogprob, ...] = ()
+    """Of the known token after each position of the row's `scored`."""
+    margin: float | None = None
+    """Where the last token is not the one given there: by how much it beats that one, in nats;
+    infinite if that one could not be drawn."""
     error: str = ""
     """Why this row alone failed, in words for the client."""
     feedback: Feedback = NOTHING_LEARNED

@@ -1,22 +1,24 @@
 """JSON schemas of arguments, reduced to what a grammar enforces."""
 
 import json
-from collections.abc import Iterator
-from typing import Any, TypedDict, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, TypedDict
 
-DEPTH_MAX = 64
-"""Of schemas within schemas."""
-ANNOTATIONS = frozenset(
-    ("title", "description", "default", "examples", "$comment", "$schema", "$id", "deprecated",
-     "readOnly", "writeOnly", "x-guidance")
-)  # fmt: skip
-"""Words that restrict nothing, and one that would change how text is written."""
-MAPS = frozenset(("properties", "$defs", "definitions", "patternProperties", "dependentSchemas"))
-"""Words whose values hold a schema by name."""
-VALUES = frozenset(("enum", "const", "required", "dependentRequired"))
-"""Words whose values are no schemas."""
-CLOSABLE = frozenset(("type", "properties", "required", "$defs", "definitions"))
-"""An object of only these words takes no properties but its own, where it leaves that open."""
+from msgspec import Struct
+
+from draftwerk.speculative.replies.closed_schemas import (
+    ANNOTATIONS,
+    CLOSABLE,
+    DEPTH_MAX,
+    MAPS,
+    VALUES,
+    JsonObjectSchema,
+    as_object,
+    closed,
+    is_open,
+)
+from draftwerk.speculative.replies.formats import CallFormat
+
 BARE_STRING = frozenset(("type", "enum", "const", "minLength", "maxLength"))
 
 
@@ -36,7 +38,12 @@ class BadSchema(ValueError):
     """A schema of arguments that cannot be enforced, with the reason in words for the client."""
 
 
-JsonObjectSchema = dict[str, Any]
+class ToolFunction(Struct, frozen=True):
+    """A function that may be called."""
+
+    name: str
+    parameters: JsonObjectSchema
+    """The JSON schema of its arguments, without annotations."""
 
 
 def parameters_of(schema: Any) -> JsonObjectSchema:
@@ -58,9 +65,9 @@ def parameters_of(schema: Any) -> JsonObjectSchema:
     kind = found.setdefault("type", "object")
     if kind != "object" and kind != ["object"]:
         raise BadSchema("must be of the type 'object'")
-    if found.get("properties") and found.keys() <= CLOSABLE:
-        found["additionalProperties"] = False
-    return found
+    found = closed(found)
+    # What describes inner objects in parts leaves the arguments themselves one object.
+    return found | {"additionalProperties": False} if is_open(found) else found
 
 
 def _bare(schema: Any, depth: int) -> Any:
@@ -89,11 +96,6 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _items(value: Any) -> Iterator[Any]:
     yield from value
-
-
-def as_object(schema: Any) -> JsonObjectSchema | None:
-    """Return a schema that is an object; None for the schemas `true` and `false`."""
-    return cast("JsonObjectSchema", schema) if isinstance(schema, dict) else None
 
 
 def json_rule(schema: Any, definitions: JsonObjectSchema) -> str:
@@ -133,3 +135,14 @@ def is_bare_string(schema: Any) -> bool:
     texts = all(isinstance(each, str) for each in listed)
     by_list = bool(listed) and "type" not in words
     return words.keys() <= BARE_STRING and texts and (words.get("type") == "string" or by_list)
+
+
+def raw_strings(form: CallFormat, functions: Sequence[ToolFunction]) -> tuple[tuple[str, str], ...]:
+    """Return the arguments that an XML-like format writes without quotes."""
+    if form.shape != "xml":
+        return ()
+    found: list[tuple[str, str]] = []
+    for each in functions:
+        properties: JsonObjectSchema = each.parameters.get("properties") or {}
+        found += [(each.name, name) for name in properties if is_bare_string(properties[name])]
+    return tuple(found)

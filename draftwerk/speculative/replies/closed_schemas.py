@@ -5,16 +5,21 @@ JSON Schema lets an object have any other property; a model that may write one o
 
 from typing import Any, cast
 
-from draftwerk.speculative.replies.argument_schemas import (
-    ANNOTATIONS,
-    CLOSABLE,
-    DEPTH_MAX,
-    MAPS,
-    VALUES,
-    JsonObjectSchema,
-    as_object,
-)
+JsonObjectSchema = dict[str, Any]
 
+DEPTH_MAX = 64
+"""Of schemas within schemas."""
+ANNOTATIONS = frozenset(
+    ("title", "description", "default", "examples", "$comment", "$schema", "$id", "deprecated",
+     "readOnly", "writeOnly", "x-guidance")
+)  # fmt: skip
+"""Words that restrict nothing, and one that would change how text is written."""
+MAPS = frozenset(("properties", "$defs", "definitions", "patternProperties", "dependentSchemas"))
+"""Words whose values hold a schema by name."""
+VALUES = frozenset(("enum", "const", "required", "dependentRequired"))
+"""Words whose values are no schemas."""
+CLOSABLE = frozenset(("type", "properties", "required", "$defs", "definitions"))
+"""An object of only these words takes no properties but its own, where it leaves that open."""
 JOINING = frozenset(
     ("allOf", "not", "if", "then", "else", "dependentSchemas", "dependentRequired",
      "unevaluatedProperties", "patternProperties", "propertyNames")
@@ -30,7 +35,14 @@ def closed(schema: JsonObjectSchema) -> JsonObjectSchema:
     One that describes some object in several parts is returned as it is: a part does not know the
     properties of the others.
     """
-    return schema if _joins(schema, 0) else cast("JsonObjectSchema", _closed(schema))
+    if _joins(schema, 0):
+        return schema
+    return cast("JsonObjectSchema", _closed(schema))
+
+
+def as_object(schema: Any) -> JsonObjectSchema | None:
+    """Return a schema that is an object; None for the schemas `true` and `false`."""
+    return cast("JsonObjectSchema", schema) if isinstance(schema, dict) else None
 
 
 def _joins(schema: Any, depth: int) -> bool:
@@ -75,10 +87,10 @@ def _closed(schema: Any) -> Any:
             found[name] = {key: _closed(each) for key, each in value.items()}
         else:
             found[name] = value if name in VALUES | ANNOTATIONS else _closed(value)
-    return found | {"additionalProperties": False} if _is_open(found) else found
+    return found | {"additionalProperties": False} if is_open(found) else found
 
 
-def _is_open(words: JsonObjectSchema) -> bool:
+def is_open(words: JsonObjectSchema) -> bool:
     """Whether an object lists properties, and leaves open whether there may be others."""
     properties = as_object(words.get("properties"))
     required: Any = words.get("required") or []

@@ -8,30 +8,17 @@ The trigger of a call never stands in text, so that the parser and the grammar a
 """
 
 import json
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from draftwerk.speculative.replies.argument_rules import ArgumentRules
-from draftwerk.speculative.replies.argument_schemas import (
-    JsonObjectSchema,
-    is_bare_string,
-    json_rule,
-)
+from draftwerk.speculative.replies.argument_schemas import ToolFunction, json_rule
 from draftwerk.speculative.replies.formats import CALLS_MAX, CallFormat, ReplyFormat
 from draftwerk.speculative.replies.literals import ANY, escaped_pattern, literal, without
 from draftwerk.speculative.sampling.params import Grammar
 
 CallMode = Literal["auto", "required", "none"]
-
-
-class ToolFunction(Struct, frozen=True):
-    """A function that may be called."""
-
-    name: str
-    parameters: JsonObjectSchema
-    """The JSON schema of its arguments, without annotations."""
 
 
 class ReplyRules(Struct, frozen=True):
@@ -48,17 +35,6 @@ class ReplyRules(Struct, frozen=True):
     reasoning_max: int | None = None
     """Tokens of reasoning, after which it is ended."""
     reasoning_required: bool = False
-
-
-def raw_strings(form: CallFormat, functions: Sequence[ToolFunction]) -> tuple[tuple[str, str], ...]:
-    """Return the arguments that an XML-like format writes without quotes."""
-    if form.shape != "xml":
-        return ()
-    found: list[tuple[str, str]] = []
-    for each in functions:
-        properties: JsonObjectSchema = each.parameters.get("properties") or {}
-        found += [(each.name, name) for name in properties if is_bare_string(properties[name])]
-    return tuple(found)
 
 
 def reply_grammar(rules: ReplyRules) -> Grammar:

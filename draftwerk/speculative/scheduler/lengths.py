@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from math import ceil, log2
 from typing import NamedTuple
 
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.requests.sequence import Sequence
 
 FILES = 40
 """The last one begins at about a million tokens."""

@@ -18,8 +18,8 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
     Verdict,
 )
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.scheduler.running_set import RunningSet
-from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
 
 class PrefillLane:
@@ -59,7 +59,7 @@ class PrefillLane:
         if sum(first) < self.tokens_max * len(self.up) or not self.up:
             self._long.clear()
             return False
-        if sequence.blending is not None:
+        if sequence.stays:
             return False
         if sequence.sequence_id in self._long:
             return True
@@ -75,8 +75,9 @@ class PrefillLane:
         If not, it is apart from now on. A short prompt does not line up behind long ones, which
         take seconds: it stays, and a later round has room for it.
         """
-        # Segments are read in steps of their own shape, which decoding rounds carry.
-        is_free = bool(self.up) and not sequence.in_flight and sequence.blending is None
+        # Segments are read in steps of their own shape, and log-probabilities need logits: decoding
+        # rounds carry both.
+        is_free = bool(self.up) and not sequence.in_flight and not sequence.stays
         sequence.disaggregated = False
         if not is_free or sequence.pending <= max(1, inline_left):
             return True

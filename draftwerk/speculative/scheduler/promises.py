@@ -14,9 +14,9 @@ from math import inf
 from typing import NamedTuple
 
 from draftwerk.speculative.costs.work import NO_LOAD
+from draftwerk.speculative.requests.sequence import Sequence as Text
 from draftwerk.speculative.scheduler.lengths import TextLengths
-from draftwerk.speculative.scheduler.round_budget import DecodingRows, UnreadPrompt
-from draftwerk.speculative.sequence import Sequence as Text
+from draftwerk.speculative.scheduler.rounds.round_budget import DecodingRows, UnreadPrompt
 
 ROUND_S = 0.05
 """What a round takes, about: it turns times into ranks, so that only the order depends on it."""

@@ -1,37 +1,25 @@
 """Which sequences hold blocks, which wait for some, and which are preempted.
 
-waiting --enter--> running --end-->
+waiting --admit--> running --end-->
    ^                  |
    +---- preempt -----+      (its blocks go home; the prefix index makes coming back cheap)
-
-One order rules the queue, preemption and the return from it:
-
-    rank = priority * AGING_ROUNDS + (the round in which it was submitted) + patience
-
-The least rank goes first and gives way last. Patience is how long the first token may take, by what
-was promised, and is at most so many rounds. A rank changes once at most, to a larger one and while
-the sequence waits; later sequences have larger ones. So every sequence comes to be the least in the
-end: none starves, and none is preempted for one that it will be preempted by.
 """
 
-from bisect import bisect_left, bisect_right
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
 from draftwerk.speculative.scheduler.occupancy import Occupancy
-from draftwerk.speculative.scheduler.promises import patience
 from draftwerk.speculative.scheduler.stats import SchedulerStats
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.scheduler.waiting_queue import WaitingQueue, queue_key
 
 OVERBOOKING = 1.25
 """The expected peak of blocks may be so many times the pool: some texts end early, and a pool that
 is never full serves fewer at once (fitted with benchmarks.speed.small_cache)."""
-AGING_ROUNDS = 256
-"""Rounds for which a sequence goes before those of the next less urgent priority."""
 
 
 class ComputedCount(NamedTuple):
@@ -44,7 +32,7 @@ class ComputedCount(NamedTuple):
 
 
 class RunningSet:
-    """Every live sequence: running ones in order of admission, waiting ones by rank."""
+    """Every live sequence: running ones in order of admission, and the queue of waiting ones."""
 
     def __init__(
         self, pool: BlockPool, stats: SchedulerStats, lengths: TextLengths | None = None
@@ -53,7 +41,7 @@ class RunningSet:
         self.lengths = lengths
         self.pool = pool
         self.stats = stats
-        self.waiting: deque[Sequence] = deque()
+        self.waiting = WaitingQueue()
         self.running: OrderedDict[int, Sequence] = OrderedDict()
         self.now_s = 0.0  # of the round that is planned
         self._finished_ids: list[int] = []
@@ -61,27 +49,17 @@ class RunningSet:
         self._refused = (0, 0)  # the last that found no room, and the blocks available then
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a sequence by its rank."""
-        submitted = sequence.request.priority * AGING_ROUNDS + self.stats.rounds
-        sequence.queue_key = submitted + patience(sequence, self.now_s)
-        self._queue(sequence)
+        """Queue a new sequence."""
+        self.waiting.submit(sequence, self.stats.rounds, self.now_s)
 
-    def demote(self, sequence: Sequence) -> None:
-        """Put a waiting sequence behind those of its priority: once, or it might starve."""
-        assert not sequence.deadlines.demoted, "put back again"
-        sequence.deadlines.demoted = True
-        self.waiting.remove(sequence)
-        sequence.queue_key += AGING_ROUNDS
-        self._queue(sequence)
-
-    def enter(self, sequence: Sequence) -> bool:
+    def admit(self, sequence: Sequence) -> bool:
         """Run a sequence: find its prefix, take blocks for the rest; or leave it as it was."""
         attempt = sequence.sequence_id, self.pool.available
         if attempt == self._refused:
             return False  # its prefix need not be named again while nothing has become free
         if self._overflows(sequence):
             return False
-        found = sequence.table.match(sequence.tokens, sequence.names)
+        found = sequence.table.match(sequence.reusable, sequence.names)
         if sequence.blending is not None:
             found = sequence.blending.begin(sequence.table, found)
         if (
@@ -95,10 +73,10 @@ class RunningSet:
         sequence.computed = sequence.planned = found
         sequence.sent_count = 0
         self.running[sequence.sequence_id] = sequence
-        self._count_entry(sequence, found)
+        self._count_admission(sequence, found)
         return True
 
-    def _count_entry(self, sequence: Sequence, found: int) -> None:
+    def _count_admission(self, sequence: Sequence, found: int) -> None:
         """Count a client's sequence of which `found` tokens were in the prefix cache."""
         self.stats.prefix_queries += len(sequence.tokens)
         self.stats.prefix_hits += found
@@ -112,19 +90,20 @@ class RunningSet:
         sequence.deadlines.begin_prefill(self.now_s)
         self._occupancy.started()
 
-    def free(self, sequence: Sequence, count: int) -> bool:
-        """Make blocks available at the cost of the last by rank; False if that was the sequence."""
+    def preempt_for(self, sequence: Sequence, count: int) -> bool:
+        """Make blocks available at the cost of the last in order; False if that was the sequence
+        itself."""
         while self.pool.available < count:
-            if not self._give_way(sequence):
+            if not self._preempt_last(sequence):
                 return False
         return True
 
-    def make_room(self, sequence: Sequence, stop: int, draft_max: int) -> bool:
-        """Reserve a row's slots; drafts are given up first, then the blocks of the last by rank."""
+    def reserve(self, sequence: Sequence, stop: int, draft_max: int) -> bool:
+        """Reserve a row's slots; drafts are given up first, then blocks of the last."""
         if sequence.table.reserve(stop + draft_max):
             return True
         while not sequence.table.reserve(stop):
-            if not self._give_way(sequence):
+            if not self._preempt_last(sequence):
                 return False
         return True
 
@@ -133,18 +112,18 @@ class RunningSet:
         self.stats.preemptions += 1
         sequence.tally.preemptions += 1
         assert not sequence.in_flight, "a round under way writes to its blocks"
-        self._leave(sequence)
+        self._release(sequence)
         sequence.computed = sequence.planned = 0
-        self.put_back([sequence])
+        self.waiting.requeue([sequence])
 
-    def make_way(self, rows_max: int) -> None:
-        """Let the first that waits enter at the cost of less urgent sequences, if it can then."""
+    def preempt_for_first(self, rows_max: int) -> None:
+        """Admit the first that waits at the cost of less urgent sequences, if it can then."""
         first = next((s for s in self.waiting if s.leader is None or s.leader.prefilled), None)
         if first is None:
             return
         victims = [
             sequence
-            for sequence in self._may_give_way()
+            for sequence in self._preemptible()
             if sequence.request.priority > first.request.priority
             and sequence.queue_key > first.queue_key
         ]
@@ -162,31 +141,24 @@ class RunningSet:
                 break
             self.preempt(victim)
         # At once, before rows that are already running take the blocks for their drafts.
-        if len(self.running) < rows_max and self.enter(first):
+        if len(self.running) < rows_max and self.admit(first):
             self.waiting.remove(first)
 
     @property
-    def makes_way(self) -> bool:
+    def may_preempt(self) -> bool:
         """Whether a sequence waits that may take the place of a running one."""
-        return any(
+        first = self.waiting.first
+        return first is not None and any(
             running.request.priority > first.request.priority
             and running.queue_key > first.queue_key
-            for first in [*self.waiting][:1]
             for running in self.running.values()
         )
-
-    def put_back(self, blocked: Iterable[Sequence]) -> None:
-        """Return sequences that could not enter, in their order, to their places in the queue."""
-        for sequence in reversed([*blocked]):
-            self.waiting.insert(
-                bisect_left(self.waiting, sequence.queue_key, key=queue_key), sequence
-            )
 
     def end(self, sequence: Sequence) -> None:
         """Remove a sequence, running or waiting."""
         sequence.ended = True
         if sequence.sequence_id in self.running:
-            self._leave(sequence)
+            self._release(sequence)
             self._occupancy.ended(len(self.running))
         else:
             self.waiting.remove(sequence)
@@ -219,8 +191,7 @@ class RunningSet:
         self.pool.check()
         if self.lengths is not None:
             self.lengths.check()
-        ranks = [sequence.queue_key for sequence in self.waiting]
-        assert ranks == sorted(ranks), "the queue is out of order"
+        self.waiting.check()
         holders = [0] * self.pool.capacity
         for sequence in self.running.values():
             assert sequence.computed <= len(sequence.tokens), "more KV than tokens"
@@ -239,9 +210,6 @@ class RunningSet:
             "a waiting sequence holds blocks"
         )
         assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
-
-    def _queue(self, sequence: Sequence) -> None:
-        self.waiting.insert(bisect_right(self.waiting, sequence.queue_key, key=queue_key), sequence)
 
     def _is_cramped(self, sequence: Sequence) -> bool:
         """Return whether a sequence would have to give way for more blocks of its own.
@@ -278,20 +246,20 @@ class RunningSet:
         peak = expected_peak(self.pool.used, self.pool.block_size, texts)
         return peak > OVERBOOKING * self.pool.capacity
 
-    def _give_way(self, asking: Sequence) -> bool:
-        """Preempt the last by rank that is in no round; False if there is none, or it asked."""
-        victim = next(iter(self._may_give_way()), None)
+    def _preempt_last(self, asking: Sequence) -> bool:
+        """Preempt the last in order that is in no round; False if there is none, or it asked."""
+        victim = next(iter(self._preemptible()), None)
         if victim is not None:
             self.preempt(victim)
         return victim is not None and victim is not asking
 
-    def _may_give_way(self) -> list[Sequence]:
-        """Return the running sequences that are in no round: the last by rank first, and of equal
+    def _preemptible(self) -> list[Sequence]:
+        """Return the running sequences that are in no round: the last in order first, and of equal
         ones the last admitted."""
         free = [sequence for sequence in self.running.values() if not sequence.in_flight]
         return sorted(reversed(free), key=queue_key, reverse=True)
 
-    def _leave(self, sequence: Sequence) -> None:
+    def _release(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
         sequence.disaggregated = False
         sequence.table.release()
@@ -302,10 +270,6 @@ class RunningSet:
         if sequence.sent_count:
             self._finished_ids.append(sequence.sequence_id)
             sequence.sent_count = 0
-
-
-def queue_key(sequence: Sequence) -> int:
-    return sequence.queue_key
 
 
 def _tables(sequence: Sequence) -> list[BlockTable]:

@@ -5,12 +5,8 @@ Continuous batching with chunked prefill: every round mixes verify rows and prom
 running --plan--> in flight --commit--> running --> ended
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable
-from heapq import merge
-from itertools import chain
+from collections import Counter
 from math import inf
-from typing import Protocol
 
 import msgspec
 
@@ -25,22 +21,23 @@ from draftwerk.speculative.protocol.rounds import (
     StepReport,
     Verdict,
 )
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
+from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.promises import decoding_rows, unread_prompts
-from draftwerk.speculative.scheduler.round_budget import RoundBudget
-from draftwerk.speculative.scheduler.round_commit import RoundCommit
-from draftwerk.speculative.scheduler.round_plan import RoundPlan
-from draftwerk.speculative.scheduler.round_times import RoundTimes
-from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet, queue_key
-from draftwerk.speculative.scheduler.stats import SchedulerStats
+from draftwerk.speculative.scheduler.rounds.prompt_rows import PromptRows
+from draftwerk.speculative.scheduler.rounds.round_budget import RoundBudget
+from draftwerk.speculative.scheduler.rounds.round_commit import RoundCommit
+from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
+from draftwerk.speculative.scheduler.rounds.round_times import RoundTimes
+from draftwerk.speculative.scheduler.rounds.run_ahead import goes_on, may_run_ahead
+from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
+from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
 from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
-from draftwerk.speculative.sequence import Sequence, SequenceProgress
-from draftwerk.speculative.slo import NOTHING_PROMISED, Promise, SloPolicy
 
-READ_MAX = 64
-"""Prompt tokens in a round that another is planned behind: beside a longer one the device's wait is
-nothing, and who comes while it runs shall not wait for two."""
+GIVEN_ROOM = 64
+"""How many times longer than any other draft the one of a given text may be."""
 DRAFT_SHARE = 8
 """Of a round, one part in so many is for drafts even while prompts wait."""
 
@@ -65,14 +62,6 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a request that cannot be kept its promise."""
     run_ahead: bool = False
     """Whether a round is planned while the one before it runs; then the depth is two."""
-
-
-class Returns(Protocol):
-    """Brings back blocks of preempted sequences."""
-
-    def fetches(self, sequence: Sequence, /) -> bool:
-        """Return whether the sequence is to wait, because blocks of it are on their way."""
-        ...
 
 
 class Scheduler:
@@ -102,21 +91,24 @@ class Scheduler:
             self.running_set, self._budget, limits.slo_policy, limits.rows_max
         )
         self._commit = RoundCommit(self.running_set, self.stats)
+        self.prompts = PromptRows(
+            self.running_set, self.prefill, limits.rows_max, limits.inline_max
+        )
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
-        self.returns: Returns | None = None
-        """A second tier, where there is one."""
         self.report = NO_STEP
         """Of the latest committed step."""
         self._continuous = False  # whether there was work ever since a round was in flight
         self._committed_s = 0.0  # when the latest round was
 
     @property
-    def waiting(self) -> int:
-        return len(self.running_set.waiting)
-
-    @property
-    def running(self) -> int:
-        return len(self.running_set.running)
+    def load(self) -> SchedulerLoad:
+        return SchedulerLoad(
+            running=len(self.running_set.running),
+            waiting=len(self.running_set.waiting),
+            blocks_total=self.pool.capacity,
+            blocks_used=self.pool.used,
+            blocks_cached=self.pool.cached,
+        )
 
     @property
     def idle(self) -> bool:
@@ -166,20 +158,20 @@ class Scheduler:
         self.running_set.now_s = now_s
         before: dict[int, Row] = {}
         if self.limits.run_ahead and self._rounds:
-            if not self._may_run_ahead():
+            if not may_run_ahead(self.running_set, self._rounds.values()):
                 return None
             before = {row.sequence_id: row for one, _ in self._rounds.values() for row in one.rows}
         else:
-            self.running_set.make_way(self.limits.rows_max)
+            self.running_set.preempt_for_first(self.limits.rows_max)
         running = [s for s in self.running_set.running.values() if not s.disaggregated]
-        ready = [s for s in running if not s.in_flight or (before and _goes_on(s))]
+        ready = [s for s in running if not s.in_flight or (before and goes_on(s))]
         decoding = [s for s in ready if s.pending <= 1]
         rows = decoding_rows(decoding, now_s)
-        prompts = unread_prompts(self._reading()) if rows.tpot_s < inf else []
+        prompts = unread_prompts(self.prompts.reading()) if rows.tpot_s < inf else []
         tokens_max = self._budget.tokens(now_s, rows, prompts)
         plan = RoundPlan(self.running_set, tokens_max, before)
         self._plan_decoding(plan, decoding)
-        self._plan_prompts(plan, [s for s in ready if s.pending > 1])
+        self.prompts.plan(plan, [s for s in ready if s.pending > 1])
         if not plan.rows:
             return None
         self.stats.rounds += 1
@@ -255,36 +247,10 @@ class Scheduler:
 
     # --- planning ---------------------------------------------------------------------------
 
-    def _may_run_ahead(self) -> bool:
-        """Return whether every row of the round under way can be continued before it is answered.
-
-        Their longest outcome must fit into the pool at nobody's cost, and no search, no more urgent
-        sequence and no newcomer may have to wait long for it: else the next round is planned behind
-        the verdict.
-        """
-        running = self.running_set.running.values()
-        if self.running_set.makes_way or any(s.search is not None for s in running):
-            return False
-        under_way = [row for round_, _ in self._rounds.values() for row in round_.rows]
-        if sum(_read_count(row) for row in under_way) > READ_MAX:
-            return False
-        return all(
-            sequence.table.reserve(sequence.known_max(row))
-            for round_, members in self._rounds.values()
-            for sequence, row in zip(members, round_.rows, strict=True)
-            if sequence.continues and _goes_on(sequence)
-        )
-
-    def _reading(self) -> Iterable[Sequence]:
-        """Return those whose prompts are read or wait to be, in the order of reading."""
-        running = self.running_set.running.values()
-        reading = [s for s in running if s.unread > 1 and not s.disaggregated]
-        return merge(sorted(reading, key=queue_key), self._entering(), key=queue_key)
-
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
         rows = sum(map(_row_count, ready))
-        room = self._draft_room(plan, rows)
+        room, given = self._draft_room(plan, rows), self._draft_room(plan, rows, GIVEN_ROOM)
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
@@ -294,7 +260,8 @@ class Scheduler:
                 plan.add_search(sequence, self._draft_room(plan, rows, SEARCH_ROOM))
             else:
                 free = plan.free_slots(sequence, rows)
-                draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1, free)
+                share = given if sequence.request.given else room
+                draft_max = min(share, sequence.draft_room(), plan.tokens_left - 1, free)
                 plan.add_row(sequence, 1, draft_max)
 
     def _draft_room(self, plan: RoundPlan, row_count: int, factor: int = 1) -> int:
@@ -305,82 +272,9 @@ class Scheduler:
         is left, so that drafts do not starve either.
         """
         most = plan.tokens_max
-        budget = max(most // DRAFT_SHARE, most - self._wanted(plan))
+        budget = max(most // DRAFT_SHARE, most - self.prompts.wanted(plan))
         share = max(0, budget // max(1, row_count) - 1)
         return min(factor * self.limits.draft_max, share)
-
-    def _entering(self) -> Iterable[Sequence]:
-        """Return those that wait for rounds that decode: none while prompts are computed apart."""
-        return () if self.prefill.up else self.running_set.waiting
-
-    def _wanted(self, plan: RoundPlan) -> int:
-        """Return how many tokens prompts could have read in this round, up to all of it."""
-        running, wanted, most = self.running_set.running, 0, plan.tokens_max
-        enters = self._entering() if len(running) < self.limits.rows_max else ()
-        for sequence in chain(running.values(), enters):
-            if sequence.disaggregated:
-                continue
-            if sequence.pending > 1 and (plan.before or not sequence.in_flight):
-                wanted += sequence.unread
-                if wanted >= most:
-                    return most
-        return wanted
-
-    def _plan_prompts(self, plan: RoundPlan, ready: Iterable[Sequence]) -> None:
-        """Read prompts in the order of rank, and let waiting sequences enter in their turn."""
-        waiting, running = self.running_set.waiting, self.running_set.running
-        reading = deque(sorted(ready, key=queue_key))
-        blocked: list[Sequence] = []
-        may_enter, inline_left = True, self.limits.inline_max
-        while plan.tokens_left > 0:
-            may_enter = may_enter and len(running) < self.limits.rows_max
-            if (
-                waiting
-                and may_enter
-                and not (reading and reading[0].queue_key <= waiting[0].queue_key)
-            ):
-                sequence = waiting.popleft()
-                if sequence.leader is not None and not sequence.leader.prefilled:
-                    blocked.append(sequence)
-                elif self.prefill.waits(sequence) or self._is_fetched(sequence):
-                    blocked.append(sequence)  # one that need not wait for that may overtake it
-                elif not self.running_set.enter(sequence):
-                    blocked.append(sequence)
-                    may_enter = False  # nobody overtakes a sequence that finds no room
-                elif self.prefill.leaves(sequence, inline_left):
-                    inline_left -= sequence.pending
-                    plan.begin(sequence)
-            elif reading:
-                sequence = reading.popleft()
-                if sequence.sequence_id not in running:
-                    continue  # an earlier row has preempted it
-                if self.prefill.leaves(sequence, inline_left):
-                    inline_left -= sequence.pending
-                    plan.add_chunk(sequence)
-            else:
-                break
-        self.running_set.put_back(blocked)
-
-    def _is_fetched(self, sequence: Sequence) -> bool:
-        """Return whether blocks that a preempted sequence has lost are on their way."""
-        if self.returns is None or not sequence.tally.preemptions:
-            return False
-        return self.returns.fetches(sequence)
-
-
-def _goes_on(sequence: Sequence) -> bool:
-    """Return whether a sequence in flight has another row, whatever the round under way decides.
-
-    What a blended prompt's next row is depends on the deviations that come with the verdict.
-    """
-    if sequence.cancelled or sequence.ended or sequence.blends:
-        return False
-    return not sequence.continues or sequence.request.tokens_max - sequence.generated > 1
-
-
-def _read_count(row: Row) -> int:
-    """Return how many tokens of a prompt a row reads; copies and probes take time as well."""
-    return max(row.token_count, row.stop - row.start) - row.samples
 
 
 def _row_count(sequence: Sequence) -> int:

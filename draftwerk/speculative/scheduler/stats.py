@@ -1,10 +1,20 @@
-"""What a scheduler counts."""
+"""What a scheduler holds and counts."""
 
-from typing import Any
+from copy import deepcopy
 
 import msgspec
 
 from draftwerk.speculative.protocol.rounds import Decision, Draft, StepReport
+
+
+class SchedulerLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """Sequences and blocks of a scheduler now."""
+
+    running: int = 0
+    waiting: int = 0
+    blocks_total: int = 0
+    blocks_used: int = 0
+    blocks_cached: int = 0
 
 
 class SchedulerStats(msgspec.Struct, kw_only=True):
@@ -12,12 +22,14 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
 
     rounds: int = 0
     device_ms: float = 0.0
+    """Time that the target's device spent in steps."""
     preemptions: int = 0
     prefix_queries: int = 0
+    """Prompt tokens looked up in the prefix index."""
     prefix_hits: int = 0
     prompt_tokens: int = 0
     recomputed_tokens: int = 0
-    """Computed a second time, after a preemption or a restart."""
+    """Computed a second time, after a preemption, a restart or a recovery."""
     prefilled_apart: int = 0
     """Prompt tokens that another process computed."""
     blocks_returned: int = 0
@@ -26,6 +38,7 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
     overrun_tokens: int = 0
     """Decided in a round that was planned before its text had ended, and dropped."""
     drafts: int = 0
+    """Rows that carried at least one drafted token."""
     draft_tokens: int = 0
     accepted_tokens: int = 0
     accepted_by_position: list[int] = msgspec.field(default_factory=list[int])
@@ -34,12 +47,8 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
     drafted_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     accepted_by_source: dict[str, int] = msgspec.field(default_factory=dict[str, int])
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return a copy of every counter by name."""
-        return {
-            **msgspec.structs.asdict(self),
-            "accepted_by_position": (*self.accepted_by_position,),
-        }
+    def copy(self) -> "SchedulerStats":
+        return deepcopy(self)
 
     def count_step(self, report: StepReport) -> None:
         """Add what a step cost."""

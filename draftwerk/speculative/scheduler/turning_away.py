@@ -4,6 +4,8 @@ from itertools import chain
 from math import inf
 from typing import NamedTuple
 
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.slo import SloPolicy
 from draftwerk.speculative.scheduler.promises import (
     LateText,
     Pace,
@@ -13,10 +15,8 @@ from draftwerk.speculative.scheduler.promises import (
     rows_free_s,
     unread_prompts,
 )
-from draftwerk.speculative.scheduler.round_budget import DecodingRows, RoundBudget
+from draftwerk.speculative.scheduler.rounds.round_budget import DecodingRows, RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
-from draftwerk.speculative.sequence import Sequence
-from draftwerk.speculative.slo import SloPolicy
 
 
 class LastWord(NamedTuple):
@@ -62,7 +62,7 @@ class TurningAway:
             if self.policy == "refuse" and not late.is_out_of_reach:
                 words.append(LastWord(late.sequence, late.late_s))
             else:
-                self.running_set.demote(late.sequence)
+                self.running_set.waiting.demote(late.sequence)
         return words
 
     def _late(self, now_s: float, prefill_processes: int) -> list[LateText]:

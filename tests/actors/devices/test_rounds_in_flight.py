@@ -20,6 +20,7 @@ from draftwerk.speculative.protocol.rounds import (
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.rounds import make_row
 
 
 def proposal(round_id: int, *rows: Row, **how: object) -> Proposal:
@@ -30,12 +31,10 @@ def proposal(round_id: int, *rows: Row, **how: object) -> Proposal:
 def row(sequence_id: int, *new: int, opens: tuple[int, ...] = (), origin: int = 0) -> Row:
     opening = NewSequence(opens, len(opens), Sampling(seed=sequence_id)) if opens else None
     branch = Branch(group_id=1, candidates=2, origin=origin) if origin else None
-    return Row(
+    return make_row(
+        0,
+        1,
         sequence_id=sequence_id,
-        start=0,
-        stop=1,
-        samples=True,
-        draft_max=0,
         blocks=(0,),
         new_token_ids=new,
         new_sequence=opening,

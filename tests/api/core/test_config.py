@@ -99,21 +99,6 @@ def test_help_is_quick_and_does_not_import_the_model() -> None:
     assert spent_s < 1.0  # 0.1 s of a processor, however many share it
 
 
-def test_a_rule_that_needs_draft_probabilities_is_refused_without_a_draft_model() -> None:
-    card = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8)
-    for settings in (
-        Settings(verify="ratio"),
-        Settings(verify="block", draft="x", speculate="ngram"),
-    ):
-        with pytest.raises(ConfigError, match="draft model: add --draft"):
-            plan(settings, card, card if settings.draft else None)
-    planned = plan(Settings(verify="block", draft="x"), card, card)
-    assert planned.methods == ("draft",)
-    assert planned.target_options["verify"] == "block"
-    with pytest.raises(ConfigError, match="audit compares texts"):
-        load({"verify": "ratio", "audit": "0.1"}, {})
-
-
 @dataclass(frozen=True)
 class TinyCard:
     """What the plan needs of a model."""

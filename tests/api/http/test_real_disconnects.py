@@ -44,7 +44,7 @@ async def test_everything_is_given_back(real: tuple[str, ServerState, Engine]) -
     url, state, one = real
     leaver = Leaver(url, random.Random(3), prompt_words=20, tokens_max=16, wait_max_s=0.1)
     await Leaver(url, random.Random(0), prompt_words=5).leave()
-    await until(lambda: not state.live and one.snapshot().blocks_used == 0)
+    await until(lambda: not state.live and one.snapshot().load.blocks_used == 0)
     tasks, files = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
     todo = iter(range(COUNT))
 
@@ -54,8 +54,8 @@ async def test_everything_is_given_back(real: tuple[str, ServerState, Engine]) -
 
     await asyncio.gather(*(client() for _ in range(8)))
     await until(lambda: not state.live and not state.sockets.total())
-    await until(lambda: one.snapshot().running == one.snapshot().waiting == 0)
-    await until(lambda: one.snapshot().blocks_used == 0)
+    await until(lambda: one.snapshot().load.running == one.snapshot().load.waiting == 0)
+    await until(lambda: one.snapshot().load.blocks_used == 0)
     await until(lambda: len(asyncio.all_tasks()) <= tasks)
     await until(lambda: len(os.listdir("/proc/self/fd")) <= files)
     assert leaver.left.total() == COUNT

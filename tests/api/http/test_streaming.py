@@ -11,7 +11,7 @@ from draftwerk.actors.messages import Delta, Ended, SequenceStats
 from draftwerk.api.core.generation import Generation, merged, opened
 from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.core.request_timer import RequestTimer
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import Served
 from tests.api.openai.test_chat import events

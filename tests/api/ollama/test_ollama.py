@@ -9,7 +9,7 @@ import pytest
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 from draftwerk.machine.version import __version__
 from draftwerk.speculative.replies.formats import written
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 from tests.api.support.fake_engine import whole_text

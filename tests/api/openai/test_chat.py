@@ -68,9 +68,10 @@ async def test_a_stream_is_byte_exact(served: Served) -> None:
         'data: {"id":"chatcmpl-abc","object":"chat.completion.chunk","created":1234,'
         '"model":"fake-model","choices":[{"index":0,"delta":{'
     )
+    end = ',"system_fingerprint":""}\n\n'
     assert reply.text == (
-        f'{start}"role":"assistant","content":{text}}},"logprobs":null,"finish_reason":null}}]}}\n\n'
-        f'{start}}},"logprobs":null,"finish_reason":"length"}}]}}\n\n'
+        f'{start}"role":"assistant","content":{text}}},"logprobs":null,"finish_reason":null}}]{end}'
+        f'{start}}},"logprobs":null,"finish_reason":"length"}}]{end}'
         "data: [DONE]\n\n"
     )
     assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"

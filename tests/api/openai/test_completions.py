@@ -1,8 +1,14 @@
 """`/v1/completions` over a real socket."""
 
 import pytest
+from msgspec import structs
 
-from draftwerk.speculative.request import Options
+from draftwerk.actors.messages import Delta, TokenText
+from draftwerk.api.openai.completions import CompletionSerializer
+from draftwerk.api.openai.logprobs import prompt_logprobs
+from draftwerk.api.openai.replies import PromptLogprob
+from draftwerk.api.replying.serializer import ReplyMetadata
+from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import MODEL, Served
 from tests.api.openai.test_chat import events
@@ -88,7 +94,9 @@ async def test_the_stock_client_completes(served: Served) -> None:
     [
         ({"best_of": 2, "n": 3}, "best_of"),
         ({"best_of": 3, "stream": True}, "best_of"),
-        ({"echo": True, "logprobs": 1}, "logprobs"),
+        ({"echo": True, "logprobs": 1, "beam_width": 2}, "echo"),
+        ({"prompt_logprobs": 0, "beam_width": 2}, "prompt_logprobs"),
+        ({"max_tokens": 0, "beam_width": 2}, "max_tokens"),
         ({"suffix": "the end"}, "suffix"),
         ({"max_completion_tokens": 5}, "max_completion_tokens"),
         ({"top_logprobs": 2}, "top_logprobs"),
@@ -96,7 +104,8 @@ async def test_the_stock_client_completes(served: Served) -> None:
         ({"prompt": ["a", 1]}, "prompt"),
         ({"prompt": [[]]}, "prompt"),
         ({"prompt": ["a"] * 257}, "prompt"),
-        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 0, "min_tokens": 1}, "min_tokens"),
         ({"min_tokens": 17}, "min_tokens"),
     ],
 )
@@ -105,3 +114,39 @@ async def test_what_cannot_be_obeyed_is_refused_by_name(
 ) -> None:
     reply = await served.http.post("/v1/completions", json={"prompt": "x", **fields})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+def scored(*tokens: int) -> tuple[TokenText, ...]:
+    return tuple(
+        TokenText(token, bytes([token]).decode("utf-8", "replace"), bytes([token]), -0.5 * token)
+        for token in tokens
+    )
+
+
+def test_an_echoed_prompt_has_log_probabilities_of_its_own() -> None:
+    metadata = ReplyMetadata("id", 0, "m", logprobs=True, echo=True)
+    prompt, text = scored(*"hé".encode()), scored(*b"jo")
+    whole = Delta(request_id="", choice=0, text="héjo", tokens=(1, 2), logprobs=text, scored=prompt)
+    first = Delta(request_id="", choice=0, text="", scored=prompt[:2])
+    last = Delta(
+        request_id="", choice=0, text="héjo", tokens=(1,), scored=prompt[2:], logprobs=text
+    )
+    for events_ in ([whole], [first, last]):
+        serializer = CompletionSerializer(metadata)
+        chunks = [chunk for each in events_ for chunk in serializer.chunks(each, None)]
+        logprobs = [chunk.choices[0].logprobs for chunk in chunks]
+        values = [value for each in logprobs for value in each.token_logprobs]
+        assert values[0] is None and values[1:] == [t.logprob for t in (*prompt, *text)][1:]
+        assert [one is None for each in logprobs for one in each.top_logprobs].count(True) == 1
+        # A token that begins within a character is where the character is.
+        assert [at for each in logprobs for at in each.text_offset] == [0, 1, 1, 2, 3]
+
+
+def test_a_prompts_log_probabilities_are_by_token_as_vllm_has_them() -> None:
+    first, second = scored(104, 105)
+    second = structs.replace(second, top=(TokenText(7, "x", b"x", -0.1), second))
+    assert prompt_logprobs((first, second)) == (
+        None,
+        {105: PromptLogprob(second.logprob, 2, "i"), 7: PromptLogprob(-0.1, 1, "x")},
+    )
+    assert prompt_logprobs((second,), is_first=False)[0] is not None

@@ -20,9 +20,9 @@ from jsonschema import Draft202012Validator
 from draftwerk.actors.engine import Engine
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.replying.field_types import GRAMMAR_MAX
-from draftwerk.api.replying.grammars import grammar_of
-from draftwerk.api.replying.text_schema import JsonSchema, ResponseFormat
+from draftwerk.api.fields.field_types import GRAMMAR_MAX
+from draftwerk.api.fields.grammars import grammar_of
+from draftwerk.api.fields.text_schema import JsonSchema, ResponseFormat
 from draftwerk.api.serving.app import create_app
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.grammar import BadGrammar

@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
 from draftwerk.speculative.replies.formats import written
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.api.service.endpoints import ready_reply
 from draftwerk.cluster.merging import merged
 from draftwerk.speculative.sources.registry import SOURCES
@@ -42,41 +42,42 @@ VLLM_NAMES = [
 
 
 async def test_health_answers_whatever_the_engine_does(served: Served) -> None:
-    served.engine.progress_age_s = 1e6
+    served.engine.actors = ActorFigures(progress_age_s=1e6)
     assert (await served.http.get("/health")).json() == {"status": "ok"}
 
 
 async def test_ready_is_503_while_draining_full_or_stuck(served: Served) -> None:
     assert (await served.http.get("/ready")).status_code == 200
-    served.engine.progress_age_s = 61
+    served.engine.actors = ActorFigures(progress_age_s=61)
     stuck = await served.http.get("/ready")
     assert stuck.status_code == 503
     assert "61 s" in stuck.json()["error"]["message"]
-    served.engine.progress_age_s = 0
+    served.engine.actors = ActorFigures()
     served.state.leaving.set()
     assert (await served.http.get("/ready")).status_code == 503
     assert (await served.chat()).json()["error"]["code"] == "draining"
 
 
 async def test_ready_names_the_stuck_actor_and_the_missing_model(served: Served) -> None:
-    served.engine.health = {"actor_ages_s": {"cache": 0.0, "verifier": 61.0}, "restarts": 2}
+    ages_s = {"cache": 0.0, "verifier": 61.0}
+    served.engine.actors = ActorFigures(actor_ages_s=ages_s, restarts=2)
     stuck = await served.http.get("/ready")
     assert stuck.status_code == 503
     assert "verifier" in stuck.json()["error"]["message"]
     assert stuck.json()["actor_ages_s"]["verifier"] == 61.0
-    served.engine.health = {"target_up": False}
+    served.engine.actors, served.engine.models = ActorFigures(), ModelFigures(target_up=False)
     away = await served.http.get("/ready")
     assert away.status_code == 503
     assert "started again" in away.json()["error"]["message"]
-    served.engine.health = {"restarts": 2}
+    served.engine.actors, served.engine.models = ActorFigures(restarts=2), ModelFigures()
     body = (await served.http.get("/ready")).json()
     assert (body["status"], body["restarts"]) == ("ready", 2)
     assert body.keys() >= {"progress_age_s", "actor_ages_s", "loop_lag_ms"}
-    served.engine.health = {}
+    served.engine.actors = ActorFigures()
 
 
-FINE, AWAY = Snapshot(), Snapshot(target_up=False)
-STUCK = Snapshot(progress_age_s=61.0, actor_ages_s={"verifier": 61.0})
+FINE, AWAY = Snapshot(), Snapshot(models=ModelFigures(target_up=False))
+STUCK = Snapshot(actors=ActorFigures(progress_age_s=61.0, actor_ages_s={"verifier": 61.0}))
 CLUSTERS: list[Any] = [
     ({"a": FINE, "b": STUCK}, ("a", "b"), True),
     ({"a": AWAY, "b": FINE}, ("a", "b"), True),

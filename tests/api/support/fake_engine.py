@@ -15,13 +15,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, Scalar
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
 from draftwerk.actors.monitoring.histogram import Histogram
-from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.speculative.replies.parser import ReplyParser
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
 
 END = 256
 NEWLINE = 10
@@ -153,9 +156,8 @@ class FakeEngine:
     steps: int = 0
     """Of all requests."""
     drafts: int = 0
-    progress_age_s: float = 0.0
-    health: dict[str, Any] = field(default_factory=dict[str, Any])
-    """More of the snapshot."""
+    actors: ActorFigures = field(default_factory=ActorFigures)
+    models: ModelFigures = field(default_factory=ModelFigures)
 
     @property
     def live(self) -> int:
@@ -241,21 +243,23 @@ class FakeEngine:
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
-            running=self.live,
-            blocks_total=100,
-            blocks_used=25,
-            rounds=7,
-            drafts=3,
-            draft_tokens=10,
-            accepted_tokens=4,
-            accepted_by_position=(3, 1),
-            accepted_by_source={"ngram": 4},
-            drafts_by_source={"ngram": 3},
-            drafted_by_source={"ngram": 10},
-            mailbox_depths={"cache": 2},
-            mailbox_waits={"cache": Histogram((0.001, 0.01), [3, 2, 1], 0.25)},
-            progress_age_s=self.progress_age_s,
-            **self.health,
+            load=SchedulerLoad(running=self.live, blocks_total=100, blocks_used=25),
+            counts=SchedulerStats(
+                rounds=7,
+                drafts=3,
+                draft_tokens=10,
+                accepted_tokens=4,
+                accepted_by_position=[3, 1],
+                accepted_by_source={"ngram": 4},
+                drafts_by_source={"ngram": 3},
+                drafted_by_source={"ngram": 10},
+            ),
+            actors=replace(
+                self.actors,
+                mailbox_depths={"cache": 2},
+                mailbox_waits={"cache": Histogram((0.001, 0.01), [3, 2, 1], 0.25)},
+            ),
+            models=self.models,
             draining=self.closed,
         )
 

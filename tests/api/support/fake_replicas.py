@@ -22,7 +22,7 @@ from draftwerk.cluster.protocol import ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from tests.api.support.fake_engine import ByteText, FakeEngine
 from tests.support.waiting import DEADLINE_S
 

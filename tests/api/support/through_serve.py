@@ -13,7 +13,7 @@ import pytest
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.cluster.replica_server import ReplicaServer
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.request import Options
 from tests.api.support.fake_engine import FakeEngine
 from tests.api.support.fake_replicas import FakeReplica, replica_info
 from tests.api.support.ray_door import REPLICAS, RayDoor

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from draftwerk.model.attention.signature import PLAIN, Scoring
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -18,10 +19,28 @@ from tests.support.runners import CPU
 HEADS, KV_HEADS, SIZE, BLOCK = 6, 2, 8, 4
 
 
-def dense(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Return attention [heads, D] of the last token of a text over all of it."""
-    heads_first = [tensor.transpose(0, 1) for tensor in (query[None], keys, values)]
-    return scaled_dot_product_attention(*heads_first, enable_gqa=True)[:, 0]
+SCORINGS = {
+    "plain": PLAIN,
+    "window of one": Scoring(window=1),
+    "window": Scoring(window=5),
+    "scale": Scoring(scale=0.7),
+    "soft cap": Scoring(softcap=0.5),
+    "all": Scoring(scale=0.7, softcap=0.5, window=7),
+}
+
+
+def dense(query: Tensor, keys: Tensor, values: Tensor, scoring: Scoring = PLAIN) -> Tensor:
+    """Return attention [heads, D] of the last token of a text over all of it, or its window."""
+    if scoring.window:
+        keys, values = keys[-scoring.window :], values[-scoring.window :]
+    if not scoring.softcap:
+        heads_first = [tensor.transpose(0, 1) for tensor in (query[None], keys, values)]
+        scale = scoring.scale or None
+        return scaled_dot_product_attention(*heads_first, scale=scale, enable_gqa=True)[:, 0]
+    keys, values = (each.repeat_interleave(HEADS // KV_HEADS, 1) for each in (keys, values))
+    scores = torch.einsum("hd,lhd->hl", query, keys) * (scoring.scale or SIZE**-0.5)
+    capped = (scores / scoring.softcap).tanh() * scoring.softcap
+    return torch.einsum("hl,lhd->hd", capped.softmax(-1), values)
 
 
 def random_pages(generator: torch.Generator) -> Pages:
@@ -37,9 +56,10 @@ def paths(parents: tuple[int, ...], known: int) -> list[list[int]]:
     return seen
 
 
+@pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
 @pytest.mark.parametrize("name", ["padded", "reference"])
 @pytest.mark.parametrize("seed", range(5))
-def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int):
+def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int, scoring: Scoring):
     rng, generator = Random(seed), torch.Generator().manual_seed(seed)
     pages = random_pages(generator)
     layout, rows = BatchBuilder(BLOCK), []
@@ -52,7 +72,8 @@ def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int
         rows.append((prefix, known, draft, table))
     query = torch.randn(len(layout.tokens), HEADS, SIZE, generator=generator)
     attend = choose_attention(name, Needs(CPU)).attention
-    ours = attend(query, pages.keys[0], pages.values[0], layout.batch(CPU))
+    rest = () if scoring == PLAIN else (scoring,)
+    ours = attend(query, pages.keys[0], pages.values[0], layout.batch(CPU), *rest)
     index = 0
     for prefix, known, draft, table in rows:
         keys, values = (
@@ -60,7 +81,7 @@ def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int
         )
         for seen in paths(draft.parents, known):
             slots = [*range(prefix), *(prefix + token for token in seen)]
-            expected = dense(query[index], keys[slots], values[slots])
+            expected = dense(query[index], keys[slots], values[slots], scoring)
             torch.testing.assert_close(ours[index], expected, atol=1e-5, rtol=1e-5)
             index += 1
     assert index == len(query)

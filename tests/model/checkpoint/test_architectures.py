@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from draftwerk.model.checkpoint.architectures import ARCHITECTURES, Architecture
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES, Architecture, completed
 from draftwerk.model.checkpoint.inventory import HEAD, inventory
 from draftwerk.model.checkpoint.supported import sizes_of
 from tests.support.tiny_models import FAMILIES, tiny_model
@@ -18,7 +18,9 @@ SWITCHES = ("attention_bias", "mlp_bias", "tie_word_embeddings", "attention_out_
 def test_the_tensors_are_those_that_the_class_has(row: Architecture, switches: tuple[bool, ...]):
     model = tiny_model(row.model_type, **dict(zip(SWITCHES, switches, strict=True)))
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    required, optional = inventory(model.config.to_dict() | {"architectures": [row.hf_name]})
+    required, optional = inventory(
+        completed(model.config.to_dict() | {"architectures": [row.hf_name]})
+    )
     assert required | optional == shapes
     assert optional.keys() <= {HEAD} | {name for name in shapes if name.endswith("o_proj.bias")}
 
@@ -34,6 +36,6 @@ def test_heads_that_a_config_leaves_out_are_those_of_the_class_or_required(row: 
 
 
 def test_a_name_stands_in_one_row():
-    for field in ("hf_name", "model_type", "gguf_name"):
+    for field in ("hf_name", "model_type"):
         names = [name for row in ARCHITECTURES if (name := getattr(row, field)) is not None]
         assert len(set(names)) == len(names)

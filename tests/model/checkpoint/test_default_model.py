@@ -136,7 +136,7 @@ def test_its_info_has_what_it_needs(directory: Path):
         "SmolLM2-135M-Instruct",
         49_152,
         8_192,
-        (2,),
+        (2, 0),
     )
     assert (info.kv_heads_per_token, info.head_size) == (2 * 30 * 3, 64)
 

@@ -1,36 +1,40 @@
 """Every family served computes what Transformers computes."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 import torch
+from msgspec.structs import replace
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
+from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.builder import BatchBuilder
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from draftwerk.model.checkpoint.config import Graph, LayerKind, ModelConfig
+from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Sampling
+from tests.model.native.models import part, round_of
 from tests.support.model_driver import Driver, Live, random_tree
 from tests.support.runners import make_runner
-from tests.support.tiny_models import FAMILIES, VOCAB, oracle_greedy, oracle_logits, save_tiny
+from tests.support.tiny_models import (
+    CASES,
+    FAMILIES,
+    VOCAB,
+    oracle_greedy,
+    oracle_logits,
+    save_tiny,
+    tiny_model,
+)
 
 GREEDY = Sampling(temperature=0.0)
-CASES = {
-    "llama, grouped queries": ("llama", {}),
-    "llama, one KV head": ("llama", {"num_key_value_heads": 1}),
-    "llama, one KV head each": ("llama", {"num_key_value_heads": 4}),
-    "llama, biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
-    "llama, tied": ("llama", {"tie_word_embeddings": True}),
-    "llama, wide heads": ("llama", {"head_dim": 16}),
-    "llama, linear rope": ("llama", {"rope": "linear"}),
-    "llama, llama3 rope": ("llama", {"rope": "llama3"}),
-    "llama, yarn rope": ("llama", {"rope": "yarn"}),
-    "mistral": ("mistral", {}),
-    "qwen2, biases": ("qwen2", {}),
-    "qwen2, tied, one KV head": ("qwen2", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
-    "qwen3, query and key norms": ("qwen3", {}),
-    "qwen3, biases, yarn": ("qwen3", {"attention_bias": True, "rope": "yarn"}),
-}
-CASES |= {family: (family, {}) for family in FAMILIES.keys() - {of for of, _ in CASES.values()}}
 cases = pytest.mark.parametrize(("family", "changes"), CASES.values(), ids=CASES)
 
 
@@ -38,7 +42,7 @@ cases = pytest.mark.parametrize(("family", "changes"), CASES.values(), ids=CASES
 def test_logits_equal_those_of_transformers(family, changes, tmp_path: Path):
     oracle = save_tiny(tmp_path, family, **changes)
     runner = make_runner(tmp_path)
-    tokens = [Random(1).randrange(VOCAB) for _ in range(150)]
+    tokens = Random(1).choices(range(VOCAB), k=150)
     layout = BatchBuilder(runner.pages.block_size)
     layout.add(tokens, 0, tuple(range(38)), NO_DRAFT, samples=False)
     layout.outputs = list(range(len(tokens)))
@@ -58,7 +62,7 @@ def test_greedy_text_equals_transformers_for_any_schedule_and_drafts(
     def guess(live: Live, room: int):
         return random_tree(rng, truths[live.sequence_id][len(live.output) :], VOCAB, room)
 
-    driver = Driver(make_runner(tmp_path), rng, guess, chunk_max=9)
+    driver = Driver(make_runner(tmp_path), rng, guess, chunk_max=9, preempts=0.05)
     lives = [driver.add(index, prompt, GREEDY, 24) for index, prompt in enumerate(prompts)]
     driver.run()
     assert [live.output for live in lives] == truths
@@ -84,3 +88,121 @@ def test_a_bf16_checkpoint_is_upcast_for_fp32(tmp_path: Path):
     live = driver.add(0, [5, 6, 7], GREEDY, 8)
     driver.run()
     assert live.output == oracle_greedy(oracle.float(), [5, 6, 7], 8)
+
+
+def test_the_text_part_of_a_model_with_images_is_served(tmp_path: Path):
+    text = {
+        **{"vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48},
+        **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2},
+        **{"head_dim": 8, "max_position_embeddings": 512, "sliding_window": 17},
+    }
+    images = {
+        **{"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
+        **{"num_attention_heads": 2, "image_size": 28, "patch_size": 14},
+    }
+    config = Gemma3Config(text_config=text, vision_config=images, image_token_index=VOCAB - 1)
+    model = Gemma3ForConditionalGeneration(config).eval()
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text())
+    (tmp_path / "generation_config.json").unlink()
+    # As Google's: what the class says is not said again.
+    for field in ("rope_parameters", "layer_types", "hidden_activation", "query_pre_attn_scalar"):
+        del saved["text_config"][field]
+    path.write_text(json.dumps(saved | {"eos_token_id": [1, 2]}))
+    driver = Driver(make_runner(tmp_path))
+    live = driver.add(0, [5, 6, 7], GREEDY, 24)
+    driver.run()
+    assert live.output == oracle_greedy(model, [5, 6, 7], 24)
+    assert read_config(tmp_path).eos_token_ids == (1, 2)
+
+
+def switches_of(config: ModelConfig) -> Iterator[ModelConfig]:
+    """Yield a config without one of its switches, for each that it has."""
+    plain = Graph()
+    for name in Graph.__struct_fields__:
+        default = getattr(plain, name)
+        # In float32 nothing is rounded; norms of other sizes cannot be computed at all.
+        if "round" in name or name in ("norm", "head_norm", "is_gated", "temperature_length"):
+            continue
+        if getattr(config.graph, name) != default:
+            yield replace(config, graph=replace(config.graph, **{name: default}))
+    if config.layers:
+        flipped = [LayerKind(kind.window, 0 if kind.rotary else -1) for kind in config.layers]
+        yield replace(config, layers=tuple(flipped))
+    if any(kind.window for kind in config.layers):
+        for more in (-1, 1):
+            wider = [LayerKind(k.window and k.window + more, k.rotary) for k in config.layers]
+            yield replace(config, layers=tuple(wider))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_switch_of_a_family_could_be_missed(family: str, tmp_path: Path):
+    """Each of them, left out, is a difference that the comparison above would find."""
+    oracle = save_tiny(tmp_path, family)
+    model = load(str(tmp_path), torch.float32)
+    tokens = Random(1).choices(range(VOCAB), k=60)
+    truth = oracle_logits(oracle, tokens)
+    for config in switches_of(model.config):
+        forward = TorchForward(config, model.weights, attend)
+        pages = allocate(config, 64, 16, torch.float32, torch.device("cpu"))
+        ours = forward(round_of([part(tokens)]), pages)
+        assert (ours - truth).abs().max() > 1e-3, config
+
+
+@pytest.mark.parametrize("row", ARCHITECTURES, ids=lambda row: row.model_type)
+def test_a_row_without_a_summary_is_llamas_graph_but_for_windows(row, tmp_path: Path):
+    """So the table tells what GPUs and ranks refuse, and they do it by the switch's name."""
+    save_tiny(tmp_path, row.model_type)
+    unlike = read_config(tmp_path).unlike_llama()
+    assert row.summary or unlike in ("", "sliding_window")
+    if row.model_type not in ("phi3",):  # whose smallest config is plain
+        assert bool(row.summary) <= bool(unlike)
+
+
+def other(value: object) -> object:
+    """Return another value of a config's field; None where there is no obvious one."""
+    match value:
+        case bool():
+            return not value
+        case float():
+            return 1.5 * value
+        case int():
+            return value + 3
+        case _:
+            return None
+
+
+SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "head_dim", "intermediate_size"}
+SIZES |= {"num_attention_heads", "num_key_value_heads", "shared_intermediate_size"}
+IN_TRAINING = ("dropout", "pdrop", "initializer", "aux_loss", "mamba", "pretraining_tp")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_field_of_a_config_is_ignored(family: str, tmp_path: Path):
+    """Whatever changes Transformers' logits changes ours, or is refused by its name."""
+    plain = tiny_model(family)
+    tokens = Random(1).choices(range(VOCAB), k=60)
+    truth = oracle_logits(plain, tokens)
+    fields = plain.config.to_dict()
+    for name in fields.keys() - SIZES:
+        value = other(fields[name])
+        if value is None or any(each in name for each in IN_TRAINING):
+            continue
+        directory = tmp_path / name
+        try:
+            changed = save_tiny(directory, family, **{name: value})
+            logits = oracle_logits(changed, tokens)
+        except Exception:  # Transformers itself will not have it
+            continue
+        if torch.equal(logits, truth):
+            continue
+        try:
+            model = load(str(directory), torch.float32)
+        except Refused as refused:
+            assert name in str(refused)
+            continue
+        forward = TorchForward(model.config, model.weights, attend)
+        pages = allocate(model.config, 64, 16, torch.float32, torch.device("cpu"))
+        ours = forward(round_of([part(tokens)]), pages)
+        assert (ours - logits).abs().max() < 1e-4, name

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,10 +25,10 @@ from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
+from tests.support.tiny_gguf import gguf_name, llama_cpp_order
 from tests.support.tiny_models import VOCAB, save_tiny, tiny_model
 
 THETA = 500_000.0
-HF_TO_GGUF = {hf: ours for ours, hf in gguf_file.NAMES.items()}
 
 
 def write_gguf(
@@ -42,6 +42,9 @@ def write_gguf(
     words: int = VOCAB,
     padding: int = 0,
     parts: int = 0,
+    texts: Sequence[str] = (),
+    kinds: Sequence[int] = (),
+    special: Mapping[str, int] = MappingProxyType({}),
     **fields,
 ) -> dict[str, torch.Tensor]:
     """Write a tiny model as llama.cpp would; return its tensors, rounded to bf16."""
@@ -55,7 +58,11 @@ def write_gguf(
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_token_list([f"t{index}" for index in range(words)])
+    writer.add_token_list(texts or [f"t{index}" for index in range(words)])
+    if kinds:
+        writer.add_token_types(kinds)
+    for key, value in special.items():
+        writer.add_uint32(f"tokenizer.ggml.{key}", value)
     if padding:
         writer.add_string("tokenizer.ggml.padding", "x" * padding)
     if divisors is not None:
@@ -71,24 +78,12 @@ def write_gguf(
         if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             values = llama_cpp_order(values, heads)
-        writer.add_tensor(gguf_name(name), values)
+        writer.add_tensor(gguf_name(name, architecture), values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return {name: tensor.detach().to(torch.bfloat16) for name, tensor in tensors.items()}
-
-
-def llama_cpp_order(values: np.ndarray, heads: int) -> np.ndarray:
-    halves = values.reshape(heads, 2, values.shape[0] // heads // 2, *values.shape[1:])
-    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(values.shape)
-
-
-def gguf_name(name: str) -> str:
-    parts = name.split(".")
-    if parts[1] == "layers":
-        return f"blk.{parts[2]}.{HF_TO_GGUF['.'.join(parts[3:-1])]}.{parts[-1]}"
-    return f"{HF_TO_GGUF['.'.join(parts[:-1])]}.{parts[-1]}"
 
 
 def described(path: Path, directory: Path) -> GgufCard:
@@ -98,7 +93,7 @@ def described(path: Path, directory: Path) -> GgufCard:
 @pytest.fixture(autouse=True)
 def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vocabulary of names is no vocabulary; the default model's test has a real one."""
-    monkeypatch.setattr(gguf_file, "_write_tokenizer", lambda path, directory: None)
+    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
@@ -127,6 +122,17 @@ def test_a_model_in_several_files_is_one_by_any_of_their_names(
     shards[1].unlink()
     with pytest.raises(Refused, match=r"m-00002-of-00003.gguf: it is missing, part 2 of 3"):
         hub.locate(str(shards[0]))
+
+
+def test_all_ends_are_found(tmp_path: Path):
+    """Files name one of several; Gemma's name the text's, not the turn's."""
+    path = tmp_path / "m.gguf"
+    words = ["<eos>", "<end_of_turn>", "<|im_end|>", *(f"t{index}" for index in range(VOCAB - 3))]
+    kinds = [gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.NORMAL] * (VOCAB - 2)
+    fields = {"eos_token_id": 0, "eot_token_id": 7}
+    write_gguf(path, "llama", "llama", texts=words, kinds=kinds, special=fields)
+    described(path, tmp_path)
+    assert read_config(tmp_path).eos_token_ids == (0, 7, 1)
 
 
 def test_llama3_rope_is_read_back_from_its_divisors(tmp_path: Path):
@@ -299,8 +305,8 @@ def test_a_format_that_cannot_be_read_is_refused_before_anything_is_written(tmp_
 
 
 def test_other_architectures_are_refused(tmp_path: Path):
-    write_gguf(tmp_path / "m.gguf", "llama", "gemma3")
-    with pytest.raises(Refused, match="'gemma3' is not supported"):
+    write_gguf(tmp_path / "m.gguf", "llama", "deepseek")
+    with pytest.raises(Refused, match="'deepseek' is not supported"):
         described(tmp_path / "m.gguf", tmp_path)
 
 

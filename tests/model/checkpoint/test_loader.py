@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from draftwerk.model.checkpoint.families.windows import FULL, SLIDING
 from draftwerk.model.checkpoint.files.shards import INDEX
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory, locate
@@ -29,12 +30,13 @@ def save_config(directory: Path, family: str = "llama", **changes) -> None:
     path.write_text(json.dumps({key: None if kept[key] is NULL else kept[key] for key in kept}))
 
 
+QWEN = {"use_sliding_window": True, "sliding_window": 64}
 REFUSALS = {
     "architecture": ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel is not supported"),
     "no architecture": ({"architectures": []}, "no architecture is not supported"),
     "field": ({"rms_norm_eps": None}, "config.json lacks rms_norm_eps"),
     "activation": ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
-    "quantised": ({"quantization_config": {"quant_method": "gptq"}}, "'gptq'"),
+    "quantised": ({"quantization_config": {"quant_method": "gptq"}}, "bits None of gptq"),
     "dynamic rope": (
         {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
         "rope_scaling 'dynamic' is not supported",
@@ -178,18 +180,32 @@ def test_a_head_beside_tied_embeddings_counts_as_in_transformers(equal: bool, tm
     assert (loaded.weights.lm_head is loaded.weights.embedding) == equal
 
 
-@pytest.mark.parametrize(
-    ("family", "changes"),
-    [
-        ("mistral", {"sliding_window": 100}),
-        ("llama", {"sliding_window": 64}),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}),
-        ("qwen3", {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64}),
-    ],
-)
-def test_a_sliding_window_in_effect_is_refused(family, changes, tmp_path: Path):
+WINDOWS = {
+    "mistral": ("mistral", {"sliding_window": 100}, [100, 100]),
+    "mistral, wide": ("mistral", {"sliding_window": 512}, []),
+    "mistral, none": ("mistral", {"sliding_window": NULL}, []),
+    "qwen2, off": ("qwen2", {"use_sliding_window": False, "sliding_window": 64}, []),
+    "qwen2, all": ("qwen2", QWEN | {"max_window_layers": 0}, [64, 64]),
+    "qwen2, one": ("qwen2", QWEN | {"max_window_layers": 1}, [0, 64]),
+    "qwen2, none": ("qwen2", QWEN | {"max_window_layers": 2}, []),
+    "qwen3": ("qwen3", {"layer_types": [FULL, SLIDING], "sliding_window": 64}, [0, 64]),
+    "smollm3": ("smollm3", {"sliding_window": 64, "use_sliding_window": True}, [0, 64, 0]),
+    "gemma2": ("gemma2", {"sliding_window": 64}, [64, 0, 64, 0]),
+    "gemma3": ("gemma3_text", {"sliding_window": 64, "sliding_window_pattern": 3}, [64, 64, 0, 64]),
+    "olmo3": ("olmo3", {"sliding_window": 64}, [64, 64, 64, 0]),
+    "cohere2": ("cohere2", {"sliding_window": 64, "sliding_window_pattern": NULL}, [64, 64, 64, 0]),
+}
+
+
+@pytest.mark.parametrize(("family", "changes", "windows"), WINDOWS.values(), ids=WINDOWS)
+def test_windows_are_those_of_the_config(family, changes, windows, tmp_path: Path):
     save_config(tmp_path, family, **({"layer_types": None} | changes))
-    with pytest.raises(Refused, match="sliding_window"):
+    assert [kind.window for kind in read_config(tmp_path).layers if any(windows)] == windows
+
+
+def test_a_window_that_servers_disagree_about_is_refused(tmp_path: Path):
+    save_config(tmp_path, "llama", layer_types=None, sliding_window=64)
+    with pytest.raises(Refused, match="sliding_window 64 is ambiguous"):
         read_config(tmp_path)
 
 

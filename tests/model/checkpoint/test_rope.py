@@ -31,7 +31,7 @@ def test_frequencies_are_these_bits(arguments, expected) -> None:
     assert {index: bits(found[index]) for index in expected} == expected
 
 
-@pytest.mark.parametrize("kind", ROPES)
+@pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
 @pytest.mark.parametrize("head_size", [8, 64, 128])
 def test_the_rules_are_those_of_transformers(kind: str, head_size: int) -> None:
     scaling = {"rope_theta": 10_000.0, **ROPES[kind]}
@@ -43,5 +43,21 @@ def test_the_rules_are_those_of_transformers(kind: str, head_size: int) -> None:
     )
     expected, magnitude = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
     found, factor = rotary(head_size, 10_000.0, scaling, 512)
+    torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-6, atol=0)
+    assert factor == pytest.approx(magnitude, rel=1e-6)
+
+
+@pytest.mark.parametrize("context_max", [512, 513])
+def test_one_list_of_longrope_is_for_all_texts_of_a_model(context_max: int) -> None:
+    rule = {"rope_theta": 10_000.0, **ROPES["longrope"]}
+    config = LlamaConfig(
+        hidden_size=48,
+        num_attention_heads=4,
+        max_position_embeddings=context_max,
+        rope_parameters=rule,
+    )
+    length = 513 if context_max > 512 else 512
+    expected, magnitude = ROPE_INIT_FUNCTIONS["longrope"](config, "cpu", seq_len=length)
+    found, factor = rotary(12, 10_000.0, rule, context_max)
     torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-6, atol=0)
     assert factor == pytest.approx(magnitude, rel=1e-6)

@@ -30,24 +30,16 @@ from draftwerk.speculative.protocol.rounds import (
     Draft,
     NewSequence,
     Proposal,
-    Round,
-    Row,
 )
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.support.draft_heads import idle_head, random_head
+from tests.support.rounds import make_round, make_row
 from tests.support.runners import FP32, make_guessing_runner
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6]
 GREEDY = Sampling(temperature=0.0)
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    save_tiny(path, "llama")
-    return path
 
 
 def step_of(directory: Path, *, native: bool = False):
@@ -217,19 +209,11 @@ def test_head_skips_what_was_computed_before_the_round(directory):
     (decision,) = runner.step(branching(NO_DRAFT)).decisions
     (best, first), (other, second), *_ = decision.candidates[0]
     branch = Branch(group_id=0, candidates=4, width=2, known=((best, first), (other, second)))
-    row = Row(
-        sequence_id=0,
-        start=len(PROMPT),
-        stop=len(PROMPT),
-        samples=True,
-        draft_max=8,
-        blocks=tuple(range(8)),
-        branch=branch,
+    row = make_row(
+        len(PROMPT), len(PROMPT), sequence_id=0, draft_max=8, blocks=tuple(range(8)), branch=branch
     )
     draft = Draft((best,), (-1,), ("x",))
-    (decision,) = runner.step(
-        Proposal(Round(round_id=1, pipeline_slot=0, rows=(row,)), (draft,))
-    ).decisions
+    (decision,) = runner.step(Proposal(make_round(row, round_id=1), (draft,))).decisions
     assert len(decision.candidates) == 1, "of the node alone"
     assert decision.head_candidates == (), "its state is gone, and so is that of no other"
 
@@ -257,27 +241,25 @@ def test_a_head_is_found_for_its_own_target_only(directory, tmp_path, monkeypatc
 def branching(draft: Draft) -> Proposal:
     branch = Branch(group_id=0, candidates=4, width=2)
     new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), GREEDY)
-    row = Row(
+    row = make_row(
+        0,
+        len(PROMPT),
         sequence_id=0,
-        start=0,
-        stop=len(PROMPT),
-        samples=True,
         draft_max=8,
         blocks=tuple(range(8)),
         new_sequence=new_sequence,
         branch=branch,
     )
-    return Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (draft,))
+    return Proposal(make_round(row), (draft,))
 
 
 def opened(draft: Draft, sampling: Sampling = GREEDY) -> Proposal:
-    row = Row(
+    row = make_row(
+        0,
+        len(PROMPT),
         sequence_id=0,
-        start=0,
-        stop=len(PROMPT),
-        samples=True,
         draft_max=8,
         blocks=tuple(range(8)),
         new_sequence=NewSequence(tuple(PROMPT), 7, sampling),
     )
-    return Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (draft,))
+    return Proposal(make_round(row), (draft,))

@@ -12,10 +12,8 @@ from safetensors.torch import load_file
 from benchmarks.gpu.text import named
 from benchmarks.gpu.timing import GpuClock, GpuLimits
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.support.device import DEVICE
-from tests.support.model_driver import generate
-from tests.support.runners import CPU, FP32, make_runner
+from tests.support.runners import CPU, FP32
 from tests.support.tiny_models import save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -136,24 +134,6 @@ def test_a_timeline_at_toy_sizes(tmp_path: Path):
     assert sum(one.get("name") == "step" for one in trace["traceEvents"]) >= 3
 
 
-def test_differences_from_the_reference_are_found_where_they_are(tmp_path: Path):
-    """A text of the reference has none; a token exchanged for the second best is one, and near."""
-    from benchmarks.gpu.ties import TieProbe, TokenDifference, summary
-
-    save_tiny(tmp_path, "llama")
-    prompt = [5, 6, 7, 8, 9]
-    text = generate(make_runner(tmp_path), prompt, Sampling(temperature=0.0), 20)
-    judge = TieProbe(load(str(tmp_path), FP32, CPU))
-    assert judge.differences(prompt, text) == []
-    values, tokens = judge.logits(prompt, text)[7].topk(2)
-    other = [*text[:7], int(tokens[1]), *text[8:]]
-    first = judge.differences(prompt, other)[0]
-    assert first.position == 7
-    assert first.gap == pytest.approx(float(values[0] - values[1]), abs=1e-5)
-    found = summary([text, other], [[], [TokenDifference(7, 0.03), TokenDifference(9, 2.0)]])
-    assert (found["tokens"], found["differing"], found["near_ties"]) == (40, 2, 1)
-
-
 def test_a_written_checkpoint_holds_what_was_read(tmp_path: Path):
     save_tiny(tmp_path, "llama")
     model = load(str(tmp_path), FP32, CPU)
@@ -161,25 +141,3 @@ def test_a_written_checkpoint_holds_what_was_read(tmp_path: Path):
     expected = load_file(tmp_path / "model.safetensors")
     assert written.keys() == expected.keys()
     assert all(torch.equal(written[name], expected[name]) for name in expected)
-
-
-def test_a_random_qwen3_is_written_so_that_it_can_be_loaded(tmp_path: Path):
-    from benchmarks.gpu.text import write_random_qwen3
-
-    sizes = {"hidden_size": 64, "ffn_size": 96, "layer_count": 2}
-    sizes |= {"num_heads": 4, "num_kv_heads": 2, "head_size": 16}
-    write_random_qwen3(tmp_path, sizes, vocab_size=500)
-    config = load(str(tmp_path), FP32, CPU).config
-    assert {name: getattr(config, name) for name in sizes} == sizes
-    assert (tmp_path / "tokenizer.json").exists()
-
-
-def test_a_peer_that_fails_is_reported_and_stops_no_other():
-    from benchmarks.gpu.peers import Rows, tried
-
-    def broken() -> Rows:
-        raise RuntimeError("no room")
-
-    first, second = tried({"one": broken, "another": lambda: [{"engine": "b", "tok_s": 1.0}]})
-    assert first == {"engine": "one", "failed": "RuntimeError: no room"}
-    assert second["tok_s"] == 1.0

@@ -19,8 +19,9 @@ from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder
 from tests.support.model_driver import Driver, generate
+from tests.support.rounds import make_round, make_row
 from tests.support.runners import FP32, make_runner
-from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.tiny_models import VOCAB
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -52,13 +53,6 @@ class Counted:
         return self.chains.begin(logits, wanted)
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    save_tiny(path, "llama")
-    return path
-
-
 def drafters(
     directory: Path, recorder: Recorder | None = None, exact: bool = False
 ) -> tuple[DraftRunner, DraftRunner]:
@@ -85,17 +79,16 @@ def opened(rng: Random, samplings: Sequence[Sampling], rooms: Sequence[int]) -> 
         table = tuple(blocks.pop() for _ in range(-(-(len(text) + room) // BLOCK_SIZE)))
         new_sequence = NewSequence(text, len(text), sampling)
         rows.append(
-            Row(
+            make_row(
+                0,
+                len(text),
                 sequence_id=index,
-                start=0,
-                stop=len(text),
-                samples=True,
                 draft_max=room,
                 blocks=table,
                 new_sequence=new_sequence,
             )
         )
-    return Round(round_id=0, pipeline_slot=0, rows=tuple(rows))
+    return make_round(*rows)
 
 
 def known(drafter: DraftRunner) -> list[tuple[int, int, list[int]]]:
@@ -133,7 +126,7 @@ def test_a_stop_token_ends_a_chain_and_what_it_has_read(directory):
     place = next(at for at in range(2, 8) if free.tokens[at] not in free.tokens[:at])
     ends = Sampling(temperature=0.7, seed=1, stop_token_ids=(free.tokens[place],))
     for drafter in (plain, whole):
-        drafter.propose(Round(round_id=0, pipeline_slot=0, rows=(), finished_ids=(0,)))
+        drafter.propose(make_round(finished_ids=(0,)))
     round_ = opened(Random(5), [ends], [8])
     (found,) = whole.propose(round_)
     assert found.tokens == free.tokens[: place + 1]
@@ -186,19 +179,6 @@ def test_what_the_buffers_do_not_hold_is_not_served(directory):
     assert not chains.serves(Wanted(SamplingRequest(0, room + 2, SAMPLINGS[0]), (), 3))
     assert not chains.serves(Wanted(SamplingRequest(0, 4, SAMPLINGS[0]), (), LENGTH_MAX + 1))
     assert not chains.serves(Wanted(SamplingRequest(0, 4, LEFT_TO_THE_HOST[0]), (), 3))
-
-
-def test_a_drawn_chain_is_left_to_the_host(directory):
-    """Other rules need the distribution that each guess was drawn from."""
-    plain, whole = drafters(directory, None)
-    round_ = opened(Random(7), [SAMPLINGS[0], SAMPLINGS[1]], [5, 5])
-    drawn = [
-        DraftRunner(drafter.parts, verify="ratio").propose(round_) for drafter in (plain, whole)
-    ]
-    # Up to rounding, since fewer rows are computed together.
-    assert [draft.tokens for draft in drawn[0]] == [draft.tokens for draft in drawn[1]]
-    assert [bool(draft.distributions) for draft in drawn[1]] == [False, True]
-    assert isinstance(whole.parts.chains, Counted) and whole.parts.chains.count == 1
 
 
 def plain_follow(state: Any, chosen: torch.Tensor, vocab: int, page: int) -> None:

@@ -21,14 +21,15 @@ from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves
 from draftwerk.model.step.sequences import CachedSequence as Known
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.tree_walk import TreeWalk
-from draftwerk.speculative.protocol.rounds import Draft, HeadNode, Row
+from draftwerk.speculative.protocol.rounds import Draft, HeadNode
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder
 from tests.support.draft_heads import random_head
 from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.rounds import make_row
 from tests.support.runners import FP32, make_guessing_runner, make_runner
-from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.tiny_models import VOCAB
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -74,9 +75,7 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
         truth = [rng.randrange(5) for _ in range(6)]
         draft = random_tree(rng, truth, 40, room)
         table = tuple(blocks.pop() for _ in range(-(-(stop + 12) // PAGE)))
-        row = Row(
-            sequence_id=index, start=stop - 1, stop=stop, samples=True, draft_max=12, blocks=table
-        )
+        row = make_row(stop - 1, stop, sequence_id=index, draft_max=12, blocks=table)
         known = Known([0] * stop, stop, SERVED[0])
         first = len(answers)
         plans.append(RowPlan(index, row, known, draft, first, PAGE))
@@ -104,13 +103,6 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
     move_slots(theirs, moves)
     for mine, other in ((ours.keys, theirs.keys), (ours.values, theirs.values)):
         assert torch.equal(mine.view(torch.uint8), other.view(torch.uint8))
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    save_tiny(path, "llama")
-    return path
 
 
 def parts_of(directory: Path, recorder: Recorder | None, attention: str = "triton") -> LoadedModel:

@@ -20,7 +20,7 @@ from tests.model.gpu.support.recorder import Recorder
 from tests.support.draft_heads import idle_head, random_head
 from tests.support.model_driver import Driver, Live, generate
 from tests.support.runners import FP32, make_guessing_runner
-from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.tiny_models import VOCAB
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -31,13 +31,6 @@ SAMPLINGS = [
     Sampling(temperature=0.2, seed=1),
     Sampling(temperature=1.0, top_p=0.9, seed=3),
 ]
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    save_tiny(path, "llama")
-    return path
 
 
 def steps(directory: Path, vocabulary: torch.Tensor, seed: int = 1):

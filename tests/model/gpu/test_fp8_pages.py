@@ -18,8 +18,8 @@ from draftwerk.model.reference.kv_pages import allocate, copy_blocks, move_slots
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
+from tests.model.gpu.kernels.test_attention import BLOCKS, case, tensors, triton_attention
 from tests.model.gpu.support.device import DEVICE
-from tests.model.gpu.test_attention import BLOCKS, case, tensors, triton_attention
 from tests.model.gpu.test_forward import rounds
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.runners import FP32

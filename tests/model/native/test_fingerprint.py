@@ -62,7 +62,7 @@ def elsewhere(words: tuple[str, ...] = (), **environment: str) -> dict[str, str]
 
 
 def of(*names: str) -> dict[str, str]:
-    every = (*names, "noise", "blocks of ")
+    every = (*names, "noise", "draws", "blocks of ")
     return {key: digest for key, digest in expected().items() if key.startswith(every)}
 
 

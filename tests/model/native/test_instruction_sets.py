@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import Start
@@ -29,6 +33,7 @@ from tests.model.native.models import (
     round_of,
     tiny_config,
 )
+from tests.support.tiny_models import VOCAB, save_tiny
 
 LEAST = "avx2"
 OTHERS = ("avx2-vnni", "avx512", "avx512-vnni", "avx512-bf16")
@@ -117,6 +122,33 @@ def test_logits_where_values_are_tiny(isas: tuple[str, str], kind: str, scale: f
     """Some instruction sets flush denormal numbers, others do not: it must not matter."""
     for one, other in zip(*(logits(isa, kind, "llama", scale) for isa in isas), strict=True):
         assert same_bits(one, other)
+
+
+@cache
+def logits_of_families(isa: str, kind: str) -> list[Tensor]:
+    """Return the logits of every family's tiny model, past its window."""
+    dtype, kv_dtype = (*kind.split(), "auto")[:2]
+    found: list[Tensor] = []
+    for row in ARCHITECTURES:
+        with TemporaryDirectory() as directory:
+            save_tiny(Path(directory), row.model_type)
+            loaded = load(directory, None)
+            model = NativeForward(loaded.config, loaded.weights, dtype, pool_of(isa), kv_dtype)
+        pages = random_pages(loaded.config, model.page_dtype, width=model.page_width)
+        tokens = random_tokens(150, vocab_size=VOCAB)
+        for batch in (
+            round_of([part(tokens[:140])]),
+            round_of([part(tokens[140:], 140)]),
+            round_of([part([3], 150, draft=TREE)]),
+        ):
+            found.append(model(batch, pages))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8 int8"])
+def test_logits_of_every_family(isas: tuple[str, str], kind: str) -> None:
+    ours = [logits_of_families(isa, kind) for isa in isas]
+    assert all(same_bits(one, other) for one, other in zip(*ours, strict=True))
 
 
 def test_tokens_and_their_logprobs(pools: list[Pool]) -> None:

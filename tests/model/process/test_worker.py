@@ -14,9 +14,10 @@ from draftwerk.model.process.role import Computing, Role, build_role, verificati
 from draftwerk.model.process.worker import Pipe, serve
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
 from draftwerk.speculative.protocol.rounds import Round
+from tests.support.rounds import make_round
 from tests.support.tiny_models import save_tiny
 
-WORK = frame(FrameKind.WORK, encode(Round(round_id=7, pipeline_slot=0, rows=())))
+WORK = frame(FrameKind.WORK, encode(make_round(round_id=7)))
 READY = Ready(device="cpu", attention="none", exact=True)
 
 

@@ -8,11 +8,13 @@ import torch
 
 from draftwerk.machine.shared_memory import SharedMemory, mapped
 from draftwerk.model.batch.batch import Pages
+from draftwerk.model.checkpoint import gguf
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.shard import Grid
 from draftwerk.model.ranks.meeting import Meeting, meeting_bytes
 from tests.support.thread_ranks import differing, rounds, thread_ranks
-from tests.support.tiny_models import FAMILIES, save_tiny
+from tests.support.tiny_gguf import save_gguf
+from tests.support.tiny_models import save_tiny
 
 GRIDS = (Grid(2, 1), Grid(3, 1), Grid(1, 2), Grid(1, 3), Grid(2, 2))
 FORMATS = {"llama": "bf16", "mistral": "int8", "qwen2": "fp32", "qwen3": "int4"}
@@ -20,24 +22,44 @@ FORMATS = {"llama": "bf16", "mistral": "int8", "qwen2": "fp32", "qwen3": "int4"}
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found = {family: tmp_path_factory.mktemp(family) for family in FAMILIES}
+    found = {family: tmp_path_factory.mktemp(family) for family in FORMATS}
     for family, directory in found.items():
         save_tiny(directory, family, num_hidden_layers=3)
     return found
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FORMATS)
 def test_every_grid_gives_the_bits_of_one_process(
     directories: dict[str, Path], family: str
 ) -> None:
     directory = str(directories[family])
-    assert not differing(load(directory, None), directory, FORMATS.get(family, "bf16"), GRIDS)
+    assert not differing(load(directory, None), directory, FORMATS[family], GRIDS)
 
 
 @pytest.mark.parametrize("dtype", FORMATS.values())
 def test_so_does_every_format(directories: dict[str, Path], dtype: str) -> None:
     directory = str(directories["qwen3"])
     assert not differing(load(directory, None), directory, dtype, (Grid(2, 3),))
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_so_do_a_files_own_blocks(
+    is_tied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several types in one matrix, numbers that are not quantised among them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(gguf, "write_tokenizer", lambda *given: None)
+    kinds = {"attn_v": "F16", "ffn_up": "Q8_0", "ffn_down": "BF16", "token_embd": "F32"}
+    path = save_gguf(
+        tmp_path / "m.gguf",
+        "llama",
+        "Q5_0",
+        kinds,
+        num_hidden_layers=3,
+        tie_word_embeddings=is_tied,
+    )
+    whole = load(str(path), None, keeps_blocks=True)
+    assert not differing(whole, str(path), "stored", (Grid(2, 1), Grid(1, 2), Grid(2, 3)))
 
 
 def test_a_rank_reads_no_more_than_its_own(directories: dict[str, Path]) -> None:

@@ -16,7 +16,7 @@ from draftwerk.model.reference.kv_pages import copy_blocks
 from draftwerk.model.reference.shared_pages import SharedPages
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind
 from draftwerk.speculative.protocol.journal import MoveJournal, Moves
-from draftwerk.speculative.protocol.rounds import Round
+from tests.support.rounds import make_round
 from tests.support.tiny_models import save_tiny
 from tests.support.waiting import wait_until
 
@@ -73,8 +73,8 @@ def test_memory_of_another_size_is_refused() -> None:
 def test_the_journal_tells_a_round_begun_from_one_done() -> None:
     memory = memory_of()
     writer, reader = shared(memory).journal, MoveJournal(memoryview(memory.map()))
-    rounds = [Round(round_id=n, pipeline_slot=0, rows=(), copies=((0, 1),)) for n in range(1, 4)]
-    plain = Round(round_id=9, pipeline_slot=0, rows=())
+    rounds = [make_round(round_id=n, copies=((0, 1),)) for n in range(1, 4)]
+    plain = make_round(round_id=9)
     assert [reader.state(each) for each in rounds] == [Moves.TO_DO] * 3
     writer.begin(rounds[1])
     assert [reader.state(each) for each in rounds] == [Moves.DONE, Moves.HALF_DONE, Moves.TO_DO]

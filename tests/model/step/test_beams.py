@@ -28,13 +28,6 @@ MANY_STOPS = (2, *range(11, 41))
 PROMPTS = [[5, 6, 7, 8, 9, 5, 6], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [40, 41]]
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    save_tiny(path, "llama")
-    return path
-
-
 @cache
 def oracle(prompt: tuple[int, ...], rules: BeamRules, **settings: Any) -> Found:
     """Return what Transformers finds with the tiny model."""
@@ -82,6 +75,18 @@ def test_sequences_and_scores_are_those_of_transformers(directory, width, stops)
     assert plain.scheduler.stats.draft_tokens == 0 < drafted.scheduler.stats.draft_tokens
     assert lucky.scheduler.stats.accepted_tokens > 0
     assert lucky.scheduler.stats.rounds < plain.scheduler.stats.rounds
+
+
+@pytest.mark.parametrize("family", ["gemma3_text", "cohere2", "olmo3"])
+def test_a_search_past_windows_is_that_of_transformers(family, tmp_path):
+    model = save_tiny(tmp_path, family)
+    prompt, rules = PROMPTS[1] * 3, beam_rules(4)
+    expected = found_by_transformers(model, tuple(prompt), rules)
+    for draft_max in (0, 16):
+        server = server_of(tmp_path, 256, draft_max)
+        name = server.submit(prompt, rules, sampling_of(rules))
+        server.run()
+        assert_same(server.result(name), expected)
 
 
 def test_penalties_and_a_minimum_are_those_of_transformers(directory):

@@ -21,7 +21,7 @@ from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.blend.rules import CHECK_LAYER, Blend, canonical_parts, choose_positions
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Round, Row
-from draftwerk.speculative.sequence import Sequence as Request
+from draftwerk.speculative.requests.sequence import Sequence as Request
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
 
 CONFIG = tiny_config(head_size=32, layer_count=4)

@@ -9,6 +9,7 @@ import pytest
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Branch, NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, generate
+from tests.support.rounds import make_round, make_row
 from tests.support.runners import make_drafter, make_runner
 from tests.support.tiny_models import VOCAB, save_tiny
 
@@ -20,13 +21,6 @@ SAMPLINGS = {
         seed=4, presence_penalty=0.5, repetition_penalty=1.2, logit_bias=((3, 2.0),)
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    save_tiny(path, "llama")
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +86,10 @@ def test_it_does_not_read_a_cached_prefix_again(directory):
         return inner(batch, pages)
 
     drafter.parts = replace(drafter.parts, forward=counting)
-    row = Row(
-        sequence_id=2,
-        start=4,
-        stop=7,
-        samples=True,
-        draft_max=8,
-        blocks=(0, 9, 10, 11),
-        new_sequence=new_sequence(sampling),
+    row = make_row(
+        4, 7, sequence_id=2, draft_max=8, blocks=(0, 9, 10, 11), new_sequence=new_sequence(sampling)
     )
-    assert drafter.propose(Round(round_id=1, pipeline_slot=0, rows=(row,))) == expected
+    assert drafter.propose(make_round(row, round_id=1)) == expected
     assert counts[0] == 3
 
 
@@ -109,19 +97,10 @@ def test_it_reads_on_in_a_branch_that_copies_another(directory):
     sampling, drafter = SAMPLINGS["greedy"], make_drafter(directory)
     drafter.propose(round_of(0, 7, new_sequence(sampling)))
     branch = Branch(group_id=1, candidates=4, origin=1)
-    row = Row(
-        sequence_id=2,
-        start=7,
-        stop=8,
-        samples=True,
-        draft_max=8,
-        blocks=(0, 9, 10, 11),
-        new_token_ids=(30,),
-        branch=branch,
+    row = make_row(
+        7, 8, sequence_id=2, draft_max=8, blocks=(0, 9, 10, 11), new_token_ids=(30,), branch=branch
     )
-    found = drafter.propose(
-        Round(round_id=1, pipeline_slot=0, rows=(row,), copies=((1, 9),), finished_ids=(1,))
-    )
+    found = drafter.propose(make_round(row, round_id=1, copies=((1, 9),), finished_ids=(1,)))
     known = NewSequence((*PROMPT, 30), 7, sampling)
     assert found == make_drafter(directory).propose(round_of(0, 8, known))
 
@@ -135,19 +114,11 @@ def test_a_request_may_do_without_it(directory):
 def test_rows_that_do_not_sample_and_bad_rows_get_no_draft(directory):
     drafter = make_drafter(directory)
     rows = (
-        Row(
-            sequence_id=1,
-            start=0,
-            stop=4,
-            samples=False,
-            draft_max=0,
-            blocks=(0,),
-            new_sequence=new_sequence(SAMPLINGS["greedy"]),
-        ),
+        make_row(0, 4, samples=False, blocks=(0,), new_sequence=new_sequence(SAMPLINGS["greedy"])),
         Row(sequence_id=2, start=0, stop=4, samples=True, draft_max=4, blocks=(1, 2)),
     )
-    assert drafter.propose(Round(round_id=0, pipeline_slot=0, rows=rows)) == (NO_DRAFT, NO_DRAFT)
-    assert drafter.propose(Round(round_id=1, pipeline_slot=0, rows=(), finished_ids=(1, 2))) == ()
+    assert drafter.propose(make_round(*rows)) == (NO_DRAFT, NO_DRAFT)
+    assert drafter.propose(make_round(round_id=1, finished_ids=(1, 2))) == ()
     assert not drafter.readings
 
 
@@ -159,19 +130,13 @@ def round_of(
     start: int, stop: int, new_sequence: NewSequence | None, new_token_ids: tuple[int, ...] = ()
 ) -> Round:
     """Return a round with one sampling row in blocks 0 .. 5."""
-    return Round(
-        round_id=0,
-        pipeline_slot=0,
-        rows=(
-            Row(
-                sequence_id=1,
-                start=start,
-                stop=stop,
-                samples=True,
-                draft_max=8,
-                blocks=(0, 1, 2, 3, 4, 5),
-                new_token_ids=new_token_ids,
-                new_sequence=new_sequence,
-            ),
-        ),
+    return make_round(
+        make_row(
+            start,
+            stop,
+            draft_max=8,
+            blocks=(0, 1, 2, 3, 4, 5),
+            new_token_ids=new_token_ids,
+            new_sequence=new_sequence,
+        )
     )

@@ -12,11 +12,12 @@ from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.backend import TORCH_BACKEND, Backend
 from draftwerk.model.step.presampled import Presampled, RoundRequests, broken_alone
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row
+from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
+from tests.support.rounds import make_round, make_row
 from tests.support.runners import make_runner
-from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.tiny_models import VOCAB
 
 SAMPLINGS = {
     "greedy": Sampling(temperature=0.0),
@@ -53,13 +54,6 @@ class DeviceRequests:
         best = TORCH_BACKEND.top_tokens(logits, rows, round_requests.best_count) if rows else []
         told = {request.logits_row: token for request, token in zip(requests, tokens, strict=True)}
         return Presampled(broken, told, dict(zip(rows, best, strict=True)))
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("llama")
-    save_tiny(path, "llama")
-    return path
 
 
 def runner_of(directory: Path, asked: DeviceRequests, successor_count: int = 0) -> TargetRunner:
@@ -101,16 +95,14 @@ def test_texts_are_those_of_level_by_level(names: Sequence[str], directory: Path
 
 def proposal(name: str) -> Proposal:
     draft = Draft((1, 2, 3, 4), (-1, -1, 0, 2), ("test",) * 4)
-    row = Row(
-        sequence_id=1,
-        start=0,
-        stop=3,
-        samples=True,
+    row = make_row(
+        0,
+        3,
         draft_max=4,
         blocks=(0, 1, 2, 3),
         new_sequence=NewSequence((5, 6, 7), 3, SAMPLINGS[name]),
     )
-    return Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (draft,))
+    return Proposal(make_round(row), (draft,))
 
 
 @pytest.mark.parametrize("name", PLAIN)

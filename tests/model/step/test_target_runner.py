@@ -1,7 +1,6 @@
 """One step of the target: one seed gives one text, and a bad row fails alone."""
 
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import msgspec
@@ -16,12 +15,12 @@ from draftwerk.speculative.protocol.rounds import (
     Draft,
     NewSequence,
     Proposal,
-    Round,
     Row,
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling, edited
 from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.rounds import make_round, make_row
 from tests.support.runners import make_runner
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
 
@@ -38,13 +37,6 @@ SAMPLINGS = {
     "minimum": Sampling(seed=5, tokens_min=15, stop_token_ids=(11, 12, 13, 14, 15, 16)),
     "stops": Sampling(temperature=1.5, seed=6, stop_token_ids=tuple(range(0, VOCAB, 9))),
 }
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    save_tiny(path, "llama")
-    return path
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
@@ -74,20 +66,17 @@ def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory
     guess = (plain[0], (plain[1] + (place == "node behind an error")) % VOCAB, plain[2])
     new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
     rows = tuple(
-        Row(
+        make_row(
+            0,
+            len(PROMPT),
             sequence_id=n,
-            start=0,
-            stop=len(PROMPT),
-            samples=True,
             draft_max=3,
             blocks=tuple(range(3 * n, 3 * n + 3)),
             new_sequence=new_sequence,
         )
         for n in (1, 2)
     )
-    proposal = Proposal(
-        Round(round_id=1, pipeline_slot=0, rows=rows), (chain(guess, "x"), chain(guess, "x"))
-    )
+    proposal = Proposal(make_round(*rows, round_id=1), (chain(guess, "x"), chain(guess, "x")))
     forward = runner.parts.forward
     broken = {"last known token": 0, "drafted node": 1, "node behind an error": 3}[place]
 
@@ -109,25 +98,9 @@ def test_a_branch_whose_nodes_alone_are_computed_does_not_fail_for_the_row_behin
     runner = make_runner(directory)
     runner.step(opened(Sampling(temperature=0.0), NO_DRAFT))
     known = Branch(group_id=1, candidates=2, known=((11, -0.1), (12, -0.2)))
-    branch = Row(
-        sequence_id=1,
-        start=len(PROMPT),
-        stop=len(PROMPT),
-        samples=True,
-        draft_max=2,
-        blocks=(0, 1, 2),
-        branch=known,
-    )
+    branch = make_row(len(PROMPT), len(PROMPT), draft_max=2, blocks=(0, 1, 2), branch=known)
     new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
-    behind = Row(
-        sequence_id=2,
-        start=0,
-        stop=len(PROMPT),
-        samples=True,
-        draft_max=0,
-        blocks=(3, 4),
-        new_sequence=new_sequence,
-    )
+    behind = make_row(0, len(PROMPT), sequence_id=2, blocks=(3, 4), new_sequence=new_sequence)
     nodes = Draft((11, 12), (-1, -1), ("x", "x"))
     forward = runner.parts.forward
 
@@ -137,9 +110,7 @@ def test_a_branch_whose_nodes_alone_are_computed_does_not_fail_for_the_row_behin
         return logits
 
     runner.parts = replace(runner.parts, forward=breaking)
-    proposal = Proposal(
-        Round(round_id=1, pipeline_slot=0, rows=(branch, behind)), (nodes, NO_DRAFT)
-    )
+    proposal = Proposal(make_round(branch, behind, round_id=1), (nodes, NO_DRAFT))
     first, second = runner.step(proposal).decisions
     assert not first.error and len(first.candidates) == 2
     assert "not a number" in second.error
@@ -187,18 +158,15 @@ def test_block_copies_are_made_before_anything_is_written(directory):
     runner.step(opened(sampling, NO_DRAFT, sequence_id=1))
     fork = NewSequence((*PROMPT, plain[0]), len(PROMPT), sampling)
     # The fork shares the first block; of the second it has a copy, to go on in.
-    row = Row(
+    row = make_row(
+        len(PROMPT),
+        len(PROMPT) + 1,
         sequence_id=2,
-        start=len(PROMPT),
-        stop=len(PROMPT) + 1,
-        samples=True,
         draft_max=4,
         blocks=(0, 9, 10),
         new_sequence=fork,
     )
-    verdict = runner.step(
-        Proposal(Round(round_id=1, pipeline_slot=0, rows=(row,), copies=((1, 9),)), (NO_DRAFT,))
-    )
+    verdict = runner.step(Proposal(make_round(row, round_id=1, copies=((1, 9),)), (NO_DRAFT,)))
     assert list(verdict.decisions[0].tokens) == plain[1:2]
 
 
@@ -237,9 +205,7 @@ def test_a_branch_is_offered_the_best_next_tokens_and_decides_nothing(directory,
     row = msgspec.structs.replace(
         row, new_sequence=NewSequence(tuple(PROMPT), len(PROMPT), sampling)
     )
-    (decision,) = runner.step(
-        Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (tree,))
-    ).decisions
+    (decision,) = runner.step(Proposal(make_round(row), (tree,))).decisions
     assert (decision.tokens, decision.path) == ((), ())
     for path, offered in zip(([], [11], [12], [11, 11]), decision.candidates, strict=True):
         logprobs = oracle_logits(oracle, PROMPT + path)[-1].log_softmax(-1).tolist()
@@ -252,60 +218,39 @@ def test_a_branch_is_offered_the_best_next_tokens_and_decides_nothing(directory,
 def test_a_new_branch_copies_its_origin_as_it_was_before_the_round(directory):
     sampling, runner = Sampling(temperature=0.0), make_runner(directory)
     runner.step(opened(sampling, NO_DRAFT))
-    parent = Row(
-        sequence_id=1,
-        start=7,
-        stop=8,
-        samples=True,
-        draft_max=0,
-        blocks=(0, 1),
-        new_token_ids=(30,),
-        branch=Branch(group_id=1, candidates=1),
+    parent = make_row(
+        7, 8, blocks=(0, 1), new_token_ids=(30,), branch=Branch(group_id=1, candidates=1)
     )
-    child = Row(
+    child = make_row(
+        7,
+        8,
         sequence_id=2,
-        start=7,
-        stop=8,
-        samples=True,
-        draft_max=0,
         blocks=(0, 9),
         new_token_ids=(31,),
         branch=Branch(group_id=1, candidates=1, origin=1),
     )
-    orphan = Row(
+    orphan = make_row(
+        7,
+        8,
         sequence_id=3,
-        start=7,
-        stop=8,
-        samples=True,
-        draft_max=0,
         blocks=(0, 8),
         new_token_ids=(31,),
         branch=Branch(group_id=1, candidates=1, origin=77),
     )
-    round_ = Round(
-        round_id=1,
-        pipeline_slot=0,
-        rows=(parent, child, orphan),
-        copies=((1, 9),),
-        finished_ids=(1,),
-    )
+    round_ = make_round(parent, child, orphan, round_id=1, copies=((1, 9),), finished_ids=(1,))
     decisions = runner.step(Proposal(round_, (NO_DRAFT,) * 3)).decisions
     assert "never opened" in decisions[0].error  # closed with this round, though copied
     assert "never opened" in decisions[2].error
     assert runner.cached_sequences.sequences[2].tokens == [*PROMPT, 31]
-    fresh = Row(
+    fresh = make_row(
+        0,
+        8,
         sequence_id=4,
-        start=0,
-        stop=8,
-        samples=True,
-        draft_max=0,
         blocks=(20, 21),
         new_sequence=NewSequence((*PROMPT, 31), 7, sampling),
         branch=Branch(group_id=4, candidates=1),
     )
-    (expected,) = runner.step(
-        Proposal(Round(round_id=2, pipeline_slot=0, rows=(fresh,)), (NO_DRAFT,))
-    ).decisions
+    (expected,) = runner.step(Proposal(make_round(fresh, round_id=2), (NO_DRAFT,))).decisions
     assert decisions[1].candidates[0][0] == pytest.approx(expected.candidates[0][0], abs=1e-4)
 
 
@@ -316,20 +261,10 @@ def test_slots_are_moved_after_the_copies_and_before_anything_is_written(directo
     row = branch_row(Branch(group_id=1, candidates=1))
     new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), sampling)
     row = msgspec.structs.replace(row, new_sequence=new_sequence)
-    runner.step(Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (tree,)))
+    runner.step(Proposal(make_round(row), (tree,)))
     # Node 1 is in slot 8, block 2; its place is slot 7, the last of block 1, copied to block 9.
-    row = Row(
-        sequence_id=1,
-        start=8,
-        stop=9,
-        samples=True,
-        draft_max=0,
-        blocks=(0, 9, 10),
-        new_token_ids=(plain[0], plain[1]),
-    )
-    round_ = Round(
-        round_id=1, pipeline_slot=0, rows=(row,), copies=((1, 9),), moves=((2 * 4, 9 * 4 + 3),)
-    )
+    row = make_row(8, 9, blocks=(0, 9, 10), new_token_ids=(plain[0], plain[1]))
+    round_ = make_round(row, round_id=1, copies=((1, 9),), moves=((2 * 4, 9 * 4 + 3),))
     (decision,) = runner.step(Proposal(round_, (NO_DRAFT,))).decisions
     assert list(decision.tokens) == plain[2:3]
 
@@ -341,7 +276,7 @@ def test_a_sequence_is_dropped_when_finished_and_replaced_by_a_new_one(directory
     for _ in range(2):  # the second opening stands for a preemption
         (decision,) = runner.step(opened(sampling, NO_DRAFT)).decisions
         assert decision.tokens == (plain[0],)
-    runner.step(Proposal(Round(round_id=2, pipeline_slot=0, rows=(), finished_ids=(1, 77)), ()))
+    runner.step(Proposal(make_round(round_id=2, finished_ids=(1, 77)), ()))
     assert not runner.cached_sequences.sequences
 
 
@@ -409,20 +344,12 @@ def test_a_bad_row_fails_alone(bad: Row, draft: Draft, reason: str, directory):
     runner, sampling = make_runner(directory), Sampling(temperature=0.0)
     plain = generate(runner, PROMPT, sampling, 2)
     runner.step(opened(sampling, NO_DRAFT))
-    good = Row(
-        sequence_id=2,
-        start=0,
-        stop=7,
-        samples=True,
-        draft_max=0,
-        blocks=(20, 21),
-        new_sequence=NewSequence(tuple(PROMPT), 7, sampling),
+    good = make_row(
+        0, 7, sequence_id=2, blocks=(20, 21), new_sequence=NewSequence(tuple(PROMPT), 7, sampling)
     )
     if bad.sequence_id == 1:
         bad = msgspec.structs.replace(bad, new_token_ids=(plain[0],))
-    verdict = runner.step(
-        Proposal(Round(round_id=1, pipeline_slot=0, rows=(bad, good)), (draft, NO_DRAFT))
-    )
+    verdict = runner.step(Proposal(make_round(bad, good, round_id=1), (draft, NO_DRAFT)))
     failed, decided = verdict.decisions
     assert reason in failed.error
     assert not failed.tokens
@@ -462,27 +389,18 @@ def test_a_gap_lasts_from_a_step_to_the_next_forward_pass_while_there_is_work(
 
 def branch_row(branch: Branch) -> Row:
     """Return the first row of a branch in blocks 0 .. 4."""
-    return Row(
-        sequence_id=1,
-        start=0,
-        stop=len(PROMPT),
-        samples=True,
-        draft_max=8,
-        blocks=(0, 1, 2, 3, 4),
-        branch=branch,
-    )
+    return make_row(0, len(PROMPT), draft_max=8, blocks=(0, 1, 2, 3, 4), branch=branch)
 
 
 def opened(sampling: Sampling, draft: Draft, sequence_id: int = 1) -> Proposal:
     """Return a round with one new sequence in blocks 0 .. 4."""
     new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), sampling)
-    row = Row(
+    row = make_row(
+        0,
+        len(PROMPT),
         sequence_id=sequence_id,
-        start=0,
-        stop=len(PROMPT),
-        samples=True,
         draft_max=8,
         blocks=(0, 1, 2, 3, 4),
         new_sequence=new_sequence,
     )
-    return Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (draft,))
+    return Proposal(make_round(row), (draft,))

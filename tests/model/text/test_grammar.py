@@ -14,10 +14,11 @@ from draftwerk.model.reference.sampler import SamplingRequest, choose_many
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher, grammars_of
 from draftwerk.model.text.grammar_check import CheckerLost, GrammarChecker
 from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal, Round, Row
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal
 from draftwerk.speculative.sampling import params as reference
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.rounds import make_round, make_row
 from tests.support.runners import make_drafter, make_runner
 from tests.support.tiny_models import save_tiny, save_tiny_with_text
 from tests.support.waiting import DEADLINE_S
@@ -204,18 +205,8 @@ def test_a_preempted_text_goes_on_where_it_was(directory: Path) -> None:
     for cut in range(len(plain)):
         new_sequence = NewSequence((*PROMPT, *plain[:cut]), len(PROMPT), sampling)
         stop = len(new_sequence.tokens)
-        row = Row(
-            sequence_id=9,
-            start=0,
-            stop=stop,
-            samples=True,
-            draft_max=0,
-            blocks=tuple(range(20)),
-            new_sequence=new_sequence,
-        )
-        (decision,) = runner.step(
-            Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (NO_DRAFT,))
-        ).decisions
+        row = make_row(0, stop, sequence_id=9, blocks=tuple(range(20)), new_sequence=new_sequence)
+        (decision,) = runner.step(Proposal(make_round(row), (NO_DRAFT,))).decisions
         assert decision.tokens == (plain[cut],)
 
 
@@ -242,20 +233,16 @@ def test_a_grammar_that_cannot_be_followed_fails_alone(
     runner, good = make_runner(directory), SAMPLINGS["greedy"]
     plain = generate(runner, PROMPT, good, 1)
     rows = tuple(
-        Row(
+        make_row(
+            0,
+            3,
             sequence_id=number,
-            start=0,
-            stop=3,
-            samples=True,
-            draft_max=0,
             blocks=(number,),
             new_sequence=NewSequence(tuple(PROMPT), 3, sampling),
         )
         for number, sampling in enumerate((Sampling(grammar=grammar, stop_token_ids=stops), good))
     )
-    failed, decided = runner.step(
-        Proposal(Round(round_id=0, pipeline_slot=0, rows=rows), (NO_DRAFT,) * 2)
-    ).decisions
+    failed, decided = runner.step(Proposal(make_round(*rows), (NO_DRAFT,) * 2)).decisions
     assert failed.error.startswith("the grammar cannot be followed")
     assert not failed.tokens
     assert list(decided.tokens) == plain
@@ -265,18 +252,8 @@ def test_a_model_without_a_tokenizer_follows_no_grammar(tmp_path: Path) -> None:
     save_tiny(tmp_path, "llama")
     runner = make_runner(tmp_path)
     new_sequence = NewSequence((5, 6), 2, SAMPLINGS["greedy"])
-    row = Row(
-        sequence_id=1,
-        start=0,
-        stop=2,
-        samples=True,
-        draft_max=0,
-        blocks=(0,),
-        new_sequence=new_sequence,
-    )
-    (decision,) = runner.step(
-        Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (NO_DRAFT,))
-    ).decisions
+    row = make_row(0, 2, blocks=(0,), new_sequence=new_sequence)
+    (decision,) = runner.step(Proposal(make_round(row), (NO_DRAFT,))).decisions
     assert "no tokenizer" in decision.error
 
 

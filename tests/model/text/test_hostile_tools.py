@@ -11,9 +11,9 @@ import pytest
 
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.model.text.grammar_check import GrammarChecker
-from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
+from draftwerk.speculative.replies.argument_schemas import BadSchema, ToolFunction, parameters_of
 from draftwerk.speculative.replies.formats import ReplyFormat, written
-from draftwerk.speculative.replies.grammar import ToolFunction, reply_grammar
+from draftwerk.speculative.replies.grammar import reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser
 from tests.model.text.call_templates import FAMILIES
 from tests.model.text.test_replies import calls_in, cut, format_of, parsed, rules_of, walk

@@ -15,15 +15,14 @@ from draftwerk.model.text.call_formats import derived_calls, derived_reasoning
 from draftwerk.model.text.chat_template import ChatTemplate
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
 from draftwerk.model.text.vocabulary import read_tokenizer
-from draftwerk.speculative.replies.argument_schemas import BadSchema, parameters_of
-from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat, written
-from draftwerk.speculative.replies.grammar import (
-    CallMode,
-    ReplyRules,
+from draftwerk.speculative.replies.argument_schemas import (
+    BadSchema,
     ToolFunction,
+    parameters_of,
     raw_strings,
-    reply_grammar,
 )
+from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat, written
+from draftwerk.speculative.replies.grammar import CallMode, ReplyRules, reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart
 from draftwerk.speculative.sampling.params import Grammar
 from tests.model.text import call_templates

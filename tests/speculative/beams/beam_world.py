@@ -18,9 +18,9 @@ from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence, SequenceRequest
 from tests.support.beams.naive_beams import Text
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, head_candidates, plain_beams, plain_text

@@ -1,9 +1,10 @@
 """Draft trees for beams: what they draft from, how wide and deep they grow, what they drop."""
 
 from draftwerk.speculative.beams.drafts import DEPTH_MAX, NODES_MAX, BeamDrafts
-from draftwerk.speculative.protocol.rounds import Branch, Draft, NewSequence, Round, Row, Seen
+from draftwerk.speculative.protocol.rounds import Branch, Draft, NewSequence, Row, Seen
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.ngram_index import Occurrences
+from tests.support.rounds import make_round, make_row
 
 GROUP = 1
 FLAT = [1.0 + 1e-4 * tokens for tokens in range(400)]
@@ -35,13 +36,11 @@ def branch_row(
         known=known,
         head_candidates=head_candidates,
     )
-    return Row(
+    return make_row(
+        0,
+        1,
         sequence_id=number,
-        start=0,
-        stop=1,
-        samples=True,
         draft_max=room,
-        blocks=(),
         new_token_ids=new_token_ids,
         new_sequence=new_sequence,
         branch=branch,
@@ -50,7 +49,7 @@ def branch_row(
 
 def read(beam_drafts: BeamDrafts, *rows: Row, finished_ids: tuple[int, ...] = ()) -> list[Row]:
     beam_drafts.read(
-        Round(round_id=1, pipeline_slot=0, rows=rows, finished_ids=finished_ids),
+        make_round(*rows, round_id=1, finished_ids=finished_ids),
         lambda _: Occurrences(PROMPT),
     )
     beam_drafts.check()

@@ -12,7 +12,8 @@ from draftwerk.speculative.beams.survivors import (
     VerifiedBranch,
     unexpanded_survivors,
 )
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Branch, Decision, Draft, Row
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Branch, Decision, Draft
+from tests.support.rounds import make_row
 
 WIDTH = 3
 VOCAB = 6
@@ -54,14 +55,8 @@ def test_it_is_where_the_search_takes_no_further_step(seed: int) -> None:
     for each in beams.live:
         draft = bush(rng, rng.choice([0, 4, 12, 20]))
         chosen_from = tuple(candidates(path) for path in paths(each.tokens, draft))
-        row = Row(
-            sequence_id=1,
-            start=0,
-            stop=1,
-            samples=True,
-            draft_max=20,
-            blocks=(),
-            branch=Branch(group_id=1, candidates=WIDTH, score=each.score),
+        row = make_row(
+            0, 1, draft_max=20, branch=Branch(group_id=1, candidates=WIDTH, score=each.score)
         )
         parts.append(VerifiedRow(row, Decision(candidates=chosen_from), draft))
         rows.append(VerifiedBranch(each.score, draft, chosen_from))

@@ -19,7 +19,6 @@ from draftwerk.speculative.protocol.rounds import (
     Feedback,
     HeadNode,
     NewSequence,
-    Round,
     Row,
     StepReport,
     TokenTopK,
@@ -27,6 +26,7 @@ from draftwerk.speculative.protocol.rounds import (
 )
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.occupancy import Occupancy
+from tests.support.rounds import make_round, make_row
 
 COSTS = ((1, 20.5), (8, 23.5), (16, 25.5), (64, 47.0), (256, 104.0))
 """(tokens, ms): a 135 M model in bf16 on two cores with AMX."""
@@ -157,19 +157,16 @@ class Replay:
 
     def close(self) -> None:
         """Send the proposer the ids that ended last."""
-        self.proposer.prepare(
-            Round(round_id=0, pipeline_slot=0, rows=(), finished_ids=self._closed)
-        )
+        self.proposer.prepare(make_round(finished_ids=self._closed))
         self._closed = ()
 
     def _round(self, players: Sequence[_Player], waiting: int) -> None:
         report = self.report
         report.rounds += 1
         report.rows += len(players)
-        round_ = Round(
+        round_ = make_round(
+            *map(self._row, players),
             round_id=report.rounds,
-            pipeline_slot=0,
-            rows=tuple(map(self._row, players)),
             finished_ids=self._closed,
             occupancy=self._occupancy.share(waiting),
             report=self._report,
@@ -221,13 +218,11 @@ class Replay:
                 name_space=self.name_space,
                 prediction=recording.prediction,
             )
-        return Row(
+        return make_row(
+            stop - 1,
+            stop,
             sequence_id=player.sequence_id,
-            start=stop - 1,
-            stop=stop,
-            samples=True,
             draft_max=room,
-            blocks=(),
             new_token_ids=player.new_token_ids,
             new_sequence=new_sequence,
             tokens_left=len(recording.output) - output_count,

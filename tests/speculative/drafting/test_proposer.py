@@ -20,18 +20,18 @@ from draftwerk.speculative.protocol.rounds import (
     HeadNode,
     NewSequence,
     Proposal,
-    Round,
     Row,
     StepReport,
     chain,
 )
+from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence, SequenceRequest
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
 from draftwerk.speculative.sources.store import Memories
 from tests.speculative.drafting.replay import Recording, Replay
 from tests.support.proposing import drafts_of
+from tests.support.rounds import make_round, make_row
 from tests.support.toy import STOP, TalkativeTarget, plain_text
 
 ALL = ("ngram", "suffix", "store", "recycle")
@@ -87,12 +87,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         assert got[name] == want or (name in cancelled and got[name] == want[: len(got[name])])
     drafts_of(
         proposer,
-        Round(
-            round_id=0,
-            pipeline_slot=0,
-            rows=(),
-            finished_ids=scheduler.running_set.take_finished_ids(),
-        ),
+        make_round(finished_ids=scheduler.running_set.take_finished_ids()),
         (),
     )
     assert proposer.sequence_count == 0
@@ -136,22 +131,12 @@ def test_a_server_runs_only_its_methods(method: str) -> None:
 
 def first_row(methods: tuple[str, ...] | None, prediction: tuple[int, ...] = ()) -> Row:
     new_sequence = NewSequence((1, 2, 3, 1, 2, 3, 1), 7, Sampling(), methods, "", prediction)
-    return Row(
-        sequence_id=1,
-        start=6,
-        stop=7,
-        samples=True,
-        draft_max=7,
-        blocks=(),
-        new_sequence=new_sequence,
-    )
+    return make_row(6, 7, draft_max=7, new_sequence=new_sequence)
 
 
 def drafted(row: Row, model: Draft = NO_DRAFT) -> set[str]:
     proposer = Proposer(("ngram", "suffix"), [(1, 10.0), (8, 10.0)])
-    return {
-        *drafts_of(proposer, Round(round_id=1, pipeline_slot=0, rows=(row,)), (model,))[0].sources
-    }
+    return {*drafts_of(proposer, make_round(row, round_id=1), (model,))[0].sources}
 
 
 def test_a_request_runs_only_its_methods() -> None:
@@ -173,37 +158,16 @@ def test_a_row_without_room_is_not_drafted() -> None:
     new_sequence = NewSequence((1, 2, 1, 2), 4, Sampling())
     proposer = Proposer(ALL)
     rows = (
-        Row(
-            sequence_id=1,
-            start=3,
-            stop=4,
-            samples=True,
-            draft_max=0,
-            blocks=(),
-            new_sequence=new_sequence,
-        ),
-        Row(
-            sequence_id=2,
-            start=0,
-            stop=3,
-            samples=False,
-            draft_max=0,
-            blocks=(),
-            new_sequence=new_sequence,
-        ),
+        make_row(3, 4, new_sequence=new_sequence),
+        make_row(0, 3, sequence_id=2, samples=False, new_sequence=new_sequence),
     )
-    assert (
-        drafts_of(proposer, Round(round_id=1, pipeline_slot=0, rows=rows), (NO_DRAFT,) * 2)
-        == (NO_FEEDBACK,) * 2
-    )
+    assert drafts_of(proposer, make_round(*rows, round_id=1), (NO_DRAFT,) * 2) == (NO_FEEDBACK,) * 2
 
 
 def test_the_draft_models_tree_is_merged_with_the_rest() -> None:
     proposer = Proposer(("ngram",), [(1, 10.0), (16, 10.0)])
     model = Draft((2, 9, 5, 3), (-1, -1, 1, 0), ("draft",) * 4)
-    draft = drafts_of(
-        proposer, Round(round_id=1, pipeline_slot=0, rows=(first_row(None),)), (model,)
-    )[0]
+    draft = drafts_of(proposer, make_round(first_row(None), round_id=1), (model,))[0]
     assert {(-1, 2), (-1, 9)} <= {*zip(draft.parents, draft.tokens, strict=True)}
     assert "draft" in draft.sources
 
@@ -213,17 +177,9 @@ def test_the_draft_model_is_asked_before_it_is_run_and_not_for_those_who_forbid_
     new_sequence = NewSequence((4, 5), 2, Sampling(), ("ngram",))
     rows = (
         first_row(None),
-        Row(
-            sequence_id=2,
-            start=1,
-            stop=2,
-            samples=True,
-            draft_max=7,
-            blocks=(),
-            new_sequence=new_sequence,
-        ),
+        make_row(1, 2, sequence_id=2, draft_max=7, new_sequence=new_sequence),
     )
-    prepared = proposer.prepare(Round(round_id=1, pipeline_slot=0, rows=rows))
+    prepared = proposer.prepare(make_round(*rows, round_id=1))
     lengths = proposer.model_lengths(prepared)
     assert lengths[0] > 0
     assert lengths[1] == 0
@@ -256,31 +212,13 @@ def test_a_request_without_speculation_teaches_the_store_nothing() -> None:
 def test_a_long_prompt_is_indexed_over_several_rounds() -> None:
     prompt = tuple(n % 700 for n in range(6000))
     proposer = Proposer(("ngram",), [(1, 10.0), (8, 10.0)])
-    row = Row(
-        sequence_id=1,
-        start=5999,
-        stop=6000,
-        samples=True,
-        draft_max=7,
-        blocks=(),
-        new_sequence=NewSequence(prompt, 6000, Sampling()),
-    )
-    assert drafts_of(proposer, Round(round_id=1, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)) == (
-        NO_DRAFT,
-    )
+    row = make_row(5999, 6000, draft_max=7, new_sequence=NewSequence(prompt, 6000, Sampling()))
+    assert drafts_of(proposer, make_round(row, round_id=1), (NO_DRAFT,)) == (NO_DRAFT,)
     for number in range(2, 5):
-        row = Row(
-            sequence_id=1,
-            start=5998 + number,
-            stop=5999 + number,
-            samples=True,
-            draft_max=7,
-            blocks=(),
-            new_token_ids=(prompt[5998 + number - 700],),
+        row = make_row(
+            5998 + number, 5999 + number, draft_max=7, new_token_ids=(prompt[5998 + number - 700],)
         )
-        drafts = drafts_of(
-            proposer, Round(round_id=number, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)
-        )
+        drafts = drafts_of(proposer, make_round(row, round_id=number), (NO_DRAFT,))
     assert drafts[0].tokens
 
 
@@ -290,13 +228,11 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
     rng = random.Random(3)
     for number in range(count):
         rows = tuple(
-            Row(
+            make_row(
+                7 + number,
+                8 + number,
                 sequence_id=each,
-                start=7 + number,
-                stop=8 + number,
-                samples=True,
                 draft_max=7,
-                blocks=(),
                 new_token_ids=(rng.randrange(1000),) if number else (),
                 new_sequence=None
                 if number
@@ -305,9 +241,7 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
             )
             for each in range(count)
         )
-        drafts = drafts_of(
-            proposer, Round(round_id=number, pipeline_slot=0, rows=rows), (NO_DRAFT,) * count
-        )
+        drafts = drafts_of(proposer, make_round(*rows, round_id=number), (NO_DRAFT,) * count)
         asked = {each for each, draft in enumerate(drafts) if draft.wants_topk}
         assert 1 <= len(asked) <= PROBES_SAVED
         asked_in_all += len(asked)
@@ -330,13 +264,10 @@ def test_a_head_must_pay_for_its_time() -> None:
                 None if number else NewSequence(tuple(text[:9]), 9, Sampling(temperature=0.0))
             )
             new_token_ids = (text[known - 1],) if number else ()
-            row = Row(
-                sequence_id=1,
-                start=known - 1,
-                stop=known,
-                samples=True,
+            row = make_row(
+                known - 1,
+                known,
                 draft_max=7,
-                blocks=(),
                 new_token_ids=new_token_ids,
                 new_sequence=new_sequence,
                 tokens_left=1000,
@@ -345,7 +276,7 @@ def test_a_head_must_pay_for_its_time() -> None:
             report = StepReport(head_rows=1, head_ms=head_ms) if head_tree else NO_STEP
             (draft,) = drafts_of(
                 proposer,
-                Round(round_id=number, pipeline_slot=0, rows=(row,), report=report),
+                make_round(row, round_id=number, report=report),
                 (NO_DRAFT,),
             )
             count += draft.wants_topk
@@ -368,21 +299,16 @@ def test_a_head_that_never_pays_runs_for_a_share_of_the_time_and_is_used_each_ti
             None if number else NewSequence(tuple(text[:9]), 9, Sampling(temperature=0.0))
         )
         new_token_ids = (text[known - 1],) if number else ()
-        row = Row(
-            sequence_id=1,
-            start=known - 1,
-            stop=known,
-            samples=True,
+        row = make_row(
+            known - 1,
+            known,
             draft_max=7,
-            blocks=(),
             new_token_ids=new_token_ids,
             new_sequence=new_sequence,
             tokens_left=1000,
             feedback=Feedback(head_tree=head_tree),
         )
-        (draft,) = drafts_of(
-            proposer, Round(round_id=number, pipeline_slot=0, rows=(row,)), (NO_DRAFT,)
-        )
+        (draft,) = drafts_of(proposer, make_round(row, round_id=number), (NO_DRAFT,))
         head_runs[phase] += draft.wants_topk
         used += phase == "wrong" and bool(head_tree)
         # The target's token is text[known], and the head drafts what follows.
@@ -401,30 +327,18 @@ def test_a_head_runs_for_beam_searches_that_allow_it(
 ) -> None:
     proposer = Proposer(("ngram", "head"), ((1, 1.0), (64, 1.01)))
     new_sequence = NewSequence((1, 2, 3, 1, 2), 5, Sampling(temperature=0.0), methods)
-    root = Row(
-        sequence_id=1,
-        start=0,
-        stop=4,
-        samples=False,
-        draft_max=0,
-        blocks=(),
-        new_sequence=new_sequence,
-    )
-    drafts_of(proposer, Round(round_id=0, pipeline_slot=0, rows=(root,)), (NO_DRAFT,))
+    root = make_row(0, 4, samples=False, new_sequence=new_sequence)
+    drafts_of(proposer, make_round(root), (NO_DRAFT,))
     branches = [
-        Row(
+        make_row(
+            4,
+            5,
             sequence_id=number,
-            start=4,
-            stop=5,
-            samples=True,
             draft_max=8,
-            blocks=(),
             branch=Branch(group_id=1, candidates=4, origin=1, score=-1.0, width=2),
         )
         for number in (2, 3)
     ]
-    drafts = drafts_of(
-        proposer, Round(round_id=1, pipeline_slot=0, rows=tuple(branches)), (NO_DRAFT,) * 2
-    )
+    drafts = drafts_of(proposer, make_round(*branches, round_id=1), (NO_DRAFT,) * 2)
     assert any(draft.tokens for draft in drafts)
     assert [draft.wants_topk for draft in drafts] == [hears] * 2

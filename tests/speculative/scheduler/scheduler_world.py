@@ -13,13 +13,13 @@ from random import Random
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
-from draftwerk.speculative.opening import led
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, SequenceRequest
+from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Deadlines, Promise, SloPolicy
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.opening import led
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence, SequenceProgress, SequenceRequest
-from draftwerk.speculative.slo import NOTHING_PROMISED, Deadlines, Promise, SloPolicy
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, plain_text
 
@@ -311,10 +311,10 @@ class World:
     def check(self) -> None:
         scheduler = self.scheduler
         scheduler.check()
-        assert scheduler.running <= self.limits.rows_max
-        assert scheduler.idle == (scheduler.running == 0 and scheduler.waiting == 0)
+        assert scheduler.load.running <= self.limits.rows_max
+        assert scheduler.idle == (scheduler.load.running == 0 and scheduler.load.waiting == 0)
         alive = sum(not wanted.sequence.ended for wanted in self.wanteds.values())
-        assert scheduler.running + scheduler.waiting == alive, "a sequence was lost"
+        assert scheduler.load.running + scheduler.load.waiting == alive, "a sequence was lost"
 
     def check_round(self, round_: Round) -> None:
         size, limits = self.scheduler.pool.block_size, self.limits

@@ -5,10 +5,10 @@ from collections.abc import Sequence as Tokens
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
-from draftwerk.speculative.sequence import Sequence, SequenceRequest
 
 SIZE = 4
 
@@ -48,13 +48,13 @@ def test_a_blocked_sequence_is_named_once() -> None:
     held = pool.take(4)
     assert held is not None
     namer.count = 0
-    assert not running_set.enter(waiting)
+    assert not running_set.admit(waiting)
     assert namer.count == 5, "four that are cached, and the one behind them"
     pool.drop(held[:1])  # something has become free: too little
-    assert not running_set.enter(waiting)
+    assert not running_set.admit(waiting)
     assert namer.count == 5
     pool.drop(held[1:])
-    assert running_set.enter(waiting)
+    assert running_set.admit(waiting)
     assert namer.count == 5 and waiting.computed == 16
 
     waiting.table.commit(prompt, 24)

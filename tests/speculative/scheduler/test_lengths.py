@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwerk.speculative.protocol.rounds import Decision
+from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
-from draftwerk.speculative.sequence import Sequence
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_priority import decided
 from tests.speculative.scheduler.test_scheduler import decide, ids, make_world, planned, submit

@@ -1,7 +1,7 @@
 """Prompts computed apart: who goes there, in what chunks, and how a text begins after it."""
 
 from draftwerk.speculative.protocol.rounds import NO_STEP, Decision, Round, Verdict
-from draftwerk.speculative.sequence import SequenceProgress
+from draftwerk.speculative.requests.sequence import SequenceProgress
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_scheduler import decide, ids, make_world, planned, submit
 
@@ -117,7 +117,7 @@ def test_prompts_wait_while_there_is_enough_to_do_and_short_ones_overtake() -> N
         submit(world, prompt)
     assert ids(planned(world)) == [3]
     assert [one.sequence_id for one in world.scheduler.prefill.members] == [1]
-    assert world.scheduler.waiting == 1
+    assert world.scheduler.load.waiting == 1
 
 
 def test_an_urgent_prompt_does_not_wait_for_one_that_is_being_read() -> None:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.opening import led
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
+from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.scheduler.opening import led
+from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_scheduler import ids, make_world, planned, submit
 

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.costs.context_cost import ContextCost
 from draftwerk.speculative.costs.work import NO_LOAD
-from draftwerk.speculative.opening import led
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.slo import Promise
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.opening import led
 from draftwerk.speculative.scheduler.promises import (
     PATIENCE_ROUNDS,
     Pace,
@@ -22,9 +24,7 @@ from draftwerk.speculative.scheduler.promises import (
     rows_free_s,
     unread_prompts,
 )
-from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
-from draftwerk.speculative.sequence import Sequence
-from draftwerk.speculative.slo import Promise
+from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS
 from tests.speculative.costs.test_step_cost import ROOFLINE
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_priority import decided, waiting

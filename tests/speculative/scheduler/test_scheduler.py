@@ -23,9 +23,9 @@ from draftwerk.speculative.protocol.rounds import (
     Verdict,
     chain,
 )
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from draftwerk.speculative.sequence import Sequence, SequenceProgress
 from tests.speculative.scheduler.scheduler_world import World, live, story
 
 GREEDY = Sampling(temperature=0.0)
@@ -323,7 +323,7 @@ def test_the_youngest_sequence_makes_room_and_comes_back_first() -> None:
     assert round_.finished_ids == (young.sequence_id,)
     assert young.tally.preemptions == 1
     assert not young.table.blocks
-    assert world.scheduler.waiting == 2
+    assert world.scheduler.load.waiting == 2
     decide(world, round_, *[Decision(tokens=(9,))] * 1)
     world.scheduler.cancel("r0")
     round_ = planned(world)
@@ -412,7 +412,7 @@ def test_no_more_sequences_run_than_rows_are_allowed() -> None:
     for n in range(3):
         submit(world, [n + 1])
     assert len(planned(world).rows) == 2
-    assert (world.scheduler.running, world.scheduler.waiting) == (2, 1)
+    assert (world.scheduler.load.running, world.scheduler.load.waiting) == (2, 1)
 
 
 def test_the_more_urgent_comes_first_and_equals_in_order() -> None:
@@ -563,7 +563,7 @@ def test_a_failed_row_fails_alone() -> None:
         ("error", "no luck", ()),
         ("", "", (5,)),
     ]
-    assert world.scheduler.running == 1
+    assert world.scheduler.load.running == 1
     world.scheduler.check()
 
 
@@ -576,7 +576,7 @@ def test_a_cancelled_waiting_sequence_never_runs() -> None:
     submit(world, [2])
     world.scheduler.plan()
     world.scheduler.cancel("r1")
-    assert world.scheduler.waiting == 0
+    assert world.scheduler.load.waiting == 0
 
 
 def test_a_cancelled_running_sequence_gives_its_blocks_back_at_once() -> None:
@@ -614,7 +614,7 @@ def test_cancelling_what_is_unknown_does_nothing() -> None:
     submit(world)
     world.scheduler.cancel("another")
     world.scheduler.cancel("r0", 1)
-    assert world.scheduler.waiting == 1
+    assert world.scheduler.load.waiting == 1
 
 
 # --- the checks themselves ------------------------------------------------------------------------

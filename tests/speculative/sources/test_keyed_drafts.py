@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import exp, log
 
 import pytest
 
@@ -115,6 +116,23 @@ def test_a_seed_gives_one_text_whatever_is_drafted(temperature: float) -> None:
             assert said == plain
             saved += rounds - took
     assert saved > 100
+
+
+def test_a_draft_is_accepted_as_often_as_shared_noise_allows() -> None:
+    """Between (1 - d) / (1 + d) and 1 - d, the best of any rule, at total variation distance d."""
+    target, draft = [log(p) for p in (0.5, 0.3, 0.2)], [log(p) for p in (0.3, 0.3, 0.4)]
+    distance, count = 0.2, 4000
+    agreed = sum(
+        choose(target, 7, sampling) == choose(draft, 7, sampling)
+        for sampling in (Sampling(seed=seed) for seed in range(count))
+    )
+    ratios = (
+        sum(exp(max(a - x, b - y)) for a, b in zip(target, draft, strict=True))
+        for x, y in zip(target, draft, strict=True)
+    )
+    expected = sum(1 / ratio for ratio in ratios)
+    assert (1 - distance) / (1 + distance) < expected <= 1 - distance
+    assert agreed / count == pytest.approx(expected, abs=0.03)
 
 
 def test_a_tree_never_drafts_a_token_twice_below_one_node() -> None:

@@ -10,7 +10,6 @@ from draftwerk.speculative.protocol.rounds import (
     Feedback,
     HeadNode,
     NewSequence,
-    Row,
     TokenTopK,
 )
 from draftwerk.speculative.sampling.params import Grammar, Sampling
@@ -35,19 +34,15 @@ from draftwerk.speculative.sources.registry import (
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.store import Memory
 from draftwerk.speculative.sources.tree import DraftTree
+from tests.support.rounds import make_row
 
 TOKENS = (1, 2, 3, 4, 5, 6, 1, 2, 3)
-ROW = Row(
-    sequence_id=1,
-    start=8,
-    stop=9,
-    samples=True,
+ROW = make_row(
+    8,
+    9,
     draft_max=4,
     blocks=(1,),
-    feedback=Feedback(
-        head_tree=(HeadNode(-1, 3, (4, 7), (0, 9)),),
-        jump_forward=(4,),
-    ),
+    feedback=Feedback(head_tree=(HeadNode(-1, 3, (4, 7), (0, 9)),), jump_forward=(4,)),
 )
 """Feedback for every source that lives on it."""
 

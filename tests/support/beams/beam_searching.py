@@ -15,11 +15,12 @@ from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Row
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Row
+from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence, SequenceRequest
 from tests.support.proposing import drafts_of
+from tests.support.rounds import make_round
 
 Found = list[tuple[tuple[int, ...], float]]
 """Texts and scores, best first."""
@@ -131,12 +132,7 @@ class Server:
         assert self.scheduler.pool.used == 0
         drafts_of(
             self.proposer,
-            Round(
-                round_id=0,
-                pipeline_slot=0,
-                rows=(),
-                finished_ids=self.scheduler.running_set.take_finished_ids(),
-            ),
+            make_round(finished_ids=self.scheduler.running_set.take_finished_ids()),
             (),
         )
         self.proposer.check()

@@ -12,7 +12,6 @@ import pytest_asyncio
 from benchmarks.support.server import draftwerk
 from draftwerk.loadtest.server.launcher import ServerFailed
 from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
-from tests.support.tiny_models import save_tiny_with_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,13 +41,6 @@ class Server:
 
     async def metrics(self) -> MetricsPage:
         return await fetch_metrics(self.http, self.url)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny")
-    save_tiny_with_text(directory, seed=3)
-    return directory
 
 
 def records(folder: Path) -> list[Path]:

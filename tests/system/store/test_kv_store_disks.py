@@ -14,19 +14,11 @@ import pytest
 
 from draftwerk.loadtest.server.launcher import free_port, says_ready
 from draftwerk.loadtest.server.launcher import serving as process_of
-from tests.support.tiny_models import save_tiny_with_text
 from tests.system.store.test_kv_store import Server, records, serving
 
 pytestmark = pytest.mark.asyncio
 DISK = "96k"
 """Room for some of the records that the prompts leave."""
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny")
-    save_tiny_with_text(directory, seed=3)
-    return directory
 
 
 @pytest.fixture

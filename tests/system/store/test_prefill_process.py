@@ -7,17 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tiny_models import save_tiny_with_text
 from tests.system.store.test_kv_store import Server, serving
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny")
-    save_tiny_with_text(directory, seed=3)
-    return directory
 
 
 async def process(server: Server, role: str, but: int = 0) -> int:

@@ -9,10 +9,10 @@ import aiohttp
 
 from draftwerk.loadtest.client.clock import Clock
 from draftwerk.loadtest.client.exchange import Exchange, Failure
-from draftwerk.loadtest.client.http.reply_types import error_message
 from draftwerk.loadtest.client.http.sse import SSEParser
 from draftwerk.loadtest.client.target import Target
 from draftwerk.loadtest.options import LoadTestOptions
+from draftwerk.loadtest.server.reply_types import error_message
 
 CLOSE_S = 2.0
 

@@ -22,6 +22,8 @@ class StoredTensor(NamedTuple):
     path: Path
     dtype: str
     shape: tuple[int, ...]
+    name: str = ""
+    """In the file, where that is another."""
 
 
 class _Entry(msgspec.Struct, frozen=True):

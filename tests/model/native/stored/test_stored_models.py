@@ -29,7 +29,7 @@ from tests.model.native.stored.stored_models import (
     values_of,
     wide_config,
 )
-from tests.model.native.stored.test_stored import ISAS, pool_of
+from tests.model.native.test_stored import ISAS, pool_of
 from tests.support.draft_heads import random_head
 
 COUNT = 150

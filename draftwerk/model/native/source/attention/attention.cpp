@@ -10,6 +10,7 @@
 namespace {
 
 constexpr int PRODUCT_ROWS = native::ATTENTION_ROWS;
+constexpr float UNSEEN = -1e30f;        // a score whose exponential is 0 beside any other
 // Columns at a time, in sixteens: of fewer rows more, so that there are enough chains of additions.
 constexpr int width_of(int rows) {
     return native::ATTENTION_COLUMNS / LANES * (2 * rows <= PRODUCT_ROWS ? 2 : 1);
@@ -147,10 +148,21 @@ struct Tile {
         for (int i = 0; i < copies; i++) scratch.value_offsets[i] = i * int64_t{4} * padded;
     }
 
-    // Scores of one row to probabilities (unnormalised), of which `seen` are not zero.
-    void softmax(int row, int seen, int positions) const {
+    // Scores c tanh(score scale / c), which have that scale then.
+    void cap(float *scores, int seen) const {
+        const Floats inside = broadcast(shape.scale / shape.softcap);
+        const Floats outside = broadcast(shape.softcap);
+        for (int i = 0; i < seen; i += LANES) {
+            store(scores + i, tanh(load(scores + i) * inside) * outside);
+        }
+    }
+
+    // Scores of one row to probabilities (unnormalised): those from `hidden` to `seen` are not zero.
+    void softmax(int row, int hidden, int seen, int positions) const {
         float *scores = scratch.scores + row * COLUMNS_MAX;
-        const Floats scale = broadcast(1.0f / std::sqrt(static_cast<float>(shape.head_size)));
+        if (shape.softcap > 0) cap(scores, seen);
+        if (hidden) std::fill(scores, scores + hidden, UNSEEN);
+        const Floats scale = broadcast(shape.softcap > 0 ? 1.0f : shape.scale);
         Floats most = broadcast(-INFINITY);
         for (int i = 0; i < seen; i += LANES) {
             Floats score = load(scores + i) * scale;
@@ -194,16 +206,17 @@ struct Tile {
                     });
     }
 
-    // Rows first .. last; row r sees the first seen[r] columns.
-    void attend(int first, int last, const int *seen) const {
+    // Rows first .. last; row r sees the columns hidden[r] .. seen[r].
+    void attend(int first, int last, const int *hidden, const int *seen) const {
         gather(last - first);
         score_rows(first, last);
-        for (int row = first; row < last; row++) softmax(row, seen[row], count);
+        for (int row = first; row < last; row++) softmax(row, hidden[row], seen[row], count);
         weigh_rows(first, last, scratch.value_offsets, count);
     }
 
-    // Rows first .. last, gathered and scored: each position they see is one of the columns.
-    void attend_some(int first, int last, const int *columns, int positions) const {
+    // Rows first .. last, gathered and scored: each position they see is one of the columns, those
+    // before `hidden` left out.
+    void attend_some(int first, int last, const int *columns, int hidden, int positions) const {
         int64_t value_offsets[SPAN];
         for (int i = 0; i < round_up(positions, LANES); i++) {
             value_offsets[i] = scratch.value_offsets[columns[i < positions ? i : 0]];
@@ -211,7 +224,7 @@ struct Tile {
         for (int row = first; row < last; row++) {
             float *scores = scratch.scores + row * COLUMNS_MAX;
             for (int i = 0; i < positions; i++) scores[i] = scores[columns[i]];
-            softmax(row, positions, positions);
+            softmax(row, hidden, positions, positions);
         }
         weigh_rows(first, last, value_offsets, positions);
     }
@@ -220,7 +233,8 @@ struct Tile {
 // A tile where the tokens of a tree see different slots at one logical position: those before the
 // tree are first, the others by slot.
 void attend_to_nodes(const AttentionShape &shape, const Block &block, const Lane &lane, int start,
-                     int first_token, const int *seen, AttentionScratch &scratch) {
+                     int first_token, const int *hidden, const int *seen,
+                     AttentionScratch &scratch) {
     const int group = shape.group(), tokens = block.end - block.begin, prefix = block.row.prefix;
     const int shared = std::max(0, prefix - start);
     const auto bytes = static_cast<int64_t>(lane.stride);
@@ -249,7 +263,8 @@ void attend_to_nodes(const AttentionShape &shape, const Block &block, const Lane
             if (skipped-- <= 0) columns[at++] = column_of[__builtin_ctzll(left)];
         }
         if (positions > 0) {
-            tile.attend_some(token * group, (token + 1) * group, columns, positions);
+            tile.attend_some(token * group, (token + 1) * group, columns, hidden[token * group],
+                             positions);
         }
     }
 }
@@ -266,6 +281,15 @@ int Block::length_max() const {
     for (int token = begin; token < end; token++) longest = std::max(longest, length(token));
     return longest;
 }
+
+int Block::first_tile() const {
+    if (!window) return 0;
+    int least = first_seen(begin);
+    for (int token = begin + 1; token < end; token++) least = std::min(least, first_seen(token));
+    return least / SPAN;
+}
+
+int Block::tiles() const { return tile_count(*this) - first_tile(); }
 
 int tile_count(const Block &block) { return (block.length_max() + SPAN - 1) / SPAN; }
 
@@ -330,24 +354,28 @@ void attend_tile(const AttentionShape &shape, const Block &block, const Lane &la
     const int group = shape.group(), start = tile * SPAN;
     const int64_t bytes = static_cast<int64_t>(lane.stride);
     int64_t offsets[COLUMNS_MAX];
-    int seen[QUERY_ROWS + 256];
+    int hidden[QUERY_ROWS + 256], seen[QUERY_ROWS + 256];
     int tokens = block.end - block.begin, longest = 0, first_seeing = tokens;
     for (int i = tokens - 1; i >= 0; i--) {
         int count = std::clamp(block.length(block.begin + i) - start, 0, SPAN);
+        int from = std::clamp(block.first_seen(block.begin + i) - start, 0, SPAN);
+        if (from >= count) from = count = 0;
         longest = std::max(longest, count);
         if (count > 0) first_seeing = i;
         for (int g = 0; g < group; g++) {
+            hidden[i * group + g] = from;
             seen[i * group + g] = count;
             if (count == 0) scratch.tile.total[i * group + g] = 0;
         }
     }
+    if (longest == 0) return;
     if (!block.ancestors || start + SPAN <= block.row.prefix) {
         block.row.slots(start, longest, bytes, offsets);
         Tile{shape, lane, scratch, offsets, longest}.attend(first_seeing * group, tokens * group,
-                                                            seen);
+                                                            hidden, seen);
         return;
     }
-    attend_to_nodes(shape, block, lane, start, first_seeing, seen, scratch);
+    attend_to_nodes(shape, block, lane, start, first_seeing, hidden, seen, scratch);
 }
 
 void merge(const AttentionShape &shape, const Partial &sum, const Partial &tile, int rows,
@@ -355,7 +383,7 @@ void merge(const AttentionShape &shape, const Partial &sum, const Partial &tile,
     for (int row = 0; row < rows; row++) {
         float *out = sum.output + row * shape.padded();
         const float *in = tile.output + row * shape.padded();
-        if (is_first) {
+        if (is_first || sum.total[row] == 0) {
             memcpy(out, in, shape.padded() * sizeof(float));
             sum.largest[row] = tile.largest[row];
             sum.total[row] = tile.total[row];

@@ -8,6 +8,7 @@
 // do not depend on how the context was cut into rounds, nor on where a tree put its nodes.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "matrix/matrix.h"
@@ -23,6 +24,8 @@ constexpr int COLUMNS_MAX = SPAN + NODES_MAX + 1;
 struct AttentionShape {
     int heads, kv_heads, head_size;
     Format kv;
+    float scale;                  // of scores
+    float softcap;                // c: scores become c tanh(score / c); 0: they stay
     bool in_fp32() const { return kv == Format::fp32; }
     // One head's key or value in the pages: [head_size] of float or bf16, or of signed bytes and
     // then the float that scales them.
@@ -64,8 +67,12 @@ struct Block {
     int first;                    // where the row's tokens begin in the batch
     const int64_t *ancestors;     // [end - begin], or null: plain causal order
     const int32_t *seen;          // [end - begin] lengths, ascending, or null: no slot is left out
-    int length(int token) const;  // how many positions the token sees, itself included
+    int window;                   // positions that a token sees at most, itself included; 0: all
+    int length(int token) const;  // where the positions end that the token sees, itself included
     int length_max() const;
+    int first_seen(int token) const { return window ? std::max(0, length(token) - window) : 0; }
+    int first_tile() const;       // of those that some token sees
+    int tiles() const;
 };
 
 // One KV head of one layer: where position 0 of slot 0 is, and the distance between slots.
@@ -136,6 +143,6 @@ void load_queries(const AttentionShape &shape, const float *const *heads, int ro
 void attend_tile(const AttentionShape &shape, const Block &block, const Lane &lane, int tile,
                  AttentionScratch &scratch);
 
-// Merges the rows of `tile` into `sum`; the first tile is copied.
+// Merges the rows of `tile` into `sum`; the first tile that a row sees is copied.
 void merge(const AttentionShape &shape, const Partial &sum, const Partial &tile, int rows,
            bool is_first);

@@ -12,7 +12,14 @@ void Forward::spell_out_ancestors() {
     }
 }
 
-void Forward::cut_into_blocks(Cut &cut, bool only_outputs) {
+void Forward::cut(std::vector<Cut> &cuts, bool only_outputs) {
+    for (size_t index = 0; index < cuts.size(); index++) {
+        cut_into_blocks(cuts[index], model.windows[index], only_outputs);
+        cut_into_splits(cuts[index]);
+    }
+}
+
+void Forward::cut_into_blocks(Cut &cut, int window, bool only_outputs) {
     auto wanted = [&](int token) { return !only_outputs || numbers[token] >= 0; };
     for (int r = 0; r < batch.row_count; r++) {
         int first = batch.row_starts[r], count = batch.row_starts[r + 1] - first;
@@ -29,7 +36,7 @@ void Forward::cut_into_blocks(Cut &cut, bool only_outputs) {
             while (end < most && wanted(first + end)) end++;
             cut.blocks.push_back({row, begin, end, first,
                                   masked ? ancestors.data() + first + begin : nullptr,
-                                  batch.seen ? batch.seen + first + begin : nullptr});
+                                  batch.seen ? batch.seen + first + begin : nullptr, window});
         }
     }
 }
@@ -40,6 +47,10 @@ static bool share(const Block &one, const Block &other, int tile) {
     if (end > one.row.prefix || end > other.row.prefix) return false;
     int first = tile * SPAN / size, last = (end + size - 1) / size;
     return std::equal(one.row.blocks + first, one.row.blocks + last, other.row.blocks + first);
+}
+
+static bool has_tile(const Block &block, int tile) {
+    return tile >= block.first_tile() && tile < tile_count(block);
 }
 
 // Whether an item is all heads of a tile, whose positions lie side by side: what few tokens wait for
@@ -64,17 +75,19 @@ void Forward::cut_into_splits(Cut &cut) {
         while (share(blocks[block - 1], blocks[block], shared_tiles)) shared_tiles++;
     }
     int longest = 0, all = 0, positions = 0;
+    int last_tile = 0;
     for (const Block &block : blocks) {
-        all += tile_count(block);
-        positions = std::max(positions, block.length_max());
-        longest = std::max(longest, tile_count(block));
+        all += block.tiles();
+        positions = std::max(positions, block.length_max() - block.first_tile() * SPAN);
+        longest = std::max(longest, block.tiles());
+        last_tile = std::max(last_tile, tile_count(block));
     }
     // Threads share whole blocks out among them, unless one would be left with most of the work.
     bool even = longest * model.pool.size() <= all;
     if (even && shared_tiles == 0 && blocks.size() > 1) return;
     size_t rows = 0;
     for (const Block &block : blocks) {
-        int count = tile_count(block);
+        int count = block.tiles();
         for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
             cut.rows_before.push_back(rows);
             rows += static_cast<size_t>(count) * (block.end - block.begin) * attention.group();
@@ -82,11 +95,12 @@ void Forward::cut_into_splits(Cut &cut) {
     }
     const int each = takes_whole_tiles(positions) ? attention.kv_heads : 1;
     for (int kv_head = 0; kv_head < attention.kv_heads; kv_head += each) {
-        for (int tile = 0; tile < longest; tile++) {
+        for (int tile = 0; tile < last_tile; tile++) {
             for (int first = 0, last; first < static_cast<int>(blocks.size()); first = last) {
                 last = first + 1;
-                if (tile >= tile_count(blocks[first])) continue;
+                if (!has_tile(blocks[first], tile)) continue;
                 while (few && last < static_cast<int>(blocks.size()) &&
+                       has_tile(blocks[last], tile) &&
                        share(blocks[first], blocks[last], tile)) last++;
                 cut.splits.push_back({first, last, {kv_head, each, tile}});
             }
@@ -102,7 +116,7 @@ int Forward::open_attention(int layer) {
     Cut &cut = cut_of(layer);
     if (cut.splits.empty()) return static_cast<int>(cut.blocks.size());
     for (size_t lane = 0; lane < cut.pending.size(); lane++) {
-        cut.pending[lane] = tile_count(cut.blocks[lane / attention.kv_heads]);
+        cut.pending[lane] = cut.blocks[lane / attention.kv_heads].tiles();
     }
     return static_cast<int>(cut.splits.size());
 }
@@ -159,22 +173,24 @@ void Forward::attend(int layer, int item, AttentionScratch &scratch) {
     const Block &block = cut.blocks[item];
     int count = tile_count(block), rows = (block.end - block.begin) * attention.group();
     const size_t later = item + model.pool.size();
-    for (int tile = 0; tile < count; tile++) {
-        if (tile == 0 && item < model.pool.size()) {
-            look_ahead(layer, block, {0, attention.kv_heads, 0}, scratch.ahead);
+    const int first = block.first_tile();
+    for (int tile = first; tile < count; tile++) {
+        if (tile == first && item < model.pool.size()) {
+            look_ahead(layer, block, {0, attention.kv_heads, first}, scratch.ahead);
             read_now(scratch.ahead);
         }
         scratch.ahead.count = 0;
         if (tile + 1 < count) {
             look_ahead(layer, block, {0, attention.kv_heads, tile + 1}, scratch.ahead);
         } else if (later < cut.blocks.size()) {
-            look_ahead(layer, cut.blocks[later], {0, attention.kv_heads, 0}, scratch.ahead);
+            const Block &next = cut.blocks[later];
+            look_ahead(layer, next, {0, attention.kv_heads, next.first_tile()}, scratch.ahead);
         }
         for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
             load_heads(block, kv_head, scratch);
             scratch.gathered = 0;
             attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
-            merge(attention, scratch.sums[kv_head], scratch.tile, rows, tile == 0);
+            merge(attention, scratch.sums[kv_head], scratch.tile, rows, tile == first);
         }
     }
     for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
@@ -220,11 +236,12 @@ void Forward::attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
         load_heads(block, kv_head, scratch);
         attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
         // A copy, so that merging happens in one order whichever thread is last.
-        Partial own = partial_of(cut, lane_index, tile, rows);
+        const int first_tile = block.first_tile();
+        Partial own = partial_of(cut, lane_index, tile - first_tile, rows);
         merge(attention, own, scratch.tile, rows, true);
         if (cut.pending[lane_index].fetch_sub(1) > 1) continue;
         Partial sum = partial_of(cut, lane_index, 0, rows);
-        for (int other = 1, count = tile_count(block); other < count; other++) {
+        for (int other = 1, count = block.tiles(); other < count; other++) {
             merge(attention, sum, partial_of(cut, lane_index, other, rows), rows, false);
         }
         finish(layer, block, kv_head, sum);

@@ -3,17 +3,15 @@
 Forward::Forward(Model &model, const Batch &batch, bool only_products)
     : model(model), shape(model.shape), batch(batch), space(model.workspace),
       attention(model.attention()), in_bf16(shape.in_bf16), only_products(only_products),
-      layers(batch.layers) {
+      layers(batch.layers), all(model.windows.size()), narrow(model.windows.size()) {
     if (only_products) return;
     spell_out_ancestors();
-    cut_into_blocks(all, false);
-    cut_into_splits(all);
-    // A later stage goes on with every token.
-    if (batch.hidden_out || batch.output_count == batch.token_count) return;
+    cut(all, false);
+    // A later stage goes on with every token, a parallel FFN with the norms of every token.
+    if (batch.hidden_out || batch.output_count == batch.token_count || shape.is_parallel) return;
     numbers.assign(batch.token_count, -1);
     for (int i = 0; i < batch.output_count; i++) numbers[batch.outputs[i]] = i;
-    cut_into_blocks(narrow, true);
-    cut_into_splits(narrow);
+    cut(narrow, true);
 }
 
 // Has the other ranks' columns of what a stage reads; returns false once a rank is lost.
@@ -82,9 +80,12 @@ int Forward::items_of_step(int stage, int layer, int step) {
         case ATTEND: return open_attention(layer);
         case ATTENDED: return goes_straight(space.attention) ? 0 : rows_or_serial(stage, count);
         case OUTPUT: return tiles(of.output, count);
-        case GATE_UP: return tiles(of.gate_up, count) / 2;
+        case GATE_UP: return tiles(of.gate_up, count) / model.ffn_parts();
         case GATED: return goes_straight(space.ffn) ? 0 : rows_or_serial(stage, count);
         case DOWN: return tiles(of.down, count);
+        case MIXED: return of.after_attention.empty() ? 0 : rows_or_serial(stage, count);
+        case FED: return of.after_ffn.empty() ? 0 : rows_or_serial(stage, count);
+        case FFN_NORM: return shape.is_parallel ? 0 : rows_or_serial(stage, count);
         default: return rows_or_serial(stage, count);
     }
 }
@@ -94,14 +95,16 @@ void Forward::run(int stage, int item, int thread) {
     bool last = stage > 0 && layer == layers;
     if (last && step == 1) return multiply_head(item);
     if (stage == 0 || last) return run_rows(stage, item);
+    const Layer &of = model.layers[layer];
     switch (step) {
         case QKV: return multiply_qkv(layer, item);
         case ATTEND: return attend(layer, item, *model.scratch[thread]);
         case OUTPUT:
-            return multiply_into_hidden(layer, model.layers[layer].output, space.attention, item);
-        case GATE_UP: return multiply_gate_up(layer, item);
+            return multiply_into_hidden(layer, of.output, space.attention, item,
+                                        !of.after_attention.empty());
+        case GATE_UP: return shape.is_gated ? multiply_gate_up(layer, item) : multiply_up(layer, item);
         case DOWN:
-            return multiply_into_hidden(layer, model.layers[layer].down, space.ffn, item);
+            return multiply_into_hidden(layer, of.down, space.ffn, item, !of.after_ffn.empty());
         default: return run_rows(stage, item);
     }
 }

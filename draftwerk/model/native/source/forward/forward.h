@@ -1,9 +1,10 @@
 // One forward pass as a job. Every stage works on rows, or on tiles of columns; no stage lets one
 // row see another, except attention, and that only through positions.
 //
-//     stage   0      1 ..................................................... 10   ..   last two
-//             embed  norm qkv rope attend (put) output norm gate-up (put) down     norm head
+//     stage   0      1 ................................................................. 12   ..
+//             embed  norm qkv rope attend (put) output (norm) norm gate-up (put) down (norm)
 //
+// and at last norm, head. Norms of what is added stand where a layer has them.
 // In the last layer all rows have keys and values; what follows those is for rows with logits alone.
 #pragma once
 
@@ -14,7 +15,8 @@
 #include "forward/model.h"
 
 enum Step {
-    ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, FFN_NORM, GATE_UP, GATED, DOWN, STEPS
+    ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, MIXED, FFN_NORM, GATE_UP, GATED, DOWN, FED,
+    STEPS
 };
 
 // Tokens in a batch at most for rows to share tiles: of more the partial results grow too large.
@@ -66,8 +68,13 @@ struct Forward : Job {
     void run_row(int stage, int row);
     void embed(int row);
     int hand_on();
+    void normalise(const float *in, const float *weight, int size, bool biased, float *out) const;
     void norm(const std::vector<float> &weight, int row, Operand &to, int to_row,
               float *kept = nullptr);
+    void add_normed(const std::vector<float> &weight, int index, int row);
+    void add_to_hidden(float *values, int count, float *to) const;
+    void norm_heads(const Layer &layer, float *heads, int first) const;
+    void heat_queries(float *heads, int row) const;
     void rope(const Layer &layer, int index, int row);
 
     // products.cpp: what is done to 48 columns
@@ -79,8 +86,11 @@ struct Forward : Job {
                   int first_tile = 0);
     int first_qkv_tile(int layer) const;
     void multiply_qkv(int layer, int item);
-    void multiply_into_hidden(int layer, const Matrix &matrix, const Operand &operand, int item);
+    void multiply_into_hidden(int layer, const Matrix &matrix, const Operand &operand, int item,
+                              bool is_normed);
     void multiply_gate_up(int layer, int item);
+    void multiply_up(int layer, int item);
+    void put_gated(int row, int column, int count, const float *values);
     void multiply_head(int item);
 
     // attend.cpp: what is done to the tokens of a row
@@ -103,10 +113,13 @@ struct Forward : Job {
         std::vector<std::atomic<int>> pending;
         size_t partial_rows = 0;
     };
-    Cut all, narrow;                     // narrow: of the tokens with logits
-    Cut &cut_of(int layer) { return is_narrow(layer) ? narrow : all; }
+    std::vector<Cut> all, narrow;        // by window; narrow: of the tokens with logits
+    Cut &cut_of(int layer) {
+        return (is_narrow(layer) ? narrow : all)[model.layers[layer].window_index];
+    }
     void spell_out_ancestors();
-    void cut_into_blocks(Cut &cut, bool only_outputs);
+    void cut(std::vector<Cut> &cuts, bool only_outputs);
+    void cut_into_blocks(Cut &cut, int window, bool only_outputs);
     bool takes_whole_tiles(int positions) const;
     void cut_into_splits(Cut &cut);
     int open_attention(int layer);
@@ -127,8 +140,10 @@ struct Forward : Job {
         return space.attended.as<float>() + row * width(model.attended_width());
     }
     float *gated_row(int row) { return space.gated.as<float>() + row * width(shape.ffn); }
-    float *cosine(int row) { return space.cosine.as<float>() + row * width(shape.head_size / 2); }
-    float *sine(int row) { return space.sine.as<float>() + row * width(shape.head_size / 2); }
+    float *delta(int row) { return space.delta.as<float>() + row * width(shape.hidden); }
+    int angles() const { return shape.rotary_count * shape.rotary_pairs; }
+    float *cosine(int row) { return space.cosine.as<float>() + row * width(angles()); }
+    float *sine(int row) { return space.sine.as<float>() + row * width(angles()); }
     // Whether results go into an operand as they are computed; else as rows, once they are whole.
     bool goes_straight(const Operand &operand) const {
         return operand.elementwise() && !model.meeting;

@@ -1,6 +1,7 @@
 #include "forward/model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "matrix/packing.h"
 
@@ -9,9 +10,16 @@ static Shard whole(const Shape &shape) {
             {0, shape.vocab}};
 }
 
-Model::Model(Pool &pool, const Shape &shape, const float *frequencies)
+Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float *frequencies)
     : shape(shape), shard(whole(shape)), pool(pool),
-      inverse_frequencies(frequencies, frequencies + shape.head_size / 2), layers(shape.layers) {
+      inverse_frequencies(frequencies, frequencies + shape.rotary_count * shape.rotary_pairs),
+      layers(shape.layers) {
+    for (int layer = 0; layer < shape.layers; layer++) {
+        layers[layer].shape = own[layer];
+        auto found = std::find(windows.begin(), windows.end(), own[layer].window);
+        layers[layer].window_index = static_cast<int>(found - windows.begin());
+        if (found == windows.end()) windows.push_back(own[layer].window);
+    }
     split(shard, nullptr);
 }
 
@@ -24,27 +32,30 @@ void Model::split(const Shard &own, Meeting *with) {
 }
 
 AttentionShape Model::attention() const {
+    float scale = shape.attention_scale > 0
+                      ? shape.attention_scale
+                      : 1.0f / std::sqrt(static_cast<float>(shape.head_size));
     return {shard.heads.count, shard.kv_heads.count, shape.head_size,
-            static_cast<Format>(shape.kv_format)};
+            static_cast<Format>(shape.kv_format), scale, shape.attention_softcap};
 }
 
 size_t Model::arena_bytes() const {
     auto bytes = [&](int n, int k, int parts) { return packed_bytes(format(), n, k, parts); };
     size_t layer = bytes(qkv_width(), shape.hidden, 1) +
                    bytes(shard.hidden.count, attended_width(), 1) +
-                   bytes(2 * shard.ffn.count, shape.hidden, 2) +
+                   bytes(ffn_parts() * shard.ffn.count, shape.hidden, ffn_parts()) +
                    bytes(shard.hidden.count, shape.ffn, 1);
     return shape.layers * layer + packed_bytes(head_format(), shard.vocab.count, shape.hidden, 1);
 }
 
 void Model::set_matrix(int layer, Part part, const Source &source) {
     place(layer, part) = packed(pool, part == Part::head ? head_format() : format(), source,
-                                part == Part::gate_up ? 2 : 1, &arena);
+                                part == Part::gate_up ? ffn_parts() : 1, &arena);
 }
 
 void Model::set_stored(int layer, Part part, const std::vector<StoredPart> &parts, int k,
                        const float *bias) {
-    place(layer, part) = stored(pool, parts, k, part == Part::gate_up, bias, &arena);
+    place(layer, part) = stored(pool, parts, k, part == Part::gate_up && shape.is_gated, bias, &arena);
 }
 
 Matrix &Model::place(int layer, Part part) {
@@ -73,7 +84,7 @@ void Model::set_vector(int layer, Vector which, const float *values, int size) {
     }
     Layer &of = layers[layer];
     std::vector<float> *vectors[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm,
-                                     &of.key_norm};
+                                     &of.key_norm, nullptr, &of.after_attention, &of.after_ffn};
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 
@@ -89,8 +100,9 @@ void Model::reserve(int rows, int outputs) {
         space.qkv = floats(qkv_width());
         space.attended = floats(attended_width());
         space.gated = floats(shape.ffn);
-        space.cosine = floats(shape.head_size / 2);
-        space.sine = floats(shape.head_size / 2);
+        space.cosine = floats(shape.rotary_count * shape.rotary_pairs);
+        space.sine = floats(shape.rotary_count * shape.rotary_pairs);
+        if (!layers.empty() && !layers.front().after_attention.empty()) space.delta = floats(shape.hidden);
         space.normal.reserve(format(), rows, shape.hidden);
         space.attention.reserve(format(), rows, attended_width());
         space.ffn.reserve(format(), rows, shape.ffn);

@@ -17,8 +17,33 @@ struct Shape {
     int32_t format;               // of the matrices
     int32_t in_bf16;              // intermediate values are rounded to bf16
     int32_t kv_format;            // of keys and values: fp32, bf16 or int8
-    float norm_epsilon, rope_magnitude;
+    int32_t norm;                 // NormKind
+    int32_t activation;           // Activation
+    int32_t is_gated;             // the FFN has a matrix of gates
+    int32_t is_parallel;          // attention and FFN read the same norm
+    int32_t head_norm;            // HeadNorm
+    int32_t norms_after_rotation; // of heads
+    int32_t rotary_rounding;      // RotaryRounding
+    int32_t rotary_pairs;         // of a head's first dimensions, (i, i + pairs)
+    int32_t rotary_count;
+    float norm_epsilon;
+    float embedding_multiplier, residual_multiplier, logit_scale;
+    float logit_softcap, attention_softcap;     // 0: none
+    float attention_scale;        // 0: 1 / sqrt(head_size)
+    float temperature_beta, temperature_length; // queries times 1 + beta ln(1 + floor(p / length))
+    float rotary_magnitudes[2];
 };
+
+// What is one layer's own; mirrors `LayerShape` in library.py.
+struct LayerShape {
+    int32_t window;               // positions that a token sees at most, itself included; 0: all
+    int32_t rotary;               // which of the model's; -1: none
+};
+
+enum class NormKind { rms = 0, rms_rounded_once = 1, layer = 2 };
+enum class Activation { silu = 0, gelu_tanh = 1, relu_squared = 2 };
+enum class HeadNorm { shared = 0, projection = 1 };             // of each head; over all heads
+enum class RotaryRounding { all = 0, angles = 1, result = 2 };  // of bf16
 
 // What one of several ranks computes of each product's columns; mirrors `Shard` in library.py. Every
 // rank has all of what a product reads, so that a column is the same sum wherever it is computed.
@@ -42,17 +67,23 @@ struct Batch {
 };
 
 enum class Part { qkv = 0, output = 1, gate_up = 2, down = 3, head = 4, embedding = 5 };
-enum class Vector { attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4 };
+enum class Vector {
+    attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4,
+    after_attention = 5, after_ffn = 6
+};
 
+// Norms are weights, then biases where there are any; empty where a layer has none.
 struct Layer {
     Matrix qkv, output, gate_up, down;
-    std::vector<float> attention_norm, ffn_norm, query_norm, key_norm;
+    std::vector<float> attention_norm, ffn_norm, query_norm, key_norm, after_attention, after_ffn;
+    LayerShape shape;
+    int window_index = 0;                // in the model's windows
 };
 
 // Buffers of one forward pass, grown to the largest batch seen.
 struct Workspace {
     int rows = 0, outputs = 0;
-    Memory hidden, qkv, attended, gated, cosine, sine, partial;
+    Memory hidden, delta, qkv, attended, gated, cosine, sine, partial;
     Operand normal, attention, ffn, last;
 };
 
@@ -62,7 +93,8 @@ struct Model {
     Meeting *meeting = nullptr;          // with the ranks that have the other columns
     Pool &pool;
     Arena arena;
-    std::vector<float> inverse_frequencies;
+    std::vector<float> inverse_frequencies;     // [rotary_count][rotary_pairs]
+    std::vector<int> windows;            // of the layers, each once
     std::vector<Layer> layers;
     std::vector<float> norm;
     Matrix head;
@@ -72,7 +104,7 @@ struct Model {
     Workspace workspace;
     std::vector<std::unique_ptr<AttentionScratch>> scratch;
 
-    Model(Pool &pool, const Shape &shape, const float *frequencies);
+    Model(Pool &pool, const Shape &shape, const LayerShape *layers, const float *frequencies);
     AttentionShape attention() const;
     Format format() const { return static_cast<Format>(shape.format); }
     // As GGUF files do: the head decides between tokens, so it keeps eight bits.
@@ -80,6 +112,7 @@ struct Model {
     int qkv_width() const {
         return (shard.heads.count + 2 * shard.kv_heads.count) * shape.head_size;
     }
+    int ffn_parts() const { return shape.is_gated ? 2 : 1; }
     int attended_width() const { return shape.heads * shape.head_size; }
     // Has this rank compute some columns alone; before any matrix is set.
     void split(const Shard &shard, Meeting *meeting);

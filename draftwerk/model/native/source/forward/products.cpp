@@ -15,6 +15,13 @@ void in_passes(const Matrix &matrix, int rows, int group, Each each) {
     }
 }
 
+void copy_rounded(const float *from, int count, bool in_bf16, float *to) {
+    for (int i = 0; i < count; i += LANES) {
+        Floats value = load(from + i);
+        store_first(to + i, in_bf16 ? round_to_bf16(value) : value, count - i);
+    }
+}
+
 void add_bias(const Matrix &matrix, int tile, float *out) {
     if (!matrix.bias.empty()) add_to<false>(matrix.bias.data() + tile * TILE, TILE, out);
 }
@@ -54,24 +61,23 @@ int Forward::first_qkv_tile(int layer) const {
 void Forward::multiply_qkv(int layer, int item) {
     products(model.layers[layer].qkv, space.normal, batch.token_count, item,
              [&](int row, Span columns, const float *out) {
-                 for (int i = 0; i < columns.count; i += LANES) {
-                     Floats value = load(out + i);
-                     store_first(qkv(row) + columns.first + i,
-                                 in_bf16 ? round_to_bf16(value) : value, columns.count - i);
-                 }
+                 copy_rounded(out, columns.count, in_bf16, qkv(row) + columns.first);
              },
              first_qkv_tile(layer));
 }
 
 void Forward::multiply_into_hidden(int layer, const Matrix &matrix, const Operand &operand,
-                                   int item) {
+                                   int item, bool is_normed) {
     const Span own = model.shard.hidden;
     products(matrix, operand, count_at(layer), item,
-             [&](int row, Span columns, const float *out) {
+             [&](int row, Span columns, float *out) {
+                 if (is_normed) {
+                     return copy_rounded(out, columns.count, in_bf16, delta(row) + columns.first);
+                 }
                  // Beyond this rank's columns are another's, or the next row.
                  int count = model.meeting ? own.count - columns.first : columns.count;
                  float *to = hidden(token_at(layer, row)) + own.first + columns.first;
-                 (in_bf16 ? add_to<true> : add_to<false>)(out, std::min(columns.count, count), to);
+                 add_to_hidden(out, std::min(columns.count, count), to);
              });
 }
 
@@ -82,6 +88,12 @@ void Forward::multiply_gate_up(int layer, int item) {
     const Span own = model.shard.ffn;
     int rows = count_at(layer), tile = 2 * pair, later = tile + 2 * model.pool.size();
     Upcoming next = upcoming(matrix, later), next_up = upcoming(matrix, later + 1);
+    auto activate = [&](float *g, const float *u) {
+        if (static_cast<Activation>(shape.activation) == Activation::gelu_tanh) {
+            return (in_bf16 ? gelu_and_mul<true> : gelu_and_mul<false>)(g, u, TILE, g);
+        }
+        (in_bf16 ? silu_and_mul<true> : silu_and_mul<false>)(g, u, TILE, g);
+    };
     in_passes(matrix, rows, item / pairs, [&](int first, int count, int pass, int passes) {
         multiply(matrix, space.normal, first, count, tile, next.share(pass, passes), gate);
         multiply(matrix, space.normal, first, count, tile + 1, next_up.share(pass, passes), up);
@@ -89,23 +101,40 @@ void Forward::multiply_gate_up(int layer, int item) {
             float *g = gate + r * TILE, *u = up + r * TILE;
             add_bias(matrix, tile, g);
             add_bias(matrix, tile + 1, u);
-            (in_bf16 ? silu_and_mul<true> : silu_and_mul<false>)(g, u, TILE, g);
-            int count = std::min(TILE, own.count - column);
-            if (goes_straight(space.ffn)) {
-                space.ffn.put_columns(first + r, column, count, g);
-            } else {
-                memcpy(gated_row(first + r) + own.first + column, g, count * sizeof(float));
-            }
+            activate(g, u);
+            put_gated(first + r, column, std::min(TILE, own.count - column), g);
         }
     });
+}
+
+void Forward::put_gated(int row, int column, int count, const float *values) {
+    if (goes_straight(space.ffn)) {
+        space.ffn.put_columns(row, column, count, values);
+    } else {
+        memcpy(gated_row(row) + model.shard.ffn.first + column, values, count * sizeof(float));
+    }
+}
+
+// Of an FFN without gates.
+void Forward::multiply_up(int layer, int item) {
+    const int size = model.shard.ffn.count;
+    products(model.layers[layer].gate_up, space.normal, count_at(layer), item,
+             [&](int row, Span columns, float *out) {
+                 int count = std::min(columns.count, size - columns.first);
+                 (in_bf16 ? activate<true> : activate<false>)(
+                     static_cast<Activation>(shape.activation), out, TILE);
+                 put_gated(row, columns.first, count, out);
+             });
 }
 
 void Forward::multiply_head(int item) {
     const Span own = model.shard.vocab;
     products(model.head, space.last, batch.output_count, item,
-             [&](int row, Span columns, const float *out) {
+             [&](int row, Span columns, float *out) {
                  size_t begin = static_cast<size_t>(row) * shape.vocab + own.first;
                  float *logits = batch.logits + begin + columns.first;
+                 if (shape.logit_scale != 1.0f) scale<false>(out, shape.logit_scale, TILE);
+                 if (shape.logit_softcap > 0) cap(out, shape.logit_softcap, TILE);
                  for (int i = 0; i < TILE; i += LANES) {
                      store_first(logits + i, load(out + i), own.count - columns.first - i);
                  }

@@ -9,6 +9,10 @@ namespace {
 // more.
 constexpr int SERIAL_ROWS = 4;
 
+RotaryRounding rotary_rounding(const Shape &shape) {
+    return static_cast<RotaryRounding>(shape.rotary_rounding);
+}
+
 }  // namespace
 
 int Forward::rows_or_serial(int stage, int count) {
@@ -40,7 +44,9 @@ void Forward::run_row(int stage, int row) {
         case ATTENTION_NORM: return norm(layer.attention_norm, row, space.normal, row);
         case ROPE: return rope(layer, index, row);
         case ATTENDED: return space.attention.put_row(row, attended(row));
+        case MIXED: return add_normed(layer.after_attention, index, row);
         case FFN_NORM: return norm(layer.ffn_norm, token_at(index, row), space.normal, row);
+        case FED: return add_normed(layer.after_ffn, index, row);
         default: return space.ffn.put_row(row, gated_row(row));
     }
 }
@@ -61,43 +67,110 @@ void Forward::embed(int row) {
         memcpy(x, from, shape.hidden * sizeof(float));
     } else {
         model.embed(batch.tokens[row], x);
+        if (shape.embedding_multiplier != 1.0f) {
+            (in_bf16 ? scale<true> : scale<false>)(x, shape.embedding_multiplier, shape.hidden);
+        }
     }
-    const int half = shape.head_size / 2;
-    for (int i = 0; i < half; i++) {
+    for (int i = 0; i < angles(); i++) {
         float angle = static_cast<float>(batch.positions[row]) * model.inverse_frequencies[i];
+        float magnitude = shape.rotary_magnitudes[i / shape.rotary_pairs];
         double s, c;
         elementary::sine_and_cosine(angle, s, c);
-        cosine(row)[i] = static_cast<float>(c) * shape.rope_magnitude;
-        sine(row)[i] = static_cast<float>(s) * shape.rope_magnitude;
+        cosine(row)[i] = static_cast<float>(c) * magnitude;
+        sine(row)[i] = static_cast<float>(s) * magnitude;
     }
-    if (!in_bf16) return;
-    for (int i = 0; i < half; i += LANES) {
+    if (!in_bf16 || rotary_rounding(shape) == RotaryRounding::result) return;
+    for (int i = 0; i < angles(); i += LANES) {
         store(cosine(row) + i, round_to_bf16(load(cosine(row) + i)));
         store(sine(row) + i, round_to_bf16(load(sine(row) + i)));
     }
 }
 
+void Forward::normalise(const float *in, const float *weight, int size, bool biased,
+                        float *out) const {
+    const float epsilon = shape.norm_epsilon;
+    switch (static_cast<NormKind>(shape.norm)) {
+        case NormKind::rms:
+            return (in_bf16 ? rms_norm<true> : rms_norm<false>)(in, weight, size, epsilon, out);
+        case NormKind::rms_rounded_once:
+            return (in_bf16 ? rms_norm<true, true> : rms_norm<false>)(in, weight, size, epsilon,
+                                                                      out);
+        case NormKind::layer:
+            return (in_bf16 ? layer_norm<true> : layer_norm<false>)(
+                in, weight, biased ? weight + size : nullptr, size, epsilon, out);
+    }
+}
+
+// Without weights the values go on as they are.
 void Forward::norm(const std::vector<float> &weight, int row, Operand &to, int to_row,
                    float *kept) {
     alignas(64) float unkept[1 << 14];
     float *values = kept ? kept : unkept;
-    (in_bf16 ? rms_norm<true> : rms_norm<false>)(hidden(row), weight.data(), shape.hidden,
-                                                  shape.norm_epsilon, values);
+    const int size = shape.hidden;
+    if (weight.empty()) {
+        for (int i = 0; i < size; i += LANES) {
+            store_first(values + i, without_tiny(load_first(hidden(row) + i, size - i)), size - i);
+        }
+    } else {
+        normalise(hidden(row), weight.data(), size, weight.size() > static_cast<size_t>(size),
+                  values);
+    }
     to.put_row(to_row, values);
+}
+
+// Adds what a layer has come to, normed.
+void Forward::add_normed(const std::vector<float> &weight, int index, int row) {
+    const int size = shape.hidden;
+    normalise(delta(row), weight.data(), size, weight.size() > static_cast<size_t>(size),
+              delta(row));
+    add_to_hidden(delta(row), size, hidden(token_at(index, row)));
+}
+
+void Forward::add_to_hidden(float *values, int count, float *to) const {
+    if (shape.residual_multiplier != 1.0f) {
+        if (in_bf16) scale<true>(values, 1.0f, count);
+        (in_bf16 ? scale<true> : scale<false>)(values, shape.residual_multiplier, count);
+    }
+    (in_bf16 ? add_to<true> : add_to<false>)(values, count, to);
+}
+
+// Norms the query heads, from `first` on, and the key heads.
+void Forward::norm_heads(const Layer &layer, float *heads, int first) const {
+    const int size = shape.head_size, keys = attention.heads, values = keys + attention.kv_heads;
+    if (layer.query_norm.empty()) return;
+    if (static_cast<HeadNorm>(shape.head_norm) == HeadNorm::projection) {
+        float *key = heads + keys * size;
+        if (first == 0) normalise(heads, layer.query_norm.data(), keys * size, false, heads);
+        return normalise(key, layer.key_norm.data(), attention.kv_heads * size, false, key);
+    }
+    for (int head = first; head < values; head++) {
+        const float *weight = head < keys ? layer.query_norm.data() : layer.key_norm.data();
+        normalise(heads + head * size, weight, size, false, heads + head * size);
+    }
+}
+
+// Makes up for a long text's many keys: scores grow with the logarithm of the position.
+void Forward::heat_queries(float *heads, int row) const {
+    float turns = std::floor(static_cast<float>(batch.positions[row]) / shape.temperature_length);
+    auto factor = static_cast<float>(1.0 + shape.temperature_beta * elementary::log(1.0 + turns));
+    if (in_bf16) factor = widen(to_bf16(factor));
+    (in_bf16 ? scale<true> : scale<false>)(heads, factor, attention.heads * shape.head_size);
 }
 
 void Forward::rope(const Layer &layer, int index, int row) {
     float *heads = qkv(row);
     const int size = shape.head_size, keys = attention.heads, values = keys + attention.kv_heads;
-    for (int head = is_unread(index) ? keys : 0; head < values; head++) {
+    const int first = is_unread(index) ? keys : 0, pairs = shape.rotary_pairs;
+    const bool in_steps = in_bf16 && rotary_rounding(shape) == RotaryRounding::all;
+    if (!shape.norms_after_rotation) norm_heads(layer, heads, first);
+    for (int head = first; layer.shape.rotary >= 0 && head < values; head++) {
+        const int from = layer.shape.rotary * pairs;
         float *at = heads + head * size;
-        const auto &weight = head < keys ? layer.query_norm : layer.key_norm;
-        if (!weight.empty()) {
-            (in_bf16 ? rms_norm<true> : rms_norm<false>)(at, weight.data(), size,
-                                                          shape.norm_epsilon, at);
-        }
-        (in_bf16 ? rotate<true> : rotate<false>)(at, cosine(row), sine(row), size / 2);
+        (in_steps ? rotate<true> : rotate<false>)(at, cosine(row) + from, sine(row) + from, pairs);
+        if (in_bf16 && !in_steps) scale<true>(at, 1.0f, 2 * pairs);
     }
+    if (shape.norms_after_rotation) norm_heads(layer, heads, first);
+    if (shape.temperature_beta > 0 && first == 0) heat_queries(heads, row);
     for (int head = 0; head < attention.kv_heads; head++) {
         size_t slot_head = first_head(index, batch.slots[row]) + head;
         store_kv(heads + (keys + head) * size, size, attention.kv,

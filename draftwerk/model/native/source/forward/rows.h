@@ -4,11 +4,12 @@
 
 #include <cmath>
 
+#include "forward/model.h"
 #include "matrix/matrix.h"
 #include "simd/simd.h"
 
-// out = in / rms(in) * weight, statistics in float.
-template <bool BF16>
+// out = in / rms(in) * weight, statistics in float; ONCE: only the result is rounded.
+template <bool BF16, bool ONCE = false>
 void rms_norm(const float *in, const float *weight, int size, float epsilon, float *out) {
     Floats squares = broadcast(0.0f);
     for (int i = 0; i < size; i += LANES) {
@@ -18,9 +19,46 @@ void rms_norm(const float *in, const float *weight, int size, float epsilon, flo
     float mean = reduce_add(squares) / static_cast<float>(size);
     Floats factor = broadcast(1.0f / std::sqrt(mean + epsilon));
     for (int i = 0; i < size; i += LANES) {
-        Floats x = rounded<BF16>(load_first(in + i, size - i) * factor);
+        Floats x = rounded<BF16 && !ONCE>(load_first(in + i, size - i) * factor);
         Floats y = rounded<BF16>(x * load_first(weight + i, size - i));
         store_first(out + i, without_tiny(y), size - i);
+    }
+}
+
+// out = (in - mean) / deviation * weight + bias, rounded once; the bias may be null.
+template <bool BF16>
+void layer_norm(const float *in, const float *weight, const float *bias, int size, float epsilon,
+                float *out) {
+    Floats sum = broadcast(0.0f), squares = broadcast(0.0f);
+    for (int i = 0; i < size; i += LANES) sum = sum + load_first(in + i, size - i);
+    Floats mean = broadcast(reduce_add(sum) / static_cast<float>(size));
+    for (int i = 0; i < size; i += LANES) {
+        Floats x = keep_first(load_first(in + i, size - i) - mean, size - i, broadcast(0.0f));
+        squares = fma(x, x, squares);
+    }
+    float variance = reduce_add(squares) / static_cast<float>(size);
+    Floats factor = broadcast(1.0f / std::sqrt(variance + epsilon));
+    for (int i = 0; i < size; i += LANES) {
+        Floats y = (load_first(in + i, size - i) - mean) * factor * load_first(weight + i, size - i);
+        if (bias) y = y + load_first(bias + i, size - i);
+        store_first(out + i, without_tiny(rounded<BF16>(y)), size - i);
+    }
+}
+
+// x *= factor.
+template <bool BF16>
+void scale(float *x, float factor, int size) {
+    for (int i = 0; i < size; i += LANES) {
+        Floats y = rounded<BF16>(load_first(x + i, size - i) * broadcast(factor));
+        store_first(x + i, y, size - i);
+    }
+}
+
+// x = c tanh(x / c).
+inline void cap(float *x, float c, int size) {
+    for (int i = 0; i < size; i += LANES) {
+        Floats y = tanh(load_first(x + i, size - i) / broadcast(c)) * broadcast(c);
+        store_first(x + i, y, size - i);
     }
 }
 
@@ -45,6 +83,38 @@ void silu_and_mul(const float *gate, const float *up, int size, float *out) {
         Floats e = exponential(broadcast(0.0f) - g);
         Floats silu = rounded<BF16>(g / (e + broadcast(1.0f)));
         store(out + i, rounded<BF16>(silu * u));
+    }
+}
+
+// By the formula with tanh: x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+inline Floats gelu(const Floats &x) {
+    Floats cubic = fma(x * x * x, broadcast(0.044715f), x);
+    return x / (exponential(cubic * broadcast(-1.5957691216f)) + broadcast(1.0f));
+}
+
+// out = gelu(gate) * up.
+template <bool BF16>
+void gelu_and_mul(const float *gate, const float *up, int size, float *out) {
+    for (int i = 0; i < size; i += LANES) {
+        Floats g = rounded<BF16>(load(gate + i)), u = rounded<BF16>(load(up + i));
+        store(out + i, rounded<BF16>(rounded<BF16>(gelu(g)) * u));
+    }
+}
+
+// x = activation(x), of an FFN without gates.
+template <bool BF16>
+void activate(Activation activation, float *x, int size) {
+    for (int i = 0; i < size; i += LANES) {
+        Floats value = rounded<BF16>(load(x + i));
+        if (activation == Activation::relu_squared) {
+            Floats positive = max(value, broadcast(0.0f));
+            value = positive * positive;
+        } else if (activation == Activation::gelu_tanh) {
+            value = gelu(value);
+        } else {
+            value = value / (exponential(broadcast(0.0f) - value) + broadcast(1.0f));
+        }
+        store(x + i, rounded<BF16>(value));
     }
 }
 

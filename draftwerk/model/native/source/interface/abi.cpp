@@ -41,8 +41,9 @@ extern "C" {
 void *pool_create(int threads) { return new Pool(threads); }
 void pool_destroy(void *pool) { delete static_cast<Pool *>(pool); }
 
-void *model_create(void *pool, const Shape *shape, const float *inverse_frequencies) {
-    return new Model(*static_cast<Pool *>(pool), *shape, inverse_frequencies);
+void *model_create(void *pool, const Shape *shape, const LayerShape *layers,
+                   const float *inverse_frequencies) {
+    return new Model(*static_cast<Pool *>(pool), *shape, layers, inverse_frequencies);
 }
 void model_destroy(void *model) { delete static_cast<Model *>(model); }
 
@@ -183,6 +184,7 @@ int64_t struct_bytes(const char *name) {
         size_t bytes;
     } sizes[] = {
         {"Shape", sizeof(Shape)},
+        {"LayerShape", sizeof(LayerShape)},
         {"Shard", sizeof(Shard)},
         {"RoundArrays", sizeof(Batch)},
         {"SamplingRequest", sizeof(SamplingRequest)},

@@ -30,10 +30,11 @@ void read_once(const Matrix &matrix) {
 // Calls `each(first row, rows, tile, results)` for all products with rows of the operand.
 template <class Each>
 void multiply_all(const Matrix &matrix, const Operand &operand, int rows, Each each) {
+    const int at_once = rows_at_once(Format::stored);
     for (int tile = 0; tile < matrix.tiles; tile++) {
         Upcoming next;
         if (tile + 1 < matrix.tiles) next = {matrix.tile(tile + 1), FETCH_LINES, true};
-        const int passes = (rows + native::STORED_ROWS - 1) / native::STORED_ROWS;
+        const int passes = (rows + at_once - 1) / at_once;
         for (int pass = 0; pass < passes; pass++) {
             alignas(64) float out[ROWS_MAX * TILE];
             int row = rows * pass / passes, count = rows * (pass + 1) / passes - row;

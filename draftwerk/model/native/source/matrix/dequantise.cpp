@@ -134,6 +134,44 @@ void mxfp4(const uint8_t *from, float *to) {
     }
 }
 
+float number_at(const uint8_t *from) {
+    float value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+void f32(const uint8_t *from, float *to) { memcpy(to, from, 32 * sizeof(float)); }
+void f16(const uint8_t *from, float *to) {
+    for (int i = 0; i < 32; i++) to[i] = half_at(from + 2 * i);
+}
+void bf16_values(const uint8_t *from, float *to) {
+    for (int i = 0; i < 32; i++) {
+        uint8_t wide[4] = {0, 0, from[2 * i], from[2 * i + 1]};
+        to[i] = number_at(wide);
+    }
+}
+void g4(const uint8_t *from, int inputs, float *to) {
+    const uint8_t upper[4] = {0, from[1], from[2], from[3]};
+    const float d = number_at(upper), zero = d * static_cast<float>(from[0]);
+    for (int begin = 0; begin < inputs; begin += 32) {
+        halves_of_sixteen(to + begin, [&](int, int byte, bool high) {
+            int q = nibble(from[4 + begin / 2 + byte], high);
+            return d * static_cast<float>(q) - zero;    // exact
+        });
+    }
+}
+void g8(const uint8_t *from, float *to) {
+    for (int i = 0; i < 128; i++) {
+        to[i] = number_at(from) * static_cast<float>(static_cast<int8_t>(from[4 + i]));
+    }
+}
+void f8(const uint8_t *from, float *to) {
+    const float d = number_at(from) * 256.0f;    // of the same bits a half is a 256th
+    for (int i = 0; i < 128; i++) {
+        uint8_t byte = from[4 + i];
+        to[i] = d * from_half(static_cast<uint16_t>((byte & 128) << 8 | (byte & 127) << 7));
+    }
+}
+
 void unit(Kind kind, const uint8_t *from, float *to) {
     switch (kind) {
         case Kind::q4_0: return q4_0(from, to);
@@ -149,6 +187,13 @@ void unit(Kind kind, const uint8_t *from, float *to) {
         case Kind::iq4_nl: return iq4_nl(from, to);
         case Kind::iq4_xs: return iq4_xs(from, to);
         case Kind::mxfp4: return mxfp4(from, to);
+        case Kind::f32: return f32(from, to);
+        case Kind::f16: return f16(from, to);
+        case Kind::bf16: return bf16_values(from, to);
+        case Kind::g4_32: return g4(from, 32, to);
+        case Kind::g4_128: return g4(from, 128, to);
+        case Kind::g8_128: return g8(from, to);
+        case Kind::f8_128: return f8(from, to);
     }
 }
 
@@ -160,7 +205,7 @@ void dequantise(Kind kind, const uint8_t *blocks, int k, float *values) {
         for (int begin = 0; begin < k; begin += Of::INPUTS, blocks += Of::FILE_BYTES) {
             float whole[Of::INPUTS];
             int count = k - begin < Of::INPUTS ? k - begin : Of::INPUTS;
-            // MXFP4 alone has units of several blocks, of which a row may end within one.
+            // A row may end within a unit of several blocks, or of numbers.
             uint8_t block[Of::FILE_BYTES] = {};
             memcpy(block, blocks, static_cast<size_t>(Of::FILE_BYTES) * count / Of::INPUTS);
             unit(kind, block, whole);

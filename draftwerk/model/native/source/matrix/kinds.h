@@ -19,13 +19,21 @@
 //                              and 3, and the high bits of all
 //     IQ4_XS 1 + 1 + 32        d and two bits of each scale; four bits of each; blocks as IQ4_NL
 //     MXFP4  1 + 4 x 4         exponents of four blocks
+//     F32    32                BF16, F16: 16, of two inputs a word; numbers that are not quantised
+//
+// And of other files, whose groups of 32 or 128 inputs have a scale that is a float:
+//
+//     G4     1 + 4 x 1 or 4    the scale's upper 24 bits, and the zero; nibbles as in Q4_0
+//     G8     1 + 32            scale; signed bytes
+//     F8     1 + 32            scale; floats of four bits of exponent and three of mantissa (e4m3)
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-// As GGUF numbers them.
+// As GGUF numbers them; those that it does not have from 1000 on.
 enum class Kind : int32_t {
+    f32 = 0, f16 = 1, bf16 = 30, g4_32 = 1000, g4_128 = 1001, g8_128 = 1002, f8_128 = 1003,
     q4_0 = 2, q4_1 = 3, q5_0 = 6, q5_1 = 7, q8_0 = 8, q2_k = 10, q3_k = 11, q4_k = 12, q5_k = 13,
     q6_k = 14, iq4_nl = 20, iq4_xs = 23, mxfp4 = 39
 };
@@ -105,6 +113,26 @@ struct Layout<Kind::mxfp4> : Unit<Kind::mxfp4, 68, 128, 17> {
     }
 };
 
+// Words in the order of the file.
+template <Kind KIND, int BYTES, int INPUTS>
+struct AsInFile : Unit<KIND, BYTES, INPUTS, BYTES / 4> {
+    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
+};
+template <>
+struct Layout<Kind::f32> : AsInFile<Kind::f32, 128, 32> {};
+template <>
+struct Layout<Kind::f16> : AsInFile<Kind::f16, 64, 32> {};
+template <>
+struct Layout<Kind::bf16> : AsInFile<Kind::bf16, 64, 32> {};
+template <>
+struct Layout<Kind::g4_32> : AsInFile<Kind::g4_32, 20, 32> {};
+template <>
+struct Layout<Kind::g4_128> : AsInFile<Kind::g4_128, 68, 128> {};
+template <>
+struct Layout<Kind::g8_128> : AsInFile<Kind::g8_128, 132, 128> {};
+template <>
+struct Layout<Kind::f8_128> : AsInFile<Kind::f8_128, 132, 128> {};
+
 constexpr int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                    1,    13,   25,  38,  53,  69,  89,  113};
 constexpr int8_t MXFP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -125,6 +153,13 @@ auto with_layout(Kind kind, Each each) {
         case Kind::q6_k: return each(Layout<Kind::q6_k>());
         case Kind::iq4_nl: return each(Layout<Kind::iq4_nl>());
         case Kind::iq4_xs: return each(Layout<Kind::iq4_xs>());
+        case Kind::f32: return each(Layout<Kind::f32>());
+        case Kind::f16: return each(Layout<Kind::f16>());
+        case Kind::bf16: return each(Layout<Kind::bf16>());
+        case Kind::g4_32: return each(Layout<Kind::g4_32>());
+        case Kind::g4_128: return each(Layout<Kind::g4_128>());
+        case Kind::g8_128: return each(Layout<Kind::g8_128>());
+        case Kind::f8_128: return each(Layout<Kind::f8_128>());
         default: return each(Layout<Kind::mxfp4>());
     }
 }

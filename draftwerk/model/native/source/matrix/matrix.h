@@ -19,6 +19,7 @@
 
 #include <vector>
 
+#include "simd/amx.h"
 #include "simd/simd.h"
 #include "threads/memory.h"
 
@@ -28,16 +29,16 @@ using native::PANEL;
 constexpr int TILE = 48;
 constexpr int PANELS = TILE / PANEL;
 constexpr int BLOCK = 32;
-constexpr int ROWS_MAX = 8;
+constexpr int ROWS_MAX = 32;
 static_assert(native::ROWS <= ROWS_MAX && native::BLOCK_ROWS <= ROWS_MAX &&
-              native::STORED_ROWS <= ROWS_MAX);
+              native::STORED_ROWS <= ROWS_MAX && amx::ROWS <= ROWS_MAX);
 
 inline int block_count(int k) { return round_up(k, BLOCK) / BLOCK; }
 inline bool in_blocks(Format format) { return format >= Format::int8; }
 
 // How many rows a kernel takes at once: in blocks, each row has integers and floats in registers.
 inline int rows_at_once(Format format) {
-    if (format == Format::stored) return native::STORED_ROWS;
+    if (format == Format::stored) return amx::available() ? amx::ROWS : native::STORED_ROWS;
     return in_blocks(format) ? native::BLOCK_ROWS : native::ROWS;
 }
 

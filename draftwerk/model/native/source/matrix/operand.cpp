@@ -42,8 +42,9 @@ void Operand::reserve(Format new_format, int rows, int new_k) {
     format = new_format;
     k = new_k;
     if (format == Format::stored) {
-        // Beyond k are zeros, to the end of the largest unit.
-        stride = static_cast<size_t>(round_up(k, 256)) / BLOCK * sizeof(StoredGroup);
+        // Beyond k are zeros, to the end of the largest unit; and a group more, or else the rows of
+        // a tile would be a multiple of pages apart, and in one set of the cache.
+        stride = (static_cast<size_t>(round_up(k, 256)) / BLOCK + 1) * sizeof(StoredGroup);
         data = Memory(rows * stride);
         return;
     }

@@ -1,11 +1,17 @@
 // The products of stored matrices: operands, and the kernel of each type.
 #include "matrix/stored.h"
+
+#include <algorithm>
+
 #include "matrix/stored_kernel.h"
 #include "simd/maker.h"
 
 namespace {
 
 using stored_kernel::Kernels;
+
+// Fewer rows do not pay for AMX's way through memory.
+constexpr int TILED_ROWS_MIN = 9;
 
 const Kernels &kernels(Kind kind) {
     switch (kind) {
@@ -21,6 +27,13 @@ const Kernels &kernels(Kind kind) {
         case Kind::q6_k: return stored_kernel::Q6_K;
         case Kind::iq4_nl: return stored_kernel::IQ4_NL;
         case Kind::iq4_xs: return stored_kernel::IQ4_XS;
+        case Kind::f32: return stored_kernel::F32;
+        case Kind::f16: return stored_kernel::F16;
+        case Kind::bf16: return stored_kernel::BF16;
+        case Kind::g4_32: return stored_kernel::G4_32;
+        case Kind::g4_128: return stored_kernel::G4_128;
+        case Kind::g8_128: return stored_kernel::G8_128;
+        case Kind::f8_128: return stored_kernel::F8_128;
         default: return stored_kernel::MXFP4;
     }
 }
@@ -76,8 +89,14 @@ void multiply_stored(const Matrix &matrix, const Operand &operand, int row, int 
                      const Upcoming &upcoming, float *out) {
     const StoredTile &of = matrix.stored[tile];
     const Kernels &by_rows = kernels(static_cast<Kind>(of.kind));
+    if (count >= TILED_ROWS_MIN && by_rows.tiled && amx::available()) {
+        const uint8_t *rows = operand.data.as<uint8_t>() + row * operand.stride;
+        const uint8_t *next = upcoming.lines ? upcoming.tile : nullptr;
+        by_rows.tiled({rows, operand.stride, count}, matrix.k, of, next, out);
+        return;
+    }
     for (int begin = 0, now; begin < count; begin += now) {
-        now = count - begin;
+        now = std::min(count - begin, native::STORED_ROWS);
         while (!by_rows.of[now]) now = (now + 1) / 2;
         bool fetches = now == 1 && fetches_for_one_row();
         auto kernel = fetches ? by_rows.one_that_fetches : by_rows.of[now];

@@ -282,6 +282,9 @@ inline Ints eighth(Ints start) { return _mm256_srai_epi16(start, 3); }
 inline Ints with_offset(Ints bytes) {
     return WEIGHT_OFFSET ? bit_xor(bytes, _mm256_set1_epi8(-128)) : bytes;
 }
+inline Ints subtract_bytes(Ints bytes, int value) {
+    return _mm256_sub_epi8(bytes, _mm256_set1_epi8(static_cast<char>(value)));
+}
 // Of each byte, below 16, what the table has.
 inline Ints look_up(const int8_t *table, Ints bytes) {
     __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i *>(table));
@@ -337,6 +340,7 @@ constexpr int ROWS = 6, BLOCK_ROWS = 4;
 constexpr int WIDE_ROWS = 2;          // up to here a kernel takes all panels of a tile at once
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 16;
 constexpr int PEAK_CHAINS = 12;
+constexpr bool HAS_TILES = false;
 constexpr int STORED_ROWS = 4, STORED_DOTS = 4;
 
 }  // namespace native

@@ -184,6 +184,7 @@ inline Ints broadcast_quad(const int8_t *quad) {
 #ifdef __AVX512VNNI__
 constexpr int WEIGHT_OFFSET = 128;  // weights are unsigned
 constexpr bool PAIR_SUMS = false;
+constexpr bool HAS_TILES = true;     // builds that may use AMX, where it is
 template <bool NIBBLES>
 struct QuadWeights {
     Ints bytes;
@@ -210,6 +211,7 @@ struct QuadSum {
 inline Ints eighth(Ints start) { return _mm512_srai_epi32(start, 3); }
 #else
 constexpr int WEIGHT_OFFSET = 0;    // weights are signed
+constexpr bool HAS_TILES = false;
 constexpr bool PAIR_SUMS = true;    // of unsigned ones sums are of sixteen bits, two a lane
 template <bool NIBBLES>
 struct QuadWeights {
@@ -253,6 +255,9 @@ inline Ints eighth(Ints start) { return _mm512_srai_epi16(start, 3); }
 #endif
 inline Ints with_offset(Ints bytes) {
     return WEIGHT_OFFSET ? bit_xor(bytes, _mm512_set1_epi8(-128)) : bytes;
+}
+inline Ints subtract_bytes(Ints bytes, int value) {
+    return _mm512_sub_epi8(bytes, _mm512_set1_epi8(static_cast<char>(value)));
 }
 // Of each byte, below 16, what the table has.
 inline Ints look_up(const int8_t *table, Ints bytes) {

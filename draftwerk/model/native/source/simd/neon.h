@@ -217,6 +217,10 @@ struct QuadSum {
 };
 inline Ints eighth(Ints start) { return vshrq_n_s32(start, 3); }
 inline Ints with_offset(Ints bytes) { return bytes; }
+inline Ints subtract_bytes(Ints bytes, int value) {
+    int8x16_t each = vdupq_n_s8(static_cast<int8_t>(value));
+    return vreinterpretq_s32_s8(vsubq_s8(vreinterpretq_s8_s32(bytes), each));
+}
 // Of each byte, below 16, what the table has.
 inline Ints look_up(const int8_t *table, Ints bytes) {
     return vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8(table), vreinterpretq_u8_s32(bytes)));
@@ -255,6 +259,7 @@ constexpr int ROWS = 6, BLOCK_ROWS = 4;
 constexpr int WIDE_ROWS = 2;          // up to here a kernel takes all panels of a tile at once
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 16;
 constexpr int PEAK_CHAINS = 16;
+constexpr bool HAS_TILES = false;
 constexpr int STORED_ROWS = 4, STORED_DOTS = 8;
 
 }  // namespace native

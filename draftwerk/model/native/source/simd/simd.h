@@ -278,6 +278,10 @@ inline Floats exponential(Floats x) {
 inline Floats exponential(const Floats &x) {
     return by_part<Floats>([&](int i) { return native::exponential(x.part[i]); });
 }
+inline Floats tanh(const Floats &x) {
+    const Floats one = broadcast(1.0f);
+    return one - broadcast(2.0f) / (exponential(x + x) + one);
+}
 inline float exponential(float x) {
     float lanes[native::LANES];
     native::store(lanes, native::exponential(native::broadcast(x)));

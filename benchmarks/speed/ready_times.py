@@ -1,0 +1,135 @@
+"""How soon a GGUF answers, and in how much memory: `python -m benchmarks.speed.ready_times`.
+
+The file has random blocks in Q4_K_M, so that a shape needs no download. `draftwerk serve` is
+started with an empty cache folder but for the compiled kernels, and again; its processes' memory
+(PSS, of all together) is read while it starts and answers. Texts of random weights repeat nothing:
+drafts are all refused, which is the most that they can cost.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+
+import aiohttp
+import anyio
+
+from benchmarks.support.bench import ResultTable, run, show
+from benchmarks.support.random_gguf import SHAPES, write
+from benchmarks.support.server import draftwerk
+from draftwerk.machine.host import proportional_bytes
+from draftwerk.model.checkpoint.hub import cache_directory, embedded
+
+SAMPLE_S = 0.25
+PROMPT = "The rivers of Europe, in the order of their length, are "
+STARTS = ("first start", "second start")
+
+
+class MemoryPeak:
+    """The most memory that a server's processes have had at once."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+
+    async def watch(self) -> None:
+        """Sample this process's children until cancelled."""
+        own = os.getpid()
+        while True:
+            found = await anyio.to_thread.run_sync(proportional_bytes, own)
+            self.peak = max(self.peak, found)
+            await anyio.sleep(SAMPLE_S)
+
+
+async def answer(url: str, tokens: int, speculation: bool) -> tuple[float, float]:
+    """Return the seconds to the first token, and the tokens a second after it."""
+    body = {
+        "prompt": PROMPT * 4,
+        "max_tokens": tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "speculation": {"enabled": speculation},
+        "cache_salt": str(perf_counter()),
+    }
+    begun, times = perf_counter(), list[float]()
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(url + "/v1/completions", json=body) as reply,
+    ):
+        reply.raise_for_status()
+        async for line in reply.content:
+            if line.startswith(b"data: {") and json.loads(line[6:]).get("choices"):
+                times.append(perf_counter())
+    return times[0] - begun, (tokens - 1) / (times[-1] - times[0])
+
+
+async def add_start(found: ResultTable, name: str, path: Path, given: argparse.Namespace) -> None:
+    """Start once, ask twice, and add a row."""
+    memory, begun, ready_s = MemoryPeak(), perf_counter(), 0.0
+    plain = drafted = (0.0, 0.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(memory.watch)
+        async with draftwerk(str(path), "--kv-memory", given.kv_memory, *given.options) as server:
+            ready_s = perf_counter() - begun
+            plain = await answer(server.url, given.tokens, False)
+            drafted = await answer(server.url, given.tokens, True)
+        tasks.cancel_scope.cancel()
+    found.add(name, ready_s, memory.peak / size_of(path), *plain, drafted[1])
+
+
+def file_of(given: argparse.Namespace) -> Path:
+    """Return the file of a shape, written if it is not there."""
+    path = given.folder / f"{given.shape}-Q4_K_M.gguf"
+    if not path.exists():
+        write(path, SHAPES[given.shape], embedded())
+    return path
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of those of a folder that are no links."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(each.stat().st_size for each in files if each.is_file() and not each.is_symlink())
+
+
+def with_kernels(cache: Path) -> None:
+    """Put links to the compiled kernels into an empty cache folder."""
+    (cache / "draftwerk").mkdir()
+    for library in cache_directory().glob("native-*"):
+        with suppress(OSError):
+            (cache / "draftwerk" / library.name).symlink_to(library)
+
+
+async def measure(given: argparse.Namespace) -> ResultTable:
+    """Return a row for each start."""
+    found = ResultTable(
+        ["", "ready, s", "memory / file", "first token, s", "tok/s, no drafts", "tok/s, drafts"]
+    )
+    path = file_of(given)
+    with tempfile.TemporaryDirectory() as folder:
+        with_kernels(Path(folder))
+        os.environ["XDG_CACHE_HOME"] = folder
+        for name in STARTS:
+            await add_start(found, name, path, given)
+        written = size_of(Path(folder))
+    sizes = f"file {size_of(path) / 1e9:.2f} GB; written to disk {written / 1e6:.1f} MB"
+    found.notes.append(sizes)
+    return found
+
+
+def table(argv: Sequence[str] | None = None) -> ResultTable:
+    """Write the file if it is not there, and measure."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--shape", choices=SHAPES, default="1B")
+    options.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    options.add_argument("--tokens", type=int, default=48)
+    options.add_argument("--kv-memory", default="256MiB")
+    options.add_argument("options", nargs="*", help="of draftwerk serve, behind --")
+    return run(measure, options.parse_args(argv))
+
+
+if __name__ == "__main__":
+    show(table)

@@ -1,0 +1,108 @@
+"""GGUF files of a shape and a mix of types: random weights, the default model's vocabulary."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import gguf
+import numpy as np
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from numpy.typing import NDArray
+
+from draftwerk.model.checkpoint.hub import embedded
+
+SMALL_BYTES = 0x1C
+"""Blocks of bytes below it are small positive numbers in every type: all halves are."""
+DIFFERENT_ROWS = 64
+"""Of a matrix, which repeats them: what a product takes does not depend on the values."""
+SHAPE_FIELDS = ("block_count", "embedding_length", "feed_forward_length", "rope.dimension_count")
+SHAPE_FIELDS += ("attention.head_count", "attention.head_count_kv", "vocab_size")
+WITHOUT_256 = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
+"""What llama.cpp writes instead where a width is no multiple of 256."""
+
+
+class FileShape(NamedTuple):
+    """Layers, widths and heads."""
+
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_size: int = 64
+
+
+SHAPES = {
+    "135M": FileShape(30, 576, 1536, 9, 3),
+    "1B": FileShape(16, 2048, 8192, 32, 8),
+    "3B": FileShape(28, 3072, 8192, 24, 8, 128),
+}
+FILE_TYPES = {"Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q6_K": 18}
+
+
+def type_of(mix: str, tensor: str, inputs: int, better: bool) -> str:
+    """Return a matrix's type in a mix; `better` layers are those that Q4_K_M gives more bits."""
+    found = "Q4_K" if mix == "Q4_K_M" else mix
+    if mix != "Q8_0" and tensor == "token_embd":
+        found = "Q6_K"
+    if mix == "Q4_K_M" and better and tensor in ("attn_v", "ffn_down"):
+        found = "Q6_K"
+    return WITHOUT_256.get(found, found) if inputs % 256 else found
+
+
+def blocks(kind: GGMLQuantizationType, rows: int, inputs: int) -> NDArray[np.uint8]:
+    """Return random blocks as bytes [rows, bytes a row]."""
+    of, size = GGML_QUANT_SIZES[kind]
+    generator = np.random.default_rng(rows)
+    some = generator.integers(0, SMALL_BYTES, (DIFFERENT_ROWS, inputs // of * size), dtype=np.uint8)
+    return some[np.arange(rows) % DIFFERENT_ROWS]
+
+
+def write(path: Path, shape: FileShape, mix: str) -> Path:
+    """Write a Llama of this shape with a tied head, unless the file is there."""
+    if path.exists():
+        return path
+    known = gguf.GGUFReader(embedded())
+    tokens = len(known.fields["tokenizer.ggml.tokens"].data)
+    part = path.with_suffix(".part")
+    writer = gguf.GGUFWriter(part, "llama")
+    own = {f"llama.{name}" for name in SHAPE_FIELDS} | {"general.architecture", "general.file_type"}
+    for name, field in known.fields.items():
+        if not name.startswith("GGUF.") and name not in own:
+            inner = field.types[-1] if len(field.types) > 1 else None
+            writer.add_key_value(name, field.contents(), field.types[0], inner)
+    writer.add_file_type(FILE_TYPES[mix])
+    writer.add_vocab_size(tokens)
+    writer.add_block_count(shape.layers)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_feed_forward_length(shape.ffn)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_rope_dimension_count(shape.head_size)
+    heads, kv = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+
+    def matrix(name: str, rows: int, inputs: int, better: bool = False) -> None:
+        kind = GGMLQuantizationType[type_of(mix, name.split(".")[-1], inputs, better)]
+        writer.add_tensor(f"{name}.weight", blocks(kind, rows, inputs), raw_dtype=kind)
+
+    def norm(name: str) -> None:
+        writer.add_tensor(f"{name}.weight", np.ones(shape.hidden, np.float32))
+
+    matrix("token_embd", tokens, shape.hidden)
+    norm("output_norm")
+    for layer in range(shape.layers):
+        at = f"blk.{layer}."
+        norm(f"{at}attn_norm")
+        norm(f"{at}ffn_norm")
+        matrix(f"{at}attn_q", heads, shape.hidden)
+        matrix(f"{at}attn_k", kv, shape.hidden)
+        matrix(f"{at}attn_v", kv, shape.hidden, layer % 2 == 0)
+        matrix(f"{at}attn_output", shape.hidden, heads)
+        matrix(f"{at}ffn_gate", shape.ffn, shape.hidden)
+        matrix(f"{at}ffn_up", shape.ffn, shape.hidden)
+        matrix(f"{at}ffn_down", shape.hidden, shape.ffn, layer % 2 == 0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    part.rename(path)
+    return path

@@ -1,0 +1,145 @@
+"""`draftwerk verify`: asks a server whether receipts are what its model gives."""
+
+import json
+import sys
+from collections.abc import Iterator
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, cast
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from draftwerk.settings.setting_fields import ConfigError
+
+TIMEOUT_S = 3600
+BODY_MAX = 2**19
+"""Bytes of receipts that are sent at once, unless one alone has more."""
+
+
+def verify(source: str, url: str, api_key: str) -> int:
+    """Verify the receipts of a file or of standard input (`-`); returns the exit code.
+
+    0: every text is what the model gives. 1: a receipt is not; its line names the place. Raises
+    ConfigError for what is no receipt, and where no server answers.
+    """
+    text = _text(source)
+    if is_cut(text):
+        print(f"refused at character {len(text)}: {source} ends within a receipt")
+        return 1
+    number, wrong = 0, 0
+    for batch in _batches(receipts_of(text)):
+        for verdict in _post(url, api_key, {"receipts": batch})["verdicts"]:
+            number += 1
+            wrong += verdict["verdict"] != "equal"
+            print(f"receipt {number}: {said(verdict)}")
+    return 1 if wrong else 0
+
+
+def is_cut(text: str) -> bool:
+    """Whether a text is the beginning of JSON."""
+    last = text.rstrip().rpartition("\n")[2] if _is_lines(text) else text
+    try:
+        json.loads(last)
+    except json.JSONDecodeError as error:
+        is_open = last.lstrip()[:1] in ("{", "[")
+        at_end = error.pos >= len(last.rstrip()) - 1 or error.msg.startswith("Unterminated")
+        return is_open and at_end
+    return False
+
+
+def _is_lines(text: str) -> bool:
+    """Whether the first line is JSON by itself."""
+    try:
+        json.loads(text.lstrip().partition("\n")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _batches(receipts: list[Any]) -> Iterator[list[Any]]:
+    """Yield receipts in the bodies that a server takes."""
+    batch: list[Any] = []
+    size = 0
+    for each in receipts:
+        length = len(json.dumps(each))
+        if batch and size + length > BODY_MAX:
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += length
+    yield batch
+
+
+def receipts_of(text: str) -> list[Any]:
+    """Return the receipts in a text: one, a list, a reply with one, or a line for each.
+
+    Raises ConfigError.
+    """
+    try:
+        values = [json.loads(text)]
+    except ValueError:
+        try:
+            values = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError as error:
+            raise ConfigError(f"this is no receipt, as it is no JSON: {error}") from None
+    found = [_receipt(each) for value in values for each in _listed(value)]
+    if not found:
+        raise ConfigError("there is no receipt in it")
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
+
+
+def _receipt(value: Any) -> Any:
+    """Return the receipt of a reply, or the value itself."""
+    for name in ("response", "receipt"):
+        if isinstance(value, dict):
+            value = cast("dict[str, Any]", value).get(name, cast("Any", value))
+    if not isinstance(value, dict):
+        raise ConfigError("a receipt is an object with `type`, `version` and `choices`")
+    return cast("Any", value)
+
+
+def said(verdict: dict[str, Any]) -> str:
+    """Return a verdict as one line."""
+    if verdict["verdict"] == "equal":
+        return f"equal, {verdict['tokens']} tokens"
+    line = f"{verdict['verdict']} at {verdict['field']}: {verdict['reason']}"
+    if "computed" in verdict:
+        margin = verdict["margin"]
+        by = "which could not be drawn" if margin is None else f"by {margin:.6g} nats"
+        claimed, computed = verdict["claimed"]["text"], verdict["computed"]["text"]
+        line += f", {computed!r} in place of {claimed!r}, {by}"
+    return line
+
+
+def _text(source: str) -> str:
+    try:
+        return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source} cannot be read: {error}") from None
+
+
+def _post(url: str, api_key: str, body: dict[str, Any]) -> Any:
+    headers = {"content-type": "application/json"}
+    if api_key:
+        headers["authorization"] = f"Bearer {api_key}"
+    address = url.rstrip("/").removesuffix("/v1") + "/v1/verify"
+    asked = Request(address, json.dumps(body).encode(), headers)
+    try:
+        with urlopen(asked, timeout=TIMEOUT_S) as reply:
+            return json.load(reply)
+    except HTTPError as error:
+        raise ConfigError(_refusal(error)) from None
+    except (URLError, OSError, HTTPException) as error:
+        raise ConfigError(f"no answer from {address}: {error}") from None
+
+
+def _refusal(error: HTTPError) -> str:
+    """Return what a server says of a request that it refuses."""
+    try:
+        return json.load(error)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        return f"the server answers {error.code}"

@@ -1,0 +1,155 @@
+"""Bytes to checked bodies: whatever is wrong becomes a sentence that names the field.
+
+The code `invalid_json` is kept for what is no JSON at all. Bounds in types are checked once a list
+has been read, so a body that would take long to read is refused by counting, before it is.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable
+from functools import cache
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Message, Receive
+
+from draftwerk.api.core.errors import ApiError, ClientGoneError, refused
+from draftwerk.api.core.field_errors import invalid
+from draftwerk.api.core.handling import state_of
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
+from draftwerk.api.fields.refused_fields import UNSENT, Body, RefusedField
+
+CONTAINERS_MAX = 2**14
+"""Lists and objects in a body: thrice as many as a conversation of the greatest length has."""
+STRINGS_MAX = 2**16
+"""Strings in a body, names of fields among them."""
+
+BYTE = re.compile(r"\(byte (\d+)\)")
+
+
+async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """Return the request's checked body."""
+    return decoded(await _read(request), decoder)
+
+
+async def _read(request: Request) -> bytes:
+    """Return the request's body; 413 if it is too big, 408 if it takes too long, 400 if packed."""
+    limits = state_of(request).settings
+    headers = dict(request.scope["headers"])
+    size = headers.get(b"content-length", b"")
+    if size.isdigit() and int(size) > limits.body_bytes:
+        raise _too_large(limits.body_bytes)
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise refused("The body must not be compressed.", "content-encoding", "unsupported")
+    try:
+        async with asyncio.timeout(limits.body_deadline_s):
+            return await _collected(request.receive, limits.body_bytes)
+    except TimeoutError:
+        raise ApiError(408, "The body took too long to arrive.", code="body_timeout") from None
+
+
+async def _collected(receive: Receive, size_max: int) -> bytes:
+    body = bytearray()
+    more = True
+    while more:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > size_max:
+            raise _too_large(size_max)
+    return bytes(body)
+
+
+def _too_large(size_max: int) -> ApiError:
+    return ApiError(413, f"The body is over {size_max} bytes.", code="body_too_large")
+
+
+def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """Return the body, or raise the ApiError that names the wrong field and the values it may
+    have."""
+    check_weight(raw)
+    try:
+        body = decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error), decoder.type) from None
+    except msgspec.MsgspecError as error:
+        raise _malformed(str(error)) from None
+    except UnicodeDecodeError:
+        raise refused("The body is not valid UTF-8.", code="invalid_json") from None
+    except RecursionError:
+        raise refused("The body is nested too deeply.", code="invalid") from None
+    check_served(body)
+    return body
+
+
+def check_model(name: str | None, model: ServedModel) -> None:
+    """Refuse a model that is not the one served; no name means that one."""
+    if name is not None and name not in model.names:
+        sentence = (
+            f"The model `{name[:80]}` is not served here, only `{model.name}` (see /v1/models); "
+            "--served-model-name gives it other names."
+        )
+        raise ApiError(404, sentence, param="model", code="model_not_found")
+
+
+def check_weight(raw: bytes) -> None:
+    """Refuse a body of so many values that reading it would hold up all other requests."""
+    if raw.count(b'"') <= 2 * STRINGS_MAX and _containers(raw) <= CONTAINERS_MAX:
+        return
+    bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # each quote left is a string's end
+    if bare.count(b'"') > 2 * STRINGS_MAX:
+        raise refused(f"The body holds more than {STRINGS_MAX} strings.", code="invalid")
+    if _containers(b"".join(bare.split(b'"')[::2])) > CONTAINERS_MAX:
+        said = f"The body holds more than {CONTAINERS_MAX} lists and objects."
+        raise refused(said, code="invalid")
+
+
+def _containers(raw: bytes) -> int:
+    return raw.count(b"[") + raw.count(b"{")
+
+
+def _malformed(message: str) -> ApiError:
+    found = BYTE.search(message)
+    where = f" (see byte {found[1]})" if found else ""
+    return refused(f"The body is not valid JSON{where}.", code="invalid_json")
+
+
+def instead_of(body: msgspec.Struct, field: str) -> str:
+    """Return the end of a refusal's sentence: what to use in place of the field."""
+    instead: dict[str, str] = getattr(body, "instead", {})
+    return f"; use {instead[field]}." if field in instead else "."
+
+
+def check_served(body: msgspec.Struct, path: str = "") -> None:
+    """Refuse by name what a body, or the part of one at a path, asks for and is not served."""
+    for name in refused_fields(body):
+        said = f"`{path}{name}` is not supported by this server{instead_of(body, name)}"
+        raise refused(said, path + name, "unsupported")
+
+
+def refused_fields(body: msgspec.Struct) -> Iterable[str]:
+    """Name the fields that are known, not served, and asked for."""
+    for name in _raw_fields(type(body)):
+        value = getattr(body, name)
+        if value is UNSENT:
+            continue
+        harmless: dict[str, tuple[bytes, ...]] = getattr(body, "harmless", {})
+        if not _says_nothing(bytes(value), harmless.get(name)):
+            yield name
+
+
+@cache
+def _raw_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(each.name for each in msgspec.structs.fields(kind) if each.type is RefusedField)
+
+
+def _says_nothing(raw: bytes, harmless: tuple[bytes, ...] | None) -> bool:
+    if len(raw) > RAW_HARMLESS_MAX:
+        return False
+    compact = msgspec.json.format(raw, indent=-1) if raw else b""
+    if compact == b"false" and b"true" in (harmless or ()):
+        return False  # a switch that is on
+    return compact in SAYS_NOTHING or compact in (harmless or ())

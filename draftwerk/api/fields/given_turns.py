@@ -1,0 +1,26 @@
+"""What the turns of a conversation must be, in every protocol."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from draftwerk.actors.client_prompts import ChatMessage
+from draftwerk.api.core.errors import refused
+from draftwerk.api.fields.decode import refused_fields
+
+
+def check_turns(turns: Sequence[ChatMessage], path: str) -> None:
+    """Refuse a tool's result that answers no call before it."""
+    called: set[str] = set()
+    for index, turn in enumerate(turns):
+        called.update(each.id for each in turn.calls)
+        if turn.role == "tool" and turn.call_id not in called:
+            sentence = f"`{path}[{index}]` is the result of a call that is not before it."
+            raise refused(sentence, f"{path}[{index}]", "invalid")
+
+
+def check_message(message: Struct, path: str) -> None:
+    """Refuse what a message has and no model would see."""
+    for name in refused_fields(message):
+        words = "are not supported by this model" if name == "images" else "is not supported"
+        raise refused(f"`{path}.{name}` {words}.", f"{path}.{name}", "unsupported")

@@ -1,0 +1,87 @@
+"""What a request says of reasoning, and what that means for a model."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from draftwerk.actors.client_prompts import Scalar
+from draftwerk.api.core.errors import refused
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.field_types import Effort
+
+EFFORT_TOKENS: dict[Effort, int | None] = {
+    "minimal": 128, "low": 512, "medium": 2048, "high": 8192, "xhigh": None, "max": None,
+}  # fmt: skip
+"""Tokens of reasoning for each effort; None for no bound."""
+
+
+class ReasoningRequest(Struct, frozen=True):
+    """What a request says of reasoning."""
+
+    effort: Effort | None = None
+    enabled: bool | None = None
+    """Without meaning where the model does not reason first."""
+    budget: int | None = None
+    """Tokens."""
+    variables: Mapping[str, Scalar] | None = None
+    """Of the chat template, as the request has them."""
+    effort_field: str = "reasoning_effort"
+    budget_field: str = "thinking_budget"
+
+
+class Reasoning(Struct, frozen=True):
+    """How a reply's reasoning begins and ends."""
+
+    variables: tuple[tuple[str, Scalar], ...] = ()
+    """Of the chat template."""
+    reasons: bool = False
+    budget: int | None = None
+    """Tokens; None for no bound."""
+
+
+def reasoning_of(request: ReasoningRequest, model: ServedModel) -> Reasoning:
+    """Return the reasoning of a reply. Raises ApiError for what this model cannot do."""
+    values = dict(request.variables or {})
+    _check_variables(values, model)
+    form, effort, budget = model.reasoning, request.effort, request.budget
+    if form is None:
+        _check_absent(request, model)
+        return Reasoning(tuple(sorted(values.items())))
+    enabled = request.enabled if effort is None else effort != "none"
+    if (enabled is not None and enabled != form.default_on) or (enabled and form.variable):
+        if not form.variable:
+            field = request.effort_field
+            raise refused(f"`{field}`: this model always reasons.", field, "unsupported")
+        values.setdefault(form.variable, bool(enabled))
+    reasons = bool(values.get(form.variable, form.default_on)) if form.variable else True
+    if effort not in (None, "none") and reasons:
+        if form.effort:
+            values.setdefault("reasoning_effort", effort)
+        elif budget is None:
+            budget = EFFORT_TOKENS[effort]
+    if budget is not None and not form.is_bounded:
+        field = request.budget_field if request.budget is not None else request.effort_field
+        sentence = f"`{field}`: the end of this model's reasoning is no token of its own."
+        raise refused(sentence, field, "unsupported")
+    return Reasoning(tuple(sorted(values.items())), reasons, budget)
+
+
+def _check_absent(request: ReasoningRequest, model: ServedModel) -> None:
+    """Refuse what only a model that reasons first can obey."""
+    if model.reasons and request.effort is not None:
+        field = request.effort_field
+        sentence = f"`{field}` cannot be set for this model; say it in the prompt."
+        raise refused(sentence, field, "unsupported")
+    if request.budget is not None:
+        field = request.budget_field
+        raise refused(f"`{field}` needs a model that reasons first.", field, "unsupported")
+
+
+def _check_variables(names: Iterable[str], model: ServedModel) -> None:
+    for name in names:
+        if name not in model.variables:
+            known = ", ".join(model.variables) or "none"
+            sentence = (
+                f"`chat_template_kwargs` may hold what this model's template asks for: {known}."
+            )
+            raise refused(sentence, "chat_template_kwargs", "unsupported")

@@ -1,0 +1,59 @@
+"""What a reply must be, from what a request says of tools, reasoning and text."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from draftwerk.actors.client_prompts import Scalar
+from draftwerk.api.core.errors import refused
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.grammars import TextForm
+from draftwerk.api.fields.reasoning_request import Reasoning
+from draftwerk.api.fields.tool_request import ToolRequest
+from draftwerk.speculative.replies.argument_schemas import BadSchema, raw_strings
+from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.replies.grammar import ReplyRules, reply_grammar
+from draftwerk.speculative.sampling.params import Grammar
+
+
+class ReplyPlan(Struct, frozen=True):
+    """What a reply must be, and what the prompt tells of it."""
+
+    grammar: Grammar | None = None
+    form: ReplyFormat | None = None
+    tools: tuple[str, ...] = ()
+    variables: tuple[tuple[str, Scalar], ...] = ()
+    blamed: str = ""
+    """The request's field that the grammar comes from."""
+
+
+def plan_reply(
+    tools: ToolRequest, reasoning: Reasoning, text: TextForm, model: ServedModel
+) -> ReplyPlan:
+    """Return the plan of a reply. Raises ApiError for what this model cannot do."""
+    calls = model.calls if tools.functions else None
+    form = model.reasoning
+    if calls is None and form is None:
+        return ReplyPlan(text.grammar, None, (), reasoning.variables, text.field)
+    reply = ReplyFormat(
+        calls=calls,
+        reasoning=form,
+        reasoning_open=form is not None and reasoning.reasons and form.opens,
+        raw_strings=() if calls is None else raw_strings(calls, tools.functions),
+    )
+    if calls is None and text.grammar is None and reasoning.budget is None:
+        return ReplyPlan(None, reply, (), reasoning.variables)
+    rules = ReplyRules(
+        # What the grammar allows: no reasoning where it was turned off.
+        reply if reasoning.reasons else replace(reply, reasoning=None),
+        tools.mode if calls is not None else "none",
+        tools.functions,
+        tools.parallel,
+        text.grammar,
+        reasoning.budget if reasoning.reasons else None,
+    )
+    try:
+        grammar = reply_grammar(rules)
+    except BadSchema as error:
+        raise refused(f"A schema in `tools` {error}.", "tools", "unsupported") from None
+    field = text.field if calls is None else "tools"
+    return ReplyPlan(grammar, reply, tools.shown, reasoning.variables, field)

@@ -1,0 +1,139 @@
+"""Declared segments: documents and marked parts of messages, and by which rule they are reused."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Passages, Prompt
+from draftwerk.api.core.errors import refused
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.segments_schema import (
+    BlendBody,
+    GivenContent,
+    GivenDocument,
+    GivenPart,
+)
+from draftwerk.speculative.blend.rules import RATIO, RULE, Blend
+
+DOCUMENT_END = "\n\n"
+"""Behind each document."""
+MESSAGES = "messages"
+"""The field of chat that holds them."""
+
+
+def blend_of(
+    asked: BlendBody | None,
+    documents: Sequence[str | GivenDocument] | None,
+    contents: Sequence[GivenContent],
+    model: ServedModel,
+    messages: str = MESSAGES,
+) -> Blend | None:
+    """Return the rule of a request's segments, None if it declares none. Raises ApiError.
+
+    `asked` is of the documents, `contents` of its messages, which the field `messages` holds.
+    """
+    asking = [(asked, "blend")] if asked and documents else []
+    asking += [(part.blend, path) for part, path in _parts(contents, messages) if part.blend]
+    if asked and not asking:
+        raise refused("`blend` needs `documents`, or parts that it marks.", "blend", "invalid")
+    if not asking:
+        return None
+    first, field = asking[0]
+    if not model.blends:
+        reason = f"`{field}`: segments cannot be reused with this model, device or format."
+        raise refused(reason, field, "unsupported")
+    blend = _settings(first)
+    for other, path in asking:
+        if _settings(other) != blend:
+            raise refused(f"`{path}` differs from `{field}`.", path, "invalid")
+    return blend
+
+
+def check_unmarked(contents: Sequence[GivenContent], messages: str = MESSAGES) -> None:
+    """Refuse segments where nothing is generated, or where it is not text."""
+    for part, path in _parts(contents, messages):
+        if part.blend is not None:
+            raise refused(f"`{path}` is not supported here.", path, "unsupported")
+
+
+def marked(content: GivenContent) -> tuple[tuple[int, int], ...]:
+    """Return where the marked parts of a message are in its text."""
+    spans: list[tuple[int, int]] = []
+    before = 0
+    for part in () if isinstance(content, str) else content or ():
+        if part.blend and part.text:
+            spans.append((before, before + len(part.text)))
+        before += len(part.text)
+    return tuple(spans)
+
+
+def with_documents(
+    chat: Chat, documents: Sequence[str | GivenDocument] | None, blends: bool
+) -> Chat:
+    """Return a conversation whose last user's message begins with the documents."""
+    texts = _texts(documents)
+    if not texts:
+        return chat
+    turns = list(chat.messages)
+    at = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=None)
+    if at is None:
+        raise refused("`documents` need a user's message.", "documents", "invalid")
+    turns[at] = _preceded(turns[at], texts, blends)
+    return replace(chat, messages=tuple(turns))
+
+
+def segmented(
+    chat: Chat,
+    asked: BlendBody | None,
+    documents: Sequence[str | GivenDocument] | None,
+    contents: Sequence[GivenContent],
+    model: ServedModel,
+) -> tuple[Chat, Blend | None]:
+    """Return a conversation with the documents in it, and how its segments are reused."""
+    whole = with_documents(chat, documents, bool(asked))
+    return whole, blend_of(asked, documents, contents, model)
+
+
+def completion_documents(
+    prompts: Sequence[Prompt], documents: Sequence[str | GivenDocument] | None, blends: bool
+) -> list[Prompt]:
+    """Return prompts with the documents before them."""
+    texts = _texts(documents)
+    if not texts:
+        return list(prompts)
+    if not all(isinstance(prompt, str) for prompt in prompts):
+        raise refused("`documents` go with a `prompt` in text.", "documents", "invalid")
+    if blends:
+        return [Passages(texts, str(prompt)) for prompt in prompts]
+    before = "".join(text + DOCUMENT_END for text in texts)
+    return [before + str(prompt) for prompt in prompts]
+
+
+def _preceded(turn: ChatMessage, texts: Sequence[str], blends: bool) -> ChatMessage:
+    content, spans = "", list[tuple[int, int]]()
+    for text in texts:
+        spans.append((len(content), len(content) + len(text)))
+        content += text + DOCUMENT_END
+    moved = [(start + len(content), stop + len(content)) for start, stop in turn.segments]
+    segments = (*(spans if blends else ()), *moved)
+    return replace(turn, content=content + turn.content, segments=segments)
+
+
+def _settings(asked: BlendBody | None) -> Blend:
+    """Return the rule and the ratio that a field stands for."""
+    if asked is None or isinstance(asked, bool):
+        return Blend(())
+    ratio = RATIO if asked.ratio is None else asked.ratio
+    return Blend((), asked.rule or RULE, ratio)
+
+
+def _parts(contents: Sequence[GivenContent], messages: str) -> Iterable[tuple[GivenPart, str]]:
+    for index, content in enumerate(contents):
+        for at, part in enumerate(() if isinstance(content, str) else content or ()):
+            yield part, f"{messages}[{index}].content[{at}].blend"
+
+
+def _texts(documents: Sequence[str | GivenDocument] | None) -> tuple[str, ...]:
+    """Return the documents that say something."""
+    given = (each if isinstance(each, str) else each.text for each in documents or ())
+    return tuple(text for text in given if text)

@@ -1,0 +1,49 @@
+"""How a request declares segments: documents, and parts of messages that are marked."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
+
+from msgspec import Meta, Struct
+
+from draftwerk.api.fields.field_types import BodyText
+from draftwerk.speculative.blend.rules import RuleName
+
+DOCUMENTS_MAX = 256
+"""Documents of a request at most."""
+
+
+class BlendSettings(Struct, frozen=True):
+    """How declared segments are reused: what is computed again, and how much of it."""
+
+    ratio: Annotated[float, Meta(ge=0, le=1)] | None = None
+    rule: RuleName | None = None
+
+
+BlendBody = bool | BlendSettings
+
+
+class MessagePart(Struct, frozen=True):
+    """A part of a message; one with `blend` is a segment that may be reused."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: BodyText
+    blend: BlendBody | None = None
+
+
+class GivenDocument(Struct, frozen=True):
+    text: BodyText
+
+
+Documents = Annotated[list[BodyText | GivenDocument], Meta(max_length=DOCUMENTS_MAX)]
+
+
+class GivenPart(Protocol):
+    """A part of a message, in any protocol's words."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def blend(self) -> BlendBody | None: ...
+
+
+GivenContent = str | Sequence[GivenPart] | None

@@ -1,0 +1,156 @@
+"""What a request says of tools, in any protocol's words, and the calls of earlier answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from draftwerk.actors.client_prompts import ToolCall
+from draftwerk.api.core.errors import refused
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.tools_schema import (
+    CalledFunction,
+    ChatTool,
+    ChatToolChoice,
+    FlatTool,
+    FlatToolChoice,
+    FunctionDefinition,
+    Mode,
+)
+from draftwerk.speculative.replies.argument_schemas import BadSchema, ToolFunction, parameters_of
+from draftwerk.speculative.replies.grammar import CallMode
+
+SCHEMAS_MAX = 256 * 2**10
+"""Bytes of all schemas of one request's tools."""
+
+
+class ToolRequest(Struct, frozen=True):
+    """What a request says of tools, in any protocol's words."""
+
+    functions: tuple[ToolFunction, ...] = ()
+    """Those that may be called."""
+    shown: tuple[str, ...] = ()
+    """For the prompt: the tools in JSON, as chat has them."""
+    mode: CallMode = "none"
+    parallel: bool = False
+
+
+def chat_tools(
+    tools: Sequence[ChatTool] | None,
+    choice: Mode | ChatToolChoice | None,
+    parallel: bool | None,
+    model: ServedModel,
+) -> ToolRequest:
+    """Return chat's tools and choice. Raises ApiError."""
+    definitions = tuple(each.function for each in tools or ())
+    mode, allowed, single = _chat_choice(choice)
+    return tool_request(definitions, mode, allowed, parallel is not False and not single, model)
+
+
+def _chat_choice(
+    choice: Mode | ChatToolChoice | None,
+) -> tuple[CallMode, frozenset[str] | None, bool]:
+    if choice is None or isinstance(choice, str):
+        return choice or "auto", None, False
+    if choice.type == "function":
+        if choice.function is None:
+            raise refused("`tool_choice.function` is required.", "tool_choice", "missing")
+        return "required", frozenset((choice.function.name,)), True
+    some = choice.allowed_tools
+    if some is None:
+        raise refused("`tool_choice.allowed_tools` is required.", "tool_choice", "missing")
+    return some.mode, frozenset(each.function.name for each in some.tools), False
+
+
+def flat_tools(
+    tools: Sequence[FlatTool] | None,
+    choice: Mode | FlatToolChoice | None,
+    parallel: bool | None,
+    model: ServedModel,
+) -> ToolRequest:
+    """Return Responses' tools and choice. Raises ApiError."""
+    mode, allowed, single = _flat_choice(choice)
+    several = parallel is not False and not single
+    return tool_request(tuple(tools or ()), mode, allowed, several, model)
+
+
+def _flat_choice(
+    choice: Mode | FlatToolChoice | None,
+) -> tuple[CallMode, frozenset[str] | None, bool]:
+    if choice is None or isinstance(choice, str):
+        return choice or "auto", None, False
+    if choice.type == "function":
+        if choice.name is None:
+            raise refused("`tool_choice.name` is required.", "tool_choice", "missing")
+        return "required", frozenset((choice.name,)), True
+    if choice.tools is None:
+        raise refused("`tool_choice.tools` is required.", "tool_choice", "missing")
+    return choice.mode or "auto", frozenset(each.name for each in choice.tools), False
+
+
+def tool_request(
+    definitions: Sequence[FunctionDefinition],
+    mode: CallMode,
+    allowed: frozenset[str] | None,
+    parallel: bool,
+    model: ServedModel,
+) -> ToolRequest:
+    """Return tools and choice; `allowed` are names, None for all.
+
+    Raises ApiError for what contradicts itself, and for what this model cannot do.
+    """
+    names = [each.name for each in definitions]
+    if len(set(names)) < len(names):
+        raise refused("`tools` names a function twice.", "tools", "invalid")
+    if allowed is not None and (unknown := sorted(allowed - set(names))):
+        said = f"`tool_choice` names {unknown[0]!r}, which is not among `tools`."
+        raise refused(said, "tool_choice", "invalid")
+    if mode == "required" and not definitions:
+        raise refused("`tool_choice` needs `tools`.", "tool_choice", "invalid")
+    if definitions and model.calls is None:
+        sentence = (
+            "`tools` is not supported by this server for this model, whose chat template has no "
+            "calls of a known form; use --tool-format hermes to describe tools in words."
+        )
+        raise refused(sentence, "tools", "unsupported")
+    functions = _functions(definitions)
+    able = tuple(each for each in functions if allowed is None or each.name in allowed)
+    return ToolRequest(able, tuple(map(_shown, definitions)), mode, parallel)
+
+
+def _functions(definitions: Sequence[FunctionDefinition]) -> list[ToolFunction]:
+    """Return the functions with their schemas read."""
+    if sum(len(each.schema) for each in definitions) > SCHEMAS_MAX:
+        sentence = f"The schemas in `tools` are longer than {SCHEMAS_MAX} bytes together."
+        raise refused(sentence, "tools", "invalid")
+    found: list[ToolFunction] = []
+    for index, each in enumerate(definitions):
+        path = f"tools[{index}].parameters"
+        try:
+            found.append(ToolFunction(each.name, parameters_of(msgspec.json.decode(each.schema))))
+        except BadSchema as error:
+            raise refused(f"`{path}` {error}.", path, "invalid") from None
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            raise refused(f"`{path}` cannot be read.", path, "invalid") from None
+    return found
+
+
+def _shown(definition: FunctionDefinition) -> str:
+    """Return a tool as chat templates take it; without what the client left out."""
+    function: dict[str, Any] = {"name": definition.name}
+    if definition.description is not None:
+        function["description"] = definition.description
+    if definition.schema != b"null":
+        function["parameters"] = definition.parameters
+    return msgspec.json.encode({"type": "function", "function": function}).decode()
+
+
+def tool_call(call_id: str, function: CalledFunction, path: str) -> ToolCall:
+    """Return a call of an earlier answer; its arguments must be what a call's are."""
+    try:
+        msgspec.json.decode(function.arguments or "{}", type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        said = f"`{path}.arguments` must be one object in JSON."
+        raise refused(said, f"{path}.arguments", "invalid") from None
+    return ToolCall(call_id, function.name, function.arguments or "{}")

@@ -1,0 +1,112 @@
+"""`POST /v1/verify`: whether texts are what this model gives, by their receipts."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from draftwerk.api.core.errors import refused
+from draftwerk.api.core.handling import Endpoint, call_of, json_reply, state_of, tenant_of
+from draftwerk.api.core.prompt_tokens import encoded
+from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.field_types import BodyText, TokenIds
+from draftwerk.api.openai.receipts.receipt import KIND, VERSION, Receipt
+from draftwerk.api.openai.receipts.verifying import (
+    GreedyDistance,
+    ReceiptVerdict,
+    ReceiptVerifier,
+    distance,
+)
+from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.sampling.params import Sampling
+
+RECEIPTS_MAX = 512
+
+
+class GreedyText(Struct, frozen=True):
+    """A text of any server at temperature 0."""
+
+    prompt: BodyText | TokenIds
+    text: BodyText | TokenIds
+
+
+class VerifyBody(Struct, frozen=True):
+    """`POST /v1/verify`."""
+
+    receipts: Annotated[list[msgspec.Raw], Meta(max_length=RECEIPTS_MAX)] = []
+    """As replies carry them."""
+    texts: Annotated[list[GreedyText], Meta(max_length=RECEIPTS_MAX)] = []
+    """Texts without receipts, of other servers: they get a distance, and no verdict."""
+
+
+class VerifyReply(Struct, frozen=True):
+    """What was found, in the order of the receipts."""
+
+    equal: bool
+    """Whether every receipt's texts are what this model gives."""
+    verdicts: list[ReceiptVerdict]
+    distances: list[GreedyDistance]
+    system_fingerprint: str
+    object: str = "verification"
+
+
+VERIFY = msgspec.json.Decoder(VerifyBody)
+
+
+async def verify(request: Request) -> Response:
+    """Compute texts again, each as one prefill, and tell the first place that differs."""
+    state, tenant = state_of(request), tenant_of(request)
+    body = await body_of(request, VERIFY)
+    if not (body.receipts or body.texts):
+        raise refused("Give `receipts` or `texts`.", "receipts", "missing")
+    if body.receipts and not state.model.exact:
+        said = "Receipts need a server whose texts do not depend on the batch."
+        raise refused(said, "receipts", "unsupported")
+    verifier = ReceiptVerifier(state, request.scope["request_id"], tenant)
+    receipts = [_receipt(raw, number) for number, raw in enumerate(body.receipts)]
+    verdicts = await verifier.verdicts(receipts)
+    distances = [await _distance(request, each) for each in body.texts]
+    equal = all(each.verdict == "equal" for each in verdicts)
+    return json_reply(VerifyReply(equal, verdicts, distances, state.model.fingerprint))
+
+
+class ReceiptHeader(Struct, frozen=True):
+    """What every version of a receipt has."""
+
+    version: int
+    type: str = KIND
+
+
+def _receipt(raw: msgspec.Raw, number: int) -> Receipt | ReceiptVerdict:
+    """Return a receipt, or the verdict of one of another kind or version. Raises ApiError."""
+    try:
+        header = msgspec.json.decode(raw, type=ReceiptHeader)
+        if header.type != KIND or header.version != VERSION:
+            field = "type" if header.type != KIND else "version"
+            said = f"it is not known here: this is {KIND}, version {VERSION}"
+            return ReceiptVerdict(verdict="refused", field=field, reason=said)
+        return msgspec.json.decode(raw, type=Receipt)
+    except msgspec.ValidationError as error:
+        field = f"receipts[{number}]"
+        raise refused(f"`{field}` is no receipt: {error}", field, "invalid") from None
+
+
+async def _distance(request: Request, given: GreedyText) -> GreedyDistance:
+    state = state_of(request)
+    options = Options(sampling=Sampling(temperature=0.0), tenant=tenant_of(request))
+    call = call_of(request, "verify", [given.prompt], options, {})
+    before = await encoded(state, given.prompt)
+    if isinstance(given.text, str):
+        text = state.text_tools.encode_continuation(given.text)
+    else:
+        text = given.text
+    return await distance(state, call, before, text)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/verify", verify, "Verify texts by their receipts", VerifyBody, VerifyReply
+    ),
+)

@@ -1,0 +1,159 @@
+"""Receipts of replies: a serializer that gathers a reply's tokens beside another one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.messages import Delta, Ended
+from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.prompt_tokens import encoded
+from draftwerk.api.core.state import Call, ServerState
+from draftwerk.api.core.usage import RequestMetrics, Usage
+from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, receipt_of
+from draftwerk.api.openai.receipts.signing import signed
+from draftwerk.api.openai.responses_schema import ResponsesBody
+from draftwerk.api.openai.schema import OpenAIBody
+from draftwerk.api.replying.serializer import GatheredChoice, Serializer
+
+
+@dataclass(slots=True)
+class Issuer:
+    """Gathers one request's texts, and writes their receipt."""
+
+    call: Call
+    write: Callable[[Sequence[ReceiptText]], Receipt]
+    tokens: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    logprobs: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
+    ends: dict[int, Ended] = field(default_factory=dict[int, Ended])
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether log-probabilities were asked for."""
+        return self.call.options.sampling.logprobs >= 0
+
+    def add(self, event: Delta | Ended) -> None:
+        """Take in the next event."""
+        if isinstance(event, Ended):
+            self.ends[event.choice] = event
+            return
+        self.tokens.setdefault(event.choice, []).extend(event.tokens)
+        values = [each.logprob for each in event.logprobs]
+        self.logprobs.setdefault(event.choice, []).extend(values)
+
+    def receipt(self) -> Receipt:
+        """Return the receipt, now that every text has ended."""
+        return self.write(
+            [
+                ReceiptText(
+                    index,
+                    tuple(self.tokens.get(index, ())),
+                    self.ends[index].finish_reason,
+                    self.ends[index].stopped_by,
+                    tuple(self.logprobs.get(index, ())) if self.has_logprobs else UNSET,
+                )
+                for index in sorted(self.ends)
+            ]
+        )
+
+
+@dataclass(slots=True)
+class ReceiptSerializer:
+    """Another serializer, whose reply or last chunk carries a receipt."""
+
+    inner: Serializer
+    issuer: Issuer
+
+    def first_chunks(self) -> list[msgspec.Struct]:
+        """Return the chunks before any token."""
+        return self.inner.first_chunks()
+
+    def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
+        """Return the chunks of an event."""
+        self.issuer.add(event)
+        return self.inner.chunks(event, usage)
+
+    def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
+        """Return the last chunks, the receipt in the last of them."""
+        *others, last = self.inner.last_chunks(usage, metrics)
+        return [*others, _with_receipt(last, self.issuer.receipt())]
+
+    def failure(self, error: ApiError) -> list[msgspec.Struct]:
+        """Return the chunks that end a request which fails on its way."""
+        return self.inner.failure(error)
+
+    def reply(
+        self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics
+    ) -> msgspec.Struct:
+        """Return the whole answer with its receipt."""
+        reply = self.inner.reply(choices, usage, metrics)
+        return _with_receipt(reply, self.issuer.write([*map(self._text, choices)]))
+
+    def _text(self, choice: GatheredChoice) -> ReceiptText:
+        logprobs = tuple(each.logprob for each in choice.logprobs)
+        return ReceiptText(
+            choice.index,
+            (*choice.tokens, *choice.end_tokens),
+            choice.finish_reason,
+            choice.stopped_by,
+            logprobs if self.issuer.has_logprobs else UNSET,
+        )
+
+
+def _with_receipt(reply: msgspec.Struct, receipt: Receipt) -> msgspec.Struct:
+    """Return a reply with its receipt: of an event, in the response that it carries."""
+    response = getattr(reply, "response", None)
+    if response is not None:
+        return replace(reply, response=replace(response, receipt=receipt))
+    return replace(reply, receipt=receipt)
+
+
+def check_receipt(call: Call, state: ServerState) -> None:
+    """Refuse a receipt for what cannot be verified. Raises ApiError."""
+    if not state.model.exact:
+        said = "`receipt` needs a server whose texts do not depend on the batch."
+        raise refused(said, "receipt", "unsupported")
+    if call.options.blend is not None:
+        said = "`receipt` cannot go with `blend`: the text is approximate."
+        raise refused(said, "receipt", "unsupported")
+    if len(call.prompts) > 1:
+        raise refused("`receipt` goes with one prompt.", "receipt", "unsupported")
+
+
+def wants_receipt(body: OpenAIBody | ResponsesBody, state: ServerState) -> bool:
+    """Whether a reply carries a receipt."""
+    return state.settings.receipts if body.receipt is None else body.receipt
+
+
+async def with_receipt(
+    serializer: Serializer, body: OpenAIBody | ResponsesBody, call: Call, state: ServerState
+) -> Serializer:
+    """Return a serializer that adds a receipt where one is wanted. Raises ApiError.
+
+    Where all replies are to carry one, those that cannot be verified go without.
+    """
+    if not wants_receipt(body, state):
+        return serializer
+    try:
+        return ReceiptSerializer(serializer, await issuer_of(call, state))
+    except ApiError:
+        if body.receipt:
+            raise
+        return serializer
+
+
+async def issuer_of(call: Call, state: ServerState) -> Issuer:
+    """Return what writes the receipt of a call. Raises ApiError."""
+    check_receipt(call, state)
+    prompt: Prompt = call.prompts[0]
+    tokens = await encoded(state, prompt)
+    model, signer = state.model, state.signer
+
+    def write(texts: Sequence[ReceiptText]) -> Receipt:
+        found = receipt_of(model.name, model.fingerprint, tokens, call.options, texts)
+        return signed(found, signer)
+
+    return Issuer(call, write)

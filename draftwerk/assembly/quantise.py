@@ -1,0 +1,144 @@
+"""`draftwerk quantise`: writes a GGUF of a chosen type, and measures what that costs and gains."""
+
+from pathlib import Path
+
+from draftwerk.api.cli.progress_line import ProgressLine
+from draftwerk.model.checkpoint.files.byte_progress import size_text
+from draftwerk.model.checkpoint.hub import Location, locate
+from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.loader import Checkpoint, load
+from draftwerk.model.checkpoint.quantising.gguf_output import check_output, write_quantised
+from draftwerk.model.checkpoint.quantising.sources import open_source
+from draftwerk.model.checkpoint.stored_matrix import STORED
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.native.build import NativeUnavailable, obtain
+from draftwerk.model.native.format_difference import (
+    FormatDifference,
+    PagedModel,
+    TextSample,
+    difference,
+    own_texts,
+)
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.servable import own_format
+from draftwerk.model.native.stored import dequantised
+from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.settings.setting_fields import ConfigError
+from draftwerk.speculative.protocol.frames import OnProgress
+
+TOPICS = (
+    "Name three rivers of Europe and say where they flow.",
+    "Write a function that reverses a list.",
+    "Explain to a child why the sky is blue.",
+    "Write a short story about a lost key.",
+    "What is two plus two? Explain your answer.",
+    "Give me a recipe for soup.",
+    "Who was Ada Lovelace?",
+    "List the planets from the sun outwards.",
+    "Write a letter to a friend about the weather.",
+    "What is the difference between a virus and a bacterium?",
+    "Summarise the plot of Romeo and Juliet.",
+    "How do I learn to play the guitar?",
+    "Describe a city at night.",
+    "Translate 'good morning' into five languages.",
+    "Why do prices rise?",
+    "Write a poem about the sea.",
+)
+SAMPLED = 64
+"""Tokens of each text."""
+ROWS = (1, 4, 16)
+"""Of the steps that are timed."""
+
+
+def quantise(source: str | None, kind: str, output: Path, again: bool, measures: bool) -> int:
+    """Write a model in a type; returns the exit code. Raises ConfigError."""
+    line = ProgressLine()
+    try:
+        check_output(kind, output)
+        location = locate(source, line.show)
+        held = open_source(location)
+        if held.kinds and not again:
+            raise Refused(
+                f"{held.name} is quantised already ({', '.join(held.kinds)}): take its unquantised "
+                "weights, or --again if there are none"
+            )
+        write_quantised(held, kind, output, line.show)
+        before, after = read_info(location), read_info(locate(str(output), line.show))
+        print(f"{output}: {_size(before)} -> {_size(after)}")
+        print(f"serve it: draftwerk serve {output}")
+        if measures:
+            for each in measured(location, output, line.show):
+                print(each)
+    except Refused as refused:
+        raise ConfigError(str(refused)) from None
+    return 0
+
+
+def _size(info: ModelInfo) -> str:
+    bits = 8 * info.stored_bytes / info.elements
+    return f"{size_text(info.stored_bytes)}, {bits:.2f} bits a weight"
+
+
+def measured(source: Location, output: Path, report: OnProgress) -> list[str]:
+    """Return lines about a file's distance from its source, and both ones' steps."""
+    try:
+        obtain(progress=report)
+    except NativeUnavailable as error:
+        return [f"not measured, as the native kernels cannot run here: {error}"]
+    text = TextTokenizer(source.directory)
+    prompts = [prompt_of(text, topic) for topic in TOPICS]
+    length = max(map(len, prompts)) + SAMPLED
+    info = read_info(locate(str(output)))
+    format_ = own_format(info.stored_format, info.stored_kinds, "cpu", "auto", report)
+    pool = Pool()
+    reference, candidate = (
+        paged(_loaded(path, dtype, report), dtype, pool, len(prompts), length)
+        for path, dtype in ((str(source.directory), "bf16"), (str(output), format_))
+    )
+    report("sampling texts")
+    texts = own_texts(reference, prompts, SAMPLED)
+    report("comparing distributions")
+    found = difference(reference, candidate, texts)
+    report("timing steps")
+    times = [
+        (rows, reference.step_ms(rows, length - 1), candidate.step_ms(rows, length - 1))
+        for rows in ROWS
+    ]
+    return [_distance(found, texts), *(_speed(*each) for each in times)]
+
+
+def paged(
+    model: Checkpoint, dtype: str, pool: Pool, rows: int, length: int, kv_dtype: str = "auto"
+) -> PagedModel:
+    """Return a loaded model that computes a few texts of a length."""
+    forward = NativeForward(model.config, model.weights, dtype, pool, kv_dtype)
+    return PagedModel(model.config, forward, rows, length)
+
+
+def _loaded(source: str, dtype: str, report: OnProgress) -> Checkpoint:
+    keeps = dtype == STORED
+    return load(source, None, progress=report, keeps_blocks=keeps, dequantise=dequantised)
+
+
+def prompt_of(text: TextTokenizer, topic: str) -> list[int]:
+    """Return the tokens of a question."""
+    if text.chat_template is None:
+        return text.encode(topic)
+    return text.encode_continuation(text.render_chat([{"role": "user", "content": topic}]))
+
+
+def _distance(found: FormatDifference, texts: list[TextSample]) -> str:
+    return (
+        f"KL to the source: {found.kl_mean:.4f} nats a token, 99 % below {found.kl_p99:.3f}; "
+        f"the same best token after {100 * found.same_best:.1f} % of {found.tokens} tokens "
+        f"({len(texts)} texts of its own)"
+    )
+
+
+def _speed(rows: int, before: float, after: float) -> str:
+    rates = [1e3 * rows / ms for ms in (before, after)]
+    return (
+        f"{rows:2d} at once: {before:.1f} -> {after:.1f} ms a step, "
+        f"{rates[0]:.0f} -> {rates[1]:.0f} tokens/s ({before / after:.2f} x)"
+    )

@@ -1,0 +1,121 @@
+"""What a row of the table of architectures says: the switches of one class of Transformers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from draftwerk.model.checkpoint.config import Graph, LayerKind
+from draftwerk.model.checkpoint.unsupported import Refused
+
+Json = Mapping[str, Any]
+
+
+class TensorNames(NamedTuple):
+    """What a layer's tensors are called, without `.weight`; None for a norm that is not there."""
+
+    attention_norm: str | None = "input_layernorm"
+    after_attention: str | None = None
+    """Of what attention adds."""
+    ffn_norm: str | None = "post_attention_layernorm"
+    after_ffn: str | None = None
+    query_norm: str = "self_attn.q_norm"
+    key_norm: str = "self_attn.k_norm"
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    """One name where the three are one matrix."""
+    output: str = "self_attn.o_proj"
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    down: str = "mlp.down_proj"
+
+    @property
+    def norms(self) -> list[str]:
+        """The norms of the hidden state."""
+        return [name for name in self[:4] if isinstance(name, str)]
+
+
+LLAMA_NAMES = TensorNames()
+
+
+class GgufNames(NamedTuple):
+    """How llama.cpp writes a family."""
+
+    name: str
+    """The family, as `general.architecture` calls it."""
+    pairs_are_neighbours: bool = False
+    """Whether query and key rows are in the order of a rotation of neighbours."""
+    fields: Callable[[Callable[..., Any]], Json] = lambda _: {}
+    """Config fields from metadata, beside the usual ones; is given what looks up a key."""
+    is_for: Callable[[Callable[..., Any]], bool] = lambda _: True
+    """Whether a file is of this class, where several have the name."""
+
+
+def number(hf: Json, field: str) -> float:
+    """Return a field above 0. Raises Refused for what is none."""
+    value = hf.get(field)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise Refused(f"{field} {value!r} is no number above 0")
+    return float(value)
+
+
+def _no_changes(hf: Json) -> Graph:
+    return Graph()
+
+
+def all_alike(hf: Json) -> Sequence[LayerKind]:
+    """Return layers as Llama's."""
+    return [LayerKind()] * hf["num_hidden_layers"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """What a class of Transformers computes, where that is not Llama's plain graph."""
+
+    hf_name: str
+    """The class, as `architectures` of a config calls it."""
+    model_type: str
+    """The family, as `model_type` of a config calls it."""
+    summary: str = ""
+    """How its layers differ from Llama's, for people; empty where a GPU computes them too."""
+    gguf: GgufNames | None = None
+    """None where GGUF files are not read."""
+    required: tuple[str, ...] = ()
+    """Fields of the config that have defaults of the class's own, and so must be there."""
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The class's own of other fields."""
+    names: TensorNames = LLAMA_NAMES
+    norm_eps: str = "rms_norm_eps"
+    """Field of the config."""
+    ffn_size: str = "intermediate_size"
+    """Field of the config."""
+    norm_offset: int = 0
+    """What is added to the weights of norms; a GGUF has them with it."""
+    has_norm_bias: bool = False
+    activation: str = "hidden_act"
+    """Field of the config."""
+    query_key_norm: Callable[[Json], bool] = lambda _: False
+    """Whether queries and keys are normed."""
+    qkv_bias: str | None = None
+    """Field of the config that gives queries, keys and values biases."""
+    has_qkv_bias: bool = False
+    """Whether they have them whatever is in the config."""
+    output_bias: str | None = None
+    """Field of the config that gives the attention's output a bias."""
+    ffn_bias: str | None = None
+    """Field of the config that gives the three matrices of the FFN biases."""
+    graph: Callable[[Json], Graph] = _no_changes
+    layers: Callable[[Json], Sequence[LayerKind]] = all_alike
+    theta: float = 10_000.0
+    """Of the rotation, where the config names none."""
+    local_theta: float | None = None
+    """Of the layers whose rotary is the second; None: as the others', without their scaling."""
+    rotary_share: float | None = None
+    """Of a head's dimensions that turn, where the config names none; None: it may name none."""
+    pairs_are_neighbours: bool = False
+    """Whether rotation turns dimensions (0, 1), (2, 3), ..., not (i, i + size / 2)."""
+    rope_types: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Old names of rules."""
+    wrappers: tuple[str, ...] = ()
+    """Classes that have this one as their `text_config`."""
+
+    @property
+    def gguf_name(self) -> str | None:
+        return self.gguf.name if self.gguf else None

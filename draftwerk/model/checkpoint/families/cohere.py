@@ -1,0 +1,121 @@
+"""Families with LayerNorm: Cohere 1 and 2, StableLM, StarCoder 2, Nemotron."""
+
+from collections.abc import Sequence
+
+from draftwerk.model.checkpoint.config import Graph, LayerKind
+from draftwerk.model.checkpoint.families.architecture import (
+    Architecture,
+    GgufNames,
+    Json,
+    TensorNames,
+    number,
+)
+from draftwerk.model.checkpoint.families.windows import all_slide, every, gguf_windows, sliding
+from draftwerk.model.checkpoint.unsupported import Refused
+
+
+def _side_by_side(hf: Json) -> Graph:
+    if hf.get("use_qk_norm"):
+        raise Refused("use_qk_norm is not supported")
+    return Graph(
+        norm="layer",
+        is_parallel=True,
+        rotary_rounding="angles",
+        logit_scale=number(hf, "logit_scale"),
+    )
+
+
+def _stable(hf: Json) -> Graph:
+    for field in ("qk_layernorm", "use_parallel_residual"):
+        if hf.get(field):
+            raise Refused(f"{field} is not supported")
+    return Graph(norm="layer")
+
+
+def _local(hf: Json) -> Sequence[LayerKind]:
+    """Return Cohere's layers: those without a window have no rotation."""
+    return sliding(every(4, "sliding_window_pattern"), full_rotary=-1)(hf)
+
+
+ROWS = (
+    Architecture(
+        hf_name="CohereForCausalLM",
+        model_type="cohere",
+        summary="LayerNorm; attention and FFN side by side",
+        gguf=GgufNames(
+            "command-r",
+            pairs_are_neighbours=True,
+            fields=lambda get: {"logit_scale": get(".logit_scale", 0.0625)},
+        ),
+        names=TensorNames(ffn_norm=None),
+        defaults={"logit_scale": 0.0625, "tie_word_embeddings": True},
+        norm_eps="layer_norm_eps",
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=_side_by_side,
+        pairs_are_neighbours=True,
+    ),
+    Architecture(
+        hf_name="Cohere2ForCausalLM",
+        model_type="cohere2",
+        summary="LayerNorm; attention and FFN side by side; three of four with a window",
+        gguf=GgufNames(
+            "cohere2",
+            pairs_are_neighbours=True,
+            fields=lambda get: gguf_windows(get) | {"logit_scale": get(".logit_scale", 0.0625)},
+        ),
+        names=TensorNames(ffn_norm=None),
+        defaults={"sliding_window": 4096, "logit_scale": 0.0625, "tie_word_embeddings": True},
+        norm_eps="layer_norm_eps",
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=_side_by_side,
+        layers=_local,
+        pairs_are_neighbours=True,
+    ),
+    Architecture(
+        hf_name="StableLmForCausalLM",
+        model_type="stablelm",
+        summary="LayerNorm; partial rotary",
+        gguf=GgufNames("stablelm"),
+        required=("num_key_value_heads",),
+        norm_eps="layer_norm_eps",
+        has_norm_bias=True,
+        qkv_bias="use_qkv_bias",
+        graph=_stable,
+        rotary_share=0.25,
+    ),
+    Architecture(
+        hf_name="Starcoder2ForCausalLM",
+        model_type="starcoder2",
+        summary="LayerNorm; FFN without gates; window",
+        gguf=GgufNames("starcoder2", fields=gguf_windows),
+        names=TensorNames(gate_up=("mlp.c_fc",), down="mlp.c_proj"),
+        required=("num_key_value_heads",),
+        defaults={"use_bias": True, "hidden_act": "gelu_pytorch_tanh"},
+        norm_eps="norm_epsilon",
+        has_norm_bias=True,
+        qkv_bias="use_bias",
+        output_bias="use_bias",
+        ffn_bias="use_bias",
+        graph=lambda _: Graph(norm="layer", is_gated=False),
+        layers=sliding(all_slide),
+    ),
+    Architecture(
+        hf_name="NemotronForCausalLM",
+        model_type="nemotron",
+        summary="LayerNorm with 1 + w; FFN without gates; partial rotary",
+        gguf=GgufNames("nemotron"),
+        required=("num_key_value_heads",),
+        defaults={"hidden_act": "relu2"},
+        norm_eps="norm_eps",
+        norm_offset=1,
+        has_norm_bias=True,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        ffn_bias="mlp_bias",
+        names=TensorNames(gate_up=("mlp.up_proj",)),
+        graph=lambda _: Graph(norm="layer", is_gated=False),
+        rotary_share=0.5,
+    ),
+)

@@ -1,0 +1,147 @@
+"""Gemma 2 and 3: norms around what a layer adds, 1 + w in norms, embeddings times sqrt(hidden)."""
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+from msgspec.structs import replace
+
+from draftwerk.model.checkpoint.config import Graph
+from draftwerk.model.checkpoint.families.architecture import (
+    Architecture,
+    GgufNames,
+    Json,
+    TensorNames,
+    number,
+)
+from draftwerk.model.checkpoint.families.windows import every, gguf_windows, sliding
+from draftwerk.model.checkpoint.unsupported import Refused
+
+AROUND = TensorNames(
+    after_attention="post_attention_layernorm",
+    ffn_norm="pre_feedforward_layernorm",
+    after_ffn="post_feedforward_layernorm",
+)
+DEFAULTS = {
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "eos_token_id": 1,
+}
+LARGEST = {46: 144, 62: 168}
+"""Of the 27B models, by their layers: what scales scores where the metadata do not say."""
+
+
+def _graph(hf: Json) -> Graph:
+    if hf.get("use_bidirectional_attention"):
+        raise Refused("use_bidirectional_attention is not supported")
+    return Graph(
+        norm="rms_rounded_once",
+        embedding_multiplier=sqrt(hf["hidden_size"]),
+        rounds_embedding_multiplier=True,
+        attention_scale=number(hf, "query_pre_attn_scalar") ** -0.5,
+    )
+
+
+def _capped(hf: Json) -> Graph:
+    caps = {
+        name: number(hf, field) if hf[field] is not None else 0.0
+        for name, field in (
+            ("attention_softcap", "attn_logit_softcapping"),
+            ("logit_softcap", "final_logit_softcapping"),
+        )
+    }
+    return replace(_graph(hf), **caps)
+
+
+def _uncapped(hf: Json) -> Graph:
+    if hf.get("final_logit_softcapping"):
+        raise Refused(f"final_logit_softcapping {hf['final_logit_softcapping']} is not supported")
+    return _graph(hf)
+
+
+def _fields(get: Callable[..., Any]) -> dict[str, Any]:
+    head_size = get(".attention.key_length", 256)
+    return gguf_windows(get) | {
+        "query_pre_attn_scalar": LARGEST.get(get(".block_count"), head_size),
+    }
+
+
+def _capped_fields(get: Callable[..., Any]) -> dict[str, Any]:
+    return _fields(get) | {
+        "attn_logit_softcapping": get(".attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": get(".final_logit_softcapping", 30.0),
+    }
+
+
+def _local_fields(get: Callable[..., Any]) -> dict[str, Any]:
+    return _fields(get) | {
+        "rope_theta": get(".rope.freq_base", 1_000_000.0),
+        "rope_local_base_freq": get(".rope.freq_base_swa", 10_000.0),
+    }
+
+
+ROWS = (
+    Architecture(
+        hf_name="GemmaForCausalLM",
+        model_type="gemma",
+        summary="1 + w in norms; GELU; embeddings times sqrt(hidden)",
+        gguf=GgufNames("gemma"),
+        required=("num_key_value_heads", "head_dim"),
+        defaults=DEFAULTS | {"hidden_activation": None, "hidden_act": "gelu_pytorch_tanh"},
+        norm_offset=1,
+        activation="hidden_act",
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=lambda hf: replace(_graph(hf), attention_scale=0.0),
+    ),
+    Architecture(
+        hf_name="Gemma2ForCausalLM",
+        model_type="gemma2",
+        summary="norms around; soft caps; every other with a window",
+        gguf=GgufNames("gemma2", fields=_capped_fields),
+        names=AROUND,
+        required=("num_key_value_heads", "head_dim"),
+        defaults=DEFAULTS
+        | {
+            "num_key_value_heads": 4,
+            "max_position_embeddings": 8192,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+        },
+        norm_offset=1,
+        activation="hidden_activation",
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=_capped,
+        layers=sliding(every(2)),
+    ),
+    Architecture(
+        hf_name="Gemma3ForCausalLM",
+        model_type="gemma3_text",
+        summary="norms around; five of six with a window and a rotary of their own",
+        gguf=GgufNames("gemma3", fields=_local_fields),
+        names=AROUND,
+        required=("num_key_value_heads", "head_dim"),
+        defaults=DEFAULTS
+        | {
+            "vocab_size": 262_208,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "max_position_embeddings": 131_072,
+        },
+        norm_offset=1,
+        activation="hidden_activation",
+        query_key_norm=lambda _: True,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=_uncapped,
+        layers=sliding(every(6, "sliding_window_pattern"), local_rotary=1),
+        theta=1_000_000.0,
+        local_theta=10_000.0,
+        wrappers=("Gemma3ForConditionalGeneration",),
+    ),
+)

@@ -1,0 +1,281 @@
+"""Llama, and the families that differ from it in biases, norms of heads or rotation."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from draftwerk.model.checkpoint.config import Graph, LayerKind
+from draftwerk.model.checkpoint.families.architecture import (
+    Architecture,
+    GgufNames,
+    Json,
+    TensorNames,
+    all_alike,
+    number,
+)
+from draftwerk.model.checkpoint.families.windows import (
+    FULL,
+    SLIDING,
+    all_slide,
+    every,
+    gguf_windows,
+    last_slide,
+    layer_types,
+    sliding,
+    window_of,
+)
+from draftwerk.model.checkpoint.unsupported import Refused
+
+
+def _without_window(hf: Json) -> Sequence[LayerKind]:
+    """Transformers ignores a Llama's window, other servers do not: the model's owner decides."""
+    kinds = layer_types(hf, all_slide)
+    if window_of(hf) and SLIDING in kinds and hf.get("use_sliding_window") is not False:
+        raise Refused(f"sliding_window {hf['sliding_window']} is ambiguous for this class")
+    return all_alike(hf)
+
+
+def _some_unrotated(hf: Json) -> Sequence[LayerKind]:
+    """Return SmolLM3's layers: those with 1 in `no_rope_layers` are the ones that rotate."""
+    count = hf["num_hidden_layers"]
+    rotates = hf.get("no_rope_layers")
+    if rotates is None:
+        period = int(number(hf, "no_rope_layer_interval"))
+        rotates = [int((i + 1) % period != 0) for i in range(count)]
+    if (
+        not isinstance(rotates, list)
+        or len(rotates) < count
+        or any(each not in (0, 1) for each in rotates)
+    ):
+        raise Refused(f"no_rope_layers {rotates!r} is no list of 0 and 1 for each layer")
+    window = window_of(hf) if hf.get("use_sliding_window") else 0
+    kinds = layer_types(hf, lambda _: [SLIDING if not each else "" for each in rotates[:count]])
+    return [
+        LayerKind(window if kind == SLIDING else 0, 0 if rotate else -1)
+        for kind, rotate in zip(kinds, rotates, strict=False)
+    ]
+
+
+def _no_mamba(hf: Json) -> Sequence[LayerKind]:
+    """Return Granite 4's layers, where all of them attend."""
+    kinds = hf.get("layer_types")
+    if not isinstance(kinds, list) or len(kinds) != hf["num_hidden_layers"]:
+        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
+    for kind in kinds:
+        if kind not in ("attention", FULL):
+            raise Refused(f"layer_types {kind!r} is not supported (only attention)")
+    rotary = 0 if hf.get("position_embedding_type") == "rope" else -1
+    return [LayerKind(rotary=rotary)] * len(kinds)
+
+
+def _multiplied(hf: Json) -> Graph:
+    if hf.get("num_local_experts"):
+        raise Refused(f"num_local_experts {hf['num_local_experts']} is not supported")
+    return Graph(
+        embedding_multiplier=number(hf, "embedding_multiplier"),
+        residual_multiplier=number(hf, "residual_multiplier"),
+        attention_scale=number(hf, "attention_multiplier"),
+        logit_scale=1.0 / number(hf, "logits_scaling"),
+    )
+
+
+def _heated(hf: Json) -> Graph:
+    """Return Ministral 3's graph: its queries grow with their position."""
+    rope = hf.get("rope_parameters") or {}
+    return Graph(temperature_beta=number(rope, HEAT), temperature_length=number(rope, HEAT_LENGTH))
+
+
+def _heated_fields(get: Callable[..., Any]) -> Json:
+    heat, length = get(".attention.temperature_scale"), get(".attention.temperature_length")
+    original = get(".rope.scaling.original_context_length")
+    return {
+        "rope_scaling": None,
+        "rope_theta": None,
+        "rope_parameters": {
+            "rope_type": get(".rope.scaling.type"),
+            "rope_theta": get(".rope.freq_base"),
+            "factor": get(".rope.scaling.factor"),
+            HEAT_LENGTH: original or length,
+            "beta_fast": get(".rope.scaling.yarn_beta_fast"),
+            "beta_slow": get(".rope.scaling.yarn_beta_slow"),
+            # What llama.cpp makes of equal weights of the magnitude: none.
+            "attention_factor": 1.0,
+            HEAT: heat,
+        },
+    }
+
+
+HEAT, HEAT_LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
+MULTIPLIERS = {
+    "embedding_multiplier": 1.0,
+    "residual_multiplier": 1.0,
+    "attention_multiplier": 1.0,
+    "logits_scaling": 1.0,
+}
+QWEN_WINDOW = {"sliding_window": 4096, "max_window_layers": 28}
+ROWS = (
+    Architecture(
+        hf_name="LlamaForCausalLM",
+        model_type="llama",
+        gguf=GgufNames("llama", pairs_are_neighbours=True),
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        ffn_bias="mlp_bias",
+        layers=_without_window,
+    ),
+    Architecture(
+        hf_name="MistralForCausalLM",
+        model_type="mistral",
+        required=("num_key_value_heads",),
+        defaults={"sliding_window": 4096},
+        layers=sliding(all_slide),
+    ),
+    Architecture(
+        hf_name="Qwen2ForCausalLM",
+        model_type="qwen2",
+        gguf=GgufNames("qwen2"),
+        required=("num_key_value_heads",),
+        defaults=QWEN_WINDOW,
+        has_qkv_bias=True,
+        layers=sliding(last_slide),
+    ),
+    Architecture(
+        hf_name="Qwen3ForCausalLM",
+        model_type="qwen3",
+        gguf=GgufNames("qwen3"),
+        required=("num_key_value_heads", "head_dim"),
+        defaults=QWEN_WINDOW,
+        query_key_norm=lambda _: True,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        layers=sliding(last_slide),
+    ),
+    Architecture(
+        hf_name="SmolLM3ForCausalLM",
+        model_type="smollm3",
+        summary="some without rotation",
+        gguf=GgufNames("smollm3", pairs_are_neighbours=True),
+        required=("num_key_value_heads",),
+        defaults={"no_rope_layer_interval": 4, "tie_word_embeddings": True},
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        ffn_bias="mlp_bias",
+        layers=_some_unrotated,
+        theta=2_000_000.0,
+    ),
+    Architecture(
+        hf_name="GraniteForCausalLM",
+        model_type="granite",
+        summary="multipliers of embeddings, what layers add, scores and logits",
+        gguf=GgufNames(
+            "granite",
+            pairs_are_neighbours=True,
+            fields=lambda get: {
+                "embedding_multiplier": get(".embedding_scale", 1.0),
+                "residual_multiplier": get(".residual_scale", 1.0),
+                "attention_multiplier": get(".attention.scale", 1.0),
+                "logits_scaling": get(".logit_scale", 1.0),
+            },
+        ),
+        defaults=MULTIPLIERS,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        ffn_bias="mlp_bias",
+        graph=_multiplied,
+    ),
+    Architecture(
+        hf_name="GraniteMoeHybridForCausalLM",
+        model_type="granitemoehybrid",
+        summary="as Granite; no experts, no Mamba",
+        names=TensorNames(gate_up=("shared_mlp.input_linear",), down="shared_mlp.output_linear"),
+        required=("num_local_experts",),
+        defaults=MULTIPLIERS,
+        ffn_size="shared_intermediate_size",
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=_multiplied,
+        layers=_no_mamba,
+    ),
+    Architecture(
+        hf_name="Phi3ForCausalLM",
+        model_type="phi3",
+        summary="window; partial rotary, LongRoPE",
+        gguf=GgufNames("phi3", fields=gguf_windows),
+        names=TensorNames(qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",)),
+        layers=sliding(all_slide),
+        rotary_share=1.0,
+        rope_types={"su": "longrope", "yarn": "longrope"},
+    ),
+    Architecture(
+        hf_name="Ministral3ForCausalLM",
+        model_type="ministral3",
+        summary="queries that grow with the position",
+        gguf=GgufNames("mistral3", pairs_are_neighbours=True, fields=_heated_fields),
+        required=("num_key_value_heads", "head_dim"),
+        graph=_heated,
+        wrappers=("Mistral3ForConditionalGeneration",),
+        layers=sliding(all_slide),
+        theta=1_000_000.0,
+    ),
+    Architecture(
+        hf_name="HunYuanDenseV1ForCausalLM",
+        model_type="hunyuan_v1_dense",
+        summary="norms of heads behind the rotation",
+        gguf=GgufNames("hunyuan-dense"),
+        names=TensorNames(
+            query_norm="self_attn.query_layernorm", key_norm="self_attn.key_layernorm"
+        ),
+        query_key_norm=lambda _: True,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=lambda _: Graph(norms_after_rotation=True),
+        rope_types={"dynamic": "ntk_alpha"},
+    ),
+    Architecture(
+        hf_name="SeedOssForCausalLM",
+        model_type="seed_oss",
+        required=("num_key_value_heads", "head_dim"),
+        defaults={"attention_bias": True},
+        qkv_bias="attention_bias",
+        output_bias="attention_out_bias",
+        ffn_bias="mlp_bias",
+    ),
+    Architecture(
+        hf_name="MinistralForCausalLM",
+        model_type="ministral",
+        required=("num_key_value_heads",),
+        defaults={"sliding_window": 4096},
+        layers=sliding(all_slide),
+    ),
+    Architecture(
+        hf_name="CwmForCausalLM",
+        model_type="cwm",
+        required=("num_key_value_heads", "head_dim"),
+        defaults={"sliding_window": 8192},
+        ffn_bias="mlp_bias",
+        layers=sliding(every(4)),
+        theta=1_000_000.0,
+    ),
+    Architecture(
+        hf_name="HeliumForCausalLM",
+        model_type="helium",
+        summary="rotation of neighbours",
+        required=("num_key_value_heads", "head_dim"),
+        qkv_bias="attention_bias",
+        ffn_bias="mlp_bias",
+        graph=lambda _: Graph(norm="rms_rounded_once"),
+        pairs_are_neighbours=True,
+    ),
+    Architecture(
+        hf_name="ArceeForCausalLM",
+        model_type="arcee",
+        summary="FFN without gates",
+        gguf=GgufNames("arcee", pairs_are_neighbours=True),
+        required=("num_key_value_heads",),
+        names=TensorNames(gate_up=("mlp.up_proj",)),
+        defaults={"hidden_act": "relu2"},
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        ffn_bias="mlp_bias",
+        graph=lambda _: Graph(is_gated=False),
+    ),
+)

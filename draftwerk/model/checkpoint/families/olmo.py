@@ -1,0 +1,69 @@
+"""Families that norm what a layer adds, not what it reads: OLMo 2 and 3, EXAONE 4."""
+
+from collections.abc import Sequence
+
+from draftwerk.model.checkpoint.config import Graph, LayerKind
+from draftwerk.model.checkpoint.families.architecture import (
+    Architecture,
+    GgufNames,
+    Json,
+    TensorNames,
+    all_alike,
+)
+from draftwerk.model.checkpoint.families.windows import every, gguf_windows, sliding
+
+AFTER = TensorNames(
+    attention_norm=None,
+    after_attention="post_attention_layernorm",
+    ffn_norm=None,
+    after_ffn="post_feedforward_layernorm",
+)
+WINDOW = ".attention.sliding_window"
+
+
+def _local(hf: Json) -> Sequence[LayerKind]:
+    """Return EXAONE's layers: beside some with a window those without one have no rotation."""
+    if hf.get("sliding_window") is None:
+        return all_alike(hf)
+    return sliding(every(4, "sliding_window_pattern"), full_rotary=-1)(hf)
+
+
+OLMO = Graph(norm="rms_rounded_once", head_norm="projection", rotary_rounding="result")
+ROWS = (
+    Architecture(
+        hf_name="Olmo2ForCausalLM",
+        model_type="olmo2",
+        summary="norms of what layers add; of all heads together",
+        gguf=GgufNames("olmo2", is_for=lambda get: not get(WINDOW)),
+        names=AFTER,
+        query_key_norm=lambda _: True,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=lambda _: OLMO,
+    ),
+    Architecture(
+        hf_name="Olmo3ForCausalLM",
+        model_type="olmo3",
+        summary="as OLMo 2; some with a window",
+        gguf=GgufNames("olmo2", is_for=lambda get: bool(get(WINDOW)), fields=gguf_windows),
+        names=AFTER,
+        defaults={"sliding_window": 4096},
+        query_key_norm=lambda _: True,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=lambda _: OLMO,
+        layers=sliding(every(4), local_rotary=1),
+        theta=500_000.0,
+    ),
+    Architecture(
+        hf_name="Exaone4ForCausalLM",
+        model_type="exaone4",
+        summary="norms of what layers add; some with a window, the others without rotation",
+        gguf=GgufNames("exaone4", fields=gguf_windows),
+        names=AFTER,
+        required=("num_key_value_heads",),
+        defaults={"sliding_window": 4096},
+        query_key_norm=lambda _: True,
+        layers=_local,
+    ),
+)

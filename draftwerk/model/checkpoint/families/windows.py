@@ -1,0 +1,86 @@
+"""Which layers of a config slide, and how far their tokens see."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from draftwerk.model.checkpoint.config import LayerKind
+from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.unsupported import Refused
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+Types = Callable[[Json], Sequence[str]]
+
+
+def layer_types(hf: Json, default: Types) -> Sequence[str]:
+    """Return the kind of each layer. Raises Refused for one that is not served."""
+    types = hf.get("layer_types")
+    if types is None:
+        return default(hf)
+    if not isinstance(types, list) or len(types) != hf["num_hidden_layers"]:
+        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
+    for kind in types:
+        if kind not in (FULL, SLIDING):
+            raise Refused(f"layer_types {kind!r} is not supported (only {FULL}, {SLIDING})")
+    if SLIDING in types and "sliding_window" in hf and hf["sliding_window"] is None:
+        raise Refused("layer_types 'sliding_attention' contradicts sliding_window null")
+    return types
+
+
+def window_of(hf: Json) -> int:
+    """Return how many positions a token of a sliding layer sees; 0 where that is all."""
+    window = hf.get("sliding_window")
+    if window is None:
+        return 0
+    if not isinstance(window, int) or isinstance(window, bool) or window < 1:
+        raise Refused(f"sliding_window {window!r} is not a count")
+    return window if window < hf["max_position_embeddings"] else 0
+
+
+def sliding(
+    default: Types, local_rotary: int = 0, full_rotary: int = 0
+) -> Callable[[Json], Sequence[LayerKind]]:
+    """Return a rule for layers by `layer_types`, with the rotaries of the two kinds."""
+
+    def layers(hf: Json) -> Sequence[LayerKind]:
+        types = layer_types(hf, default)
+        window = window_of(hf) if SLIDING in types else 0
+        local = LayerKind(window, local_rotary)
+        return [local if kind == SLIDING else LayerKind(0, full_rotary) for kind in types]
+
+    return layers
+
+
+def every(period: int, field: str = "") -> Types:
+    """Return a default by which the last of each `period` layers sees all."""
+
+    def types(hf: Json) -> Sequence[str]:
+        count = (hf.get(field) if field else None) or period
+        if not isinstance(count, int) or count < 1:
+            raise Refused(f"{field} {count!r} is not a count")
+        return [FULL if (i + 1) % count == 0 else SLIDING for i in range(hf["num_hidden_layers"])]
+
+    return types
+
+
+def all_slide(hf: Json) -> Sequence[str]:
+    """Return the default of a class whose every layer has the window."""
+    return [SLIDING] * hf["num_hidden_layers"]
+
+
+def last_slide(hf: Json) -> Sequence[str]:
+    """Return Qwen's default: with `use_sliding_window`, layers from `max_window_layers` on."""
+    first = hf["max_window_layers"] if hf.get("use_sliding_window") else hf["num_hidden_layers"]
+    if not isinstance(first, int):
+        raise Refused(f"max_window_layers {first!r} is not a count")
+    return [SLIDING if i >= first else FULL for i in range(hf["num_hidden_layers"])]
+
+
+def gguf_windows(get: Callable[..., Any]) -> dict[str, Any]:
+    """Return the fields for windows from a GGUF's metadata; a pattern may be in no file."""
+    fields: dict[str, Any] = {"sliding_window": get(".attention.sliding_window") or None}
+    pattern = get(".attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        fields["layer_types"] = [SLIDING if slides else FULL for slides in pattern]
+    elif pattern is not None:
+        fields["sliding_window_pattern"] = pattern
+    return fields

@@ -1,0 +1,225 @@
+"""How a checkpoint of safetensors is quantised, read from its config without torch.
+
+A matrix `NAME.weight` of the inventory is then several tensors:
+
+    gptq    NAME.qweight [k/8, n], .qzeros [k/g, n/8], .scales [k/g, n], .g_idx [k]
+    awq     NAME.qweight [k, n/8], .qzeros [k/g, n/8], .scales [k/g, n]
+    packed  NAME.weight_packed [n, k/8], .weight_scale [n, k/g], .weight_shape, perhaps
+            .weight_zero_point [n/8, k/g] and .weight_g_idx [k]       (compressed-tensors)
+    int8    NAME.weight [n, k], .weight_scale [n, 1]                  (compressed-tensors)
+    fp8     NAME.weight [n, k], .weight_scale or .weight_scale_inv: of all, of rows, or of blocks
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.files.shards import StoredTensor
+from draftwerk.model.checkpoint.unsupported import Refused
+
+FIELDS = ("quantization_config", "compression_config")
+SERVED = "AWQ, GPTQ, compressed-tensors and FP8 are, as is a GGUF file"
+WEIGHT = ".weight"
+MAIN = {"gptq": ".qweight", "awq": ".qweight", "packed": ".weight_packed"}
+"""What a quantised matrix is told by; of the others by its type."""
+MARKED = {"int8": "I8", "fp8": "F8_E4M3"}
+FORMATS = {"pack-quantized": "packed", "int-quantized": "int8", "float-quantized": "fp8"}
+BITS = {"packed": 4, "int8": 8, "fp8": 8}
+
+
+class Scheme(NamedTuple):
+    """What must be known to read the matrices."""
+
+    name: str
+    """What people call it."""
+    layout: str
+    """One of those above."""
+    group: int = -1
+    """Inputs that share a scale; -1 for all."""
+    is_symmetric: bool = True
+    zero_offset: int = 0
+    """What a stored zero lacks."""
+    column_block: int = 0
+    """Rows that share a scale, of blocks; 0 where there are none."""
+    scale_name: str = ".weight_scale"
+
+
+def scheme_of(hf: Json) -> Scheme | None:
+    """Return a config's scheme, None without one. Raises Refused, naming the field."""
+    field = next((each for each in FIELDS if hf.get(each)), None)
+    if field is None:
+        return None
+    config = hf[field]
+    method = config.get("quant_method", "unnamed") if isinstance(config, dict) else "unnamed"
+    if method not in READERS:
+        raise Refused(f"{field} {method!r} is not supported; {SERVED}")
+    return READERS[method](config)
+
+
+def _gptq(config: Json) -> Scheme:
+    _require("gptq", config, "bits", 4)
+    version = config.get("checkpoint_format", "gptq")
+    if version not in ("gptq", "gptq_v2"):
+        raise Refused(f"quantization_config checkpoint_format {version!r} is not supported")
+    offset = 1 if version == "gptq" else 0
+    return Scheme("GPTQ", "gptq", _group(config), bool(config.get("sym", True)), offset)
+
+
+def _awq(config: Json) -> Scheme:
+    _require("awq", config, "bits", 4)
+    if str(config.get("version", "gemm")).lower() != "gemm":
+        raise Refused(f"quantization_config version {config['version']!r} is not supported (gemm)")
+    return Scheme("AWQ", "awq", _group(config), is_symmetric=False)
+
+
+def _fp8(config: Json) -> Scheme:
+    if config.get("fmt", "e4m3") != "e4m3":
+        raise Refused(f"quantization_config fmt {config['fmt']!r} is not supported (only e4m3)")
+    size = config.get("weight_block_size")
+    scale = ".weight_scale" if size is None else ".weight_scale_inv"
+    return _fp8_blocks("FP8", size)._replace(scale_name=scale)
+
+
+def _fp8_blocks(name: str, size: Any) -> Scheme:
+    if size is None:
+        return Scheme(name, "fp8")
+    if not isinstance(size, list) or size[1] % 128:
+        raise Refused(f"quantization_config weight_block_size {size} is not supported (of 128)")
+    return Scheme(name, "fp8", size[1], column_block=size[0])
+
+
+def _compressed(config: Json) -> Scheme:
+    groups = list((config.get("config_groups") or {}).values())
+    if len(groups) != 1 or groups[0].get("targets") != ["Linear"]:
+        raise Refused(
+            "quantization_config config_groups: only one group of all Linear layers is supported"
+        )
+    weights = groups[0].get("weights") or {}
+    named = weights.get("format") or groups[0].get("format") or config.get("format")
+    if named not in FORMATS:
+        raise Refused(
+            f"quantization_config format {named!r} is not supported (only {', '.join(FORMATS)})"
+        )
+    layout = FORMATS[named]
+    _require("compressed-tensors", weights, "num_bits", BITS[layout])
+    is_symmetric = bool(weights.get("symmetric", True))
+    name = f"compressed-tensors {named}"
+    if layout == "packed":
+        return Scheme(name, layout, _group(weights), is_symmetric)
+    if not is_symmetric:
+        raise Refused(f"quantization_config symmetric false is not supported with {named}")
+    if layout == "fp8":
+        return _fp8_blocks(name, weights.get("block_structure"))
+    return Scheme(name, layout, _group(weights))
+
+
+READERS = {
+    "gptq": _gptq,
+    "awq": _awq,
+    "fp8": _fp8,
+    "compressed-tensors": _compressed,
+}
+
+
+def _require(method: str, config: Json, field: str, served: int) -> None:
+    if config.get(field) != served:
+        raise Refused(
+            f"quantization_config {field} {config.get(field)!r} of {method} is not supported "
+            f"(only {served})"
+        )
+
+
+def _group(config: Json) -> int:
+    found = config.get("group_size")
+    found = -1 if found is None else found
+    if found != -1 and (not isinstance(found, int) or found < 32 or found % 32):
+        raise Refused(f"quantization_config group_size {found!r} is no multiple of 32")
+    return found
+
+
+def quantised_names(scheme: Scheme, stored: Mapping[str, StoredTensor]) -> tuple[str, ...]:
+    """Return the matrices `NAME.weight` that are quantised."""
+    if scheme.layout in MAIN:
+        end = MAIN[scheme.layout]
+        return tuple(name.removesuffix(end) + WEIGHT for name in stored if name.endswith(end))
+    marked = MARKED[scheme.layout]
+    return tuple(name for name, each in stored.items() if each.dtype == marked)
+
+
+def collapsed(
+    scheme: Scheme, stored: Mapping[str, StoredTensor]
+) -> tuple[dict[str, StoredTensor], dict[str, int]]:
+    """Return the tensors as an inventory has them, and the bytes of each type."""
+    names = quantised_names(scheme, stored)
+    prefixes = {name.removesuffix(WEIGHT) for name in names}
+    found = {name: each for name, each in stored.items() if name.rsplit(".", 1)[0] not in prefixes}
+    found |= {
+        f"{prefix}.bias": stored[f"{prefix}.bias"]
+        for prefix in prefixes
+        if f"{prefix}.bias" in stored
+    }
+    sizes: dict[str, int] = {}
+    for name in names:
+        shape = _shape(scheme, name, stored)
+        kind, _ = kind_of(scheme, name, shape)
+        found[name] = stored[_main(scheme, name)]._replace(dtype="BF16", shape=shape)
+        sizes[kind] = sizes.get(kind, 0) + prod(shape) * (4 if kind[:2] == "G4" else 8) // 8
+    return found, sizes
+
+
+def kind_of(scheme: Scheme, name: str, shape: tuple[int, ...]) -> tuple[str, int]:
+    """Return the type that holds a matrix exactly, and its inputs a block. Raises Refused."""
+    inputs = shape[1]
+    group = inputs if scheme.group == -1 else scheme.group
+    if inputs % group:
+        raise Refused(f"{name}: {inputs} inputs are no whole groups of {group}")
+    letter = {"int8": "G8", "fp8": "F8"}.get(scheme.layout, "G4")
+    for size in (128, 32) if letter == "G4" else (128,):
+        if group % size == 0:
+            return f"{letter}_{size}", size
+    raise Refused(f"{name}: groups of {group} inputs are not supported with {scheme.name}")
+
+
+def _main(scheme: Scheme, name: str) -> str:
+    return name.removesuffix(WEIGHT) + MAIN.get(scheme.layout, WEIGHT)
+
+
+def _shape(scheme: Scheme, name: str, stored: Mapping[str, StoredTensor]) -> tuple[int, int]:
+    """Return rows and inputs. Raises Refused for parts that are missing or do not fit."""
+    prefix = name.removesuffix(WEIGHT)
+    held = stored[_main(scheme, name)].shape
+    if len(held) != 2:
+        raise Refused(f"{_main(scheme, name)} has shape {held}, not one of a matrix")
+    rows, inputs = {
+        "gptq": (held[1], 8 * held[0]),
+        "awq": (8 * held[1], held[0]),
+        "packed": (held[0], 8 * held[1]),
+    }.get(scheme.layout, held)
+    groups = 1 if scheme.group == -1 else -(-inputs // scheme.group)
+    for end, shapes in _parts(scheme, rows, groups).items():
+        part = stored.get(prefix + end)
+        if part is None:
+            raise Refused(f"the weights lack {prefix + end}, which {scheme.name} needs")
+        if part.shape not in shapes:
+            wanted = " or ".join(map(str, shapes))
+            raise Refused(f"{part.path}: {prefix + end} has shape {part.shape}, not {wanted}")
+    return rows, inputs
+
+
+def _parts(scheme: Scheme, rows: int, groups: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Return what else a matrix has, with the shapes that it may have."""
+    match scheme.layout:
+        case "gptq" | "awq":
+            return {".scales": ((groups, rows),), ".qzeros": ((groups, -(-rows // 8)),)}
+        case "packed":
+            zeros = (
+                {} if scheme.is_symmetric else {".weight_zero_point": ((-(-rows // 8), groups),)}
+            )
+            return {".weight_scale": ((rows, groups),), **zeros}
+        case "fp8" if scheme.column_block:
+            return {scheme.scale_name: ((-(-rows // scheme.column_block), groups),)}
+        case "int8":
+            return {".weight_scale": ((rows, groups), (rows,))}
+        case _:
+            return {".weight_scale": ((rows, 1), (rows,), (1,), ())}

@@ -1,0 +1,1 @@
+"""Weights rounded to GGUF's types, and written as a file."""

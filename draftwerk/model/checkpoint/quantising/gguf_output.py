@@ -1,0 +1,105 @@
+"""A model written as a GGUF of a chosen mix of types."""
+
+from collections.abc import Callable, Mapping
+from math import prod
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+
+import gguf
+import numpy as np
+from gguf import GGUFWriter
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from draftwerk.model.checkpoint.files.byte_progress import ByteProgress
+from draftwerk.model.checkpoint.quantising.mixes import HEAD, MIXES, Mix, Place, kind_of
+from draftwerk.model.checkpoint.quantising.quantised_blocks import quantised
+from draftwerk.model.checkpoint.quantising.sources import Source
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.protocol.frames import OnProgress
+
+ROWS = 1024
+"""Of a matrix, quantised at once."""
+
+
+def write_quantised(source: Source, mix_name: str, output: Path, progress: OnProgress) -> None:
+    """Write a model's file; it is there whole or not at all. Raises Refused."""
+    check_output(mix_name, output)
+    try:
+        working = Path(mkdtemp(prefix=f".{output.stem}-", dir=output.parent))
+        written = working / output.name
+        try:
+            _write(source, MIXES[mix_name], written, progress)
+            written.rename(output)
+        finally:
+            rmtree(working, ignore_errors=True)
+    except OSError as error:
+        raise Refused(f"{output}: {error.strerror}") from error
+
+
+def check_output(mix_name: str, output: Path) -> None:
+    """Raise Refused for an unknown type, or a file that cannot be written."""
+    if mix_name not in MIXES:
+        raise Refused(f"type {mix_name!r} is none of {', '.join(MIXES)}")
+    if output.suffix != ".gguf":
+        raise Refused(f"{output}: the name of a GGUF file ends in .gguf")
+    if output.exists():
+        raise Refused(f"{output}: it exists; remove it, or give another name")
+
+
+def kinds_of(mix: Mix, source: Source) -> dict[str, str]:
+    """Return the type of each tensor; vectors stay float32."""
+    is_tied = HEAD not in source.shapes
+    found: dict[str, str] = {}
+    for name, shape in source.shapes.items():
+        layer = int(name.split(".")[1]) if name.startswith("blk.") else 0
+        place = Place(layer, source.layer_count, source.shares_keys)
+        is_matrix = len(shape) > 1
+        found[name] = kind_of(mix, name, shape[-1], place, is_tied) if is_matrix else "F32"
+    return found
+
+
+def _write(source: Source, mix: Mix, path: Path, progress: OnProgress) -> None:
+    writer = GGUFWriter(path, source.architecture)
+    try:
+        source.write_fields(writer)
+        writer.add_file_type(mix.file_type)
+        writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+        kinds = kinds_of(mix, source)
+        _add_tensors(source.shapes, kinds, writer)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        told = ByteProgress(progress, f"quantising {source.name}", _numbers(source) * 4)
+        for name, kind in kinds.items():
+            values = source.values(name)
+            writer.write_tensor_data(_rows(values, kind, told.add))
+        told.finish()
+    finally:
+        writer.close()
+
+
+def _rows(values: np.ndarray, kind: str, add: Callable[[int], None]) -> np.ndarray:
+    if values.ndim == 1:
+        add(values.nbytes)
+        return values
+    parts: list[np.ndarray] = []
+    for at in range(0, len(values), ROWS):
+        rows = values[at : at + ROWS]
+        parts.append(quantised(rows, kind))
+        add(rows.nbytes)
+    return np.concatenate(parts)
+
+
+def _numbers(source: Source) -> int:
+    return sum(prod(shape) for shape in source.shapes.values())
+
+
+def _add_tensors(
+    shapes: Mapping[str, tuple[int, ...]], kinds: Mapping[str, str], writer: GGUFWriter
+) -> None:
+    for name, kind in kinds.items():
+        shape, wanted = shapes[name], GGMLQuantizationType[kind]
+        block, size = GGML_QUANT_SIZES[wanted]
+        count = prod(shape) // block * size
+        writer.add_tensor_info(name, shape, np.dtype(np.float32), count, wanted)

@@ -1,0 +1,93 @@
+"""What is quantised: the matrices of a GGUF, or of safetensors under GGUF's names."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
+
+from draftwerk.model.checkpoint.files.gguf_header import GgufTensor
+from draftwerk.model.checkpoint.files.gguf_shards import read_gguf
+from draftwerk.model.checkpoint.gguf import dequantised
+from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
+from draftwerk.model.checkpoint.hub import Location
+from draftwerk.model.checkpoint.info import read_supported
+from draftwerk.model.checkpoint.quantising.safetensors_source import SafetensorsSource
+from draftwerk.model.checkpoint.quantising.searches import Floats
+from draftwerk.model.checkpoint.supported import sizes_of
+from draftwerk.model.checkpoint.unsupported import Refused
+
+QUERIES_OF_SHARED_KEYS = 4
+KEPT_OUT = ("GGUF.", "split.", "general.architecture", "general.file_type", "general.quantization")
+"""Metadata of a file that another file of the same model does not have."""
+
+
+class Source(NamedTuple):
+    """A model to be written as a GGUF."""
+
+    name: str
+    architecture: str
+    """As GGUF files call it."""
+    layer_count: int
+    shares_keys: bool
+    shapes: dict[str, tuple[int, ...]]
+    """By GGUF's names, in the order in which they are written."""
+    values: Callable[[str], Floats]
+    write_fields: Callable[[GGUFWriter], None]
+    kinds: tuple[str, ...] = ()
+    """What its matrices are quantised to already."""
+
+
+def open_source(location: Location) -> Source:
+    """Return a located model. Raises Refused for one that has no form in a GGUF."""
+    hf = read_supported(location.directory)
+    heads, kv_heads, _ = sizes_of(hf)
+    common = {
+        "layer_count": hf["num_hidden_layers"],
+        "shares_keys": heads // kv_heads >= QUERIES_OF_SHARED_KEYS,
+    }
+    card = read_card(location.directory)
+    if card is not None:
+        return _gguf(location.name, card, common)
+    held = SafetensorsSource(location.directory, hf)
+    return Source(
+        name=location.name,
+        architecture=held.architecture,
+        shapes=held.shapes,
+        values=held.values,
+        write_fields=partial(held.write_fields, location.name),
+        **common,
+    )
+
+
+def _gguf(name: str, card: GgufCard, common: dict[str, Any]) -> Source:
+    card.check_unchanged()
+    model = read_gguf(Path(card.paths[0]))
+    return Source(
+        name=name,
+        architecture=model.fields["general.architecture"],
+        shapes={each.name: each.shape for each in model.tensors.values()},
+        values=lambda wanted: _float32(model.tensors[wanted]),
+        write_fields=partial(copy_fields, model.paths[0]),
+        kinds=tuple(card.kinds) if card.is_quantised else (),
+        **common,
+    )
+
+
+def _float32(tensor: GgufTensor) -> Floats:
+    values = dequantised(tensor)
+    return np.ascontiguousarray(values, np.float32).reshape(tensor.shape)
+
+
+def copy_fields(path: Path, writer: GGUFWriter) -> None:
+    """Write the metadata of a file, but for what says how it is made."""
+    for field in GGUFReader(path).fields.values():
+        if field.name.startswith(KEPT_OUT):
+            continue
+        kind, *inner = field.types
+        if len(inner) > 1:
+            raise Refused(f"{path}: metadata field {field.name!r} has lists of lists")
+        is_list = kind == GGUFValueType.ARRAY
+        writer.add_key_value(field.name, field.contents(), kind, inner[-1] if is_list else None)

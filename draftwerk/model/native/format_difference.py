@@ -1,0 +1,130 @@
+"""How far one format's next-token distributions are from another's, and how long its steps take.
+
+Both are measured on texts that the model itself has sampled, over the tokens after their prompts.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.reference.kv_pages import allocate
+
+BLOCK_SIZE = 16
+REPEATS = 7
+
+
+class TextSample(NamedTuple):
+    """A prompt and what was sampled after it."""
+
+    tokens: list[int]
+    prompt_length: int
+
+
+class FormatDifference(NamedTuple):
+    """Of distributions from those of a reference, over all sampled tokens."""
+
+    kl_mean: float
+    """Nats."""
+    kl_p99: float
+    same_best: float
+    """Share of tokens after which the likeliest token is the same."""
+    tokens: int
+
+
+class PagedModel:
+    """A forward pass and pages for a few texts, each in blocks of its own."""
+
+    def __init__(self, config: ModelConfig, forward: NativeForward, rows: int, length: int) -> None:
+        self.forward = forward
+        self._width = -(-length // BLOCK_SIZE)
+        self._pages = pages_for(config, forward, rows * self._width)
+
+    def logits(self, rows: Sequence[Sequence[int]], begins: Sequence[int], outputs: int) -> Tensor:
+        """Return logits of the last `outputs` tokens of each row [rows * outputs, vocab].
+
+        A row's tokens lie behind the `begins` tokens of it that are in the pages.
+        """
+        return self.forward(self._batch(rows, begins, outputs), self._pages)
+
+    def step_ms(self, rows: int, context: int) -> float:
+        """Return the median milliseconds of a step of rows that decode a token each."""
+        batch = self._batch([[0]] * rows, [context] * rows, 1)
+        times: list[float] = []
+        for _ in range(REPEATS):
+            begun = perf_counter()
+            self.forward(batch, self._pages)
+            times.append(1e3 * (perf_counter() - begun))
+        return median(times)
+
+    def _batch(self, rows: Sequence[Sequence[int]], begins: Sequence[int], outputs: int) -> Batch:
+        def ints(values: Sequence[int]) -> Tensor:
+            return torch.tensor(values, dtype=torch.int32)
+
+        ends = [begin + len(row) for begin, row in zip(begins, rows, strict=True)]
+        places = [list(range(*span)) for span in zip(begins, ends, strict=True)]
+        row_slots = self._width * BLOCK_SIZE
+        starts = [0]
+        for row in rows:
+            starts.append(starts[-1] + len(row))
+        return Batch(
+            tokens=ints([token for row in rows for token in row]),
+            positions=ints([place for row in places for place in row]),
+            slots=ints([at * row_slots + place for at, row in enumerate(places) for place in row]),
+            row_starts=ints(starts),
+            kv_lengths=ints(ends),
+            block_tables=ints([*range(len(rows) * self._width)]).view(len(rows), -1),
+            ancestors=torch.full((starts[-1],), -1),
+            outputs=ints([at for end in starts[1:] for at in range(end - outputs, end)]),
+        )
+
+
+def pages_for(config: ModelConfig, forward: NativeForward, block_count: int) -> Pages:
+    """Return pages in the format of a forward pass."""
+    dtype, width = forward.page_dtype, forward.page_width
+    return allocate(config, block_count, BLOCK_SIZE, dtype, torch.device("cpu"), width)
+
+
+def own_texts(
+    model: PagedModel, prompts: Sequence[Sequence[int]], count: int, seed: int = 0
+) -> list[TextSample]:
+    """Return texts of `count` tokens sampled after each prompt, as likely as the model has them."""
+    generator = torch.Generator().manual_seed(seed)
+    texts = [TextSample(list(prompt), len(prompt)) for prompt in prompts]
+    rows, begins = [text.tokens for text in texts], [0] * len(texts)
+    for _ in range(count):
+        chances = model.logits(rows, begins, 1).softmax(-1)
+        chosen = torch.multinomial(chances, 1, generator=generator)[:, 0].tolist()
+        begins = [len(text.tokens) for text in texts]
+        for text, token in zip(texts, chosen, strict=True):
+            text.tokens.append(token)
+        rows = [[token] for token in chosen]
+    return texts
+
+
+def difference(
+    reference: PagedModel, candidate: PagedModel, texts: Sequence[TextSample]
+) -> FormatDifference:
+    """Return how far a candidate's distributions are from a reference's."""
+    found: list[Tensor] = []
+    same: list[Tensor] = []
+    for text in texts:
+        given, outputs = [text.tokens[:-1]], len(text.tokens) - text.prompt_length
+        exact, near = (
+            model.logits(given, [0], outputs).log_softmax(-1) for model in (reference, candidate)
+        )
+        found.append((exact.exp() * (exact - near)).sum(-1))
+        same.append((exact.argmax(-1) == near.argmax(-1)).float())
+    divergences = torch.cat(found)
+    return FormatDifference(
+        float(divergences.mean()),
+        float(divergences.quantile(0.99)),
+        float(torch.cat(same).mean()),
+        len(divergences),
+    )

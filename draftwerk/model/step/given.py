@@ -1,0 +1,48 @@
+"""Texts that are given and verified: by how much the target's token beats the one in its place."""
+
+from collections.abc import Iterable
+from math import inf
+
+from torch import Tensor
+
+from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
+from draftwerk.model.step.tree_walk import TreeWalk
+from draftwerk.speculative.sampling.gumbel import gumbel
+
+
+def margins(logits: Tensor, walks: Iterable[TreeWalk]) -> dict[int, float]:
+    """Return, by number of row, the margins of walks that ended in another token than given."""
+    return {
+        walk.plan.number: margin
+        for walk in walks
+        if walk.plan.sequence.given and (margin := _margin(logits, walk)) is not None
+    }
+
+
+def _margin(logits: Tensor, walk: TreeWalk) -> float | None:
+    sequence, tokens = walk.plan.sequence, walk.tokens
+    place = len(sequence.tokens) - sequence.prompt_count + len(tokens) - 1
+    if not tokens or place >= len(sequence.given) or sequence.given[place] == tokens[-1]:
+        return None
+    # The walk stands at the last drafted token that was right, or at a stop token behind it.
+    row = walk.plan.first + (walk.path[len(tokens) - 2] + 1 if len(tokens) > 1 else 0)
+    request = sequence.sampling_request(row, tokens[:-1])
+    return lead(logits, request, tokens[-1], sequence.given[place])
+
+
+def lead(logits: Tensor, request: SamplingRequest, winner: int, other: int) -> float:
+    """Return by how much one token's score, noise included, is above another's; infinite if the
+    other could not be drawn."""
+    scores, sampling = scores_of(logits, request), request.sampling
+    if not 0 <= other < len(scores):
+        return inf
+    if request.is_greedy:
+        return float(scores[winner] - scores[other])
+    tokens, values = truncated(scores / sampling.temperature, sampling)
+    found = dict(zip(tokens.tolist(), values.tolist(), strict=True))
+    if other not in found:
+        return inf
+    noise = (
+        gumbel(sampling.seed, sampling.branch, request.position, each) for each in (winner, other)
+    )
+    return found[winner] - found[other] + next(noise) - next(noise)

@@ -1,0 +1,116 @@
+"""A request: how it is to be decoded, and its prompt once that is in tokens."""
+
+import msgspec
+
+from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.requests.slo import Promise, StageTimes
+from draftwerk.speculative.sampling.params import Sampling
+
+
+class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which drafts are made for a request; the text does not depend on them."""
+
+    enabled: bool = True
+    """Whether drafts are made at all."""
+    methods: tuple[str, ...] | None = None
+    """Names of draft sources; None means every source the server runs."""
+    draft_max: int | None = None
+    """Drafted tokens per round at most."""
+    prediction: str = ""
+    """The text the client expects."""
+
+
+CHOICES_MAX = 16
+"""Texts for one prompt at most."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one request is decoded; the API has checked the numbers."""
+
+    sampling: Sampling
+    """Without branch and stop tokens: the engine fills those in."""
+    tokens_max: int | None = None
+    """Generated tokens per choice; None means as many as the context holds, 0 that the prompt is
+    only read."""
+    ignore_eos: bool = False
+    """Whether the text goes on behind the model's end token."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a choice's text where they first occur; they are left out of it."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end a choice's text besides the model's own; they have no text."""
+    choices: int = 1
+    """Texts to generate for each prompt."""
+    beam_width: int = 1
+    """Above 1 the choices are the best texts of a beam search; above temperature 0, texts drawn
+    without replacement."""
+    length_penalty: float = 1.0
+    """Of a beam search: a text's log-probability is divided by its length to this power."""
+    early_stopping: bool = False
+    """Of a beam search: whether as many finished texts as the beam is wide are enough."""
+    shows_hypotheses: bool = False
+    """Whether deltas carry the best text of a beam search so far, which is not final."""
+    echo: bool = False
+    """Whether the prompt's text comes first in each choice."""
+    prompt_logprobs: int = -1
+    """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
+    scored_from: int = 0
+    """The first prompt token that is reported: those before it may come from the prefix cache."""
+    reply: ReplyFormat | None = None
+    """How reasoning, text and calls are told apart; None for a reply that is text alone."""
+    given: tuple[int, ...] = ()
+    """The tokens that a text is taken to have: they are drafted, in long chains, and verified like
+    any draft."""
+    first_choice: int = 0
+    """The number under which the first choice's noise is drawn."""
+    speculation: Speculation = Speculation()
+    """Which drafts are made for the request."""
+    tenant: str = ""
+    """The API key's name."""
+    cache_salt: str = ""
+    """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
+    priority: int = 0
+    """Lower is sooner."""
+    promise: Promise | None = None
+    """What its reader is promised; None means what the server promises everybody."""
+    deadline_s: float = 0.0
+    """From its arrival until it fails unless its text has begun; 0 means never."""
+    waited_s: float = 0.0
+    """How long its reader had waited already when it came to the engine."""
+    blend: Blend | None = None
+    """How declared segments of the prompt are reused. Of a prompt in tokens it has their spans;
+    else the prompt has them."""
+
+    @property
+    def name_space(self) -> str:
+        """Within what cached blocks and finished outputs are shared; salts never meet tenants."""
+        return f"salt {self.cache_salt}" if self.cache_salt else f"tenant {self.tenant}"
+
+    def waited(self, wait_s: float) -> "Options":
+        """Return them for a reader who waited so much longer, where anything depends on that."""
+        if self.promise is None and not self.deadline_s:
+            return self
+        return msgspec.structs.replace(self, waited_s=self.waited_s + wait_s)
+
+
+class EncodedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request whose prompt is in tokens."""
+
+    request_id: str
+    """Of the engine; unique among live requests."""
+    tokens: tuple[int, ...]
+    """The prompt's token ids."""
+    options: Options
+    """How the request is to be decoded."""
+    blend: Blend | None = None
+    """Which of its tokens are segments that may be reused, if it declares some."""
+    prediction: tuple[int, ...] = ()
+    """Token ids of the text that the client expects; empty without one."""
+    arrived_s: float | None = None
+    """On the engine's clock, when it came first; None means now."""
+    times: StageTimes | None = None
+    """Of a first submission: when tokenizing began and ended."""
+    committed: tuple[tuple[int, ...], ...] = ()
+    """Per choice, tokens already delivered before a crash; empty on a first submission."""
+    ended: tuple[int, ...] = ()
+    """Choices that ended before a crash."""

@@ -1,0 +1,287 @@
+"""A sequence: one decoding branch of a request, and its state in the scheduler."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.protocol.rounds import (
+    NOTHING_LEARNED,
+    ChosenLogprob,
+    Decision,
+    Draft,
+    Feedback,
+    NewSequence,
+    Row,
+)
+from draftwerk.speculative.requests.slo import Deadlines
+from draftwerk.speculative.sampling.params import Sampling
+
+if TYPE_CHECKING:
+    from draftwerk.speculative.beams.search import BeamSearch
+    from draftwerk.speculative.blend.blending import Blending
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SequenceRequest:
+    """What is asked of a sequence; it never changes."""
+
+    request_id: str
+    choice: int = 0
+    """Number of the choice within its request."""
+    prompt_count: int
+    """Tokens of the prompt."""
+    sampling: Sampling
+    tokens_max: int
+    """Generated tokens at most."""
+    draft_max: int
+    """Drafted tokens per round at most; 0 means no speculation."""
+    priority: int = 0
+    """Lower is sooner."""
+    methods: tuple[str, ...] | None = None
+    """Names of draft sources; None means all."""
+    name_space: str = ""
+    """Within what its blocks and its text may be found again."""
+    prediction: tuple[int, ...] = ()
+    """Tokens that the client expects."""
+    given: tuple[int, ...] = ()
+    """Tokens that the text is taken to have, all of which are drafted."""
+    prompt_logprobs: int = -1
+    """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
+    had_tokens: bool = False
+    """Whether its client was sent tokens of its request before a crash."""
+    resumed: bool = False
+    """Whether it was submitted before, to actors that failed."""
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Tokens and where their KV is; only the scheduler changes one.
+
+    tokens   0 ........ prompt_count ........ computed ........ len(tokens)
+             |  the prompt  |        generated, committed            |
+             |            KV is in the pages     |  to be computed   |
+    """
+
+    sequence_id: int
+    request: SequenceRequest
+    tokens: list[int]
+    table: BlockTable
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    queue_key: int = 0
+    """Its place among all sequences, set when it is submitted: priority, softened by age."""
+    leader: "Sequence | None" = None
+    """The choice that computes the shared prompt; this one waits, then finds it cached."""
+    search: "BeamSearch | None" = None
+    """What becomes of this sequence once its prompt is read, if it is not to be sampled from."""
+    blending: "Blending | None" = None
+    """What becomes of the segments of its prompt, if some are reused."""
+    computed: int = 0
+    planned: int = 0
+    """What of the known tokens is computed once all rounds in flight are."""
+    scored: int = 0
+    """Prompt tokens whose log-probability was reported, or is not wanted."""
+    sent_count: int = 0
+    """Tokens sent to the devices; 0 means that they must be sent a NewSequence."""
+    in_flight: int = 0
+    """Rounds under way that have a row of it."""
+    feedback: Feedback = NOTHING_LEARNED
+    """Of the newest decision, until it is sent to the draft sources."""
+    disaggregated: bool = False
+    """Whether its prompt is computed by a process of its own, and not in rounds that decode."""
+    fetches: int = 0
+    """The preemptions after which its blocks were asked for in a second tier."""
+    cancelled: bool = False
+    ended: bool = False
+    names: list[bytes] = field(default_factory=list[bytes])
+    """Of its first blocks, as far as they were looked for: one that waits is named once."""
+    tally: "Tally" = field(default_factory=lambda: Tally())
+
+    @property
+    def pending(self) -> int:
+        """Known tokens whose KV is neither computed nor being computed."""
+        return len(self.tokens) - self.planned
+
+    @property
+    def unread(self) -> int:
+        """Pending tokens that are prefill; a beam search reads the last one with its own rows."""
+        return self.pending - (self.search is not None)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.request.prompt_count
+
+    @property
+    def output(self) -> list[int]:
+        """The generated tokens."""
+        return self.tokens[self.request.prompt_count :]
+
+    @property
+    def scores(self) -> bool:
+        """Whether log-probabilities of prompt tokens are still to be reported."""
+        return self.request.prompt_logprobs >= 0 and self.scored < self.request.prompt_count
+
+    @property
+    def stays(self) -> bool:
+        """Whether its prompt is read only in rounds that decode, and not apart."""
+        return self.blending is not None or self.scores
+
+    @property
+    def reusable(self) -> list[int]:
+        """The known tokens of which all but the last may be found in the prefix cache: a block
+        that is found has no logits."""
+        return self.tokens[: max(1, self.scored)] if self.scores else self.tokens
+
+    def scored_span(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the positions of a row after which log-probabilities are to be reported."""
+        if not self.scores:
+            return 0, 0
+        first = max(start, self.scored - 1)
+        return first, max(first, min(stop, self.request.prompt_count - 1))
+
+    def score(self, row: Row, logprobs: tuple[ChosenLogprob, ...]) -> "ScoredTokens | None":
+        """Take in what a row has reported of the prompt; returns what is new.
+
+        Nothing comes before the first token: it is certain.
+        """
+        if row.prompt_logprobs < 0 or not self.scores:
+            return None
+        start, stop = self.scored, min(row.stop, self.request.prompt_count - 1) + 1
+        self.scored = max(start, stop)
+        if not start:
+            logprobs = (ChosenLogprob(0.0), *logprobs)
+        return ScoredTokens(tuple(self.tokens[start : self.scored]), logprobs)
+
+    @property
+    def begun(self) -> bool:
+        """Whether its request has a token: then it is served to its end, whenever that is."""
+        if self.request.had_tokens or (self.leader is not None and self.leader.begun):
+            return True
+        return self.generated > 0 or (self.search is not None and self.search.has_begun)
+
+    @property
+    def prefilled(self) -> bool:
+        """Whether the whole prompt is in the pages, so that a sibling can find it there."""
+        return self.ended or self.computed >= self.request.prompt_count
+
+    def new_sequence(self) -> NewSequence:
+        """Return everything that the devices need before this sequence's first row."""
+        return NewSequence(
+            tuple(self.tokens),
+            self.request.prompt_count,
+            self.request.sampling,
+            self.request.methods,
+            self.request.name_space,
+            self.request.prediction,
+            self.request.given,
+        )
+
+    def forget(self) -> None:
+        """Have nothing served again of what was computed for it."""
+        self.table.forget()
+        for table in self.blending.tables() if self.blending is not None else ():
+            table.forget()
+
+    @property
+    def blends(self) -> bool:
+        """Whether rows of its blend are still to come, or not all answered."""
+        return self.blending is not None and self.computed < self.blending.stop
+
+    @property
+    def continues(self) -> bool:
+        """Whether a round under way decides its next token, so that its next row continues it."""
+        return self.in_flight > 0 and self.pending == 0
+
+    def known_max(self, before: Row | None) -> int:
+        """Return how many tokens are known at most when a row of it begins behind another one."""
+        known = len(self.tokens)
+        return known + 1 + before.draft_max if before is not None and self.continues else known
+
+    def draft_room(self) -> int:
+        """Return how many drafted tokens could still be of use: the target adds one of its own."""
+        left = self.request.tokens_max - self.generated - self.continues
+        return max(0, min(self.request.draft_max, left - 1))
+
+    def extend(self, tokens: tuple[int, ...]) -> tuple[int, str]:
+        """Append decided tokens up to the end of the text.
+
+        Returns how many were kept and the finish reason, "" if the text goes on.
+        """
+        if not self.request.tokens_max:
+            return 0, "length"
+        for kept, token in enumerate(tokens, start=1):
+            self.tokens.append(token)
+            if token in self.request.sampling.stop_token_ids:
+                return kept, "stop"
+            if self.generated >= self.request.tokens_max:
+                return kept, "length"
+        return len(tokens), ""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a sequence cost so far; counts of tokens unless stated otherwise."""
+
+    recomputed: int = 0
+    """Tokens of a blended prompt that were computed where they stand, text between segments
+    included."""
+    cached: int | None = None
+    """Prompt tokens found in the prefix cache at first admission; None before it."""
+    score: float | None = None
+    """Of a finished beam search: log-probability over length penalty."""
+    steps: int = 0
+    drafted: int = 0
+    accepted_histogram: list[int] = field(default_factory=list[int])
+    predicted_accepted: int = 0
+    predicted_rejected: int = 0
+    preemptions: int = 0
+
+    def count(self, decision: Decision, draft: Draft) -> None:
+        """Add one sampling step."""
+        accepted = len(decision.path)
+        self.steps += 1
+        self.drafted += len(draft.tokens)
+        self.accepted_histogram += [0] * (accepted + 1 - len(self.accepted_histogram))
+        self.accepted_histogram[accepted] += 1
+        hits = sum(draft.sources[node] == "prediction" for node in decision.path)
+        self.predicted_accepted += hits
+        self.predicted_rejected += draft.sources.count("prediction") - hits
+
+
+class ScoredTokens(NamedTuple):
+    """Prompt tokens in line, each with its log-probability and alternatives."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[ChosenLogprob, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class SequenceProgress:
+    """What a verdict meant for one sequence."""
+
+    sequence: Sequence
+    tokens: tuple[int, ...]
+    origins: tuple[str, ...]
+    logprobs: tuple[ChosenLogprob, ...]
+    finish_reason: str = ""
+    error: str = ""
+    hypothesis: tuple[int, ...] = ()
+    """All tokens of the best text of a search so far, if the client asked for it."""
+    scored: ScoredTokens | None = None
+    """Prompt tokens whose log-probabilities have become known."""
+    margin: float | None = None
+    """By how much the last token beats the one that was given in its place, in nats."""
+
+
+def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:
+    """Name where each decided token came from: a source, or the target itself.
+
+    The target's own token is "corrected" where a draft stood in its place, "bonus" behind a fully
+    accepted draft, and "target" where nothing was drafted.
+    """
+    if not decision.tokens:
+        return ()
+    if not draft.tokens:
+        return ("target",)
+    last = decision.path[-1] if decision.path else -1
+    own = "corrected" if last in draft.parents else "bonus"
+    return (*(draft.sources[node] for node in decision.path), own)

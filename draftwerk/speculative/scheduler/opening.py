@@ -1,0 +1,159 @@
+"""Opening: the sequences of a request whose prompt is in tokens."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from math import inf
+
+from msgspec.structs import replace
+
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.beams.decisions import BeamRules
+from draftwerk.speculative.beams.sampled import new_beams
+from draftwerk.speculative.beams.search import SEARCH_ROOM, BeamSearch
+from draftwerk.speculative.blend.blending import Blending, blended
+from draftwerk.speculative.blend.rules import canonical_parts, segment_space
+from draftwerk.speculative.requests.request import EncodedRequest
+from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
+from draftwerk.speculative.requests.slo import Deadlines
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
+
+
+@dataclass(slots=True)
+class Opener:
+    """Opens sequences over one pool, and numbers them."""
+
+    pool: BlockPool
+    namer: BlockNamer
+    limits: RoundLimits
+    stop_token_ids: tuple[int, ...]
+    """The model's own, which end every text that does not ignore them."""
+    context_max: int
+    """Prompt and generated tokens at most."""
+    _ids: "count[int]" = field(default_factory=lambda: count(1))
+
+    def open(self, request: EncodedRequest, now_s: float) -> list[Sequence]:
+        """Return the sequences of a request: one for each choice that has not ended, or the root
+        of its beam search."""
+        options = request.options
+        if options.beam_width > 1:
+            return [self._search(request, now_s)]
+        choices = (choice for choice in range(options.choices) if choice not in request.ended)
+        return led(self._sequence(request, choice, now_s) for choice in choices)
+
+    def _search(self, request: EncodedRequest, now_s: float) -> Sequence:
+        """Return the one sequence that all branches of a beam search will come from."""
+        root = self._sequence(request, 0, now_s, SEARCH_ROOM)
+        del root.tokens[len(request.tokens) :]  # sent before a crash; the search finds them again
+        root.search = self._beam_search(request, root.request)
+        return root
+
+    def _beam_search(self, request: EncodedRequest, root: SequenceRequest) -> BeamSearch:
+        """Return a search at its beginning; it sends only what the client has not been sent."""
+        options, sampling = request.options, root.sampling
+        rules = BeamRules(
+            width=options.beam_width,
+            tokens_max=root.tokens_max,
+            stop_token_ids=sampling.stop_token_ids,
+            length_penalty=options.length_penalty,
+            early_stopping=options.early_stopping,
+            seed=sampling.seed if sampling.temperature > 0.0 else None,
+            prompt_count=root.prompt_count,
+        )
+        sent = len(request.committed[0]) if request.committed else 0
+        return BeamSearch(
+            new_beams(rules),
+            lambda: next(self._ids),
+            options.choices,
+            sent,
+            options.shows_hypotheses,
+        )
+
+    def _sequence(
+        self, request: EncodedRequest, choice: int, now_s: float, draft_factor: int = 1
+    ) -> Sequence:
+        committed = request.committed[choice] if request.committed else ()
+        table, blending = self._table(request)
+        return Sequence(
+            sequence_id=next(self._ids),
+            request=self._constants(request, choice, draft_factor),
+            tokens=[*request.tokens, *committed],
+            table=table,
+            blending=blending,
+            scored=request.options.scored_from,
+            deadlines=self._deadlines(request, now_s),
+        )
+
+    def _constants(
+        self, request: EncodedRequest, choice: int, draft_factor: int
+    ) -> SequenceRequest:
+        """Return what is asked of one choice; drafts may be `draft_factor` times as long."""
+        options = request.options
+        ends = () if options.ignore_eos else self.stop_token_ids
+        room = self.context_max - len(request.tokens)
+        return SequenceRequest(
+            request_id=request.request_id,
+            choice=choice,
+            prompt_count=len(request.tokens),
+            sampling=replace(
+                options.sampling,
+                branch=options.first_choice + choice,
+                stop_token_ids=(*ends, *options.stop_token_ids),
+            ),
+            tokens_max=room if options.tokens_max is None else min(room, options.tokens_max),
+            draft_max=draft_max(request, draft_factor * self.limits.draft_max),
+            priority=options.priority,
+            methods=options.speculation.methods,
+            name_space=options.name_space,
+            prediction=request.prediction,
+            given=options.given,
+            prompt_logprobs=options.prompt_logprobs,
+            had_tokens=any(request.committed) or bool(request.ended),
+            resumed=bool(request.committed),
+        )
+
+    def _deadlines(self, request: EncodedRequest, now_s: float) -> Deadlines:
+        options = request.options
+        came_s = now_s if request.arrived_s is None else request.arrived_s
+        arrived_s = came_s - options.waited_s
+        return Deadlines(
+            arrived_s=arrived_s,
+            promise=self.limits.promise if options.promise is None else options.promise,
+            expires_s=arrived_s + (options.deadline_s or inf),
+            times=request.times,
+        )
+
+    def _table(self, request: EncodedRequest) -> tuple[BlockTable, Blending | None]:
+        """Return a sequence's empty table, and what its segments need."""
+        pool, namer, space = self.pool, self.namer, request.options.name_space
+        tokens, blend = request.tokens, request.blend
+        parts = () if blend is None else canonical_parts(blend, len(tokens), pool.block_size)
+        if blend is None or not parts:
+            return BlockTable(pool, namer, space), None
+
+        def new_table(start: int) -> BlockTable:
+            return BlockTable(pool, namer, segment_space(blend, start, space))
+
+        table = BlockTable(pool, namer, space, blended(blend, tokens, parts))
+        return table, Blending(blend, parts, new_table)
+
+
+def draft_max(request: EncodedRequest, server_max: int) -> int:
+    """Return how many tokens a round may draft for this request."""
+    speculation = request.options.speculation
+    if request.options.given:
+        return len(request.options.given)
+    if not speculation.enabled:
+        return 0
+    return server_max if speculation.draft_max is None else min(server_max, speculation.draft_max)
+
+
+def led(sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Make the first of a request's choices the leader of the others: it scores the prompt."""
+    leader, *others = sequences
+    for other in others:
+        other.leader = leader
+        other.scored = other.request.prompt_count
+    return [leader, *others]

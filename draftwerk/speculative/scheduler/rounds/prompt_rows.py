@@ -1,0 +1,98 @@
+"""The prompts of a round: those that are read, and waiting ones that are admitted in their turn."""
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import merge
+from itertools import chain
+from typing import Protocol
+
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
+from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
+from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.scheduler.waiting_queue import queue_key
+
+
+class BlockFetcher(Protocol):
+    """Brings back blocks of preempted sequences."""
+
+    def is_fetching(self, sequence: Sequence, /) -> bool:
+        """Return whether the sequence is to wait, because blocks of it are on their way."""
+        ...
+
+
+class PromptRows:
+    """Plans the rows that read prompts; one that computes them elsewhere takes the long ones."""
+
+    def __init__(
+        self, running_set: RunningSet, prefill: PrefillLane, rows_max: int, inline_max: int
+    ) -> None:
+        self.running_set = running_set
+        self.prefill = prefill
+        self.rows_max = rows_max
+        self.inline_max = inline_max
+        self.fetcher: BlockFetcher | None = None
+        """A second tier, where there is one."""
+
+    def reading(self) -> Iterable[Sequence]:
+        """Return those whose prompts are read or wait to be, in the order of reading."""
+        running = self.running_set.running.values()
+        reading = [s for s in running if s.unread > 1 and not s.disaggregated]
+        return merge(sorted(reading, key=queue_key), self._entering(), key=queue_key)
+
+    def wanted(self, plan: RoundPlan) -> int:
+        """Return how many tokens prompts could have read in a round, up to all of it."""
+        running, wanted, most = self.running_set.running, 0, plan.tokens_max
+        enters = self._entering() if len(running) < self.rows_max else ()
+        for sequence in chain(running.values(), enters):
+            if sequence.disaggregated:
+                continue
+            if sequence.pending > 1 and (plan.before or not sequence.in_flight):
+                wanted += sequence.unread
+                if wanted >= most:
+                    return most
+        return wanted
+
+    def plan(self, plan: RoundPlan, ready: Iterable[Sequence]) -> None:
+        """Read prompts in the order of the queue, and admit waiting sequences in their turn."""
+        waiting, running = self.running_set.waiting, self.running_set.running
+        reading = deque(sorted(ready, key=queue_key))
+        blocked: list[Sequence] = []
+        may_admit, inline_left = True, self.inline_max
+        while plan.tokens_left > 0:
+            may_admit = may_admit and len(running) < self.rows_max
+            first = waiting.first if may_admit else None
+            if first is not None and not (reading and reading[0].queue_key <= first.queue_key):
+                sequence = waiting.take()
+                if self._is_held(sequence):
+                    blocked.append(sequence)  # one that need not wait for that may overtake it
+                elif not self.running_set.admit(sequence):
+                    blocked.append(sequence)
+                    may_admit = False  # no other overtakes a sequence that finds no room
+                elif self.prefill.leaves(sequence, inline_left):
+                    inline_left -= sequence.pending
+                    plan.begin(sequence)
+            elif reading:
+                sequence = reading.popleft()
+                if sequence.sequence_id not in running:
+                    continue  # an earlier row has preempted it
+                if self.prefill.leaves(sequence, inline_left):
+                    inline_left -= sequence.pending
+                    plan.add_chunk(sequence)
+            else:
+                break
+        waiting.requeue(blocked)
+
+    def _entering(self) -> Iterable[Sequence]:
+        """Return those that wait for rounds that decode: none while prompts are computed apart."""
+        return () if self.prefill.up else self.running_set.waiting
+
+    def _is_held(self, sequence: Sequence) -> bool:
+        """Return whether a sequence waits for something else than room: the choice that reads its
+        prompt, a process that computes prompts, or blocks that it lost when it was preempted."""
+        if sequence.leader is not None and not sequence.leader.prefilled:
+            return True
+        if self.prefill.waits(sequence):
+            return True
+        fetcher = self.fetcher if sequence.tally.preemptions else None
+        return fetcher is not None and fetcher.is_fetching(sequence)

@@ -1,0 +1,77 @@
+"""The sequences that wait for blocks, in one order that also rules preemption and the return.
+
+    queue key = priority * AGING_ROUNDS + (the round in which it was submitted) + patience
+
+The least key goes first and is preempted last. Patience is how long the first token may take, by
+what was promised, and is at most so many rounds. A key changes once at most, to a larger one and
+while the sequence waits; later sequences have larger ones. So every sequence comes to be the least
+in the end: none starves, and none is preempted for one that it will be preempted by.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.scheduler.promises import patience
+
+AGING_ROUNDS = 256
+"""Rounds for which a sequence goes before those of the next less urgent priority."""
+
+
+class WaitingQueue:
+    """Waiting sequences in the order of their queue keys."""
+
+    def __init__(self) -> None:
+        self._sequences: deque[Sequence] = deque()
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._sequences)
+
+    @property
+    def first(self) -> Sequence | None:
+        return self._sequences[0] if self._sequences else None
+
+    def submit(self, sequence: Sequence, round_id: int, now_s: float) -> None:
+        """Queue a new sequence."""
+        submitted = sequence.request.priority * AGING_ROUNDS + round_id
+        sequence.queue_key = submitted + patience(sequence, now_s)
+        self._insert(sequence)
+
+    def demote(self, sequence: Sequence) -> None:
+        """Put a sequence behind those of its priority: once, or it might starve."""
+        assert not sequence.deadlines.demoted, "put back again"
+        sequence.deadlines.demoted = True
+        self.remove(sequence)
+        sequence.queue_key += AGING_ROUNDS
+        self._insert(sequence)
+
+    def requeue(self, sequences: Iterable[Sequence]) -> None:
+        """Return sequences, in their order, to the places that they had."""
+        for sequence in reversed([*sequences]):
+            index = bisect_left(self._sequences, sequence.queue_key, key=queue_key)
+            self._sequences.insert(index, sequence)
+
+    def take(self) -> Sequence:
+        """Take the first one out."""
+        return self._sequences.popleft()
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sequence out, wherever it is."""
+        self._sequences.remove(sequence)
+
+    def check(self) -> None:
+        """Assert the order."""
+        keys = [sequence.queue_key for sequence in self._sequences]
+        assert keys == sorted(keys), "the queue is out of order"
+
+    def _insert(self, sequence: Sequence) -> None:
+        index = bisect_right(self._sequences, sequence.queue_key, key=queue_key)
+        self._sequences.insert(index, sequence)
+
+
+def queue_key(sequence: Sequence) -> int:
+    return sequence.queue_key

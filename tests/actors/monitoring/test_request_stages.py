@@ -1,0 +1,62 @@
+"""The stages of a request: one follows the other, and they add up to its time."""
+
+from typing import TypeVar
+
+import anyio
+import pytest
+
+from draftwerk.actors.engine import running
+from draftwerk.actors.messages import Ended
+from draftwerk.actors.monitoring.request_stages import STAGES, RequestStages
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.requests.slo import StageTimes
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.actors.loops import AtOnce, on_virtual_time
+from tests.actors.test_engine import PLAIN, Bench, BenchDevice
+from tests.support.toy import ToyTarget
+
+R = TypeVar("R")
+STEP_S = 0.25
+PROMPT = tuple(range(1, 10))
+
+
+class SlowDevice(BenchDevice):
+    """Every step takes the same time at least."""
+
+    async def run(self, work: Proposal) -> Verdict:
+        await anyio.sleep(STEP_S)
+        return await super().run(work)
+
+
+def test_each_stage_ends_where_the_next_begins() -> None:
+    stages = RequestStages()
+    stages.observe(StageTimes(1.0, 1.5, 3.5, 7.5), decided_s=15.5, ended_s=31.5)
+    found = {name: seconds.total for name, seconds in stages.copy().items()}
+    assert found == dict(zip(STAGES, (0.5, 2.0, 4.0, 8.0, 16.0), strict=True))
+
+
+def test_no_stage_is_missing_and_none_ends_before_it_begins() -> None:
+    for times in (StageTimes(1.0, 1.5, 3.5), StageTimes(1.0, 1.5, 3.5, 2.5)):
+        with pytest.raises(AssertionError):
+            RequestStages().observe(times, decided_s=15.5, ended_s=31.5)
+
+
+@on_virtual_time
+async def test_the_stages_of_a_request_add_up_to_its_time() -> None:
+    bench = Bench()
+    limits = RoundLimits(draft_max=0, tokens_max=4)  # the prompt takes three rounds
+    parts = bench.parts(
+        target=lambda: SlowDevice(bench, ToyTarget(24, 4).step), limits=limits, worker=AtOnce()
+    )
+    async with running(parts) as engine:
+        await anyio.sleep(1.0)
+        begun = anyio.current_time()
+        async with engine.generate(PROMPT, PLAIN, request_id="r") as events:
+            assert isinstance([event async for event in events][-1], Ended)
+        took_s = anyio.current_time() - begun
+        found = engine.snapshot().request_stages
+    assert [sum(seconds.counts) for seconds in found.values()] == [1] * len(STAGES)
+    spent = {name: seconds.total for name, seconds in found.items()}
+    assert sum(spent.values()) == pytest.approx(took_s)
+    assert spent["prefill"] == pytest.approx(3 * STEP_S)
+    assert spent["decode"] == pytest.approx(5 * STEP_S)  # the first of six ends prefill

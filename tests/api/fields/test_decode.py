@@ -1,0 +1,132 @@
+"""Bodies of the greatest size: what would take long to read is refused before it is read."""
+
+import json
+import time
+from typing import Any, get_type_hints
+
+import msgspec
+import pytest
+from openai.types import chat, responses
+from openai.types import completion_create_params as completion_params
+from openai.types.chat import completion_create_params as chat_params
+from openai.types.responses import response_create_params as response_params
+
+from draftwerk.api.core.errors import ApiError
+from draftwerk.api.fields.decode import CONTAINERS_MAX, STRINGS_MAX, decoded
+from draftwerk.api.fields.refused_fields import UNSENT, RefusedField
+from draftwerk.api.openai.endpoints import CHAT, COMPLETION, RESPONSES
+from draftwerk.api.openai.responses_schema import InputMessage, ResponsesBody
+from draftwerk.api.openai.schema import (
+    ChatBody,
+    CompletionBody,
+    Message,
+    StreamOptions,
+    TokenizeBody,
+)
+from draftwerk.api.openai.translate import completion_prompts
+from draftwerk.api.service.endpoints import DETOKENIZE
+from validation import hostile_requests
+
+DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    hostile_requests.CHAT: CHAT,
+    hostile_requests.COMPLETION: COMPLETION,
+    hostile_requests.RESPONSES: RESPONSES,
+    hostile_requests.DETOKENIZE: DETOKENIZE,
+}
+
+
+AT_ONCE_S = 0.05
+"""Of CPU, for at most a megabyte: what takes time by its square takes minutes."""
+
+
+@pytest.mark.parametrize(
+    ("path", "raw"), hostile_requests.HOSTILE.values(), ids=hostile_requests.HOSTILE.keys()
+)
+def test_a_hostile_body_is_refused_without_delaying_others(path: str, raw: bytes) -> None:
+    took: list[float] = []
+    for _ in range(3):
+        started = time.process_time()
+        with pytest.raises(ApiError) as refusal:
+            decoded(raw, DECODERS[path])
+        took.append(time.process_time() - started)
+    assert refusal.value.status == 400
+    assert min(took) < AT_ONCE_S
+
+
+TALK = {"role": "user", "content": "[{" * 100 + '\\"' * 100}
+BIG_BUT_GOOD: dict[str, tuple[msgspec.json.Decoder[Any], dict[str, Any]]] = {
+    "brackets in a text": (CHAT, {"messages": [{"role": "user", "content": "[{" * 2**18}]}),
+    "quotes and backslashes": (CHAT, {"messages": [{"role": "user", "content": '\\"' * 2**18}]}),
+    "a long conversation": (CHAT, {"messages": [{"role": "user", "content": "[]"}] * 4096}),
+    "a conversation in parts": (
+        CHAT,
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "["}]}] * 4096},
+    ),
+    "a conversation about code": (CHAT, {"messages": [TALK] * 1000}),
+    "many tokens": (COMPLETION, {"prompt": [123] * 2**17}),
+    "as many tokens as may be": (COMPLETION, {"prompt": [[1] * 2**18]}),
+    "as many prompts as may be": (COMPLETION, {"prompt": [[1] * 500] * 256}),
+}
+
+
+@pytest.mark.parametrize(("decoder", "body"), BIG_BUT_GOOD.values(), ids=BIG_BUT_GOOD.keys())
+def test_a_body_that_is_only_big_is_read(
+    decoder: msgspec.json.Decoder[Any], body: dict[str, Any]
+) -> None:
+    raw = json.dumps(body, separators=(",", ":")).encode()
+    found = decoded(raw, decoder)
+    if decoder is COMPLETION:
+        (first, *_) = completion_prompts(found)
+        assert isinstance(first, tuple)
+        assert set(first) <= {1, 123}
+
+
+def test_the_limits_are_exact_whatever_the_strings_hold() -> None:
+    def body(containers: int, strings: int) -> bytes:
+        texts = [r"\\", r"\"", "[{", ""] * (strings // 4 + 1)
+        rest = ['"' + text + '"' for text in texts[:strings]]
+        return ('{"input": "x", "z": [' + ",".join(["[]"] * containers + rest) + "]}").encode()
+
+    for containers, strings in ((CONTAINERS_MAX - 2, 10), (20, STRINGS_MAX - 3)):
+        assert decoded(body(containers, strings), RESPONSES).input == "x"
+    for containers, strings in ((CONTAINERS_MAX - 1, 10), (20, STRINGS_MAX - 2)):
+        with pytest.raises(ApiError, match="holds more than"):
+            decoded(body(containers, strings), RESPONSES)
+
+
+@pytest.mark.parametrize("body", [ChatBody, CompletionBody, ResponsesBody, TokenizeBody])
+def test_every_field_that_is_not_served_is_named_and_costs_nothing_unsent(
+    body: type[msgspec.Struct],
+) -> None:
+    fields = [each.name for each in msgspec.structs.fields(body) if each.type is RefusedField]
+    needed = {"messages": [TALK], "prompt": "Hello", "input": "Hello"}
+    asked: dict[str, Any] = {
+        each.name: needed[each.name]
+        for each in msgspec.structs.fields(body)
+        if each.name in needed and each.name not in fields
+    }
+    decoder = msgspec.json.Decoder(body)
+    unsent = decoded(json.dumps(asked).encode(), decoder)
+    for name in fields:
+        assert getattr(unsent, name) is UNSENT
+        with pytest.raises(ApiError, match=f"`{name}` is not supported"):
+            decoded(json.dumps({**asked, name: ["x"]}).encode(), decoder)
+
+
+@pytest.mark.parametrize(
+    ("sent", "body"),
+    [
+        (chat_params.CompletionCreateParamsStreaming, ChatBody),
+        (chat.ChatCompletionSystemMessageParam, Message),
+        (chat.ChatCompletionUserMessageParam, Message),
+        (chat.ChatCompletionAssistantMessageParam, Message),
+        (chat.ChatCompletionStreamOptionsParam, StreamOptions),
+        (completion_params.CompletionCreateParamsStreaming, CompletionBody),
+        (response_params.ResponseCreateParamsStreaming, ResponsesBody),
+        (responses.EasyInputMessageParam, InputMessage),
+    ],
+)
+def test_whatever_the_stock_client_can_send_is_a_field_of_the_schema(
+    sent: type, body: type[msgspec.Struct]
+) -> None:
+    assert get_type_hints(sent).keys() - set(body.__struct_fields__) == set()

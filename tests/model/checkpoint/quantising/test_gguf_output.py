@@ -1,0 +1,231 @@
+"""Files that are written: what is read back of them, and what is refused."""
+
+import json
+from functools import partial
+from pathlib import Path
+from shutil import copytree
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from draftwerk.model.checkpoint.hub import embedded, locate
+from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.quantising import gguf_output
+from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
+from draftwerk.model.checkpoint.quantising.sources import Source, copy_fields, open_source
+from draftwerk.model.checkpoint.quantising.tokenizer_fields import splitting
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.weights import AnyWeights
+from draftwerk.model.text.tokenizer import TextTokenizer
+from tests.support.tiny_gguf import save_gguf
+from tests.support.tiny_models import save_tiny
+
+LONG = {"original_max_position_embeddings": 8192}
+"""Of Llama 3.1; a GGUF cannot say another."""
+WIDE = {"hidden_size": 64, "intermediate_size": 256, "head_dim": 16}
+
+
+def save_words(directory: Path, **config) -> None:
+    """Put the default model's tokenizer beside a model of as many tokens."""
+    source = locate(None).directory
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (directory / name).write_bytes((source / name).read_bytes())
+
+
+def saved(directory: Path, family: str = "llama", **sizes) -> Path:
+    vocab = read_info(locate(None)).vocab_size
+    save_tiny(directory, family, **{"vocab_size": vocab, **WIDE, **sizes})
+    save_words(directory)
+    return directory
+
+
+def written(source: Path, kind: str, output: Path) -> Path:
+    write_quantised(opened(source), kind, output, lambda _: None)
+    return output
+
+
+def opened(path: Path) -> Source:
+    return open_source(locate(str(path)))
+
+
+def tensors_of(weights: AnyWeights) -> list[Tensor]:
+    layers = [
+        getattr(layer, name)
+        for layer in weights.layers
+        for name in type(layer).__dataclass_fields__
+        if getattr(layer, name) is not None
+    ]
+    return [weights.embedding, weights.norm, weights.lm_head, *layers]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("llama", {}),
+        ("llama", {"tie_word_embeddings": True, "rope": "llama3", "rope_changes": LONG}),
+        ("llama", {"rope": "linear"}),
+        ("qwen2", {"rope": "yarn"}),
+        ("qwen3", {}),
+    ],
+)
+def test_sixteen_bits_are_the_model_of_the_safetensors(family: str, changes, tmp_path: Path):
+    source = saved(tmp_path / "source", family, **changes)
+    output = written(source, "BF16", tmp_path / "out.gguf")
+    found, expected = load(str(output), None), load(str(source), None)
+    pairs = zip(tensors_of(found.weights), tensors_of(expected.weights), strict=True)
+    assert all(torch.equal(ours, theirs.bfloat16()) for ours, theirs in pairs)
+    ours, theirs = found.config, expected.config
+    assert ours.rope_inverse_frequencies == theirs.rope_inverse_frequencies
+    assert ours.rope_magnitude == theirs.rope_magnitude
+    assert (ours.context_max, ours.norm_eps) == (theirs.context_max, theirs.norm_eps)
+
+
+def test_every_tensor_is_gguf_pys(tmp_path: Path):
+    """Matrices in the types of the mix, near the values; vectors as they are."""
+    source = opened(saved(tmp_path / "source", tie_word_embeddings=True))
+    output = tmp_path / "out.gguf"
+    write_quantised(source, "Q4_K_M", output, lambda _: None)
+    reader = gguf.GGUFReader(output)
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in reader.tensors}
+    assert kinds["token_embd.weight"] == "Q8_0"
+    assert kinds["blk.0.attn_q.weight"] == "Q5_0"
+    assert kinds["blk.1.ffn_down.weight"] == "Q6_K"
+    for tensor in reader.tensors:
+        values = source.values(tensor.name)
+        found = gguf.dequantize(tensor.data, tensor.tensor_type).reshape(values.shape)
+        assert np.square(found - values).mean() <= 0.01 * np.square(values).mean()
+    assert reader.fields["general.file_type"].contents() == gguf.LlamaFileType.MOSTLY_Q4_K_M
+
+
+def test_tokens_templates_and_ends_are_the_sources(tmp_path: Path):
+    source = saved(tmp_path / "source")
+    (source / "generation_config.json").write_text('{"eos_token_id": [2, 0], "temperature": 0.25}')
+    location = locate(str(written(source, "Q8_0", tmp_path / "out.gguf")))
+    ours, theirs = (TextTokenizer(path) for path in (location.directory, source))
+    chat = [{"role": "user", "content": "What is a GPU? 🦊 日本語 1234\n\n\tx"}]
+    text = theirs.render_chat(chat)
+    assert ours.render_chat(chat) == text
+    assert ours.encode_continuation(text) == theirs.encode_continuation(text)
+    info = read_info(location)
+    assert info.eos_token_ids == (2, 0)
+    assert (info.stored_format, info.file_format) == ("stored", "Q8_0")
+
+
+def test_tokens_are_those_that_other_programs_read(tmp_path: Path):
+    """The fields of llama.cpp, as the default model's file has them."""
+    output = written(saved(tmp_path / "source"), "Q8_0", tmp_path / "out.gguf")
+    fields, original = (gguf.GGUFReader(path).fields for path in (output, embedded()))
+    for name in ("model", "tokens", "merges", "bos_token_id", "eos_token_id"):
+        key = f"tokenizer.ggml.{name}"
+        assert fields[key].contents() == original[key].contents(), name
+    kinds = fields["tokenizer.ggml.token_type"].contents()
+    assert kinds[:17] == original["tokenizer.ggml.token_type"].contents()[:17]
+
+
+WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|"
+BYTES = {"type": "ByteLevel", "use_regex": True}
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        (BYTES, "gpt-2"),
+        ({"pretokenizers": [{"type": "Digits"}, BYTES]}, "smollm"),
+        ({"pattern": {"Regex": WORDS + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+"}}, "llama-bpe"),
+        ({"pattern": {"Regex": WORDS + r"\p{N}| ?[^\s\p{L}\p{N}]+"}}, "qwen2"),
+        (None, "default"),
+    ],
+)
+def test_how_text_is_split_has_llama_cpps_name(rule, name: str):
+    assert splitting(json.dumps(rule)) == name
+
+
+def test_a_gguf_keeps_its_metadata(tmp_path: Path):
+    source = save_gguf(tmp_path / "source.gguf", "llama", "F32")
+    output = tmp_path / "out.gguf"
+    before = gguf.GGUFReader(source)
+    model = opened_gguf(source, before)
+    write_quantised(model, "Q4_0", output, lambda _: None)
+    after = gguf.GGUFReader(output)
+    for name, field in before.fields.items():
+        if not name.startswith("GGUF.") and name != "general.file_type":
+            assert after.fields[name].contents() == field.contents(), name
+    assert {each.name for each in after.tensors} == {each.name for each in before.tensors}
+
+
+def opened_gguf(path: Path, reader: gguf.GGUFReader) -> Source:
+    """Return a file's source without its tokenizer, which a tiny model has not."""
+    values = {
+        tensor.name: np.array(tensor.data, np.float32).reshape(tuple(reversed(tensor.shape)))
+        for tensor in reader.tensors
+    }
+    return Source(
+        name=path.stem,
+        architecture="llama",
+        layer_count=2,
+        shares_keys=False,
+        shapes={name: each.shape for name, each in values.items()},
+        values=values.__getitem__,
+        write_fields=partial(copy_fields, path),
+    )
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path):
+    source = opened(saved(tmp_path / "source"))
+    output = tmp_path / "out.gguf"
+    with pytest.raises(Refused, match=r"type 'Q4_X' is none of F32, BF16, Q8_0, "):
+        write_quantised(source, "Q4_X", output, lambda _: None)
+    with pytest.raises(Refused, match=r"out\.bin: the name of a GGUF file ends in \.gguf"):
+        write_quantised(source, "Q4_0", tmp_path / "out.bin", lambda _: None)
+    with pytest.raises(Refused, match="No such file or directory"):
+        write_quantised(source, "Q4_0", tmp_path / "nowhere" / "out.gguf", lambda _: None)
+    output.write_text("mine")
+    with pytest.raises(Refused, match="it exists; remove it, or give another name"):
+        write_quantised(source, "Q4_0", output, lambda _: None)
+    assert output.read_text() == "mine"
+
+
+def test_a_source_that_gguf_does_not_hold_is_refused(tmp_path: Path):
+    directory = saved(tmp_path / "source")
+    other = Path(copytree(directory, tmp_path / "other"))
+    (other / "tokenizer.json").write_text('{"model": {"type": "Unigram", "vocab": []}}')
+    with pytest.raises(Refused, match="a GGUF holds BPE, not Unigram"):
+        written(other, "Q8_0", tmp_path / "out.gguf")
+    (other / "tokenizer.json").unlink()
+    with pytest.raises(Refused, match=r"tokenizer\.json: it cannot be read"):
+        written(other, "Q8_0", tmp_path / "out.gguf")
+    with pytest.raises(Refused, match="a GGUF cannot say rope scaling"):
+        written(saved(tmp_path / "short", rope="llama3"), "Q8_0", tmp_path / "out.gguf")
+    mistral = tmp_path / "mistral"
+    save_tiny(mistral, "mistral")
+    with pytest.raises(Refused, match="GGUF files have no MistralForCausalLM"):
+        opened(mistral)
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = opened(saved(tmp_path / "source"))
+    count = 0
+
+    def failing(values, kind):
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise OSError(28, "No space left on device")
+        return gguf_output_quantised(values, kind)
+
+    gguf_output_quantised = gguf_output.quantised
+    monkeypatch.setattr(gguf_output, "quantised", failing)
+    with pytest.raises(Refused, match=r"out\.gguf: No space left on device"):
+        write_quantised(source, "Q4_0", tmp_path / "out.gguf", lambda _: None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+def test_widths_that_no_type_has_are_sixteen_bits(tmp_path: Path):
+    source = saved(tmp_path / "source", hidden_size=80, intermediate_size=96, head_dim=20)
+    reader = gguf.GGUFReader(written(source, "Q4_0", tmp_path / "out.gguf"))
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in reader.tensors}
+    assert kinds["blk.0.ffn_up.weight"] == "F16" and kinds["blk.0.ffn_down.weight"] == "Q4_0"

@@ -1,0 +1,140 @@
+"""Configs as their makers publish them, in older words than Transformers writes today."""
+
+from typing import Any
+
+import pytest
+
+from draftwerk.model.checkpoint.architectures import completed
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.hf_config import model_config
+from draftwerk.model.checkpoint.rope import rotary
+from draftwerk.model.checkpoint.rope_fields import check_rope
+from draftwerk.model.checkpoint.supported import check_supported
+from draftwerk.model.checkpoint.unsupported import Refused
+
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-6,
+}
+
+
+def config_of(name: str, **fields: Any) -> ModelConfig:
+    hf = completed({"architectures": [name], **SIZES, **fields})
+    check_supported(hf)
+    check_rope(hf)
+    return model_config(hf, {})
+
+
+def test_gemma_3_leaves_out_what_its_class_says() -> None:
+    """The 4B model's `text_config` names six fields, and its local theta none."""
+    text = {
+        **{"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 7},
+        **{"model_type": "gemma3_text", "sliding_window": 1024},
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    }
+    hf = completed(
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"],
+            "model_type": "gemma3",
+            "eos_token_id": [1, 106],
+            "text_config": text,
+        }
+    )
+    check_supported(hf)
+    config = model_config(hf, {})
+    assert [kind.window for kind in config.layers] == [1024] * 5 + [0, 1024]
+    assert [kind.rotary for kind in config.layers] == [1] * 5 + [0, 1]
+    assert config.local_rotary is not None
+    assert config.local_rotary.inverse_frequencies == rotary(256, 1e4, {}, 0)[0]
+    linear = {"rope_type": "linear", "factor": 8.0}
+    assert config.rope_inverse_frequencies == rotary(256, 1e6, linear, 0)[0]
+    assert (config.vocab_size, config.num_heads, config.num_kv_heads) == (262_208, 8, 4)
+    assert config.eos_token_ids == (1, 106)
+    assert config.tied_embeddings
+
+
+def test_olmo_3_scales_the_rotary_of_full_layers_alone() -> None:
+    yarn = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192}
+    config = config_of(
+        "Olmo3ForCausalLM",
+        rope_theta=500_000,
+        rope_scaling=yarn,
+        sliding_window=4096,
+        max_position_embeddings=65_536,
+    )
+    assert [kind.rotary for kind in config.layers] == [1, 1, 1, 0, 1, 1]
+    assert config.local_rotary is not None
+    assert config.local_rotary.inverse_frequencies == rotary(16, 5e5, {}, 0)[0]
+    assert config.rope_inverse_frequencies == rotary(16, 5e5, yarn, 0)[0]
+
+
+@pytest.mark.parametrize("kind", ["su", "longrope", "yarn"])
+@pytest.mark.parametrize("context", [4096, 131_072])
+def test_phi_names_its_rule_in_three_ways(kind: str, context: int) -> None:
+    rule = {"short_factor": [1.0] * 6, "long_factor": [2.0, 3.0, 4.0, 5.0, 6.0, 7.0]}
+    config = config_of(
+        "Phi3ForCausalLM",
+        rope_scaling={"type": kind, **rule},
+        partial_rotary_factor=0.75,
+        original_max_position_embeddings=4096,
+        max_position_embeddings=context,
+        sliding_window=262_144,
+    )
+    divisors = rule["long_factor" if context > 4096 else "short_factor"]
+    plain = rotary(12, 1e4, {}, 0)[0]
+    expected = [each / by for each, by in zip(plain, divisors, strict=True)]
+    assert config.rope_inverse_frequencies == pytest.approx(expected, rel=1e-6)
+    assert (config.rope_magnitude > 1) == (context > 4096)
+    assert config.layers == ()
+
+
+REFUSALS = {
+    "NoPE list": ("SmolLM3ForCausalLM", {"no_rope_layers": [[1]] * 6}, "no_rope_layers"),
+    "multiplier": ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling 0"),
+    "experts": (
+        "GraniteMoeHybridForCausalLM",
+        {"num_local_experts": 4, "shared_intermediate_size": 8, "layer_types": ["attention"] * 6},
+        "num_local_experts 4",
+    ),
+    "Mamba": (
+        "GraniteMoeHybridForCausalLM",
+        {"num_local_experts": 0, "shared_intermediate_size": 8, "layer_types": ["mamba"] * 6},
+        "layer_types 'mamba'",
+    ),
+    "layer type": ("Olmo3ForCausalLM", {"layer_types": ["chunked"] * 6}, "layer_types 'chunked'"),
+    "window": ("MistralForCausalLM", {"sliding_window": "wide"}, "sliding_window 'wide'"),
+    "head norms": (
+        "StableLmForCausalLM",
+        {"qk_layernorm": True, "layer_norm_eps": 1e-5},
+        "qk_layernorm",
+    ),
+    "no alpha": (
+        "HunYuanDenseV1ForCausalLM",
+        {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        "lacks alpha",
+    ),
+    "no temperature": (
+        "Ministral3ForCausalLM",
+        {"head_dim": 16, "rope_parameters": {"rope_type": "default"}},
+        "llama_4_scaling_beta",
+    ),
+    "factors": (
+        "Phi3ForCausalLM",
+        {
+            "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]},
+            "original_max_position_embeddings": 64,
+        },
+        "short_factor has 1 numbers, not 8",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "fields", "said"), REFUSALS.values(), ids=REFUSALS)
+def test_what_is_not_obeyed_is_refused_by_its_field(name, fields, said) -> None:
+    with pytest.raises(Refused, match=said):
+        config_of(name, **{"max_position_embeddings": 512, **fields})

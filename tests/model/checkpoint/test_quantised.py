@@ -1,0 +1,189 @@
+"""Checkpoints in AWQ, GPTQ, compressed-tensors and FP8: their values, exactly, or a refusal."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from draftwerk.model.checkpoint.gguf_tensors import plain_values
+from draftwerk.model.checkpoint.hub import Location
+from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.weights import WeightMatrix
+from draftwerk.model.native.stored import dequantised
+from tests.support.quantised_checkpoints import FORMS, save_quantised
+from tests.support.thread_ranks import Grid, differing
+
+KINDS = {
+    "gptq": "G4_32",
+    "gptq 128": "G4_128",
+    "packed channels": "G4_128",
+    "int8": "G8_128",
+    "fp8": "F8_128",
+}
+PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "gate_up": ("gate_proj", "up_proj")}
+
+
+def whole(matrix: WeightMatrix, values: Callable[[StoredMatrix], Tensor]) -> Tensor:
+    assert isinstance(matrix, tuple)
+    return torch.cat([values(part) for part in matrix])
+
+
+def stacked(expected: dict[str, Tensor], layer: int, name: str) -> Tensor:
+    room = "mlp" if name == "gate_up" else "self_attn"
+    prefix = f"model.layers.{layer}.{room}."
+    return torch.cat([expected[f"{prefix}{each}.weight"] for each in PARTS[name]])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_blocks_stand_for_the_values_of_the_format(form: str, tmp_path: Path):
+    expected = save_quantised(tmp_path, form)
+    weights = load(str(tmp_path), None, keeps_blocks=True).weights
+    for layer in range(2):
+        of = weights.layers[layer]
+        for name in PARTS:
+            values = stacked(expected, layer, name)
+            for read in (plain_values, dequantised):
+                assert torch.equal(whole(getattr(of, name), read), values)
+        down = expected[f"model.layers.{layer}.mlp.down_proj.weight"]
+        assert torch.equal(whole(of.down, plain_values), down)
+    embedding = expected["model.embed_tokens.weight"]
+    assert torch.equal(whole(weights.embedding, plain_values), embedding)
+    if form in KINDS:
+        assert {part.kind for part in weights.layers[0].qkv} == {KINDS[form]}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_without_blocks_they_are_rounded_to_bf16(form: str, tmp_path: Path):
+    expected = save_quantised(tmp_path, form)
+    layers = load(str(tmp_path), None).weights.layers
+    assert torch.equal(layers[1].qkv, stacked(expected, 1, "qkv").to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("form", ["awq", "gptq 128", "packed, with zeros", "int8", "fp8 blocks"])
+def test_ranks_give_the_bits_of_one_process(form: str, tmp_path: Path):
+    save_quantised(tmp_path, form)
+    model = load(str(tmp_path), None, keeps_blocks=True)
+    assert not differing(model, str(tmp_path), "stored", (Grid(2, 1), Grid(1, 2)))
+
+
+def test_its_info_names_what_it_is_served_as(tmp_path: Path):
+    save_quantised(tmp_path, "awq")
+    info = read_info(Location("tiny", tmp_path))
+    assert info.stored_format == "stored" and info.file_format == "AWQ"
+    assert info.stored_kinds == {"G4_32": 2 * 128 * (2 * 128 + 2 * 64 + 3 * 256) // 2}
+
+
+def test_shapes_alone_are_known_where_matrices_are_packed_already(tmp_path: Path):
+    save_quantised(tmp_path, "fp8 blocks")
+    read = load(str(tmp_path), None, keeps_blocks=True).weights.layers[0]
+    unread = load(str(tmp_path), None, keeps_blocks=True, matrices=False).weights.layers[0]
+    for name in ("qkv", "output", "gate_up", "down"):
+        for one, other in zip(getattr(read, name), getattr(unread, name), strict=True):
+            assert (one.kind, one.shape, one.data.shape) == (
+                other.kind,
+                other.shape,
+                other.data.shape,
+            )
+
+
+def change(directory: Path, **fields: Any) -> None:
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] |= fields
+    path.write_text(json.dumps(config))
+
+
+WEIGHTS = {"num_bits": 4, "strategy": "group", "group_size": 32}
+CONFIGS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "another method": ("awq", {"quant_method": "hqq"}, "'hqq' is not supported; AWQ, GPTQ"),
+    "bits": ("gptq", {"bits": 3}, "bits 3 of gptq is not supported (only 4)"),
+    "a version": ("awq", {"version": "gemv"}, "version 'gemv' is not supported (gemm)"),
+    "a group": ("gptq", {"group_size": 48}, "group_size 48 is no multiple of 32"),
+    "a format": ("packed", {"format": "marlin-24"}, "format 'marlin-24' is not supported"),
+    "e5m2": ("fp8", {"fmt": "e5m2"}, "fmt 'e5m2' is not supported (only e4m3)"),
+    "blocks": ("fp8", {"weight_block_size": [64, 64]}, "weight_block_size [64, 64] is not"),
+    "groups of layers": (
+        "packed",
+        {"config_groups": {"a": {"targets": ["Linear"]}, "b": {}}},
+        "only one group of all Linear layers",
+    ),
+    "fewer bits": (
+        "packed",
+        {"config_groups": {"a": {"targets": ["Linear"], "weights": WEIGHTS | {"num_bits": 2}}}},
+        "num_bits 2 of compressed-tensors is not supported",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_is_not_served_is_named(name: str, tmp_path: Path):
+    form, fields, says = CONFIGS[name]
+    save_quantised(tmp_path, form)
+    change(tmp_path, **fields)
+    with pytest.raises(Refused, match=re.escape(says)):
+        read_info(Location("tiny", tmp_path))
+
+
+def tampered(directory: Path, form: str, **changes: Tensor | None) -> None:
+    """Write a checkpoint of which some tensors of a matrix are others, or missing."""
+    save_quantised(directory, form)
+    path = directory / "model.safetensors"
+    tensors = load_file(path)
+    for part, tensor in changes.items():
+        name = f"model.layers.1.mlp.up_proj.{part}"
+        tensors.pop(name)
+        if tensor is not None:
+            tensors[name] = tensor
+    save_file(tensors, path, {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("part", "tensor", "says"),
+    [
+        ("qzeros", None, "the weights lack model.layers.1.mlp.up_proj.qzeros, which GPTQ needs"),
+        ("scales", torch.ones(3, 256).half(), "up_proj.scales has shape (3, 256), not (4, 256)"),
+        ("qweight", torch.zeros(16, 8, dtype=torch.int32), "scales has shape (4, 256), not (4, 8)"),
+    ],
+)
+def test_parts_that_are_missing_or_of_another_shape_are_named(
+    part: str, tensor: Tensor | None, says: str, tmp_path: Path
+):
+    tampered(tmp_path, "gptq", **{part: tensor})
+    with pytest.raises(Refused, match=re.escape(says)):
+        read_info(Location("tiny", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("form", "part", "tensor", "says"),
+    [
+        (
+            "gptq",
+            "g_idx",
+            torch.arange(128).flip(0).int() // 32,
+            "up_proj.g_idx: inputs in another",
+        ),
+        ("gptq", "scales", torch.full((4, 256), 0.1), "its scales have more digits than float16"),
+        (
+            "fp8",
+            "weight",
+            torch.full((256, 128), 255).to(torch.uint8).view(torch.float8_e4m3fn),
+            "up_proj.weight: a weight is no number",
+        ),
+    ],
+)
+def test_what_is_found_when_it_is_read_is_named(
+    form: str, part: str, tensor: Tensor, says: str, tmp_path: Path
+):
+    tampered(tmp_path, form, **{part: tensor})
+    layers = load(str(tmp_path), None, keeps_blocks=True).weights.layers
+    with pytest.raises(Refused, match=re.escape(says)):
+        list(layers)

@@ -1,0 +1,112 @@
+"""The native forward computes every family as Transformers does, to the same bits in company."""
+
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+
+from draftwerk.model.checkpoint import gguf as gguf_file
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import STORED
+from draftwerk.speculative.protocol.rounds import Draft
+from tests.model.native.models import part, random_pages, round_of
+from tests.support.tiny_gguf import save_gguf
+from tests.support.tiny_models import CASES, FAMILIES, VOCAB, oracle_logits, save_tiny
+
+TOKENS = Random(1).choices(range(VOCAB), k=300)
+KINDS = ("fp32", "bf16", "int8", "int4 int8")
+
+
+def forward_of(directory: Path, kind: str, pool: Pool) -> NativeForward:
+    dtype, kv_dtype = (*kind.split(), "auto")[:2]
+    model = load(str(directory), torch.float32 if dtype == "fp32" else None)
+    return NativeForward(model.config, model.weights, dtype, pool, kv_dtype)
+
+
+def pages_of(forward: NativeForward):
+    return random_pages(forward._config, forward.page_dtype, width=forward.page_width)
+
+
+def in_chunks(forward: NativeForward, bounds: list[int]) -> Tensor:
+    pages = pages_of(forward)
+    rounds = [round_of([part(TOKENS[a:b], a)]) for a, b in pairwise(bounds)]
+    return torch.cat([forward(batch, pages) for batch in rounds])
+
+
+@pytest.mark.parametrize(("family", "changes"), CASES.values(), ids=CASES)
+def test_logits_equal_those_of_transformers(family, changes, tmp_path: Path, pool: Pool) -> None:
+    oracle = save_tiny(tmp_path, family, **changes)
+    forward = forward_of(tmp_path, "fp32", pool)
+    ours = in_chunks(forward, [0, 150, 151, 290, 300])
+    assert (ours - oracle_logits(oracle, TOKENS)).abs().max() < 2e-4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bf16_is_close_to_transformers_in_bf16(family: str, tmp_path: Path, pool: Pool) -> None:
+    oracle = save_tiny(tmp_path, family).to(torch.bfloat16)
+    oracle.save_pretrained(tmp_path)
+    forward = forward_of(tmp_path, "bf16", pool)
+    ours, theirs = in_chunks(forward, [0, 300]), oracle_logits(oracle, TOKENS).float()
+    assert (ours - theirs).abs().mean() < 0.02 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_token_has_the_same_bits_in_any_company(
+    family: str, kind: str, tmp_path: Path, pool: Pool
+) -> None:
+    save_tiny(tmp_path, family)
+    compare_in_company(forward_of(tmp_path, kind, pool), forward_of(tmp_path, kind, Pool(1)))
+
+
+@pytest.mark.parametrize("family", [row.model_type for row in ARCHITECTURES if row.gguf])
+def test_so_it_has_with_a_file_of_blocks(
+    family: str, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+    path = save_gguf(tmp_path / "m.gguf", family, "Q4_0", {"ffn_down": "Q8_0"})
+    blocks = load(str(path), None, keeps_blocks=True)
+    forwards = [
+        NativeForward(blocks.config, blocks.weights, STORED, each) for each in (pool, Pool(1))
+    ]
+    compare_in_company(*forwards)
+    plain = load(str(path), torch.float32)
+    exact = in_chunks(NativeForward(plain.config, plain.weights, "fp32", pool), [0, 300])
+    rough = in_chunks(forwards[0], [0, 300])
+    assert (rough - exact).abs().mean() < 0.05 * exact.abs().max()
+
+
+def compare_in_company(forward: NativeForward, alone: NativeForward) -> None:
+    """Compare chunks, trees and a pool of one thread."""
+    whole = in_chunks(forward, [0, 300])
+    for bounds in ([*range(0, 300, 61), 300], [0, 129, *range(130, 150), 300]):
+        assert torch.equal(in_chunks(forward, bounds), whole)
+    assert torch.equal(in_chunks(alone, [0, 200, 300]), whole)
+    for prefix in (3, 124, 250):
+        assert torch.equal(_through_a_tree(forward, prefix), whole[prefix - 1 : prefix + 6])
+
+
+def _through_a_tree(forward: NativeForward, prefix: int) -> Tensor:
+    """Return the logits of seven tokens that are spread over a tree with other branches."""
+    pages = pages_of(forward)
+    forward(round_of([part(TOKENS[: prefix - 1])]), pages)
+    tokens, parents, path, last = list[int](), list[int](), list[int](), -1
+    for depth, token in enumerate(TOKENS[prefix : prefix + 6]):
+        for wrong in range(depth % 3):
+            tokens.append((token + 1 + wrong) % VOCAB)
+            parents.append(last)
+        path.append(len(tokens))
+        tokens.append(token)
+        parents.append(last)
+        last = path[-1]
+    draft = Draft(tuple(tokens), tuple(parents), ("",) * len(tokens))
+    row = part(TOKENS[prefix - 1 : prefix], prefix - 1, draft=draft)
+    logits = forward(round_of([row]), pages)
+    return logits[[0, *(1 + node for node in path)]]

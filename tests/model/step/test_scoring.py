@@ -1,0 +1,86 @@
+"""Log-probabilities of known tokens: equal bits in all chunks and company, near Transformers'."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.step.backend import TORCH_BACKEND, LoadedModel
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    ChosenLogprob,
+    NewSequence,
+    Proposal,
+    Round,
+    Row,
+)
+from draftwerk.speculative.sampling.params import Sampling
+from tests.support.tiny_models import VOCAB, oracle_logits, tiny_model
+
+TOKENS = tuple(Random(5).choices(range(VOCAB), k=50))
+BLOCKS = 4
+"""Of 16 slots, for each sequence."""
+
+
+def make_runner(directory: Path, pool: Pool) -> TargetRunner:
+    model = load(str(directory), torch.float32)
+    forward, sampler = NativeForward(model.config, model.weights, "fp32", pool), NativeSampler(pool)
+    pages = allocate(model.config, 5 * BLOCKS, 16, torch.float32, torch.device("cpu"))
+    backend = replace(TORCH_BACKEND, choose=sampler.choose_many, logprobs=sampler.logprobs)
+    return TargetRunner(
+        LoadedModel(
+            forward=forward, pages=pages, vocab_size=model.config.vocab_size, backend=backend
+        )
+    )
+
+
+def scores(runner: TargetRunner, cuts: list[int], company: int = 0) -> list[ChosenLogprob]:
+    """Return the log-probabilities of TOKENS, read in chunks that end at `cuts`."""
+    found: list[ChosenLogprob] = []
+    for number, (start, stop) in enumerate(zip([0, *cuts], [*cuts, len(TOKENS)], strict=True)):
+        rows = [_row(0, start, stop), *(_row(each, 0, 9 * each) for each in range(1, company + 1))]
+        decisions = runner.step(
+            Proposal(
+                Round(round_id=number, pipeline_slot=0, rows=tuple(rows)), (NO_DRAFT,) * len(rows)
+            )
+        ).decisions
+        assert not any(decision.error for decision in decisions)
+        found += decisions[0].prompt_logprobs
+    return found
+
+
+def _row(number: int, start: int, stop: int) -> Row:
+    samples = stop == len(TOKENS)
+    return Row(
+        sequence_id=number,
+        start=start,
+        stop=stop,
+        samples=samples,
+        draft_max=0,
+        blocks=tuple(range(number * BLOCKS, (number + 1) * BLOCKS)),
+        new_sequence=NewSequence(TOKENS, len(TOKENS), Sampling(seed=1)),
+        scored=(start, min(stop, len(TOKENS) - 1)),
+        prompt_logprobs=2,
+    )
+
+
+def test_chunks_and_company_change_no_bit(directory: Path, pool: Pool) -> None:
+    whole = scores(make_runner(directory, pool), [])
+    assert len(whole) == len(TOKENS) - 1
+    for cuts, company in (([7, 30], 0), ([1, 2, 3], 3), ([49], 1), ([16, 32, 48], 4)):
+        assert scores(make_runner(directory, pool), cuts, company) == whole
+
+
+def test_they_are_those_of_transformers(directory: Path, pool: Pool) -> None:
+    wanted = oracle_logits(tiny_model("llama"), list(TOKENS)).double().log_softmax(-1)
+    for place, found in enumerate(scores(make_runner(directory, pool), [20])):
+        assert found.logprob == pytest.approx(float(wanted[place, TOKENS[place + 1]]), abs=1e-4)
+        assert [token for token, _ in found.top] == wanted[place].topk(2).indices.tolist()

@@ -1,0 +1,154 @@
+"""How large a round may be, from what was promised and what steps cost."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
+from draftwerk.speculative.scheduler.rounds.round_budget import (
+    CHUNK_SHARE,
+    DecodingRows,
+    RoundBudget,
+    UnreadPrompt,
+)
+from tests.speculative.costs.test_step_cost import ROOFLINE
+
+MOST = 256
+STEPS = tuple((tokens, 4.0 + 0.5 * tokens) for tokens in (1, 16, 64, 256))
+"""A step over 92 tokens takes 50 ms, one over 256 takes 132."""
+LONG = UnreadPrompt(inf, 2000)
+
+
+def budget(tokens_max: int = MOST, roofline: Roofline | None = None) -> RoundBudget:
+    return RoundBudget(tokens_max, StepCost(STEPS, roofline))
+
+
+def rows(count: int, tpot_s: float = inf, spare_s: float = 0.0, context: int = 1) -> DecodingRows:
+    load = NO_LOAD
+    for _ in range(count):
+        load = load.with_row(context, 1, 1)
+    return DecodingRows(count, load, tpot_s, spare_s)
+
+
+def test_without_a_promise_a_round_is_as_large_as_it_may_be() -> None:
+    assert budget().tokens(0.0, rows(16), []) == MOST
+    assert budget().tokens(0.0, rows(16), [UnreadPrompt(0.1, 900)]) == MOST
+
+
+def test_a_round_that_no_text_waits_for_is_as_large_as_it_may_be() -> None:
+    assert budget().tokens(0.0, rows(0, 0.05), []) == MOST
+
+
+def test_a_round_takes_no_longer_than_readers_were_promised() -> None:
+    assert budget().tokens(0.0, rows(16, 0.05), [LONG]) == 92
+    assert budget().tokens(0.0, rows(16, 0.05), []) == 92
+
+
+def test_a_token_without_logits_costs_less() -> None:
+    chooses = budget(roofline=ROOFLINE)
+    read = chooses.tokens(0.0, rows(16, 0.05), [LONG])
+    drafted = chooses.tokens(0.0, rows(16, 0.05), [])
+    assert read > drafted
+    load = rows(16).load
+    for start, count, outputs in ((0, read - 16, 0), (0, drafted - 16, drafted - 16)):
+        assert chooses.cost.ms(load.with_row(start, count, outputs)) <= 50.0
+        more = load.with_row(start, count + 1, outputs and outputs + 1)
+        assert chooses.cost.ms(more) > 50.0
+
+
+def test_long_contexts_leave_less_room() -> None:
+    chooses = budget(roofline=ROOFLINE)
+    near = chooses.tokens(0.0, rows(16, 0.05, context=1), [LONG])
+    far = chooses.tokens(0.0, rows(16, 0.05, context=8000), [LONG])
+    assert far < near
+
+
+def test_each_prompt_of_a_round_is_priced_where_it_stands() -> None:
+    chooses = budget(roofline=ROOFLINE)
+    texts = rows(8, 0.05)
+    for prompts in (
+        [UnreadPrompt(inf, 20, 100), UnreadPrompt(inf, 900, 3000)],
+        [UnreadPrompt(inf, 9, 2000), UnreadPrompt(inf, 5), UnreadPrompt(inf, 900, 50)],
+    ):
+        *short, (_, _, start) = prompts
+        load = texts.load
+        for prompt in short:
+            load = load.with_row(prompt.start, prompt.unread, 1)
+        count = chooses.tokens(0.0, texts, prompts) - load.tokens
+        assert 0 < count < 900, "the last one is cut"
+        assert chooses.cost.ms(load.with_row(start, count, 0)) <= 50.0
+        assert chooses.cost.ms(load.with_row(start, count + 1, 0)) > 50.0
+
+
+def test_drafts_are_priced_behind_their_texts() -> None:
+    chooses = budget(roofline=ROOFLINE)
+    texts = rows(2, 0.05, context=2000)
+    drafted = chooses.tokens(0.0, texts, []) - 2
+    assert drafted > MOST // CHUNK_SHARE
+    assert chooses.cost.ms(texts.load.with_row(2000, drafted, drafted)) <= 50.0
+    assert chooses.cost.ms(texts.load.with_row(2000, drafted + 1, drafted + 1)) > 50.0
+
+
+def test_every_round_reads_something_however_slow_steps_are() -> None:
+    assert budget().tokens(0.0, rows(64, 0.001), []) == 64 + MOST // CHUNK_SHARE
+    assert budget(8).tokens(0.0, rows(3, 0.001), []) == 4
+
+
+def test_a_first_token_in_danger_takes_as_long_a_round_as_the_texts_can_afford() -> None:
+    # 900 tokens in chunks of 92 - 32 take 750 ms, in the largest rounds 530 ms.
+    prompt = [UnreadPrompt(1.0, 900)]
+    ahead = rows(32, 0.05, spare_s=0.2)
+    assert budget().tokens(0.20, ahead, prompt) == 92, "it is in time as it is"
+    assert budget().tokens(0.40, ahead, prompt) == MOST
+    assert budget().tokens(0.60, ahead, prompt) == 92, "it is late either way"
+    assert budget().tokens(0.40, rows(32, 0.05), prompt) == 92, "their own tokens would be late"
+    some = rows(32, 0.05, spare_s=0.05)
+    assert budget().tokens(0.40, some, prompt) == 192, "a step of 100 ms"
+
+
+def test_texts_are_not_paused_where_it_saves_little() -> None:
+    # As above, but in small chunks they take 592 ms, and in the largest rounds 495 ms.
+    assert budget().tokens(0.45, rows(16, 0.05, spare_s=0.2), [UnreadPrompt(1.0, 900)]) == 92
+
+
+def test_a_prompt_waits_for_those_before_it() -> None:
+    first, second = UnreadPrompt(1.0, 300), UnreadPrompt(1.0, 600)
+    ahead = rows(32, 0.05, spare_s=0.2)
+    assert budget().tokens(0.40, ahead, [first]) == 92
+    assert budget().tokens(0.40, ahead, [first, second]) == MOST
+
+
+def test_what_a_token_takes_is_what_its_round_takes() -> None:
+    assert budget().token_s(rows(16, 0.05), [LONG]) == pytest.approx(0.05 / 76)
+    assert budget().token_s(rows(0), [LONG]) == pytest.approx(0.132 / 256)
+    both = [UnreadPrompt(inf, 16, 6000), UnreadPrompt(inf, 900)]
+    chooses = budget(roofline=ROOFLINE)
+    load = NO_LOAD.with_row(6000, 16, 1).with_row(0, 240, 0)
+    assert chooses.token_s(rows(0), both) == pytest.approx(1e-3 * chooses.cost.ms(load) / 256)
+
+
+@given(
+    tpot=st.floats(0.0001, 1.0),
+    spare=st.floats(0.0, 1.0),
+    now=st.floats(0.0, 10.0),
+    decoding=st.integers(0, 64),
+    prompts=st.lists(st.tuples(st.floats(0.0, 10.0), st.integers(1, 4000)), max_size=5),
+)
+def test_a_round_is_within_its_bounds(
+    tpot: float,
+    spare: float,
+    now: float,
+    decoding: int,
+    prompts: list[tuple[float, int]],
+) -> None:
+    chooses = budget()
+    unread = [UnreadPrompt(*prompt) for prompt in prompts]
+    tokens = chooses.tokens(now, rows(decoding, tpot, spare), unread)
+    assert decoding < tokens <= MOST
+    least = decoding + MOST // CHUNK_SHARE
+    if decoding and least < tokens < MOST:
+        assert chooses.cost.ms(StepLoad(tokens, tokens)) <= 1e3 * (tpot + spare) + 1e-6

@@ -1,0 +1,17 @@
+"""Rows and rounds of which a test names what it is about."""
+
+from typing import Any
+
+from draftwerk.speculative.protocol.rounds import Round, Row
+
+
+def make_row(start: int, stop: int, **named: Any) -> Row:
+    """Return a row that computes start .. stop of sequence 1, samples, and has no drafts."""
+    usual: dict[str, Any] = {"sequence_id": 1, "samples": True, "draft_max": 0, "blocks": ()}
+    return Row(start=start, stop=stop, **usual | named)
+
+
+def make_round(*rows: Row, **named: Any) -> Round:
+    """Return a round of these rows, number 0 of the first slot of the pipeline."""
+    usual: dict[str, Any] = {"round_id": 0, "pipeline_slot": 0}
+    return Round(rows=rows, **usual | named)

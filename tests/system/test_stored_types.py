@@ -1,0 +1,180 @@
+"""Every type of a GGUF, written from the default model: one seed gives one text, whatever happens.
+
+The gate runs one mix of many types; `make test-grid` the others.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from benchmarks.reliability.kills import compare, parser, started
+from benchmarks.support.runners import build_runner
+from benchmarks.support.thread_device import ThreadDevice
+from draftwerk.actors.client_prompts import Chat, ChatMessage
+from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
+from draftwerk.model.checkpoint.quantising.sources import open_source
+from draftwerk.model.checkpoint.stored_matrix import GGUF_KINDS
+from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.requests.request import Options, Speculation
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from validation.matrix import Everything
+
+BLOCK_SIZE = 16
+SOURCES = ("ngram", "suffix", "recycle", "head")
+RULES = "You are a careful assistant who answers in short sentences and repeats the question first."
+QUESTIONS = (
+    "Count from one to twelve in words.",
+    "List the days of the week, twice.",
+    "Repeat after me: the cat sat on the mat, the cat sat on the mat.",
+    "Write a line about rain and repeat it three times.",
+)
+GATE = "Q4_K_M"
+"""Q4_K, Q6_K, Q5_0 and Q8_0 in one file of the default model."""
+MIXES_OF_KINDS = {
+    "Q4_0": {"Q4_0", "Q8_0"},
+    "Q4_1": {"Q4_1", "Q8_0"},
+    "Q5_1": {"Q5_1", "Q8_0"},
+    "IQ4_XS": {"IQ4_XS", "IQ4_NL", "Q5_K", "Q8_0"},
+    "MXFP4": {"MXFP4", "Q8_0"},
+    "Q3_K_S": {"Q3_K", "IQ4_NL", "Q8_0"},
+    "Q2_K": {"Q3_K", "IQ4_NL", "Q8_0"},
+    GATE: {"Q4_K", "Q6_K", "Q5_0", "Q8_0"},
+}
+"""Mixes that together hold every type that fits this model's widths, and their types."""
+MIXES = [pytest.param(mix, marks=() if mix == GATE else pytest.mark.grid) for mix in MIXES_OF_KINDS]
+
+
+@pytest.fixture(scope="module", params=MIXES)
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of the default model in a mix."""
+    found = tmp_path_factory.mktemp("types") / f"{request.param}.gguf"
+    write_quantised(open_source(locate(None)), request.param, found, lambda _: None)
+    return found
+
+
+@pytest.fixture(scope="module")
+def card(path: Path) -> ModelInfo:
+    return read_info(locate(str(path)))
+
+
+@pytest.fixture(scope="module")
+def runner(path: Path) -> TargetRunner:
+    options = ModelOptions(
+        source=str(path),
+        dtype="stored",
+        exact=True,
+        draft_head="auto",
+        block_count=512,
+        block_size=BLOCK_SIZE,
+    )
+    return build_runner(options)
+
+
+@asynccontextmanager
+async def engine(runner: TargetRunner, card: ModelInfo, block_count: int) -> AsyncGenerator[Engine]:
+    async with running(
+        EngineParts(
+            text=TextTokenizer(Path(card.directory)),
+            target=lambda: ThreadDevice(TargetRunner(runner.parts, 16).step),
+            block_count=block_count,
+            block_size=BLOCK_SIZE,
+            context_max=card.context_max,
+            stop_token_ids=card.eos_token_ids,
+            limits=RoundLimits(rows_max=8, tokens_max=96),
+            expects_lengths=False,
+            proposer=lambda: Proposer(SOURCES, policy=Everything()),
+        )
+    ) as one:
+        yield one
+
+
+async def texts(
+    running_engine: Engine, *, drafts: bool, at_once: bool, beams: int = 1
+) -> list[list[str]]:
+    """Return the choices of every question, asked at once or in turn."""
+    sampling = Sampling(temperature=0.0 if beams > 1 else 0.8, top_p=1.0, seed=2026)
+    answers = [[""] * beams for _ in QUESTIONS]
+
+    async def ask(number: int) -> None:
+        prompt = Chat((ChatMessage("system", RULES), ChatMessage("user", QUESTIONS[number])))
+        options = Options(
+            sampling=sampling,
+            tokens_max=24,
+            choices=beams,
+            beam_width=beams,
+            speculation=Speculation(enabled=drafts),
+        )
+        async with running_engine.generate(prompt, options, request_id=str(number)) as events:
+            async for event in events:
+                if isinstance(event, Started):
+                    continue
+                assert isinstance(event, Delta | Ended)
+                answers[number][event.choice] += event.text
+
+    if not at_once:
+        for number in range(len(QUESTIONS)):
+            await ask(number)
+        return answers
+    async with anyio.create_task_group() as tasks:
+        for number in range(len(QUESTIONS)):
+            tasks.start_soon(ask, number)
+    return answers
+
+
+def test_mixes_hold_every_type_that_is_served() -> None:
+    held = set().union(*MIXES_OF_KINDS.values())
+    plain = {"F32", "F16", "BF16"}
+    assert held == GGUF_KINDS.keys() - plain - {"Q2_K"}, (
+        "ffn_down, the one width of 256, is Q3_K in Q2_K"
+    )
+
+
+def test_a_file_has_the_types_of_its_mix(path: Path, card: ModelInfo) -> None:
+    assert card.stored_format == "stored"
+    assert card.stored_kinds.keys() == MIXES_OF_KINDS[path.stem]
+
+
+async def test_drafts_prefixes_and_preemption_change_no_text(
+    runner: TargetRunner, card: ModelInfo
+) -> None:
+    async with engine(runner, card, 512) as roomy:
+        plain = await texts(roomy, drafts=False, at_once=False)
+        assert await texts(roomy, drafts=True, at_once=False) == plain
+        assert await texts(roomy, drafts=True, at_once=True) == plain
+        snapshot = roomy.snapshot()
+        assert snapshot.counts.prefix_hits > 0
+        assert 0 < snapshot.counts.accepted_tokens < snapshot.counts.draft_tokens
+        assert snapshot.counts.accepted_by_source["head"] > 0
+    async with engine(runner, card, 8) as tight:
+        assert await texts(tight, drafts=True, at_once=True) == plain
+        assert tight.snapshot().counts.preemptions > 0
+        tight.check()
+
+
+async def test_beams_are_the_same_with_drafts(runner: TargetRunner, card: ModelInfo) -> None:
+    async with engine(runner, card, 512) as roomy:
+        plain = await texts(roomy, drafts=False, at_once=False, beams=3)
+        assert await texts(roomy, drafts=True, at_once=True, beams=3) == plain
+        assert len({text for choices in plain for text in choices}) == 3 * len(QUESTIONS)
+
+
+async def test_a_killed_model_process_changes_no_stream(path: Path) -> None:
+    words = ["--model", str(path), "--streams", "4", "--tokens", "160"]
+    serve = ("--dtype", "stored", "--kv-memory", "128MiB", "--stall-s", "1")
+    arguments = parser().parse_args([*words, "--", *serve])
+    async with started(arguments) as server:
+        plain = await server.run(arguments, 0)
+        disturbed = await server.run(parser().parse_args([*words, "--count", "1", "--hasty"]), 1)
+        compare(plain, disturbed)
+        assert disturbed.counted["recoveries"] == 1

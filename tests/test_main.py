@@ -1,0 +1,19 @@
+"""The command as a process."""
+
+import os
+import subprocess
+import sys
+
+
+def test_words_of_the_command_line_are_utf8_in_any_locale() -> None:
+    plain = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "draftwerk", "serve", "/nowhere/ünï"],
+        env={**os.environ, **plain},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert "/nowhere/ünï" in ran.stderr.decode()
+    assert b"Traceback" not in ran.stderr
