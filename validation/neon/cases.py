@@ -34,7 +34,7 @@ from tests.model.native.models import (
     tiny_config,
 )
 from tests.support.stored_twin import random_blocks
-from tests.support.tiny_models import FAMILIES, ROPES, VOCAB, save_tiny
+from tests.support.tiny_models import CASES, FAMILIES, VOCAB, save_tiny
 from validation.neon.script import Script
 
 KINDS = (*((dtype, "auto") for dtype in FORMATS), ("fp32", "int8"), ("bf16", "int8"))
@@ -53,12 +53,13 @@ CaseModel = tuple[str, ModelConfig, Weights]
 
 def models() -> Iterator[CaseModel]:
     """Yield every family and every kind of rope, and larger ones, also with tiny values."""
-    changes = [*((family, {}) for family in FAMILIES), *(("llama", {"rope": one}) for one in ROPES)]
-    for family, change in changes:
+    cases = {family: (family, {}) for family in FAMILIES}
+    cases |= {name: case for name, case in CASES.items() if "rope" in case[1]}
+    for name, (family, changes) in cases.items():
         with TemporaryDirectory() as folder:
-            save_tiny(Path(folder), family, **change)
+            save_tiny(Path(folder), family, **changes)
             model = load(folder, torch.float32)
-            yield " ".join((family, *change.values())), model.config, model.weights
+            yield name, model.config, model.weights
     config = tiny_config(**WIDE)
     yield "wide", config, random_weights(config, biases=True)
     for scale in (1e-12, 1e-25, 1e-38):

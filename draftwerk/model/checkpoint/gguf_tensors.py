@@ -36,7 +36,12 @@ class GgufFiles:
         self._progress = ByteProgress(progress, f"loading {card.name}", total)
 
     def rows(self, tensor: CardTensor) -> NDArray[np.uint8]:
-        """Return a tensor's rows [rows, bytes a row]; a vector has one."""
+        """Return a tensor's rows [rows, bytes a row]; a vector has one.
+
+        Raises Refused if its file was written meanwhile: of one that is cut, mapped pages that are
+        gone end the process without a word.
+        """
+        self.card.check_unchanged()
         count = tensor.shape[0] if len(tensor.shape) > 1 else 1
         end = tensor.begin + tensor.size
         return self._data[tensor.file][tensor.begin : end].reshape(count, -1)

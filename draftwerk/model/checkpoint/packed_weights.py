@@ -15,6 +15,7 @@ they are read: damaged ones are packed anew.
 import hashlib
 import logging
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,8 @@ HEADER = Struct("<8s32sQQ")
 HEADER_BYTES = 4096
 FILES_MAX = 8
 """Packed files kept in the cache folder: those that were used last."""
+DISK_SHARE = 0.5
+"""What packed files may take of the room on the disk that they leave free or have themselves."""
 KEPT_MIN = 2**24
 """Of fewer bytes packing is as quick as reading: no file is written."""
 PREFIX, SUFFIX = "packed-", ".bin"
@@ -152,6 +155,9 @@ class WeightStore:
         """Write a file of another name and rename it: a reader sees all of it or nothing."""
         assert self._mapping is not None
         self._cache.mkdir(parents=True, exist_ok=True)
+        if not _make_room(self._cache, len(self._mapping.view), bytes_max(self._cache)):
+            log.info("the weights are packed at each start: too little room on the disk")
+            return
         working = self.path.with_suffix(f".{os.getpid()}")
         try:
             with working.open("wb") as file:
@@ -162,7 +168,6 @@ class WeightStore:
             working.replace(self.path)
         finally:
             working.unlink(missing_ok=True)
-        _keep_newest(self._cache, FILES_MAX)
 
 
 def _size(descriptor: int, fingerprint: bytes | None = None) -> int:
@@ -208,9 +213,25 @@ def identity_fingerprint(directory: Path, words: Iterable[str]) -> bytes:
     return digest.digest()
 
 
-def _keep_newest(cache: Path, count: int) -> None:
-    """Remove all packed files but those used last, and what killed processes have left."""
-    with suppress(OSError):
-        found = sorted(cache.glob(f"{PREFIX}*"), key=lambda path: path.stat().st_mtime)
-        for path in found[:-count]:
+def bytes_max(cache: Path) -> int:
+    """Return what packed files may take together in a folder."""
+    held = sum(path.stat().st_size for path in cache.glob(f"{PREFIX}*"))
+    return int(DISK_SHARE * (shutil.disk_usage(cache).free + held))
+
+
+def _make_room(cache: Path, size: int, size_max: int) -> bool:
+    """Remove packed files until one more fits: what was used longest ago, what was left half made.
+
+    Returns whether it fits; none is removed for one that cannot. Servers have theirs in memory.
+    """
+    if size > size_max:
+        return False
+    found = sorted(
+        ((path.stat().st_mtime, path, path.stat().st_size) for path in cache.glob(f"{PREFIX}*")),
+        reverse=True,
+    )
+    for number, (_, path, held) in enumerate(found, 2):
+        size += held
+        if number > FILES_MAX or size > size_max:
             path.unlink(missing_ok=True)
+    return True

@@ -1,6 +1,7 @@
 """Packed weights that are kept: the same bits, mapped by many, and nothing of a bad file."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,13 +179,48 @@ def test_a_folder_that_cannot_be_written_only_costs_time(
     assert not list(cache.glob(f"{PREFIX}*"))
 
 
-def test_the_oldest_files_go(tmp_path: Path) -> None:
-    for age in range(12):
-        path = tmp_path / f"{PREFIX}{age}.bin"
-        path.write_bytes(b"")
+def packed_files(folder: Path, count: int, size: int) -> None:
+    """Write files of which the first was used last."""
+    for age in range(count):
+        path = folder / f"{PREFIX}{age}.bin"
+        path.write_bytes(bytes(size))
         os.utime(path, (1000 - age, 1000 - age))
-    packed_weights._keep_newest(tmp_path, 8)
-    assert sorted(int(path.stem.removeprefix(PREFIX)) for path in tmp_path.iterdir()) == [*range(8)]
+
+
+def ages(folder: Path) -> list[int]:
+    return sorted(int(path.stem.removeprefix(PREFIX)) for path in folder.iterdir())
+
+
+def test_files_used_longest_ago_go_where_there_are_many(tmp_path: Path) -> None:
+    packed_files(tmp_path, 12, 0)
+    assert packed_weights._make_room(tmp_path, 0, 100)
+    assert ages(tmp_path) == [*range(packed_weights.FILES_MAX - 1)]
+
+
+def test_files_used_longest_ago_go_where_room_is_short(tmp_path: Path) -> None:
+    packed_files(tmp_path, 5, 10)
+    assert packed_weights._make_room(tmp_path, 25, 50)
+    assert ages(tmp_path) == [0, 1]
+
+
+def test_no_file_goes_for_one_that_cannot_fit(tmp_path: Path) -> None:
+    packed_files(tmp_path, 3, 10)
+    assert not packed_weights._make_room(tmp_path, 51, 50)
+    assert ages(tmp_path) == [0, 1, 2]
+
+
+def test_packed_files_take_a_share_of_the_disk(tmp_path: Path) -> None:
+    packed_files(tmp_path, 1, 2**20)
+    usage = shutil.disk_usage(tmp_path)
+    assert 0 < packed_weights.bytes_max(tmp_path) < usage.total
+
+
+def test_a_full_disk_only_costs_time(
+    directory: Path, memory: SharedMemory, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_weights, "DISK_SHARE", 0.0)
+    assert answers(directory, memory) == answers(directory, None)
+    assert not list(cache.glob(f"{PREFIX}*"))
 
 
 def test_options_cross_to_a_process_with_their_descriptors() -> None:

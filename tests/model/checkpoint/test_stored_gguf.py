@@ -141,6 +141,16 @@ def test_a_file_that_was_written_meanwhile_is_refused(how: str, tmp_path: Path):
         load(str(directory), None) if how == "before" else model.all_done()
 
 
+def test_a_file_that_is_cut_between_layers_is_refused_before_it_is_read(tmp_path: Path):
+    path = save_gguf(tmp_path / "m.gguf", "llama", "Q4_0")
+    files = blocks_of(path).files
+    assert files is not None
+    last = max(files.card.tensors.values(), key=lambda tensor: tensor.begin)
+    os.truncate(path, last.begin)
+    with pytest.raises(Refused, match=rf"{path}: it was written while it was read"):
+        files.rows(last)
+
+
 def test_a_file_that_is_gone_is_named(tmp_path: Path):
     path = save_gguf(tmp_path / "m.gguf", "llama", "Q4_0")
     directory = hub.locate(str(path)).directory
