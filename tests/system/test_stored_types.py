@@ -156,7 +156,7 @@ async def test_drafts_prefixes_and_preemption_change_no_text(
         assert snapshot.counts.prefix_hits > 0
         assert 0 < snapshot.counts.accepted_tokens < snapshot.counts.draft_tokens
         assert snapshot.counts.accepted_by_source["head"] > 0
-    async with engine(runner, card, 8) as tight:
+    async with engine(runner, card, 6) as tight:
         assert await texts(tight, drafts=True, at_once=True) == plain
         assert tight.snapshot().counts.preemptions > 0
         tight.check()
