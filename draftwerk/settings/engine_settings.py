@@ -90,8 +90,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tool_format: Annotated[
         Literal["auto", "hermes", "smollm", "off"],
         Meta(
-            description="how the model writes calls of tools: auto reads it off the chat template; "
-            "hermes and smollm describe tools in words to a model whose template has none"
+            description="how the model writes calls of tools: auto reads it off the chat template, "
+            "and is hermes where that has none; hermes and smollm describe tools in words"
         ),
     ] = "auto"
     generation_config: Annotated[

@@ -104,6 +104,11 @@ def worded(
     return [{name: each[name] for name in each if name != "results"} for each in found]
 
 
+def has_calls(message: Mapping[str, Any]) -> bool:
+    """Whether a message holds calls, or the result of one."""
+    return bool(message.get("tool_calls")) or message["role"] == "tool"
+
+
 def _turn(form: OwnFormat, message: Mapping[str, Any]) -> dict[str, Any]:
     content: str = message["content"]
     if message["role"] == "tool":

@@ -25,7 +25,7 @@ from draftwerk.model.text.chat_template import ChatTemplate, TemplateMessage, Te
 from draftwerk.model.text.control_text import NO_GUARD, ControlGuard, guard_of
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
 from draftwerk.model.text.grammar_check import GrammarChecker
-from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat, worded
+from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat, has_calls, worded
 from draftwerk.model.text.turns import (
     Turn,
     call_of,
@@ -62,6 +62,8 @@ VARIABLES = (
 """What requests may give a chat template that asks for it, besides messages and tools."""
 PASSAGE_END = "\n\n"
 """Behind each document of a completion."""
+WORDED_FORMAT = "hermes"
+"""How tools are described where the chat template has no form of calls."""
 CONTEXT_COUNT = 8
 """Prompt tokens given to a decoder as the text before."""
 
@@ -101,7 +103,11 @@ class TextTokenizer:
         specials = self._added_tokens()
         if self.own_format is not None:
             return with_specials(self.own_format.calls, specials)
-        return derived_calls(self.chat_template.render, specials)
+        found = derived_calls(self.chat_template.render, specials)
+        if found is None:
+            self.own_format = OWN_FORMATS[WORDED_FORMAT]
+            found = with_specials(self.own_format.calls, specials)
+        return found
 
     def _reasoning_format(self) -> ReasoningFormat | None:
         template = self.chat_template
@@ -246,7 +252,7 @@ class TextTokenizer:
         tools: Sequence[dict[str, Any]],
         variables: dict[str, Any],
     ) -> str:
-        if self.own_format is not None:
+        if self.own_format is not None and (tools or any(map(has_calls, messages))):
             return self.render_chat(worded(self.own_format, messages, tools), **variables)
         return self.render_chat(messages, tools=list(tools) or None, **variables)
 

@@ -174,14 +174,8 @@ async def test_harmless_values_of_refused_fields_are_fine(
 @pytest.mark.parametrize(
     ("path", "fields", "alternative"),
     [
-        ("chat/completions", {"messages": MESSAGES, "tools": [TOOL]}, "--tool-format hermes"),
         ("chat/completions", {"messages": MESSAGES, "functions": [1]}, "`tools`"),
         ("completions", {"prompt": "x", "max_completion_tokens": 5}, "`max_tokens`"),
-        (
-            "responses",
-            {"input": "x", "tools": [{"type": "function", "name": "f"}]},
-            "--tool-format hermes",
-        ),
         ("responses", {"input": "x", "max_tokens": 5}, "`max_output_tokens`"),
         ("responses", {"input": "x", "conversation": "c"}, "`previous_response_id`"),
     ],
@@ -192,6 +186,21 @@ async def test_a_refusal_names_the_alternative(
     reply = await served.http.post("/v1/" + path, json=fields)
     assert reply.status_code == 400
     assert f"; use {alternative}" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("chat/completions", {"messages": MESSAGES, "tools": [TOOL]}),
+        ("responses", {"input": "x", "tools": [{"type": "function", "name": "f"}]}),
+    ],
+)
+async def test_tools_of_a_model_without_calls_are_refused(
+    served: Served, path: str, fields: dict[str, Any]
+) -> None:
+    reply = await served.http.post("/v1/" + path, json=fields)
+    assert reply.status_code == 400
+    assert "it has no chat template" in reply.json()["error"]["message"]
 
 
 def test_alternatives_are_of_refused_fields_and_hints_of_taken_ones() -> None:

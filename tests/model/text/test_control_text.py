@@ -86,9 +86,22 @@ def test_the_text_itself_is_as_it_was(text: TextTokenizer, user: str) -> None:
 
 
 def test_a_conversation_without_names_has_the_tokens_of_the_whole_text(text: TextTokenizer) -> None:
-    conversation = turns("Be brief.", "Hi", "Well", "Rain")
+    told = turns("Be brief.", "Hi", "Well", "Rain")
+    conversation = [each for each in told if not each.calls and each.role != "tool"]
     written = text.render_chat([text.message_of(each) for each in conversation])
     assert text.encode_chat(conversation) == text.encode_continuation(written)
+
+
+def test_tools_are_told_in_words_where_the_template_has_no_calls() -> None:
+    found, off = (TextTokenizer(locate(None).directory, form) for form in ("auto", "off"))
+    chosen = TextTokenizer(locate(None).directory, "hermes")
+    assert found.call_format == chosen.call_format != off.call_format is None
+    conversation = turns("Be brief.", "Hi", "Well", "Rain")
+    assert found.encode_chat(conversation, [tool("t")]) == chosen.encode_chat(
+        conversation, [tool("t")]
+    )
+    plain = [ChatMessage("system", "Be brief."), ChatMessage("user", "Hi")]
+    assert found.encode_chat(plain) == off.encode_chat(plain)
 
 
 def test_names_are_tokens_where_the_server_is_set_so(text: TextTokenizer) -> None:
