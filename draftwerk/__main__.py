@@ -134,6 +134,15 @@ def quantise_command(parsed: dict[str, Any]) -> int:
     return quantise(parsed["model"], kind, output, parsed["again"], parsed["measure"])
 
 
+def replay_command(parsed: dict[str, Any]) -> int:
+    """Send a record again, one request after the other."""
+    from draftwerk.loadtest.__main__ import main as loadtest
+
+    words = ["replay", parsed["url"], parsed["log"], "--check", "--speed", "0"]
+    words += ["--at-once", str(parsed["at_once"])]
+    return loadtest(words + (["--api-key", parsed["api_key"]] if parsed["api_key"] else []))
+
+
 def verify_command(parsed: dict[str, Any]) -> int:
     """Ask a server whether texts are what its model gives."""
     from draftwerk.api.cli.verify_command import verify
@@ -152,6 +161,7 @@ def cache_command(parsed: dict[str, Any]) -> int:
 COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {
     "serve": serve_command,
     "verify": verify_command,
+    "replay": replay_command,
     "chat": chat_command,
     "doctor": doctor_command,
     "cluster": cluster_command,

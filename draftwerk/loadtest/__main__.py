@@ -1,10 +1,11 @@
-"""The command line: `draftwerk loadtest run|sweep|search|throughput|compare|report`."""
+"""The command line: `draftwerk loadtest run|sweep|search|throughput|replay|compare|report`."""
 
 import argparse
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ from draftwerk.loadtest.options import (
     ThroughputOptions,
 )
 
+Positive = TypeVar("Positive", int, float)
 Command = Callable[[argparse.Namespace, list[str]], int]
 # What a sweep or a search sets itself.
 LOAD = ("concurrency", "rate", "replay", "time_scale", "label")
@@ -39,10 +41,45 @@ def parser() -> argparse.ArgumentParser:
     doubling = subs.add_parser("throughput", help="everybody at once, doubled while it gains")
     _loading(doubling, commands.throughput, (LoadTestOptions, ThroughputOptions))
     _files(subs.add_parser("compare", help="two results"), commands.compare, ("before", "after"))
+    replaying = subs.add_parser("replay", help="a server's record, sent again")
+    replaying.add_argument("url", help="the server, with or without /v1")
+    add_replay(replaying, speed=1.0, at_once=1024)
+    replaying.add_argument(
+        "--check", action="store_true", help="exit with 1 if a text is not what it was"
+    )
     reporting = subs.add_parser("report", help="a result as an HTML page")
     _files(reporting, commands.report, ("result",))
     reporting.add_argument("--html", help="where to; beside the result if left out")
     return top
+
+
+def add_replay(sub: argparse.ArgumentParser, *, speed: float, at_once: int) -> None:
+    """Add what a replay needs besides its server."""
+    sub.add_argument("log", help="what `draftwerk serve --record` wrote")
+    sub.add_argument("--api-key", default="", metavar="KEY", help="or $OPENAI_API_KEY")
+    sub.add_argument(
+        "--speed",
+        type=_positive(float, zero=True),
+        default=speed,
+        help="times the recorded rate; 0 sends as fast as answers come (default %(default)g)",
+    )
+    sub.add_argument(
+        "--at-once",
+        type=_positive(int),
+        default=at_once,
+        help="requests under way at most (default %(default)d)",
+    )
+    sub.set_defaults(command=commands.replay)
+
+
+def _positive(kind: Callable[[str], Positive], zero: bool = False) -> Callable[[str], Positive]:
+    def number(text: str) -> Positive:
+        found = kind(text)
+        if not (found > 0 or (zero and found == 0)):
+            raise argparse.ArgumentTypeError(f"{text} is not positive")
+        return found
+
+    return number
 
 
 def _loading(sub: argparse.ArgumentParser, command: Command, kinds: Sequence[type[Struct]]) -> None:

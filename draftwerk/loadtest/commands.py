@@ -5,6 +5,7 @@ Those that send requests import the HTTP client; `report` and `compare` start wi
 
 import argparse
 import asyncio
+import os
 from pathlib import Path
 
 from draftwerk.loadtest.arguments import read_options
@@ -52,6 +53,22 @@ def throughput(given: argparse.Namespace, argv: list[str]) -> int:
 def compare(given: argparse.Namespace, argv: list[str]) -> int:
     print(comparison_text(read_result(Path(given.before)), read_result(Path(given.after))))
     return 0
+
+
+def replay(given: argparse.Namespace, argv: list[str]) -> int:
+    from draftwerk.loadtest.client.replay import Replay, Replayed, read_log, summary
+
+    def told(replayed: Replayed) -> None:
+        change = replayed.change
+        if change is not None:
+            where = f" at {change.place}" if change.place else ""
+            print(f"{replayed.request.id}: {change.cause}{where}: {change.detail}", flush=True)
+
+    requests = read_log(Path(given.log).read_text(encoding="utf-8").splitlines())
+    key = given.api_key or os.environ.get("OPENAI_API_KEY", "")
+    found = asyncio.run(Replay(given.url, key, given.at_once, given.speed).run(requests, told))
+    print(*summary(found), sep="\n")
+    return 1 if given.check and any(each.change is not None for each in found) else 0
 
 
 def report(given: argparse.Namespace, argv: list[str]) -> int:

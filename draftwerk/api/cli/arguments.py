@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     _add_rm(commands.add_parser("rm", help="remove models that were pulled"))
     _add_quantise(commands.add_parser("quantise", help="write a model's weights in fewer bits"))
     _add_verify(commands.add_parser("verify", help="verify texts by their receipts"))
+    _add_replay(commands.add_parser("replay", help="send a record again; tell texts that changed"))
     _add_cache(commands.add_parser("cache", help="list what is kept on disk, or clear it"))
     commands.add_parser(LOADTEST, help="measure any OpenAI-compatible server under load")
     return root
@@ -135,6 +136,15 @@ def _add_verify(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help="of receipts, or replies; - reads input")
     command.add_argument("--url", default=DEFAULT_URL, help=f"the server (default: {DEFAULT_URL})")
     command.add_argument("--api-key", default="", metavar="KEY", help="or $OPENAI_API_KEY")
+
+
+def _add_replay(command: argparse.ArgumentParser) -> None:
+    command.add_argument("log", metavar="LOG", help="what `serve --record LOG` wrote")
+    command.add_argument("--url", default=DEFAULT_URL, help=f"the server (default: {DEFAULT_URL})")
+    command.add_argument("--api-key", default="", metavar="KEY", help="or $OPENAI_API_KEY")
+    command.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="requests under way (default: 1)"
+    )
 
 
 def _add_cache(command: argparse.ArgumentParser) -> None:

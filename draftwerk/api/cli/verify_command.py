@@ -71,7 +71,7 @@ def _batches(receipts: list[Any]) -> Iterator[list[Any]]:
 
 
 def receipts_of(text: str) -> list[Any]:
-    """Return the receipts in a text: one, a list, a reply with one, or a line for each.
+    """Return the receipts in a text: one, a list, a reply with one, a record, or lines of them.
 
     Raises ConfigError.
     """
@@ -89,6 +89,8 @@ def receipts_of(text: str) -> list[Any]:
 
 
 def _listed(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = cast("dict[str, Any]", value).get("receipts", cast("Any", value))
     return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 

@@ -70,6 +70,14 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     receipts: Annotated[
         bool, Meta(description="put a receipt into every reply of the OpenAI protocols")
     ] = False
+    record: Annotated[
+        str,
+        Meta(
+            description="append what is asked and answered, prompts and tokens included, for "
+            "`draftwerk replay`",
+            extra={"metavar": "LOG.jsonl"},
+        ),
+    ] = ""
     signing_key: Annotated[
         str,
         Meta(

@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -27,6 +28,12 @@ GenerationEvent = Delta | Ended | Failed
 log = logging.getLogger("draftwerk")
 
 
+class EventObserver(Protocol):
+    """Takes in a request's events as they come."""
+
+    def observe(self, event: Event) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Generation:
     """The events of one client request; choice numbers run over all its prompts."""
@@ -35,6 +42,7 @@ class Generation:
     timer: RequestTimer
     sources_left: int
     choices_left: int
+    recording: EventObserver | None = None
     pending: list[GenerationEvent] = field(default_factory=list[GenerationEvent])
     finished: bool = False
     outcome: str = "cancelled"
@@ -69,6 +77,8 @@ class Generation:
         if self.finished:
             return
         self.timer.observe(event)
+        if self.recording is not None:
+            self.recording.observe(event)
         match event:
             case Started():
                 return
@@ -122,6 +132,7 @@ async def opened(
     options: Options,
     request_id: str,
     timer: RequestTimer,
+    recording: EventObserver | None = None,
 ) -> AsyncGenerator[Generation, None]:
     """Submit every prompt and yield their joint events; raises what `engine.generate` raises."""
     async with AsyncExitStack() as stack:
@@ -131,7 +142,8 @@ async def opened(
             )
             for index, prompt in enumerate(prompts)
         ]
-        generation = Generation(request_id, timer, len(prompts), len(prompts) * options.choices)
+        choices = len(prompts) * options.choices
+        generation = Generation(request_id, timer, len(prompts), choices, recording)
         pumps = [
             asyncio.create_task(_pump(source, generation, index * options.choices))
             for index, source in enumerate(sources)

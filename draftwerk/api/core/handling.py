@@ -17,6 +17,8 @@ from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call, ServerState
 from draftwerk.speculative.requests.request import Options
 
+SENT = "draftwerk.sent"
+"""Key of what a client sent, in a scope, where requests are recorded."""
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 EndpointHandler = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -79,6 +81,7 @@ def call_of(
         prompts=prompts,
         options=replace(options, tenant=tenant_of(request)),
         names=names,
+        sent=request.scope.get(SENT),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Protocol
 
 import msgspec
 
@@ -26,7 +27,7 @@ from draftwerk.api.core.errors import (
     slo_unmet,
     unavailable,
 )
-from draftwerk.api.core.generation import Generation, opened
+from draftwerk.api.core.generation import EventObserver, Generation, opened
 from draftwerk.api.core.histogram import Histograms
 from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ReceiptSigner, ServedModel
@@ -48,6 +49,13 @@ TURNED_AWAY = {"slo_unmet": "refused", "deadline_exceeded": "expired"}
 log = logging.getLogger("draftwerk")
 
 
+class SentBody(msgspec.Struct, frozen=True):
+    """What a client sent, for the record."""
+
+    path: str
+    body: bytes
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One client request, translated."""
 
@@ -58,6 +66,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     options: Options
     names: dict[str, str] = {}
     """What this endpoint calls the fields that the engine may blame."""
+    sent: SentBody | None = None
+    """None where nothing is recorded."""
+
+
+class RequestRecorder(Protocol):
+    """Makes records of requests."""
+
+    async def recording(self, call: Call) -> EventObserver | None:
+        """Return what takes in a request's events; None for one that is not recorded."""
+        ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +93,8 @@ class ServerState:
     new_seed: Callable[[], int] = lambda: secrets.randbits(SEED_BITS)
     signer: ReceiptSigner | None = None
     """What signs receipts, if they are to be."""
+    recorder: RequestRecorder | None = None
+    """What keeps receipts and writes the log, if that is wanted."""
     histograms: Histograms = field(default_factory=Histograms)
     outcomes: Counter[str] = field(default_factory=Counter[str])
     """Requests by how they ended: stop, length, refused, failed, cancelled, overloaded…"""
@@ -128,6 +150,7 @@ class ServerState:
             if self.memory.full:
                 raise OverloadedError(self.admission.retry_after_ms())
             options = self._promised(call)
+            recording = None if self.recorder is None else await self.recorder.recording(call)
             async with (
                 self.admission.turn(
                     options.tenant,
@@ -141,6 +164,7 @@ class ServerState:
                     options.waited(self.clock() - timer.arrived),
                     engine_id,
                     timer,
+                    recording,
                 ) as generation,
             ):
                 timer.admit()

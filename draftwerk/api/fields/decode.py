@@ -15,8 +15,9 @@ from starlette.types import Message, Receive
 
 from draftwerk.api.core.errors import ApiError, ClientGoneError, refused
 from draftwerk.api.core.field_errors import invalid
-from draftwerk.api.core.handling import state_of
+from draftwerk.api.core.handling import SENT, state_of
 from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.core.state import SentBody
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
 from draftwerk.api.fields.refused_fields import UNSENT, Body, RefusedField
 
@@ -30,7 +31,10 @@ BYTE = re.compile(r"\(byte (\d+)\)")
 
 async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
     """Return the request's checked body."""
-    return decoded(await _read(request), decoder)
+    raw = await _read(request)
+    if state_of(request).recorder is not None:
+        request.scope[SENT] = SentBody(request.scope["path"], raw)
+    return decoded(raw, decoder)
 
 
 async def _read(request: Request) -> bytes:

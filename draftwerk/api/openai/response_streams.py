@@ -10,7 +10,7 @@ import msgspec
 from draftwerk.actors.messages import Failed
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.generation import Generation
-from draftwerk.api.core.state import Call, ServerState, error_of
+from draftwerk.api.core.state import Call, SentBody, ServerState, error_of
 from draftwerk.api.openai.responses import ResponsesSerializer
 from draftwerk.api.openai.responses_schema import ResponsesBody
 
@@ -77,6 +77,8 @@ class PendingResponse:
     body: ResponsesBody
     response_id: str
     stream_id: str | None
+    sent: SentBody | None = None
+    """For the record, if there is one."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from draftwerk.api.core.errors import (
 )
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.response_store import KeptResponses
-from draftwerk.api.core.state import Call, ServerState
+from draftwerk.api.core.state import Call, SentBody, ServerState
 from draftwerk.api.fields.decode import decoded
 from draftwerk.api.http.auth import SUBPROTOCOL
 from draftwerk.api.http.http_protocol import abort_of, hang_up_of
@@ -190,7 +190,9 @@ class Socket:
         body = decoded(raw, RESPONSES)
         if body.stream is False:
             raise refused("A socket always streams.", "stream", "unsupported")
-        requested = PendingResponse(body, response_id, stream_id)
+        is_recorded = self.state.recorder is not None
+        sent = SentBody("/v1/responses", raw) if is_recorded else None
+        requested = PendingResponse(body, response_id, stream_id, sent)
         self._check_room()
         stream = self.streams.get(stream_id)
         if stream is not None:
@@ -243,6 +245,7 @@ class Socket:
             prompts=[await fitted_prompt(state, body, conversation, plan)],
             options=msgspec.structs.replace(options, tenant=tenant),
             names=responses_names(plan),
+            sent=requested.sent,
         )
         form = responses_serializer(
             state, body, requested.response_id, call.options, requested.stream_id

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 import uvicorn
@@ -27,6 +28,7 @@ from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
+from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.openai.receipts.signing import signer_of
 from draftwerk.api.openai.responses_socket import MESSAGE_MAX
 from draftwerk.api.serving.app import create_app
@@ -151,6 +153,9 @@ class HttpServer:
                 settings=self.settings,
                 signer=signer_of(self.settings.signing_key),
             )
+            if self.settings.record or self.settings.receipts:
+                path = Path(self.settings.record) if self.settings.record else None
+                state.recorder = RecordKeeper(state, path)
             self.startup.app = create_app(state)
             self.ready.set()
             bound_collections()
@@ -170,6 +175,8 @@ class HttpServer:
                 for watch in watches:
                     watch.cancel()
                 state.abort_all()
+                if state.recorder is not None:
+                    state.recorder.close()
 
     @property
     def url(self) -> str:

@@ -7,12 +7,13 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.api.core.errors import refused
+from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.handling import Endpoint, call_of, json_reply, state_of, tenant_of
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.field_types import BodyText, TokenIds
 from draftwerk.api.openai.receipts.receipt import KIND, VERSION, Receipt
+from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.openai.receipts.verifying import (
     GreedyDistance,
     ReceiptVerdict,
@@ -52,6 +53,13 @@ class VerifyReply(Struct, frozen=True):
     object: str = "verification"
 
 
+class KeptReceipts(Struct, frozen=True):
+    """What `GET /v1/receipts/{request_id}` returns."""
+
+    receipts: list[Receipt]
+    """One for each prompt."""
+
+
 VERIFY = msgspec.json.Decoder(VerifyBody)
 
 
@@ -70,6 +78,20 @@ async def verify(request: Request) -> Response:
     distances = [await _distance(request, each) for each in body.texts]
     equal = all(each.verdict == "equal" for each in verdicts)
     return json_reply(VerifyReply(equal, verdicts, distances, state.model.fingerprint))
+
+
+async def kept_receipts(request: Request) -> Response:
+    """`GET /v1/receipts/{request_id}`: the receipts of a request that this key made."""
+    state, request_id = state_of(request), request.path_params["request_id"]
+    recorder = state.recorder
+    if not isinstance(recorder, RecordKeeper):
+        said = "This server keeps no receipts; it needs --receipts or --record."
+        raise ApiError(404, said, code="receipts_not_kept")
+    found = recorder.kept.of(tenant_of(request)).find(request_id)
+    if found is None:
+        said = f"There are no receipts of the request {request_id[:80]!r}."
+        raise ApiError(404, said, param="request_id", code="receipts_not_found")
+    return Response(found.body, media_type="application/json")
 
 
 class ReceiptHeader(Struct, frozen=True):
@@ -108,5 +130,12 @@ async def _distance(request: Request, given: GreedyText) -> GreedyDistance:
 ENDPOINTS = (
     Endpoint(
         "POST", "/v1/verify", verify, "Verify texts by their receipts", VerifyBody, VerifyReply
+    ),
+    Endpoint(
+        "GET",
+        "/v1/receipts/{request_id}",
+        kept_receipts,
+        "Return the receipts of an answered request",
+        reply=KeptReceipts,
     ),
 )

@@ -7,7 +7,6 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.prompt_tokens import encoded
@@ -18,13 +17,14 @@ from draftwerk.api.openai.receipts.signing import signed
 from draftwerk.api.openai.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import OpenAIBody
 from draftwerk.api.replying.serializer import GatheredChoice, Serializer
+from draftwerk.speculative.requests.request import Options
 
 
 @dataclass(slots=True)
 class Issuer:
     """Gathers one request's texts, and writes their receipt."""
 
-    call: Call
+    options: Options
     write: Callable[[Sequence[ReceiptText]], Receipt]
     tokens: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     logprobs: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
@@ -33,7 +33,7 @@ class Issuer:
     @property
     def has_logprobs(self) -> bool:
         """Whether log-probabilities were asked for."""
-        return self.call.options.sampling.logprobs >= 0
+        return self.options.sampling.logprobs >= 0
 
     def add(self, event: Delta | Ended) -> None:
         """Take in the next event."""
@@ -138,22 +138,20 @@ async def with_receipt(
     if not wants_receipt(body, state):
         return serializer
     try:
-        return ReceiptSerializer(serializer, await issuer_of(call, state))
+        check_receipt(call, state)
+        tokens = await encoded(state, call.prompts[0])
+        return ReceiptSerializer(serializer, issuer_of(state, call.options, tokens))
     except ApiError:
         if body.receipt:
             raise
         return serializer
 
 
-async def issuer_of(call: Call, state: ServerState) -> Issuer:
-    """Return what writes the receipt of a call. Raises ApiError."""
-    check_receipt(call, state)
-    prompt: Prompt = call.prompts[0]
-    tokens = await encoded(state, prompt)
+def issuer_of(state: ServerState, options: Options, prompt: Sequence[int]) -> Issuer:
+    """Return what writes the receipt of one prompt's texts."""
     model, signer = state.model, state.signer
 
     def write(texts: Sequence[ReceiptText]) -> Receipt:
-        found = receipt_of(model.name, model.fingerprint, tokens, call.options, texts)
-        return signed(found, signer)
+        return signed(receipt_of(model.name, model.fingerprint, prompt, options, texts), signer)
 
-    return Issuer(call, write)
+    return Issuer(options, write)
