@@ -110,8 +110,8 @@ def tool_request(
         raise refused("`tool_choice` needs `tools`.", "tool_choice", "invalid")
     if definitions and model.calls is None:
         sentence = (
-            "`tools` is not supported by this server for this model: it has no chat template, or "
-            "the server was started with --tool-format off."
+            "`tools` is not supported by this server for this model, which has no chat template, "
+            "or under --tool-format off; use another model, or --tool-format auto."
         )
         raise refused(sentence, "tools", "unsupported")
     functions = _functions(definitions)

@@ -200,7 +200,7 @@ async def test_tools_of_a_model_without_calls_are_refused(
 ) -> None:
     reply = await served.http.post("/v1/" + path, json=fields)
     assert reply.status_code == 400
-    assert "it has no chat template" in reply.json()["error"]["message"]
+    assert "has no chat template" in reply.json()["error"]["message"]
 
 
 def test_alternatives_are_of_refused_fields_and_hints_of_taken_ones() -> None:
