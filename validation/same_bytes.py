@@ -1,11 +1,12 @@
 """Same seed, same bytes? Asks any OpenAI-compatible server the same seeded requests again.
 
-    python -m validation.same_bytes NAME --serve "COMMAND with {port}" [--model MODEL] [--chat]
+    python -m validation.same_bytes NAME --serve "COMMAND with {port}" [--other COMMAND]
+        [--model MODEL] [--drafts]
 
 Each request is asked alone, then again alone, in a crowd of all of them, after a prefix hit (its
-prompt was just read), with the server's drafts off where it has a field for that, and after a
-restart. Prints how many texts stay equal to the first, at temperature 0 and at 0.8 with a seed.
-It speaks HTTP alone.
+prompt was just read), with the server's drafts off where it has a field for that, after a restart,
+and of another command: the same server on another instruction set. Prints how many texts stay equal
+to the first, at temperature 0 and at 0.8 with a seed. It speaks HTTP alone.
 """
 
 import argparse
@@ -69,18 +70,21 @@ class SeededClient:
 async def measured(arguments: argparse.Namespace) -> None:
     """Print a row of the table for each temperature."""
     port = free_port()
-    command = shlex.split(arguments.serve.format(port=port))
+    starts = {"first": arguments.serve, "restart": arguments.serve, "other CPU": arguments.other}
     url = f"http://127.0.0.1:{port}"
     rows: dict[float, dict[str, Texts]] = {}
-    for start in ("first", "again"):
+    for start, command in starts.items():
+        if not command:
+            continue
+        words = shlex.split(command.format(port=port))
         async with (
-            serving(command, url, start_s=arguments.start_s, ready=answering),
+            serving(words, url, start_s=arguments.start_s, ready=answering),
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(900)) as http,
         ):
             asker = SeededClient(http, url, arguments.model, arguments.tokens)
             for temperature in (0.0, 0.8):
-                if start == "again":
-                    rows[temperature]["restart"] = await asker.alone(temperature)
+                if start != "first":
+                    rows[temperature][start] = await asker.alone(temperature)
                     continue
                 row = rows[temperature] = {"first": await asker.alone(temperature)}
                 row["alone"] = await asker.alone(temperature)
@@ -88,11 +92,10 @@ async def measured(arguments: argparse.Namespace) -> None:
                 row["prefix hit"] = await asker.hit(temperature)
                 if arguments.drafts:
                     row["drafts off"] = await asker.alone(temperature, **NO_DRAFTS)
-    print(f"| {arguments.name} | temperature | alone | crowd | prefix hit | restart | drafts off |")
     for temperature, row in rows.items():
         cells = [
             equal(row["first"], row[name]) if name in row else "-"
-            for name in ("alone", "crowd", "prefix hit", "restart", "drafts off")
+            for name in ("alone", "crowd", "prefix hit", "drafts off", "restart", "other CPU")
         ]
         print(f"| {arguments.name} | {temperature} | {' | '.join(cells)} |")
 
@@ -112,6 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("name")
     parser.add_argument("--serve", required=True, metavar="COMMAND", help="with {port} in it")
+    parser.add_argument("--other", default="", metavar="COMMAND", help="on other instructions")
     parser.add_argument("--model", default="", help="what requests call it, if they must")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--start-s", type=float, default=180.0)

@@ -38,6 +38,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "position_embedding_type": "rope",
         "mamba_n_heads": 8,
     },
+    "qwen3_moe": {
+        **{"moe_intermediate_size": 20, "num_experts": 7, "num_experts_per_tok": 3},
+        **{"num_hidden_layers": 3, "mlp_only_layers": [1], "norm_topk_prob": True},
+    },
+    "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2},
+    "olmoe": {"num_experts": 6, "num_experts_per_tok": 2},
+    "granitemoe": {
+        **{"embedding_multiplier": 3.0, "residual_multiplier": 0.4},
+        **{"attention_multiplier": 0.21, "logits_scaling": 1.7},
+        **{"num_local_experts": 5, "num_experts_per_tok": 3},
+    },
+    "granitemoeshared": {
+        **{"embedding_multiplier": 3.0, "residual_multiplier": 0.4},
+        **{"attention_multiplier": 0.21, "logits_scaling": 1.7},
+        **{"num_local_experts": 5, "num_experts_per_tok": 3, "shared_intermediate_size": 24},
+    },
     "phi3": {"hidden_size": 48, "head_dim": 12},
     "olmo2": {"head_dim": 8},
     "olmo3": {

@@ -42,6 +42,20 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     temperature_length: float = 1.0
 
 
+class Experts(msgspec.Struct, frozen=True, kw_only=True):
+    """The experts of a layer's FFN."""
+
+    count: int
+    used: int
+    """By each token: those whose scores are the highest."""
+    ffn_size: int
+    """Of each expert."""
+    normalises: bool = True
+    """Whether the weights of those that are used sum to one; else they are shares of all."""
+    shared_ffn_size: int = 0
+    """Of an FFN that every token has beside them; 0 for none."""
+
+
 class LayerKind(msgspec.Struct, frozen=True):
     """What is one layer's own."""
 
@@ -49,6 +63,7 @@ class LayerKind(msgspec.Struct, frozen=True):
     """Positions that a token sees at most, itself included; 0 for all."""
     rotary: int = 0
     """Which of the model's rotaries; -1 for no rotation."""
+    has_experts: bool = False
 
 
 class Rotary(msgspec.Struct, frozen=True):
@@ -84,17 +99,26 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     graph: Graph = Graph()
     layers: tuple[LayerKind, ...] = ()
     """Empty where no layer differs from Llama's."""
+    experts: Experts | None = None
 
     @property
     def rotaries(self) -> tuple[Rotary, ...]:
         first = Rotary(self.rope_inverse_frequencies, self.rope_magnitude)
         return (first,) if self.local_rotary is None else (first, self.local_rotary)
 
+    def dense_size(self, layer: int) -> int:
+        """Return the size of the FFN that all tokens have in a layer; 0 for none."""
+        if self.experts is None or not self.kind(layer).has_experts:
+            return self.ffn_size
+        return self.experts.shared_ffn_size
+
     def kind(self, layer: int) -> LayerKind:
         return self.layers[layer] if self.layers else LayerKind()
 
     def unlike_llama(self) -> str:
         """Return the first thing that Llama's plain graph does not have; empty if there is none."""
+        if self.experts is not None:
+            return "experts"
         plain = Graph()
         for name in Graph.__struct_fields__:
             if (value := getattr(self.graph, name)) != getattr(plain, name):

@@ -1,6 +1,7 @@
 """A GGUF file in the words of Transformers: its config, its tensors' names, its tokenizer."""
 
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -227,7 +228,7 @@ def _card(source: GgufSource, name: str, config: dict[str, Any]) -> GgufCard:
     tensors: dict[str, CardTensor] = {}
     for tensor in _weights(source):
         order = heads.get(tensor.name.split(".")[-2], 0) if reorders else 0
-        place = paths.index(tensor.path), tensor.kind, tensor.shape, tensor.begin, tensor.size
+        place = paths.index(tensor.path), tensor.kind, flat(tensor), tensor.begin, tensor.size
         own = (order, turned) if order else (0, 0)
         tensors[hf_name(source.row, tensor.name)] = CardTensor(*place, *own)
     return GgufCard(
@@ -237,6 +238,12 @@ def _card(source: GgufSource, name: str, config: dict[str, Any]) -> GgufCard:
         tuple(Hashed.of(path) for path in paths),
         tensors,
     )
+
+
+def flat(tensor: GgufTensor) -> tuple[int, ...]:
+    """Return a tensor's shape, matrices of all experts one above the other."""
+    *above, columns = tensor.shape
+    return (prod(above), columns) if len(above) > 1 else tensor.shape
 
 
 def _file_type(number: Any) -> str:
@@ -250,8 +257,8 @@ def _file_type(number: Any) -> str:
 def _open(path: Path) -> GgufSource:
     model = read_gguf(path)
     architecture = model.fields.get("general.architecture")
-    if ".ssm" in str(model.fields.keys()) or f"{architecture}.expert_count" in model.fields:
-        raise Refused("a GGUF with experts is not supported")
+    if ".ssm" in str(model.fields.keys()):
+        raise Refused("a GGUF with state-space layers is not supported")
     for row in ARCHITECTURES:
         source = GgufSource(model, str(architecture), row)
         if row.gguf and row.gguf.name == architecture and row.gguf.is_for(source.get):
@@ -308,13 +315,13 @@ def _weights(source: GgufSource) -> Iterator[GgufTensor]:
 
 def _check_shapes(source: GgufSource, config: dict[str, Any]) -> None:
     """Refuse a tensor that is missing, or of another shape than the metadata call for."""
-    required, optional = inventory(config)
+    required, optional = inventory(config, of_gguf=True)
     held = {hf_name(source.row, tensor.name) for tensor in _weights(source)}
     for name in (each for each in required if each not in held):
         raise Refused(f"tensor {gguf_name(source.row, name)!r} is missing")
     for tensor in _weights(source):
-        wanted = (required | optional).get(hf_name(source.row, tensor.name), tensor.shape)
-        if tensor.shape != wanted:
+        wanted = (required | optional).get(hf_name(source.row, tensor.name), flat(tensor))
+        if flat(tensor) != wanted:
             said = " (tokenizer.ggml.tokens)" if tensor.name in VOCABULARY else ""
             raise Refused(
                 f"{tensor.path}: tensor {tensor.name!r} at byte {tensor.begin} is "

@@ -1,6 +1,7 @@
 """What GGUF files and Transformers call the same tensor."""
 
 from draftwerk.model.checkpoint.families.architecture import Architecture
+from draftwerk.model.checkpoint.inventory import STACKED
 from draftwerk.model.checkpoint.unsupported import Refused
 
 NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -20,6 +21,8 @@ def names_of(row: Architecture) -> dict[str, str]:
         "attn_k_norm": names.key_norm,
         "attn_output": names.output,
         "ffn_down": names.down,
+        "ffn_gate_inp": names.router,
+        **{f"ffn_{name}": name for name in STACKED},
         **dict(zip(["attn_qkv"] if fused[0] else QKV, names.qkv, strict=True)),
         **dict(zip(["ffn_up"] if fused[1] else GATE_UP, names.gate_up, strict=True)),
     }

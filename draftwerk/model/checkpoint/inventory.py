@@ -6,7 +6,7 @@ from typing import NamedTuple
 from draftwerk.model.checkpoint.architectures import architecture_of
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
-from draftwerk.model.checkpoint.supported import sizes_of
+from draftwerk.model.checkpoint.supported import experts_of, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -18,6 +18,8 @@ IMAGES = (
     "multi_modal_projector.",
     "model.multi_modal_projector.",
 )
+STACKED = ("gate_exps", "up_exps", "down_exps")
+"""The matrices of all experts in a GGUF."""
 TensorShape = tuple[int, ...]
 
 
@@ -28,18 +30,28 @@ class Inventory(NamedTuple):
     optional: dict[str, TensorShape]
 
 
-def inventory(hf: Json) -> Inventory:
-    """Return what a config calls for; the config has passed `check_supported`."""
+def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
+    """Return what a config calls for; the config has passed `check_supported`.
+
+    A GGUF has one matrix of all experts, one above the other.
+    """
     row, hidden = architecture_of(hf), hf["hidden_size"]
     required: dict[str, TensorShape] = {EMBEDDING: (hf["vocab_size"], hidden)}
     optional: dict[str, TensorShape] = {}
     (optional if hf.get("tie_word_embeddings") else required)[HEAD] = (hf["vocab_size"], hidden)
     _add_norms(row, hidden, ["model.norm"], required)
+    kinds = row.layers(hf)
     for index in range(hf["num_hidden_layers"]):
         layer = f"model.layers.{index}."
         _add_norms(row, hidden, [layer + name for name in row.names.norms], required)
         _add_attention(hf, layer, required, optional)
-        _add_ffn(hf, layer, required)
+        if kinds[index].has_experts:
+            _add_experts(hf, layer, required, of_gguf)
+            size = hf.get(row.shared_ffn_size or "", 0)
+        else:
+            size = hf["intermediate_size"]
+        if size:
+            _add_ffn(hf, layer, size, required)
     return Inventory(required, optional)
 
 
@@ -71,8 +83,28 @@ def _add_attention(
         required[f"{layer}{row.names.key_norm}.weight"] = (key if over_all else size,)
 
 
-def _add_ffn(hf: Json, layer: str, required: dict[str, TensorShape]) -> None:
-    row, hidden, ffn = architecture_of(hf), hf["hidden_size"], hf["intermediate_size"]
+def _add_experts(
+    hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool
+) -> None:
+    row, hidden, found = architecture_of(hf), hf["hidden_size"], experts_of(hf)
+    assert found is not None
+    count, size, names = found.count, found.ffn_size, row.names
+    required[f"{layer}{names.router}.weight"] = (count, hidden)
+    gate_up, down = (STACKED[:2], STACKED[2]) if of_gguf else (names.expert_gate_up, names.expert_down)
+    shapes = {name: (rows, hidden) for name, rows in _fused(gate_up, (size, size)).items()}
+    shapes[down] = (hidden, size)
+    for name, (rows, columns) in shapes.items():
+        if of_gguf:
+            required[f"{layer}{name}.weight"] = (count * rows, columns)
+        elif "{}" not in name:
+            required[f"{layer}{name}.weight"] = (count, rows, columns)
+        else:
+            own = {f"{layer}{name.format(each)}.weight": (rows, columns) for each in range(count)}
+            required |= own
+
+
+def _add_ffn(hf: Json, layer: str, ffn: int, required: dict[str, TensorShape]) -> None:
+    row, hidden = architecture_of(hf), hf["hidden_size"]
     parts = (ffn, ffn) if row.graph(hf).is_gated else (ffn,)
     rows = {name: (count, hidden) for name, count in _fused(row.names.gate_up, parts).items()}
     rows[row.names.down] = (hidden, ffn)

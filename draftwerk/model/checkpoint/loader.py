@@ -10,7 +10,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import BY_CLASS
-from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.config import Experts, ModelConfig
 from draftwerk.model.checkpoint.families.architecture import Architecture
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.gguf_card import read_card
@@ -25,12 +25,18 @@ from draftwerk.model.checkpoint.gguf_tensors import (
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_supported
-from draftwerk.model.checkpoint.inventory import EMBEDDING, HEAD, check_tensors, text_tensors
+from draftwerk.model.checkpoint.inventory import (
+    EMBEDDING,
+    HEAD,
+    STACKED,
+    check_tensors,
+    text_tensors,
+)
 from draftwerk.model.checkpoint.quantised.quantised_matrices import QuantisedMatrices
 from draftwerk.model.checkpoint.quantised.scheme import Scheme, scheme_of
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights, Weights
 from draftwerk.speculative.protocol.frames import OnProgress
 
 CPU = torch.device("cpu")
@@ -152,10 +158,14 @@ class Tensors:
     def take(self, name: str, rows: range | None = None) -> Tensor:
         """Return a tensor that the checkpoint is known to hold, or some of its rows."""
         file, own = self.open[self.stored[name].path], self.stored[name].name or name
-        if rows is None or len(rows) == self.stored[name].shape[0]:
+        shape = self.stored[name].shape
+        if rows is not None and len(shape) == 3:
+            expert, first = divmod(rows.start, shape[1])
+            tensor = file.get_slice(own)[expert][first : first + len(rows)]
+        elif rows is None or len(rows) == shape[0]:
             tensor = file.get_tensor(own)
         elif not rows:
-            return torch.empty(0, *self.stored[name].shape[1:], dtype=self.dtype)
+            return torch.empty(0, *shape[1:], dtype=self.dtype)
         else:
             tensor = file.get_slice(own)[rows.start : rows.stop]
         return tensor.to(self.device, self.dtype or STORED.get(tensor.dtype, torch.float32))
@@ -180,6 +190,10 @@ class Tensors:
             return stacked
         return torch.cat([stacked[order], stacked[len(order) :]])
 
+    def values(self, name: str) -> Tensor:
+        """Return a matrix as numbers, whatever the others are kept as."""
+        return self.take(name)
+
     def find(self, name: str) -> Tensor | None:
         """Return a tensor, or None where there is none of that name."""
         return self.take(name) if name in self.stored else None
@@ -190,7 +204,7 @@ class Tensors:
             return self.matrix(parts)
         (first, _), *_ = parts
         rows = sum(len(rows) for _, rows in parts)
-        return torch.empty(rows, *self.stored[first].shape[1:], device="meta")
+        return torch.empty(rows, self.stored[first].shape[-1], device="meta")
 
     def vocabulary(self, name: str, rows: range) -> Tensor:
         """Return rows of the embedding or the lm_head."""
@@ -358,7 +372,9 @@ def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> L
             (shard.kv_heads, config.num_kv_heads),
         )
     ]
-    halves = [(shard.ffn.start, shard.ffn.stop, config.ffn_size)] * (1 + config.graph.is_gated)
+    has_experts, dense = config.kind(index).has_experts, config.dense_size(index)
+    own_ffn = (0, dense, dense) if has_experts else (*_ends(shard.ffn), dense)
+    halves = [own_ffn] * (1 + config.graph.is_gated)
 
     def qkv(kind: str) -> NamedRows:
         return _rows_of(layer, names.qkv, kind, spans)
@@ -387,12 +403,41 @@ def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> L
         output=tensors.fused(to_hidden(names.output, "weight")),
         output_bias=tensors.fused_bias(to_hidden(names.output, "bias")),
         ffn_norm=norm(names.ffn_norm),
-        gate_up=tensors.fused(gate_up("weight")),
+        gate_up=tensors.fused(gate_up("weight")) if dense else None,
         gate_up_bias=tensors.fused_bias(gate_up("bias")),
-        down=tensors.fused(to_hidden(names.down, "weight")),
+        down=tensors.fused(to_hidden(names.down, "weight")) if dense else None,
         down_bias=tensors.fused_bias(to_hidden(names.down, "bias")),
         after_attention=norm(names.after_attention),
         after_ffn=norm(names.after_ffn),
+        experts=_experts(tensors, config.experts, row, layer, shard.hidden)
+        if config.experts and has_experts
+        else None,
+    )
+
+
+def _ends(span: range) -> tuple[int, int]:
+    return span.start, span.stop
+
+
+def _experts(
+    tensors: Tensors, experts: Experts, row: Architecture, layer: str, hidden: range
+) -> ExpertWeights:
+    """Read a layer's experts: each one's tensors, or its rows of one tensor of all."""
+    names, size = row.names, experts.ffn_size
+    gate_up, down = names.expert_gate_up, names.expert_down
+    if f"{layer}{STACKED[0]}.weight" in tensors.stored:
+        gate_up, down = STACKED[:2], STACKED[2]
+
+    def rows(part: str, expert: int, count: int) -> tuple[str, range]:
+        first = 0 if "{}" in part else expert * count
+        return f"{layer}{part.format(expert)}.weight", range(first, first + count)
+
+    each = range(experts.count)
+    height = size * (2 // len(gate_up))
+    return ExpertWeights(
+        router=tensors.values(f"{layer}{names.router}.weight"),
+        gate_up=[tensors.fused([rows(one, expert, height) for one in gate_up]) for expert in each],
+        down=[tensors.fused([rows(down, expert, len(hidden))]) for expert in each],
     )
 
 

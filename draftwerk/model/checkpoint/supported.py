@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from draftwerk.model.checkpoint.architectures import architecture_of
-from draftwerk.model.checkpoint.config import Activation
+from draftwerk.model.checkpoint.config import Activation, Experts
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -61,6 +63,21 @@ def check_supported(hf: Json) -> None:
     activation_of(hf)
     architecture.layers(hf)
     architecture.graph(hf)
+    experts_of(hf)
+
+
+def experts_of(hf: Json) -> Experts | None:
+    """Return the experts of a config. Raises Refused."""
+    row = architecture_of(hf)
+    if row.experts is None:
+        return None
+    found = row.experts(hf)
+    if row.shared_ffn_size is None:
+        return found
+    size = hf[row.shared_ffn_size]
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise Refused(f"{row.shared_ffn_size} {size!r} is no size")
+    return replace(found, shared_ffn_size=size)
 
 
 def _check_sizes(hf: Json) -> None:

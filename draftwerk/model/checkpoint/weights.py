@@ -15,6 +15,18 @@ M = TypeVar("M", bound=WeightMatrix, covariant=True, default=Tensor)
 
 
 @dataclass(slots=True)
+class ExpertWeights(Generic[M]):
+    """A layer's experts."""
+
+    router: Tensor
+    """[experts, hidden]"""
+    gate_up: Sequence[M]
+    """Each expert's [2 * ffn, hidden]: all gate rows, then all up rows."""
+    down: Sequence[M]
+    """Each expert's [hidden, ffn]."""
+
+
+@dataclass(slots=True)
 class LayerWeights(Generic[M]):
     """One decoder layer; matrices are [out, in] as in `torch.nn.functional.linear`."""
 
@@ -29,14 +41,25 @@ class LayerWeights(Generic[M]):
     output: M
     output_bias: Tensor | None
     ffn_norm: Tensor | None
-    gate_up: M
-    """[2 * ffn, hidden]: all gate rows, then all up rows; without gates [ffn, hidden]."""
+    gate_up: M | None
+    """[2 * ffn, hidden]: all gate rows, then all up rows; without gates [ffn, hidden]. None where
+    a token has experts alone."""
     gate_up_bias: Tensor | None
-    down: M
+    down: M | None
     down_bias: Tensor | None
     after_attention: Tensor | None = None
     """The norm of what attention adds."""
     after_ffn: Tensor | None = None
+    experts: ExpertWeights[M] | None = None
+
+    @property
+    def matrices(self) -> list[M]:
+        """Matrices of products, in the order that they are packed in; no router."""
+        found = [self.qkv, self.output]
+        found += [each for each in (self.gate_up, self.down) if each is not None]
+        if self.experts is not None:
+            found += [*self.experts.gate_up, *self.experts.down]
+        return found
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from draftwerk.model.attention.signature import PLAIN, Attention, ScoredAttentio
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.shard import Shard, whole
-from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights, Weights
 
 TILE = 32
 """Rows of every product on a CPU, so that a row's bits depend less on how many others there are.
@@ -259,6 +259,32 @@ class TorchForward:
         return self.gather(self._linear(attended, layer.output, layer.output_bias), "hidden")
 
     def _feed(self, layer: LayerWeights, normed: Tensor) -> Tensor:
+        if layer.experts is None:
+            return self._dense(layer, normed)
+        fed = self._experts(layer.experts, normed)
+        return fed if layer.gate_up is None else fed + self._dense(layer, normed)
+
+    def _experts(self, experts: ExpertWeights, normed: Tensor) -> Tensor:
+        """Return what each token's experts come to, weighed, in the order of their numbers."""
+        shape = self.config.experts
+        assert shape is not None
+        scores = self._linear(normed, experts.router, None).float().softmax(-1)
+        weights, chosen = scores.topk(shape.used)
+        if shape.normalises:
+            weights = weights / weights.sum(-1, keepdim=True)
+        weights = weights.to(normed.dtype)
+        fed = torch.zeros_like(normed)
+        for expert in chosen.unique().tolist():
+            rows, places = (chosen == expert).nonzero(as_tuple=True)
+            gate, up = self._linear(normed[rows], experts.gate_up[expert], None).chunk(2, dim=-1)
+            gated = ACTIVATIONS[self.graph.activation](gate) * up
+            added = self._linear(gated, experts.down[expert], None) * weights[rows, places, None]
+            fed = fed.index_add(0, rows, added)
+        return fed
+
+    def _dense(self, layer: LayerWeights, normed: Tensor) -> Tensor:
+        assert layer.gate_up is not None
+        assert layer.down is not None
         gated = self._linear(normed, layer.gate_up, layer.gate_up_bias)
         gate, up = gated.chunk(2, dim=-1) if self.graph.is_gated else (gated, None)
         activated = ACTIVATIONS[self.graph.activation](gate)
@@ -294,7 +320,7 @@ def prefer_speed(forward: TorchForward, memory_bytes: int) -> None:
         weights = forward.weights
         matrices = [weights.lm_head]
         for layer in weights.layers:
-            matrices += [layer.qkv, layer.output, layer.gate_up, layer.down]
+            matrices += layer.matrices
         size = sum(4 * matrix.numel() for matrix in matrices)
         if weights.lm_head.dtype == torch.bfloat16 and size < memory_bytes * WIDE_SHARE:
             forward.wide = {id(matrix): matrix.float() for matrix in matrices}

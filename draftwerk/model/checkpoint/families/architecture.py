@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from draftwerk.model.checkpoint.config import Graph, LayerKind
+from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
 from draftwerk.model.checkpoint.unsupported import Refused
 
 Json = Mapping[str, Any]
@@ -25,6 +25,10 @@ class TensorNames(NamedTuple):
     output: str = "self_attn.o_proj"
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
     down: str = "mlp.down_proj"
+    router: str = "mlp.gate"
+    expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
+    """Each expert's by its number; without a place for one, those of all, [experts, out, in]."""
+    expert_down: str = "mlp.experts.{}.down_proj"
 
     @property
     def norms(self) -> list[str]:
@@ -103,6 +107,11 @@ class Architecture:
     """Field of the config that gives the three matrices of the FFN biases."""
     graph: Callable[[Json], Graph] = _no_changes
     layers: Callable[[Json], Sequence[LayerKind]] = all_alike
+    experts: Callable[[Json], Experts] | None = None
+    shared_ffn_size: str | None = None
+    """Field of the config: the size of an FFN beside the experts."""
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Fields of the config by other names of theirs."""
     theta: float = 10_000.0
     """Of the rotation, where the config names none."""
     local_theta: float | None = None

@@ -67,15 +67,30 @@ def _no_mamba(hf: Json) -> Sequence[LayerKind]:
     return [LayerKind(rotary=rotary)] * len(kinds)
 
 
-def _multiplied(hf: Json) -> Graph:
+def _without_experts(hf: Json) -> Graph:
     if hf.get("num_local_experts"):
         raise Refused(f"num_local_experts {hf['num_local_experts']} is not supported")
+    return granite_graph(hf)
+
+
+def granite_graph(hf: Json) -> Graph:
+    """Return the graph of Granite's multipliers."""
     return Graph(
         embedding_multiplier=number(hf, "embedding_multiplier"),
         residual_multiplier=number(hf, "residual_multiplier"),
         attention_scale=number(hf, "attention_multiplier"),
         logit_scale=1.0 / number(hf, "logits_scaling"),
     )
+
+
+def granite_fields(get: Callable[..., Any]) -> Json:
+    """Return Granite's multipliers of a GGUF."""
+    return {
+        "embedding_multiplier": get(".embedding_scale", 1.0),
+        "residual_multiplier": get(".residual_scale", 1.0),
+        "attention_multiplier": get(".attention.scale", 1.0),
+        "logits_scaling": get(".logit_scale", 1.0),
+    }
 
 
 def _heated(hf: Json) -> Graph:
@@ -116,7 +131,9 @@ ROWS = (
     Architecture(
         hf_name="LlamaForCausalLM",
         model_type="llama",
-        gguf=GgufNames("llama", pairs_are_neighbours=True),
+        gguf=GgufNames(
+            "llama", pairs_are_neighbours=True, is_for=lambda get: not get(".expert_count")
+        ),
         qkv_bias="attention_bias",
         output_bias="attention_bias",
         ffn_bias="mlp_bias",
@@ -169,18 +186,13 @@ ROWS = (
         gguf=GgufNames(
             "granite",
             pairs_are_neighbours=True,
-            fields=lambda get: {
-                "embedding_multiplier": get(".embedding_scale", 1.0),
-                "residual_multiplier": get(".residual_scale", 1.0),
-                "attention_multiplier": get(".attention.scale", 1.0),
-                "logits_scaling": get(".logit_scale", 1.0),
-            },
+            fields=granite_fields,
         ),
         defaults=MULTIPLIERS,
         qkv_bias="attention_bias",
         output_bias="attention_bias",
         ffn_bias="mlp_bias",
-        graph=_multiplied,
+        graph=granite_graph,
     ),
     Architecture(
         hf_name="GraniteMoeHybridForCausalLM",
@@ -192,7 +204,7 @@ ROWS = (
         ffn_size="shared_intermediate_size",
         qkv_bias="attention_bias",
         output_bias="attention_bias",
-        graph=_multiplied,
+        graph=_without_experts,
         layers=_no_mamba,
     ),
     Architecture(

@@ -1,0 +1,179 @@
+"""Families whose feed-forward layers are experts, of which a token's router chooses a few."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
+from draftwerk.model.checkpoint.families.architecture import (
+    Architecture,
+    GgufNames,
+    Json,
+    TensorNames,
+)
+from draftwerk.model.checkpoint.families.llama import (
+    MULTIPLIERS,
+    granite_fields,
+    granite_graph,
+)
+from draftwerk.model.checkpoint.families.windows import all_slide, last_slide, sliding
+from draftwerk.model.checkpoint.unsupported import Refused
+
+LayerKinds = Callable[[Json], Sequence[LayerKind]]
+
+
+def experts_of(
+    count: str, size: str = "intermediate_size", normalises: str = ""
+) -> Callable[[Json], Experts]:
+    """Return what reads experts from a config by the names of its fields.
+
+    `normalises` is the field by which the weights of the chosen sum to one; without, they do.
+    """
+
+    def read(hf: Json) -> Experts:
+        found = Experts(
+            count=_count(hf, count),
+            used=_count(hf, "num_experts_per_tok"),
+            ffn_size=_count(hf, size),
+            normalises=bool(hf.get(normalises)) if normalises else True,
+        )
+        if found.used > found.count:
+            raise Refused(f"num_experts_per_tok {found.used} is more than {count} {found.count}")
+        return found
+
+    return read
+
+
+def _count(hf: Json, field: str) -> int:
+    value = hf.get(field)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise Refused(f"{field} {value!r} is not a count")
+    return value
+
+
+def everywhere(layers: LayerKinds) -> LayerKinds:
+    """Return layers that all have experts."""
+    return lambda hf: [LayerKind(one.window, one.rotary, True) for one in layers(hf)]
+
+
+def _sparse_steps(hf: Json) -> Sequence[LayerKind]:
+    """Return Qwen3-MoE's layers: every few have experts, but for those that are named."""
+    step, dense = hf.get("decoder_sparse_step"), hf.get("mlp_only_layers") or []
+    if not isinstance(step, int) or step < 1 or not isinstance(dense, list):
+        raise Refused(f"decoder_sparse_step {step!r} or mlp_only_layers {dense!r} is none")
+    kinds = sliding(last_slide)(hf)
+    return [
+        LayerKind(kind.window, kind.rotary, (index + 1) % step == 0 and index not in dense)
+        for index, kind in enumerate(kinds)
+    ]
+
+
+def _unclipped(hf: Json) -> Graph:
+    if hf.get("clip_qkv") is not None:
+        raise Refused(f"clip_qkv {hf['clip_qkv']!r} is not supported")
+    return Graph(head_norm="projection")
+
+
+def _gguf_experts(get: Callable[..., Any]) -> Json:
+    """Return the fields of experts, under the names that the rows below have for them."""
+    count = get(".expert_count")
+    return {
+        "num_experts": count,
+        "num_local_experts": count,
+        "num_experts_per_tok": get(".expert_used_count"),
+        "moe_intermediate_size": get(".expert_feed_forward_length"),
+    }
+
+
+GRANITE_EXPERTS = TensorNames(
+    router="block_sparse_moe.router.layer",
+    expert_gate_up=("block_sparse_moe.input_linear",),
+    expert_down="block_sparse_moe.output_linear",
+    gate_up=("shared_mlp.input_linear",),
+    down="shared_mlp.output_linear",
+)
+ROWS = (
+    Architecture(
+        hf_name="Qwen3MoeForCausalLM",
+        model_type="qwen3_moe",
+        summary="experts",
+        gguf=GgufNames(
+            "qwen3moe", fields=lambda get: {**_gguf_experts(get), "norm_topk_prob": True}
+        ),
+        required=("num_key_value_heads", "head_dim"),
+        defaults={
+            **{"sliding_window": 4096, "max_window_layers": 28, "use_sliding_window": False},
+            **{"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": False},
+        },
+        query_key_norm=lambda _: True,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        experts=experts_of("num_experts", "moe_intermediate_size", "norm_topk_prob"),
+        aliases={"num_local_experts": "num_experts"},
+        layers=_sparse_steps,
+    ),
+    Architecture(
+        hf_name="MixtralForCausalLM",
+        model_type="mixtral",
+        summary="experts; window",
+        gguf=GgufNames(
+            "llama",
+            pairs_are_neighbours=True,
+            fields=_gguf_experts,
+            is_for=lambda get: bool(get(".expert_count")),
+        ),
+        names=TensorNames(
+            router="block_sparse_moe.gate",
+            expert_gate_up=("block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3"),
+            expert_down="block_sparse_moe.experts.{}.w2",
+        ),
+        required=("num_key_value_heads",),
+        experts=experts_of("num_local_experts"),
+        layers=everywhere(sliding(all_slide)),
+        theta=1_000_000.0,
+    ),
+    Architecture(
+        hf_name="OlmoeForCausalLM",
+        model_type="olmoe",
+        summary="experts; norms of queries and keys over all heads",
+        gguf=GgufNames("olmoe", fields=_gguf_experts),
+        defaults={"norm_topk_prob": False, "clip_qkv": None},
+        query_key_norm=lambda _: True,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        experts=experts_of("num_experts", normalises="norm_topk_prob"),
+        graph=_unclipped,
+        layers=everywhere(lambda hf: [LayerKind()] * hf["num_hidden_layers"]),
+    ),
+    Architecture(
+        hf_name="GraniteMoeForCausalLM",
+        model_type="granitemoe",
+        summary="experts; multipliers as Granite's",
+        gguf=GgufNames(
+            "granitemoe",
+            pairs_are_neighbours=True,
+            fields=lambda get: {**_gguf_experts(get), **granite_fields(get)},
+            is_for=lambda get: not get(".expert_shared_feed_forward_length"),
+        ),
+        names=GRANITE_EXPERTS,
+        defaults=MULTIPLIERS,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        experts=experts_of("num_local_experts"),
+        graph=granite_graph,
+        layers=everywhere(lambda hf: [LayerKind()] * hf["num_hidden_layers"]),
+    ),
+    Architecture(
+        hf_name="GraniteMoeSharedForCausalLM",
+        model_type="granitemoeshared",
+        summary="experts, and one of all tokens; multipliers as Granite's",
+        names=GRANITE_EXPERTS,
+        required=("shared_intermediate_size",),
+        defaults=MULTIPLIERS,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        experts=experts_of("num_local_experts"),
+        shared_ffn_size="shared_intermediate_size",
+        graph=granite_graph,
+        layers=everywhere(lambda hf: [LayerKind()] * hf["num_hidden_layers"]),
+    ),
+)
