@@ -69,14 +69,13 @@ class SeededClient:
 
 async def measured(arguments: argparse.Namespace) -> None:
     """Print a row of the table for each temperature."""
-    port = free_port()
     starts = {"first": arguments.serve, "restart": arguments.serve, "other CPU": arguments.other}
-    url = f"http://127.0.0.1:{port}"
     rows: dict[float, dict[str, Texts]] = {}
     for start, command in starts.items():
         if not command:
             continue
-        words = shlex.split(command.format(port=port))
+        port = free_port()
+        words, url = shlex.split(command.format(port=port)), f"http://127.0.0.1:{port}"
         async with (
             serving(words, url, start_s=arguments.start_s, ready=answering),
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(900)) as http,

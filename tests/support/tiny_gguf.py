@@ -1,6 +1,6 @@
 """Tiny random models as quantised GGUF files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from tests.support.tiny_models import VOCAB, tiny_model
 
-PERMUTED = ("llama", "smollm3", "granite", "ministral3", "arcee")
+PERMUTED = ("llama", "smollm3", "granite", "ministral3", "arcee", "mixtral", "granitemoe")
 """Families whose query and key rows llama.cpp's converter has in its own order."""
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
 """Whole blocks of 32."""
@@ -49,6 +49,10 @@ def save_gguf(
     writer.add_token_list([f"t{index}" for index in range(VOCAB)])
     writer.add_eos_token_id(2)
     for name, tensor in model.named_parameters():
+        if tensor.ndim == 3:
+            for named, values in stacked_experts(name, tensor.detach().numpy()):
+                _add(writer, named, values, kinds.get(_kind_of(named), kind))
+            continue
         values, named = tensor.detach().numpy(), gguf_name(name, row.gguf.name)
         if family in PERMUTED and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
@@ -65,7 +69,12 @@ def save_gguf(
 
 def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
     """Write what llama.cpp's converters write for a family beside what all have."""
-    if family == "granite":
+    if getattr(config, "num_local_experts", 0) or getattr(config, "num_experts", 0):
+        writer.add_expert_count(getattr(config, "num_local_experts", 0) or config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        size = getattr(config, "moe_intermediate_size", config.intermediate_size)
+        writer.add_expert_feed_forward_length(size)
+    if family in ("granite", "granitemoe"):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_attention_scale(config.attention_multiplier)
@@ -103,12 +112,25 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
         writer.add_sliding_window_pattern(slides)
 
 
+def stacked_experts(
+    name: str, values: NDArray[np.float32]
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield the matrices of all experts as llama.cpp's converter writes them."""
+    block = f"blk.{name.split('.')[2]}."
+    if "gate_up" in name or "input" in name:
+        gate, up = np.split(values, 2, axis=1)
+        yield f"{block}ffn_gate_exps.weight", np.ascontiguousarray(gate)
+        yield f"{block}ffn_up_exps.weight", np.ascontiguousarray(up)
+    else:
+        yield f"{block}ffn_down_exps.weight", values
+
+
 def _kind_of(name: str) -> str:
     return name.split(".")[-2]
 
 
 def _add(writer: gguf.GGUFWriter, name: str, values: NDArray[np.float32], kind: str) -> None:
-    if values.ndim == 1:
+    if values.ndim == 1 or "ffn_gate_inp" in name:
         writer.add_tensor(name, values)
         return
     wanted = gguf.GGMLQuantizationType[kind]
@@ -124,6 +146,6 @@ def llama_cpp_order(values: NDArray[np.float32], heads: int) -> NDArray[np.float
 def gguf_name(name: str, architecture: str = "qwen3") -> str:
     """Translate a tensor's name from Transformers, by llama.cpp's own table."""
     named = gguf.MODEL_ARCH_NAMES
-    stem, kind = name.rsplit(".", 1)
+    stem, kind = name.replace("moe.router", "moe.router.layer").rsplit(".", 1)
     arch = next(key for key, value in named.items() if value == architecture)
     return f"{gguf.get_tensor_name_map(arch, 9).get_name(stem)}.{kind}"

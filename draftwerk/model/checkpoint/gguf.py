@@ -21,7 +21,7 @@ from draftwerk.model.checkpoint.files.shards import StoredTensor
 from draftwerk.model.checkpoint.gguf_card import CARD, CardTensor, GgufCard, write_card
 from draftwerk.model.checkpoint.gguf_names import gguf_name, hf_name
 from draftwerk.model.checkpoint.gguf_tokenizer import write_tokenizer
-from draftwerk.model.checkpoint.inventory import check_tensors, inventory
+from draftwerk.model.checkpoint.inventory import STACKED, check_tensors, inventory
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import check_rope, rope_of, turned_dimensions
 from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported
@@ -102,13 +102,15 @@ def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> Gg
     try:
         source = _open(path)
         config = hf_config(source)
-        shapes = {hf_name(source.row, tensor.name): tensor.shape for tensor in _weights(source)}
+        shapes = {hf_name(source.row, tensor.name): flat(tensor) for tensor in _weights(source)}
         _check_formats(source)
         check_supported(config)
         check_rope(config)
         _check_shapes(source, config)
         check_tensors(
-            config, {name: StoredTensor(path, "F32", shape) for name, shape in shapes.items()}
+            config,
+            {name: StoredTensor(path, "F32", shape) for name, shape in shapes.items()},
+            of_gguf=True,
         )
     except Refused as refused:
         named = str(refused).startswith(str(path.parent))
@@ -130,12 +132,17 @@ def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> Gg
 
 
 def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -> None:
-    """Write a model as Transformers reads it: safetensors in bf16 beside what `describe` writes."""
+    """Write a model as Transformers reads it: safetensors in bf16 beside what `describe` writes.
+
+    Raises Refused for experts, which are named and divided otherwise there.
+    """
     # It imports torch, which takes a second, and which `describe` does without.
     from draftwerk.model.checkpoint.gguf_tensors import GgufFiles, tensor_values
 
     card = describe(path, path.stem, directory, progress)
     (directory / CARD).unlink()
+    if any(name.endswith(f"{STACKED[0]}.weight") for name in card.tensors):
+        raise Refused(f"{path}: experts cannot be written as safetensors")
     files = GgufFiles(card, progress)
     shapes = {name: tensor.shape for name, tensor in card.tensors.items()}
     values = (tensor_values(files, tensor).numpy() for tensor in card.tensors.values())
@@ -347,7 +354,7 @@ def _check_formats(source: GgufSource) -> None:
 def dequantised(tensor: GgufTensor, rows: slice = slice(None)) -> NDArray[np.float32]:
     """Return a tensor's rows in float32, as they lie in the file; a vector has one."""
     stored = tensor_bytes(np.memmap(tensor.path, mode="r"), tensor)[rows]
-    return dequantize(stored, GGMLQuantizationType[tensor.kind]).reshape(-1, *tensor.shape[1:])
+    return dequantize(stored, GGMLQuantizationType[tensor.kind]).reshape(-1, *tensor.shape[1:][-1:])
 
 
 def _copy_tokenizer(source: GgufSource, directory: Path) -> None:

@@ -83,14 +83,14 @@ def _add_attention(
         required[f"{layer}{row.names.key_norm}.weight"] = (key if over_all else size,)
 
 
-def _add_experts(
-    hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool
-) -> None:
+def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> None:
     row, hidden, found = architecture_of(hf), hf["hidden_size"], experts_of(hf)
     assert found is not None
     count, size, names = found.count, found.ffn_size, row.names
     required[f"{layer}{names.router}.weight"] = (count, hidden)
-    gate_up, down = (STACKED[:2], STACKED[2]) if of_gguf else (names.expert_gate_up, names.expert_down)
+    gate_up, down = (
+        (STACKED[:2], STACKED[2]) if of_gguf else (names.expert_gate_up, names.expert_down)
+    )
     shapes = {name: (rows, hidden) for name, rows in _fused(gate_up, (size, size)).items()}
     shapes[down] = (hidden, size)
     for name, (rows, columns) in shapes.items():
@@ -134,9 +134,9 @@ def text_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     return found
 
 
-def check_tensors(hf: Json, stored: Mapping[str, StoredTensor]) -> None:
+def check_tensors(hf: Json, stored: Mapping[str, StoredTensor], of_gguf: bool = False) -> None:
     """Refuse a checkpoint whose weights do not fit its config, naming the first of them."""
-    required, optional = inventory(hf)
+    required, optional = inventory(hf, of_gguf)
     for name, shape in (required | optional).items():
         held = stored.get(name)
         if held is None:

@@ -13,11 +13,11 @@ from msgspec.structs import astuple, replace
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
-from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.config import Experts, ModelConfig
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
-from draftwerk.model.checkpoint.weights import AnyWeights, LayerWeights, WeightMatrix
+from draftwerk.model.checkpoint.weights import AnyWeights, ExpertWeights, LayerWeights, WeightMatrix
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.library import LayerShape, RoundArrays, Shape, ShardColumns
 from draftwerk.model.native.pool import Pool
@@ -33,6 +33,7 @@ ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared")
 HEAD_NORMS = ("shared", "projection")
 ROTARY_ROUNDINGS = ("all", "angles", "result")
 """In the order of the enumerations in source/forward/model.h."""
+NO_EXPERTS = Experts(count=0, used=0, ffn_size=0)
 HIDDEN_MAX = 16384
 GROUP_MAX = 256
 READINGS = 5
@@ -47,6 +48,9 @@ class Part(IntEnum):
     DOWN = 3
     HEAD = 4
     EMBEDDING = 5
+    ROUTER = 6
+    EXPERT_GATE_UP = 7
+    EXPERT_DOWN = 8
 
 
 class Vector(IntEnum):
@@ -147,11 +151,12 @@ class NativeForward:
         self, weights: AnyWeights, embedding: tuple[StoredMatrix, ...], store: WeightStore | None
     ) -> None:
         """Set matrices in the file's own blocks; a tied head's rows are the embedding's."""
-        matrices = [matrix for layer in weights.layers for matrix in matrices_of(layer)]
+        matrices = [matrix for layer in weights.layers for matrix in layer.matrices]
         matrices.append(weights.lm_head)
         if weights.lm_head is not embedding:
             matrices.append(embedding)
-        self._use(store, sum(packed_size(_stored(matrix)) for matrix in matrices), 0)
+        size = sum(packed_size(_stored(matrix)) for matrix in matrices)
+        self._use(store, size + self._library.model_router_bytes(self.handle), 0)
         self._set_matrices(weights)
         if weights.lm_head is not embedding:
             self._set_matrix(0, Part.EMBEDDING, embedding)
@@ -233,8 +238,11 @@ class NativeForward:
     def _set_layer(self, index: int, layer: LayerWeights[WeightMatrix]) -> None:
         self._set_matrix(index, Part.QKV, layer.qkv, layer.qkv_bias)
         self._set_matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
-        self._set_matrix(index, Part.GATE_UP, layer.gate_up, layer.gate_up_bias)
-        self._set_matrix(index, Part.DOWN, layer.down, layer.down_bias)
+        if layer.gate_up is not None and layer.down is not None:
+            self._set_matrix(index, Part.GATE_UP, layer.gate_up, layer.gate_up_bias)
+            self._set_matrix(index, Part.DOWN, layer.down, layer.down_bias)
+        if layer.experts is not None:
+            self._set_experts(index, layer.experts)
         norms = {
             Vector.ATTENTION_NORM: layer.attention_norm,
             Vector.FFN_NORM: layer.ffn_norm,
@@ -247,11 +255,23 @@ class NativeForward:
             if norm is not None:
                 self._set_vector(index, which, norm)
 
+    def _set_experts(self, layer: int, experts: ExpertWeights[WeightMatrix]) -> None:
+        self._set_matrix(layer, Part.ROUTER, experts.router)
+        for expert, matrix in enumerate(experts.gate_up):
+            self._set_matrix(layer, Part.EXPERT_GATE_UP, matrix, expert=expert)
+        for expert, matrix in enumerate(experts.down):
+            self._set_matrix(layer, Part.EXPERT_DOWN, matrix, expert=expert)
+
     def _set_matrix(
-        self, layer: int, part: Part, matrix: WeightMatrix, bias: Tensor | None = None
+        self,
+        layer: int,
+        part: Part,
+        matrix: WeightMatrix,
+        bias: Tensor | None = None,
+        expert: int = 0,
     ) -> None:
-        if self.format == STORED_FORMAT:
-            return self._set_stored(layer, part, _stored(matrix), bias)
+        if self.format == STORED_FORMAT and part is not Part.ROUTER:
+            return self._set_stored(layer, part, _stored(matrix), bias, expert)
         if not isinstance(matrix, Tensor):
             raise ValueError(f"a matrix of {matrix[0].kind} can only be served as it is stored")
         is_bf16 = matrix.dtype == torch.bfloat16
@@ -263,6 +283,7 @@ class NativeForward:
             self.handle,
             layer,
             part,
+            expert,
             None if self._is_packed else source.data_ptr(),
             is_bf16,
             *source.shape,
@@ -270,17 +291,23 @@ class NativeForward:
         )
 
     def _set_stored(
-        self, layer: int, part: Part, parts: tuple[StoredMatrix, ...], bias: Tensor | None
+        self,
+        layer: int,
+        part: Part,
+        parts: tuple[StoredMatrix, ...],
+        bias: Tensor | None,
+        expert: int,
     ) -> None:
         if not parts:  # another rank's
             return
-        if part is Part.GATE_UP and self._config.graph.is_gated:
+        if part in (Part.GATE_UP, Part.EXPERT_GATE_UP) and self._config.graph.is_gated:
             parts = halved(parts)
         bias = None if bias is None else bias.float().contiguous()
         self._library.model_set_stored(
             self.handle,
             layer,
             part,
+            expert,
             parts_of(parts),
             len(parts),
             parts[0].shape[1],
@@ -296,6 +323,15 @@ def _check(config: ModelConfig, dtype: str) -> None:
     _format(dtype)
     if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
+    if config.experts is None:
+        return
+    is_mixed = not all(kind.has_experts for kind in config.layers)
+    if (
+        not config.graph.is_gated
+        or config.graph.is_parallel
+        or (is_mixed and config.experts.shared_ffn_size)
+    ):
+        raise NativeUnavailable("no native kernels for experts beside such an FFN")
 
 
 def _format(dtype: str) -> int:
@@ -304,10 +340,6 @@ def _format(dtype: str) -> int:
     if dtype not in FORMATS:
         raise ValueError(f"dtype {dtype!r} is none of {', '.join(FORMATS)}, {STORED}")
     return FORMATS[dtype]
-
-
-def matrices_of(layer: LayerWeights[WeightMatrix]) -> tuple[WeightMatrix, ...]:
-    return layer.qkv, layer.output, layer.gate_up, layer.down
 
 
 def _stored(matrix: WeightMatrix) -> tuple[StoredMatrix, ...]:
@@ -336,7 +368,7 @@ def page_format(config: ModelConfig, dtype: str, kv_dtype: str) -> tuple[torch.d
 
 
 def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
-    graph = config.graph
+    graph, experts = config.graph, config.experts or NO_EXPERTS
     multiplier = graph.embedding_multiplier
     if dtype == "bf16" and graph.rounds_embedding_multiplier:
         multiplier = float(torch.tensor(multiplier, dtype=torch.bfloat16))
@@ -347,7 +379,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         heads=config.num_heads,
         kv_heads=config.num_kv_heads,
         head_size=config.head_size,
-        ffn=config.ffn_size,
+        ffn=experts.shared_ffn_size or config.ffn_size,
         format=_format(dtype),
         in_bf16=dtype == "bf16",
         kv_format=FORMATS[kv_dtype],
@@ -360,6 +392,11 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         rotary_rounding=ROTARY_ROUNDINGS.index(graph.rotary_rounding),
         rotary_pairs=len(config.rope_inverse_frequencies),
         rotary_count=len(config.rotaries),
+        experts=experts.count,
+        experts_used=experts.used,
+        expert_ffn=experts.ffn_size,
+        experts_sum_to_one=experts.normalises,
+        shared_ffn=experts.shared_ffn_size,
         norm_epsilon=config.norm_eps,
         embedding_multiplier=multiplier,
         residual_multiplier=graph.residual_multiplier,

@@ -36,6 +36,8 @@ class Shape(Structure):
         ),
         *((name, c_int32) for name in ("norms_after_rotation", "rotary_rounding")),
         *((name, c_int32) for name in ("rotary_pairs", "rotary_count")),
+        *((name, c_int32) for name in ("experts", "experts_used", "expert_ffn")),
+        *((name, c_int32) for name in ("experts_sum_to_one", "shared_ffn")),
         *((name, c_float) for name in ("norm_epsilon", "embedding_multiplier")),
         *((name, c_float) for name in ("residual_multiplier", "logit_scale", "logit_softcap")),
         *((name, c_float) for name in ("attention_softcap", "attention_scale")),
@@ -47,7 +49,7 @@ class Shape(Structure):
 class LayerShape(Structure):
     """Mirrors `LayerShape` in source/forward/model.h."""
 
-    _fields_: ClassVar = [("window", c_int32), ("rotary", c_int32)]
+    _fields_: ClassVar = [("window", c_int32), ("rotary", c_int32), ("has_experts", c_int32)]
 
 
 class ShardColumns(Structure):
@@ -183,14 +185,15 @@ SIGNATURES = {
     "meeting_give_up": (None, [c_void_p]),
     "meeting_gather": (c_char_p, [c_void_p, c_void_p, c_int, c_int, c_int, c_int]),
     "model_arena_bytes": (c_int64, [c_void_p]),
+    "model_router_bytes": (c_int64, [c_void_p]),
     "model_use_arena": (None, [c_void_p, c_void_p, c_int64, c_int]),
     "model_set_matrix": (
         None,
-        [c_void_p, c_int, c_int, c_void_p, c_int, c_int, c_int, c_void_p],
+        [c_void_p, c_int, c_int, c_int, c_void_p, c_int, c_int, c_int, c_void_p],
     ),
     "model_set_stored": (
         None,
-        [c_void_p, c_int, c_int, POINTER(StoredPart), c_int, c_int, c_void_p],
+        [c_void_p, c_int, c_int, c_int, POINTER(StoredPart), c_int, c_int, c_void_p],
     ),
     "stored_matrix_bytes": (c_int64, [c_int, c_int, c_int]),
     "stored_file_bytes": (c_int64, [c_int, c_int]),

@@ -15,7 +15,7 @@ from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.weights import AnyWeights, Weights
 from draftwerk.model.native.draft_head import NativeStep
-from draftwerk.model.native.forward import NativeForward, matrices_of
+from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import KINDS, dequantised, packed_size, rows_of
 from tests.model.native.models import part, random_pages, random_tokens, round_of, tiny_config
@@ -52,7 +52,7 @@ def of_model(model: NativeForward, config=CONFIG, bounds=(0, COUNT)) -> Tensor:
 
 
 def stored(weights: Weights[Blocks]) -> list[tuple[StoredMatrix, ...]]:
-    found = [matrix for layer in weights.layers for matrix in matrices_of(layer)]
+    found = [matrix for layer in weights.layers for matrix in layer.matrices]
     return [matrix for matrix in [*found, weights.lm_head] if not isinstance(matrix, Tensor)]
 
 

@@ -55,7 +55,11 @@ int Forward::open(int stage) {
 bool Forward::is_product(int stage) const {
     int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
     if (stage == 0 || layer == layers) return stage > 0 && step == 1;
-    return step == QKV || step == OUTPUT || step == GATE_UP || step == DOWN;
+    switch (step) {
+        case QKV: case OUTPUT: case GATE_UP: case DOWN: return true;
+        case ROUTER: case EXPERT_UP: case EXPERT_DOWN: return true;
+        default: return false;
+    }
 }
 
 int Forward::items_of(int stage) {
@@ -74,6 +78,8 @@ int Forward::items_of_step(int stage, int layer, int step) {
     const Layer &of = model.layers[layer];
     const int every = batch.token_count, count = count_at(layer);
     if (step > ROPE && is_unread(layer)) return -1;
+    if (step >= GATE_UP && step <= DOWN && !model.dense_ffn(of)) return 0;
+    if (step >= ROUTER && step <= COMBINE && !of.shape.has_experts) return 0;
     switch (step) {
         case ATTENTION_NORM: case ROPE: return rows_or_serial(stage, every);
         case QKV: return (of.qkv.tiles - first_qkv_tile(layer)) * groups(every);
@@ -83,6 +89,12 @@ int Forward::items_of_step(int stage, int layer, int step) {
         case GATE_UP: return tiles(of.gate_up, count) / model.ffn_parts();
         case GATED: return goes_straight(space.ffn) ? 0 : rows_or_serial(stage, count);
         case DOWN: return tiles(of.down, count);
+        case ROUTER: return tiles(of.router, count);
+        case EXPERT_IN: return open_experts(layer);
+        case EXPERT_UP: return up_items;
+        case EXPERT_GATED:
+            return goes_straight(space.expert_ffn) ? 0 : rows_or_serial(stage, place_count(layer));
+        case EXPERT_DOWN: return down_items;
         case MIXED: return of.after_attention.empty() ? 0 : rows_or_serial(stage, count);
         case FED: return of.after_ffn.empty() ? 0 : rows_or_serial(stage, count);
         case FFN_NORM: return shape.is_parallel ? 0 : rows_or_serial(stage, count);
@@ -105,6 +117,10 @@ void Forward::run(int stage, int item, int thread) {
         case GATE_UP: return shape.is_gated ? multiply_gate_up(layer, item) : multiply_up(layer, item);
         case DOWN:
             return multiply_into_hidden(layer, of.down, space.ffn, item, !of.after_ffn.empty());
+        case ROUTER: return multiply_router(layer, item);
+        case EXPERT_IN: return gather_expert(item);
+        case EXPERT_UP: return multiply_expert_up(layer, item);
+        case EXPERT_DOWN: return multiply_expert_down(layer, item);
         default: return run_rows(stage, item);
     }
 }

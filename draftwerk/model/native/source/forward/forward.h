@@ -1,10 +1,12 @@
 // One forward pass as a job. Every stage works on rows, or on tiles of columns; no stage lets one
 // row see another, except attention, and that only through positions.
 //
-//     stage   0      1 ................................................................. 12   ..
-//             embed  norm qkv rope attend (put) output (norm) norm gate-up (put) down (norm)
+//     stage   0      1 ..............................................................
+//             embed  norm qkv rope attend (put) output (norm) norm gate-up (put) down
+//             (router route in up (put) down combine) (norm)
 //
-// and at last norm, head. Norms of what is added stand where a layer has them.
+// and at last norm, head. Norms of what is added stand where a layer has them; so do experts, of
+// which each row has a few: the rows of an expert are multiplied together (experts.cpp).
 // In the last layer all rows have keys and values; what follows those is for rows with logits alone.
 #pragma once
 
@@ -15,8 +17,8 @@
 #include "forward/model.h"
 
 enum Step {
-    ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, MIXED, FFN_NORM, GATE_UP, GATED, DOWN, FED,
-    STEPS
+    ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, MIXED, FFN_NORM, GATE_UP, GATED, DOWN,
+    ROUTER, ROUTE, EXPERT_IN, EXPERT_UP, EXPERT_GATED, EXPERT_DOWN, COMBINE, FED, STEPS
 };
 
 // Tokens in a batch at most for rows to share tiles: of more the partial results grow too large.
@@ -64,6 +66,7 @@ struct Forward : Job {
 
     // rows.cpp: what is done to one token
     int rows_or_serial(int stage, int count);
+    int rows_at(int stage) const;
     void run_rows(int stage, int item);
     void run_row(int stage, int row);
     void embed(int row);
@@ -71,13 +74,55 @@ struct Forward : Job {
     void normalise(const float *in, const float *weight, int size, bool biased, float *out) const;
     void norm(const std::vector<float> &weight, int row, Operand &to, int to_row,
               float *kept = nullptr);
+    void norm_for_ffn(const Layer &layer, int token, int row);
     void add_normed(const std::vector<float> &weight, int index, int row);
     void add_to_hidden(float *values, int count, float *to) const;
     void norm_heads(const Layer &layer, float *heads, int first) const;
     void heat_queries(float *heads, int row) const;
     void rope(const Layer &layer, int index, int row);
 
+    // experts.cpp: what is done to the rows of an expert
+    struct ExpertRows {
+        int expert, first, count;        // in the order of `places`
+        int first_up, first_down;        // items before
+    };
+    struct ExpertItem {
+        const ExpertRows *rows;          // null behind the last
+        int tile, group;
+    };
+    std::vector<int> places;             // of (row, one of its experts), by expert
+    std::vector<int> expert_starts;
+    std::vector<ExpertRows> expert_rows; // of those that have some
+    int up_items = 0, down_items = 0;
+    int place_count(int layer) const { return count_at(layer) * shape.experts_used; }
+    void multiply_router(int layer, int item);
+    void route(int row);
+    int open_experts(int layer);
+    void gather_expert(int item);
+    ExpertItem up_item(int layer, int item) const;
+    ExpertItem down_item(int layer, int item) const;
+    void multiply_expert_up(int layer, int item);
+    void multiply_expert_down(int layer, int item);
+    void put_expert_gated(int place, int column, int count, const float *values);
+    void combine(int layer, int row);
+    float *scores(int row) { return space.scores.as<float>() + row * width(shape.experts); }
+    float *weights(int row) { return space.weights.as<float>() + row * width(shape.experts_used); }
+    int32_t *chosen(int row) { return &space.chosen[row * shape.experts_used]; }
+    float *contribution(int place) {
+        return space.contributions.as<float>() + place * width(shape.hidden);
+    }
+    float *expert_gated(int place) {
+        return space.expert_gated.as<float>() + place * width(shape.expert_ffn);
+    }
+
     // products.cpp: what is done to 48 columns
+    // Calls `each(first row, rows, pass, passes)` for as many rows as a kernel takes, evenly.
+    template <class Each>
+    static void in_passes(const Matrix &matrix, int rows, int group, Each each);
+    // Of one pair of tiles, gate and up, `put(row, values)` the products of the two.
+    template <class Put>
+    void multiply_gates(const Matrix &matrix, const Operand &operand, int first_row, int rows,
+                        int pair, int group, Upcoming next, Upcoming next_up, Put put);
     Upcoming upcoming(const Matrix &matrix, int tile) const;
     // Calls `each(row, columns, results of that row)` for an item of a product, bias added; there
     // are 48 results, and of a stored matrix's last columns fewer.

@@ -19,6 +19,9 @@ Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float 
         auto found = std::find(windows.begin(), windows.end(), own[layer].window);
         layers[layer].window_index = static_cast<int>(found - windows.begin());
         if (found == windows.end()) windows.push_back(own[layer].window);
+        if (!own[layer].has_experts) continue;
+        layers[layer].expert_gate_up.resize(shape.experts);
+        layers[layer].expert_down.resize(shape.experts);
     }
     split(shard, nullptr);
 }
@@ -41,27 +44,49 @@ AttentionShape Model::attention() const {
 
 size_t Model::arena_bytes() const {
     auto bytes = [&](int n, int k, int parts) { return packed_bytes(format(), n, k, parts); };
-    size_t layer = bytes(qkv_width(), shape.hidden, 1) +
-                   bytes(shard.hidden.count, attended_width(), 1) +
-                   bytes(ffn_parts() * shard.ffn.count, shape.hidden, ffn_parts()) +
-                   bytes(shard.hidden.count, shape.ffn, 1);
-    return shape.layers * layer + packed_bytes(head_format(), shard.vocab.count, shape.hidden, 1);
+    auto ffn = [&](int size, int inputs) {
+        return bytes(ffn_parts() * size, shape.hidden, ffn_parts()) +
+               bytes(shard.hidden.count, inputs, 1);
+    };
+    size_t total = router_bytes() + packed_bytes(head_format(), shard.vocab.count, shape.hidden, 1);
+    for (const Layer &layer : layers) {
+        total += bytes(qkv_width(), shape.hidden, 1) + bytes(shard.hidden.count, attended_width(), 1);
+        if (!layer.shape.has_experts) {
+            total += ffn(shard.ffn.count, shape.ffn);
+            continue;
+        }
+        total += shape.experts * ffn(shape.expert_ffn, shape.expert_ffn);
+        if (shape.shared_ffn) total += ffn(shape.shared_ffn, shape.shared_ffn);
+    }
+    return total;
 }
 
-void Model::set_matrix(int layer, Part part, const Source &source) {
-    place(layer, part) = packed(pool, part == Part::head ? head_format() : format(), source,
-                                part == Part::gate_up ? ffn_parts() : 1, &arena);
+size_t Model::router_bytes() const {
+    size_t routers = 0;
+    for (const Layer &layer : layers) routers += layer.shape.has_experts != 0;
+    return routers ? routers * packed_bytes(Format::fp32, shape.experts, shape.hidden, 1) : 0;
 }
 
-void Model::set_stored(int layer, Part part, const std::vector<StoredPart> &parts, int k,
-                       const float *bias) {
-    place(layer, part) = stored(pool, parts, k, part == Part::gate_up && shape.is_gated, bias, &arena);
+void Model::set_matrix(int layer, Part part, int expert, const Source &source) {
+    Format kept = part == Part::head ? head_format() : format();
+    bool is_gate_up = part == Part::gate_up || part == Part::expert_gate_up;
+    place(layer, part, expert) = packed(pool, part == Part::router ? Format::fp32 : kept, source,
+                                        is_gate_up ? ffn_parts() : 1, &arena);
 }
 
-Matrix &Model::place(int layer, Part part) {
+void Model::set_stored(int layer, Part part, int expert, const std::vector<StoredPart> &parts,
+                       int k, const float *bias) {
+    bool is_gate_up = part == Part::gate_up || part == Part::expert_gate_up;
+    place(layer, part, expert) = stored(pool, parts, k, is_gate_up && shape.is_gated, bias, &arena);
+}
+
+Matrix &Model::place(int layer, Part part, int expert) {
     if (part == Part::head) return head;
     if (part == Part::embedding) return stored_embedding;
     Layer &of = layers[layer];
+    if (part == Part::router) return of.router;
+    if (part == Part::expert_gate_up) return of.expert_gate_up[expert];
+    if (part == Part::expert_down) return of.expert_down[expert];
     Matrix *parts[] = {&of.qkv, &of.output, &of.gate_up, &of.down};
     return *parts[static_cast<int>(part)];
 }
@@ -88,6 +113,23 @@ void Model::set_vector(int layer, Vector which, const float *values, int size) {
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 
+// Of a batch of so many rows, each with a place for each of its experts.
+void Model::reserve_experts(int rows) {
+    Workspace &space = workspace;
+    const int places = rows * shape.experts_used;
+    auto floats = [](int count, int width) {
+        return Memory(static_cast<size_t>(count) * round_up(width, TILE) * sizeof(float));
+    };
+    space.scores = floats(rows, shape.experts);
+    space.weights = floats(rows, shape.experts_used);
+    space.chosen.resize(places);
+    space.contributions = floats(places, shape.hidden);
+    space.expert_gated = floats(places, shape.expert_ffn);
+    space.routed.reserve(Format::fp32, rows, shape.hidden);
+    space.expert_in.reserve(format(), places, shape.hidden);
+    space.expert_ffn.reserve(format(), places, shape.expert_ffn);
+}
+
 void Model::reserve(int rows, int outputs) {
     Workspace &space = workspace;
     if (rows > space.rows) {
@@ -106,6 +148,7 @@ void Model::reserve(int rows, int outputs) {
         space.normal.reserve(format(), rows, shape.hidden);
         space.attention.reserve(format(), rows, attended_width());
         space.ffn.reserve(format(), rows, shape.ffn);
+        if (shape.experts) reserve_experts(rows);
     }
     if (outputs > space.outputs) {
         space.outputs = round_up(outputs, 64);

@@ -26,6 +26,9 @@ struct Shape {
     int32_t rotary_rounding;      // RotaryRounding
     int32_t rotary_pairs;         // of a head's first dimensions, (i, i + pairs)
     int32_t rotary_count;
+    int32_t experts, experts_used, expert_ffn;  // of layers that have some
+    int32_t experts_sum_to_one;   // the weights of a token's, else they are shares of all
+    int32_t shared_ffn;           // of what every token has beside them; 0: nothing
     float norm_epsilon;
     float embedding_multiplier, residual_multiplier, logit_scale;
     float logit_softcap, attention_softcap;     // 0: none
@@ -38,6 +41,7 @@ struct Shape {
 struct LayerShape {
     int32_t window;               // positions that a token sees at most, itself included; 0: all
     int32_t rotary;               // which of the model's; -1: none
+    int32_t has_experts;
 };
 
 enum class NormKind { rms = 0, rms_rounded_once = 1, layer = 2 };
@@ -66,7 +70,10 @@ struct Batch {
     int32_t layers;                      // to run; of fewer than all no logits are computed
 };
 
-enum class Part { qkv = 0, output = 1, gate_up = 2, down = 3, head = 4, embedding = 5 };
+enum class Part {
+    qkv = 0, output = 1, gate_up = 2, down = 3, head = 4, embedding = 5, router = 6,
+    expert_gate_up = 7, expert_down = 8
+};
 enum class Vector {
     attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4,
     after_attention = 5, after_ffn = 6
@@ -75,6 +82,8 @@ enum class Vector {
 // Norms are weights, then biases where there are any; empty where a layer has none.
 struct Layer {
     Matrix qkv, output, gate_up, down;
+    Matrix router;                       // of floats whatever the others are
+    std::vector<Matrix> expert_gate_up, expert_down;
     std::vector<float> attention_norm, ffn_norm, query_norm, key_norm, after_attention, after_ffn;
     LayerShape shape;
     int window_index = 0;                // in the model's windows
@@ -85,6 +94,9 @@ struct Workspace {
     int rows = 0, outputs = 0;
     Memory hidden, delta, qkv, attended, gated, cosine, sine, partial;
     Operand normal, attention, ffn, last;
+    Memory scores, weights, contributions, expert_gated;
+    std::vector<int32_t> chosen;         // experts of each row, ascending
+    Operand routed, expert_in, expert_ffn;
 };
 
 struct Model {
@@ -118,14 +130,21 @@ struct Model {
     void split(const Shard &shard, Meeting *meeting);
     // What all matrices take in an arena.
     size_t arena_bytes() const;
-    void set_matrix(int layer, Part part, const Source &source);
+    // Of that, what routers take: they are no stored matrices.
+    size_t router_bytes() const;
+    // `expert` counts for an expert's parts alone.
+    void set_matrix(int layer, Part part, int expert, const Source &source);
     // Of parts one above the other, as files have them.
-    void set_stored(int layer, Part part, const std::vector<StoredPart> &parts, int k,
+    void set_stored(int layer, Part part, int expert, const std::vector<StoredPart> &parts, int k,
                     const float *bias);
     void set_vector(int layer, Vector which, const float *values, int size);
-    Matrix &place(int layer, Part part);
+    Matrix &place(int layer, Part part, int expert);
+    int dense_ffn(const Layer &layer) const {
+        return layer.shape.has_experts ? shape.shared_ffn : shard.ffn.count;
+    }
     void embed(int token, float *values) const;
     void reserve(int rows, int outputs);
+    void reserve_experts(int rows);
     // Returns null, or why the batch cannot be run.
     const char *refusal(const Batch &batch) const;
     void forward(const Batch &batch);

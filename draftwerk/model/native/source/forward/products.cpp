@@ -1,53 +1,11 @@
 // The stages that are matrix products, each with what follows it fused on.
-#include "forward/forward.h"
+#include "forward/products.h"
 #include "forward/rows.h"
-
-namespace {
-
-// Calls `each(first row, rows, pass, passes)` for as many rows as a kernel takes, evenly.
-template <class Each>
-void in_passes(const Matrix &matrix, int rows, int group, Each each) {
-    int begin = group * GROUP_ROWS, end = std::min(rows, begin + GROUP_ROWS);
-    int at_once = rows_at_once(matrix.format), passes = (end - begin + at_once - 1) / at_once;
-    for (int pass = 0; pass < passes; pass++) {
-        int from = begin + (end - begin) * pass / passes;
-        each(from, begin + (end - begin) * (pass + 1) / passes - from, pass, passes);
-    }
-}
-
-void copy_rounded(const float *from, int count, bool in_bf16, float *to) {
-    for (int i = 0; i < count; i += LANES) {
-        Floats value = load(from + i);
-        store_first(to + i, in_bf16 ? round_to_bf16(value) : value, count - i);
-    }
-}
-
-void add_bias(const Matrix &matrix, int tile, float *out) {
-    if (!matrix.bias.empty()) add_to<false>(matrix.bias.data() + tile * TILE, TILE, out);
-}
-
-}  // namespace
 
 // Left to itself, the hardware fetches too late: of panels of 48 even for one row of activations.
 Upcoming Forward::upcoming(const Matrix &matrix, int tile) const {
     if (tile >= matrix.tiles) return {};
     return {matrix.tile(tile), FETCH_LINES, matrix.format == Format::stored};
-}
-
-template <class Each>
-void Forward::products(const Matrix &matrix, const Operand &operand, int rows, int item,
-                       Each each, int first_tile) {
-    int span = matrix.tiles - first_tile, tile = first_tile + item % span;
-    Upcoming next = upcoming(matrix, tile + model.pool.size());
-    alignas(64) float out[ROWS_MAX * TILE];
-    in_passes(matrix, rows, item / span, [&](int first, int count, int pass, int passes) {
-        multiply(matrix, operand, first, count, tile, next.share(pass, passes), out);
-        for (int r = 0; r < count; r++) {
-            add_bias(matrix, tile, out + r * TILE);
-            each(first + r, Span{matrix.first_column(tile), matrix.column_count(tile)},
-                 out + r * TILE);
-        }
-    });
 }
 
 // The first tile that has columns of keys or values.
@@ -84,27 +42,12 @@ void Forward::multiply_into_hidden(int layer, const Matrix &matrix, const Operan
 void Forward::multiply_gate_up(int layer, int item) {
     const Matrix &matrix = model.layers[layer].gate_up;
     int pairs = matrix.tiles / 2, pair = item % pairs, column = pair * TILE;
-    alignas(64) float gate[ROWS_MAX * TILE], up[ROWS_MAX * TILE];
-    const Span own = model.shard.ffn;
-    int rows = count_at(layer), tile = 2 * pair, later = tile + 2 * model.pool.size();
-    Upcoming next = upcoming(matrix, later), next_up = upcoming(matrix, later + 1);
-    auto activate = [&](float *g, const float *u) {
-        if (static_cast<Activation>(shape.activation) == Activation::gelu_tanh) {
-            return (in_bf16 ? gelu_and_mul<true> : gelu_and_mul<false>)(g, u, TILE, g);
-        }
-        (in_bf16 ? silu_and_mul<true> : silu_and_mul<false>)(g, u, TILE, g);
-    };
-    in_passes(matrix, rows, item / pairs, [&](int first, int count, int pass, int passes) {
-        multiply(matrix, space.normal, first, count, tile, next.share(pass, passes), gate);
-        multiply(matrix, space.normal, first, count, tile + 1, next_up.share(pass, passes), up);
-        for (int r = 0; r < count; r++) {
-            float *g = gate + r * TILE, *u = up + r * TILE;
-            add_bias(matrix, tile, g);
-            add_bias(matrix, tile + 1, u);
-            activate(g, u);
-            put_gated(first + r, column, std::min(TILE, own.count - column), g);
-        }
-    });
+    int later = 2 * (pair + model.pool.size()), size = model.dense_ffn(model.layers[layer]);
+    multiply_gates(matrix, space.normal, 0, count_at(layer), pair, item / pairs,
+                   upcoming(matrix, later), upcoming(matrix, later + 1),
+                   [&](int row, const float *values) {
+                       put_gated(row, column, std::min(TILE, size - column), values);
+                   });
 }
 
 void Forward::put_gated(int row, int column, int count, const float *values) {
@@ -117,7 +60,7 @@ void Forward::put_gated(int row, int column, int count, const float *values) {
 
 // Of an FFN without gates.
 void Forward::multiply_up(int layer, int item) {
-    const int size = model.shard.ffn.count;
+    const int size = model.dense_ffn(model.layers[layer]);
     products(model.layers[layer].gate_up, space.normal, count_at(layer), item,
              [&](int row, Span columns, float *out) {
                  int count = std::min(columns.count, size - columns.first);

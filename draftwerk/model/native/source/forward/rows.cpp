@@ -22,12 +22,16 @@ int Forward::rows_or_serial(int stage, int count) {
     return 0;
 }
 
+int Forward::rows_at(int stage) const {
+    int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
+    if (stage == 0) return batch.token_count;
+    if (layer == layers) return batch.output_count;
+    if (step == EXPERT_GATED) return place_count(layer);
+    return step > ROPE ? count_at(layer) : batch.token_count;
+}
+
 void Forward::run_rows(int stage, int item) {
-    int layer = (stage - 1) / STEPS;
-    int count = batch.token_count;
-    if (stage > 0 && layer == layers) count = batch.output_count;
-    if (stage > 0 && layer < layers && (stage - 1) % STEPS > ROPE) count = count_at(layer);
-    int end = std::min(count, (item + 1) * SERIAL_ROWS);
+    int end = std::min(rows_at(stage), (item + 1) * SERIAL_ROWS);
     for (int row = item * SERIAL_ROWS; row < end; row++) run_row(stage, row);
 }
 
@@ -45,7 +49,10 @@ void Forward::run_row(int stage, int row) {
         case ROPE: return rope(layer, index, row);
         case ATTENDED: return space.attention.put_row(row, attended(row));
         case MIXED: return add_normed(layer.after_attention, index, row);
-        case FFN_NORM: return norm(layer.ffn_norm, token_at(index, row), space.normal, row);
+        case FFN_NORM: return norm_for_ffn(layer, token_at(index, row), row);
+        case ROUTE: return route(row);
+        case EXPERT_GATED: return space.expert_ffn.put_row(row, expert_gated(row));
+        case COMBINE: return combine(index, row);
         case FED: return add_normed(layer.after_ffn, index, row);
         default: return space.ffn.put_row(row, gated_row(row));
     }
@@ -116,6 +123,14 @@ void Forward::norm(const std::vector<float> &weight, int row, Operand &to, int t
                   values);
     }
     to.put_row(to_row, values);
+}
+
+// A router reads floats.
+void Forward::norm_for_ffn(const Layer &layer, int token, int row) {
+    if (!layer.shape.has_experts) return norm(layer.ffn_norm, token, space.normal, row);
+    alignas(64) float values[1 << 14];
+    norm(layer.ffn_norm, token, space.normal, row, values);
+    space.routed.put_row(row, values);
 }
 
 // Adds what a layer has come to, normed.

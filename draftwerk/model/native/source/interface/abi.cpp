@@ -58,17 +58,21 @@ void model_use_arena(void *model, void *base, int64_t bytes, int is_packed) {
                                           static_cast<size_t>(bytes), 0, is_packed != 0};
 }
 
-void model_set_matrix(void *model, int layer, int part, const void *data, int is_bf16, int n, int k,
-                      const float *bias) {
+int64_t model_router_bytes(void *model) {
+    return static_cast<int64_t>(static_cast<Model *>(model)->router_bytes());
+}
+
+void model_set_matrix(void *model, int layer, int part, int expert, const void *data, int is_bf16,
+                      int n, int k, const float *bias) {
     Source source{data, is_bf16 != 0, n, k, bias};
-    static_cast<Model *>(model)->set_matrix(layer, static_cast<Part>(part), source);
+    static_cast<Model *>(model)->set_matrix(layer, static_cast<Part>(part), expert, source);
 }
 
 // Parts of a matrix as a file has them; where the arena is packed, they may be without data.
-void model_set_stored(void *model, int layer, int part, const StoredPart *parts, int count, int k,
-                      const float *bias) {
-    static_cast<Model *>(model)->set_stored(layer, static_cast<Part>(part), {parts, parts + count},
-                                            k, bias);
+void model_set_stored(void *model, int layer, int part, int expert, const StoredPart *parts,
+                      int count, int k, const float *bias) {
+    static_cast<Model *>(model)->set_stored(layer, static_cast<Part>(part), expert,
+                                            {parts, parts + count}, k, bias);
 }
 
 void model_set_vector(void *model, int layer, int which, const float *values, int size) {

@@ -63,8 +63,16 @@ void each_matrix(const Model &model, Each each) {
     for (const Layer &layer : model.layers) {
         each(layer.qkv, model.workspace.normal);
         each(layer.output, model.workspace.attention);
-        each(layer.gate_up, model.workspace.normal);
-        each(layer.down, model.workspace.ffn);
+        if (model.dense_ffn(layer)) {
+            each(layer.gate_up, model.workspace.normal);
+            each(layer.down, model.workspace.ffn);
+        }
+        if (!layer.shape.has_experts) continue;
+        each(layer.router, model.workspace.routed);
+        for (int expert = 0; expert < model.shape.experts_used; expert++) {  // as for one token
+            each(layer.expert_gate_up[expert], model.workspace.normal);
+            each(layer.expert_down[expert], model.workspace.expert_ffn);
+        }
     }
     each(model.head, model.workspace.last);
 }

@@ -127,6 +127,8 @@ struct Operand {
     // For fp32 and bf16, whose elements do not depend on each other: columns begin .. begin +
     // count.
     void put_columns(int row, int begin, int count, const float *values);
+    // Of an operand of the same format and width.
+    void copy_row(int row, const Operand &from, int from_row);
     bool elementwise() const { return !in_blocks(format); }
 };
 

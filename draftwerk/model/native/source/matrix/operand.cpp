@@ -67,6 +67,14 @@ void Operand::put_row(int row, const float *values) {
                sums.as<float>() + block);
 }
 
+void Operand::copy_row(int row, const Operand &from, int from_row) {
+    memcpy(data.as<uint8_t>() + row * stride, from.data.as<uint8_t>() + from_row * stride, stride);
+    if (elementwise() || format == Format::stored) return;
+    size_t blocks = block_count(k), to = row * blocks, begin = from_row * blocks;
+    memcpy(scales.as<float>() + to, from.scales.as<float>() + begin, blocks * sizeof(float));
+    memcpy(sums.as<float>() + to, from.sums.as<float>() + begin, blocks * sizeof(float));
+}
+
 void Operand::put_columns(int row, int begin, int count, const float *values) {
     uint8_t *bytes = data.as<uint8_t>() + row * stride;
     for (int i = 0; i < count; i += LANES) {

@@ -1,0 +1,174 @@
+// Layers with experts: a router scores them, each row has the best few, and the rows of one expert
+// are multiplied together. What they come to is added in the order of their numbers, so that a row's
+// bits do not depend on the others.
+//
+//     scores [rows][experts] ── route ──> chosen, weights [rows][used]
+//     places: (row, expert) by expert ──> up ──> down ──> contributions [row][used] ── combine
+#include "forward/products.h"
+
+namespace {
+
+// Up to so many places are gathered by the thread that ended the stage before.
+constexpr int SERIAL_PLACES = 64;
+
+}  // namespace
+
+void Forward::multiply_router(int layer, int item) {
+    products(model.layers[layer].router, space.routed, count_at(layer), item,
+             [&](int row, Span columns, const float *out) {
+                 copy_rounded(out, columns.count, in_bf16, scores(row) + columns.first);
+             });
+}
+
+// Of equal scores the earlier expert is taken.
+void Forward::route(int row) {
+    const int count = shape.experts, used = shape.experts_used;
+    float *score = scores(row), *weight = weights(row);
+    int32_t *best = chosen(row);
+    Floats most = broadcast(-INFINITY), sum = broadcast(0.0f);
+    for (int i = 0; i < count; i += LANES) {
+        most = max(most, keep_first(load(score + i), count - i, broadcast(-INFINITY)));
+    }
+    const Floats largest = broadcast(reduce_max(most));
+    for (int i = 0; i < count; i += LANES) {
+        Floats share = keep_first(exponential(load(score + i) - largest), count - i, broadcast(0.0f));
+        store(score + i, share);
+        sum = sum + share;
+    }
+    for (int taken = 0; taken < used; taken++) {
+        int found = -1;
+        for (int i = 0; i < count; i++) {
+            bool is_free = std::find(best, best + taken, i) == best + taken;
+            if (is_free && (found < 0 || score[i] > score[found])) found = i;
+        }
+        best[taken] = found;
+    }
+    std::sort(best, best + used);
+    float total = reduce_add(sum), of_chosen = 0.0f;
+    for (int i = 0; i < used; i++) {
+        weight[i] = score[best[i]] / total;
+        of_chosen += weight[i];
+    }
+    for (int i = 0; i < used && shape.experts_sum_to_one; i++) weight[i] /= of_chosen;
+    for (int i = 0; i < used && in_bf16; i += LANES) {
+        store_first(weight + i, round_to_bf16(load_first(weight + i, used - i)), used - i);
+    }
+}
+
+// Sorts places by expert, and has each expert's rows one behind the other.
+int Forward::open_experts(int layer) {
+    const Layer &of = model.layers[layer];
+    const int count = place_count(layer);
+    if (only_products) {
+        for (int i = 0; i < count; i++) space.chosen[i] = i % shape.experts;
+    }
+    expert_starts.assign(shape.experts + 1, 0);
+    for (int i = 0; i < count; i++) expert_starts[space.chosen[i] + 1]++;
+    for (int i = 0; i < shape.experts; i++) expert_starts[i + 1] += expert_starts[i];
+    expert_rows.clear();
+    up_items = down_items = 0;
+    for (int expert = 0; expert < shape.experts; expert++) {
+        int first = expert_starts[expert], rows = expert_starts[expert + 1] - first;
+        if (rows == 0) continue;
+        expert_rows.push_back({expert, first, rows, up_items, down_items});
+        up_items += of.expert_gate_up[expert].tiles / 2 * groups(rows);
+        down_items += of.expert_down[expert].tiles * groups(rows);
+    }
+    places.resize(count);
+    for (int i = 0; i < count; i++) places[expert_starts[space.chosen[i]]++] = i;
+    if (only_products) return 0;
+    if (count > SERIAL_PLACES) return static_cast<int>(expert_rows.size());
+    for (size_t i = 0; i < expert_rows.size(); i++) gather_expert(static_cast<int>(i));
+    return 0;
+}
+
+// An expert's only row is read where it is.
+void Forward::gather_expert(int item) {
+    const ExpertRows &rows = expert_rows[item];
+    for (int i = rows.first; i < rows.first + rows.count && rows.count > 1; i++) {
+        space.expert_in.copy_row(i, space.normal, places[i] / shape.experts_used);
+    }
+}
+
+Forward::ExpertItem Forward::up_item(int layer, int item) const {
+    if (item >= up_items) return {nullptr, 0, 0};
+    auto after = std::upper_bound(expert_rows.begin(), expert_rows.end(), item,
+                                  [](int at, const ExpertRows &one) { return at < one.first_up; });
+    const ExpertRows &rows = *std::prev(after);
+    int pairs = model.layers[layer].expert_gate_up[rows.expert].tiles / 2, own = item - rows.first_up;
+    return {&rows, 2 * (own % pairs), own / pairs};
+}
+
+Forward::ExpertItem Forward::down_item(int layer, int item) const {
+    if (item >= down_items) return {nullptr, 0, 0};
+    auto after = std::upper_bound(expert_rows.begin(), expert_rows.end(), item,
+                                  [](int at, const ExpertRows &one) { return at < one.first_down; });
+    const ExpertRows &rows = *std::prev(after);
+    int tiles = model.layers[layer].expert_down[rows.expert].tiles, own = item - rows.first_down;
+    return {&rows, own % tiles, own / tiles};
+}
+
+void Forward::multiply_expert_up(int layer, int item) {
+    const std::vector<Matrix> &matrices = model.layers[layer].expert_gate_up;
+    const ExpertItem at = up_item(layer, item), later = up_item(layer, item + model.pool.size());
+    const ExpertRows &rows = *at.rows;
+    Upcoming next, next_up;
+    if (later.rows) {
+        next = upcoming(matrices[later.rows->expert], later.tile);
+        next_up = upcoming(matrices[later.rows->expert], later.tile + 1);
+    }
+    bool is_alone = rows.count == 1;
+    int first_row = is_alone ? places[rows.first] / shape.experts_used : rows.first;
+    int column = at.tile / 2 * TILE, size = std::min(TILE, shape.expert_ffn - column);
+    multiply_gates(matrices[rows.expert], is_alone ? space.normal : space.expert_in, first_row,
+                   rows.count, at.tile / 2, at.group, next, next_up,
+                   [&](int row, const float *values) {
+                       put_expert_gated(rows.first + row, column, size, values);
+                   });
+}
+
+void Forward::put_expert_gated(int place, int column, int count, const float *values) {
+    if (goes_straight(space.expert_ffn)) {
+        space.expert_ffn.put_columns(place, column, count, values);
+    } else {
+        memcpy(expert_gated(place) + column, values, count * sizeof(float));
+    }
+}
+
+void Forward::multiply_expert_down(int layer, int item) {
+    const std::vector<Matrix> &matrices = model.layers[layer].expert_down;
+    const ExpertItem at = down_item(layer, item), later = down_item(layer, item + model.pool.size());
+    const ExpertRows &rows = *at.rows;
+    const Matrix &matrix = matrices[rows.expert];
+    Upcoming next;
+    if (later.rows) next = upcoming(matrices[later.rows->expert], later.tile);
+    const int first = matrix.first_column(at.tile), columns = matrix.column_count(at.tile);
+    alignas(64) float out[ROWS_MAX * TILE];
+    in_passes(matrix, rows.count, at.group, [&](int row, int count, int pass, int passes) {
+        multiply(matrix, space.expert_ffn, rows.first + row, count, at.tile,
+                 next.share(pass, passes), out);
+        for (int r = 0; r < count; r++) {
+            float *to = contribution(places[rows.first + row + r]) + first;
+            copy_rounded(out + r * TILE, columns, in_bf16, to);
+        }
+    });
+}
+
+// Adds up what a row's experts have come to.
+void Forward::combine(int layer, int row) {
+    alignas(64) float sums[1 << 14];
+    const int size = shape.hidden, used = shape.experts_used;
+    const float *weight = weights(row);
+    for (int i = 0; i < size; i += LANES) {
+        Floats sum = broadcast(0.0f);
+        for (int j = 0; j < used; j++) {
+            Floats part = load(contribution(row * used + j) + i) * broadcast(weight[j]);
+            sum = in_bf16 ? round_to_bf16(sum + round_to_bf16(part)) : sum + part;
+        }
+        store(sums + i, sum);
+    }
+    if (model.layers[layer].after_ffn.empty()) {
+        return add_to_hidden(sums, size, hidden(token_at(layer, row)));
+    }
+    memcpy(delta(row), sums, size * sizeof(float));
+}

@@ -1,0 +1,67 @@
+// What the stages that are matrix products share.
+#pragma once
+
+#include "forward/forward.h"
+#include "forward/rows.h"
+
+inline void copy_rounded(const float *from, int count, bool in_bf16, float *to) {
+    for (int i = 0; i < count; i += LANES) {
+        Floats value = load(from + i);
+        store_first(to + i, in_bf16 ? round_to_bf16(value) : value, count - i);
+    }
+}
+
+inline void add_bias(const Matrix &matrix, int tile, float *out) {
+    if (!matrix.bias.empty()) add_to<false>(matrix.bias.data() + tile * TILE, TILE, out);
+}
+
+template <class Each>
+void Forward::in_passes(const Matrix &matrix, int rows, int group, Each each) {
+    int begin = group * GROUP_ROWS, end = std::min(rows, begin + GROUP_ROWS);
+    int at_once = rows_at_once(matrix.format), passes = (end - begin + at_once - 1) / at_once;
+    for (int pass = 0; pass < passes; pass++) {
+        int from = begin + (end - begin) * pass / passes;
+        each(from, begin + (end - begin) * (pass + 1) / passes - from, pass, passes);
+    }
+}
+
+template <class Each>
+void Forward::products(const Matrix &matrix, const Operand &operand, int rows, int item,
+                       Each each, int first_tile) {
+    int span = matrix.tiles - first_tile, tile = first_tile + item % span;
+    Upcoming next = upcoming(matrix, tile + model.pool.size());
+    alignas(64) float out[ROWS_MAX * TILE];
+    in_passes(matrix, rows, item / span, [&](int first, int count, int pass, int passes) {
+        multiply(matrix, operand, first, count, tile, next.share(pass, passes), out);
+        for (int r = 0; r < count; r++) {
+            add_bias(matrix, tile, out + r * TILE);
+            each(first + r, Span{matrix.first_column(tile), matrix.column_count(tile)},
+                 out + r * TILE);
+        }
+    });
+}
+
+template <class Put>
+void Forward::multiply_gates(const Matrix &matrix, const Operand &operand, int first_row, int rows,
+                             int pair, int group, Upcoming next, Upcoming next_up, Put put) {
+    alignas(64) float gate[ROWS_MAX * TILE], up[ROWS_MAX * TILE];
+    const int tile = 2 * pair;
+    auto activate = [&](float *g, const float *u) {
+        if (static_cast<Activation>(shape.activation) == Activation::gelu_tanh) {
+            return (in_bf16 ? gelu_and_mul<true> : gelu_and_mul<false>)(g, u, TILE, g);
+        }
+        (in_bf16 ? silu_and_mul<true> : silu_and_mul<false>)(g, u, TILE, g);
+    };
+    in_passes(matrix, rows, group, [&](int first, int count, int pass, int passes) {
+        int row = first_row + first;
+        multiply(matrix, operand, row, count, tile, next.share(pass, passes), gate);
+        multiply(matrix, operand, row, count, tile + 1, next_up.share(pass, passes), up);
+        for (int r = 0; r < count; r++) {
+            float *g = gate + r * TILE, *u = up + r * TILE;
+            add_bias(matrix, tile, g);
+            add_bias(matrix, tile + 1, u);
+            activate(g, u);
+            put(first + r, g);
+        }
+    });
+}
