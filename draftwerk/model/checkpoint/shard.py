@@ -73,6 +73,8 @@ def shard_of(config: ModelConfig, grid: Grid, rank: int) -> Shard:
             f"tensor_parallel {grid.tensor}: the model has {config.num_heads} attention heads, "
             "and each rank needs one"
         )
+    if grid.tensor > 1 and config.experts is not None:
+        raise Refused(f"tensor_parallel {grid.tensor}: layers with experts are not divided")
     stage, column = grid.stage(rank), grid.column(rank)
     heads, kv_heads = head_shares(config.num_heads, config.num_kv_heads, grid.tensor)[column]
     is_last = stage == grid.pipeline - 1

@@ -58,13 +58,18 @@ def trial_s(
 
 def model_shape(config: ModelConfig, weight_bytes: float, kv_bytes: float) -> ModelShape:
     """Return a model's shape; `weight_bytes` is what a weight takes, `kv_bytes` a key's number."""
+    experts = config.experts
+    dense = config.ffn_size if experts is None else experts.shared_ffn_size
     return ModelShape(
         layer_count=config.layer_count,
         hidden_size=config.hidden_size,
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         head_size=config.head_size,
-        ffn_size=config.ffn_size,
+        ffn_size=dense,
+        expert_size=experts.ffn_size if experts else 0,
+        expert_count=experts.count if experts else 0,
+        experts_used=experts.used if experts else 0,
         vocab_size=config.vocab_size,
         weight_bytes=weight_bytes,
         kv_bytes=kv_bytes,

@@ -60,6 +60,11 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     num_kv_heads: int
     head_size: int
     ffn_size: int
+    """Of what every token has; with experts alone 0."""
+    expert_size: int = 0
+    expert_count: int = 0
+    experts_used: int = 0
+    """By each token."""
     vocab_size: int
     weight_bytes: float
     """Of one weight as it is kept, scales included."""
@@ -68,10 +73,26 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def layer_weights(self) -> int:
-        """Elements of one layer's matrices."""
-        return self.qkv_weights + self.hidden_size * (
-            self.num_heads * self.head_size + 3 * self.ffn_size
-        )
+        """Elements of one layer's matrices that a token is multiplied with."""
+        attended = self.hidden_size * self.num_heads * self.head_size
+        dense = self.qkv_weights + attended + 3 * self.hidden_size * self.ffn_size
+        return dense + self.experts_used * self.expert_weights
+
+    @property
+    def expert_weights(self) -> int:
+        """Elements of one expert's matrices."""
+        return 3 * self.hidden_size * self.expert_size
+
+    def layer_read(self, tokens: int) -> float:
+        """Return the elements of a layer that so many tokens read.
+
+        Each expert that is chosen is read once; tokens are taken to choose by chance.
+        """
+        if not self.expert_count:
+            return self.layer_weights
+        share = 1.0 - (1.0 - self.experts_used / self.expert_count) ** tokens
+        more = share * self.expert_count - self.experts_used
+        return self.layer_weights + more * self.expert_weights
 
     @property
     def qkv_weights(self) -> int:
@@ -110,9 +131,9 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         """Return the bytes of matrices that a step reads."""
         if not load.tokens:
             return 0.0
-        layers = (self.layer_count - 1) * self.layer_weights + self.qkv_weights
+        layers = (self.layer_count - 1) * self.layer_read(load.tokens) + self.qkv_weights
         if load.outputs:
-            layers += self.layer_weights - self.qkv_weights + self.head_weights
+            layers += self.layer_read(load.outputs) - self.qkv_weights + self.head_weights
         return layers * self.weight_bytes
 
     def kv_moved(self, load: StepLoad) -> float:
