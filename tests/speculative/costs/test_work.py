@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from draftwerk.speculative.costs.work import KV_TILE, ModelShape, StepLoad, attended, slots_read
 
-
 SHAPE = ModelShape(
     layer_count=30,
     hidden_size=576,
