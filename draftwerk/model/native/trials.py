@@ -45,7 +45,7 @@ def trial_s(
     total = 0.0
     for tokens in STEPS:
         layout = BatchBuilder(BLOCK_SIZE)
-        layout.add([0] * tokens, 0, (0,), NO_DRAFT, samples=True)
+        layout.add([*range(tokens)], 0, (0,), NO_DRAFT, samples=True)
         batch = layout.batch(torch.device("cpu"))
         taken: list[float] = []
         for _ in range(REPEATS):

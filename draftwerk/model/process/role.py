@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 W = TypeVar("W")
 R = TypeVar("R")
+TOKEN_STRIDE = 7919
+"""Between two tokens of a step that is measured: a prime, so that all are met."""
 WARM_UP_SIZES: tuple[StepSize, ...] = (
     *(StepSize(tokens, 0) for tokens in (1, 2, 4, 8, 16, 32, 64, 128)),
     *(StepSize(tokens, 1024) for tokens in (1, 8, 64)),
@@ -183,7 +186,7 @@ def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) ->
     """Return what steps cost that verify drafts, on the first blocks."""
 
     def measure(size: StepSize) -> tuple[StepLoad, float]:
-        report = runner.step(verification(size, options.block_size)).report
+        report = runner.step(verification(size, options.block_size, runner.vocab_size)).report
         return report.load, report.device_ms
 
     sizes = [size for size in WARM_UP_SIZES if _blocks(size, options) <= options.block_count]
@@ -195,22 +198,24 @@ def _blocks(size: StepSize, options: ModelOptions) -> int:
     return sum(len(row.blocks) for row in rows)
 
 
-def verification(size: StepSize, block_size: int) -> Proposal:
+def verification(size: StepSize, block_size: int, vocab_size: int = 2) -> Proposal:
     """Return a round of so many tokens: of a prompt, or drafted but for the first of each row.
 
-    Whatever the pages hold counts as the rows' context, which lies in them before the tokens.
+    Whatever the pages hold counts as the rows' context, which lies in them before the tokens. These
+    differ, as equal ones would all have the same experts.
     """
+    differing = (1 + number * TOKEN_STRIDE % (vocab_size - 1) for number in count())
     tokens, context = size.tokens, size.context
     widest = tokens if size.prompt else tokens // size.rows if size.rows else ROW_TOKENS
     rows: list[Row] = []
     drafts: list[Draft] = []
     block = 0
     for first in range(0, tokens, widest):
-        count = min(widest, tokens - first)
-        known_count = count if size.prompt else 1
-        blocks = tuple(range(block, block + -(-(context + count) // block_size)))
+        width = min(widest, tokens - first)
+        known_count = width if size.prompt else 1
+        blocks = tuple(range(block, block + -(-(context + width) // block_size)))
         block += len(blocks)
-        known = (1,) * (context + known_count)
+        known = (1,) * context + tuple(islice(differing, known_count))
         new_sequence = NewSequence(known, len(known), Sampling(temperature=0.0))
         rows.append(
             Row(
@@ -218,12 +223,12 @@ def verification(size: StepSize, block_size: int) -> Proposal:
                 start=context,
                 stop=len(known),
                 samples=True,
-                draft_max=count - known_count,
+                draft_max=width - known_count,
                 blocks=blocks,
                 new_sequence=new_sequence,
             )
         )
-        drafts.append(chain((1,) * (count - known_count), "warm-up"))
+        drafts.append(chain(tuple(islice(differing, width - known_count)), "warm-up"))
     return Proposal(Round(round_id=0, pipeline_slot=0, rows=tuple(rows)), tuple(drafts))
 
 
