@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 BACKENDS = {"avx2": "haswell", "avx512": "skylakex"}
 """Its builds for an instruction set of ours; for others the one that it takes for this machine."""
@@ -93,6 +94,13 @@ class LlamaModel:
         """Append a token to each sequence; returns the greedy next ones."""
         entries = [(token, place, sequence) for sequence, token in enumerate(tokens)]
         return self._decode(entries, list(range(len(tokens))))
+
+    def logits(self, tokens: list[int]) -> NDArray[np.float32]:
+        """Return the logits [tokens, vocabulary] behind each token of a text."""
+        self.clear()
+        entries = [(token, place, 0) for place, token in enumerate(tokens)]
+        self._decode(entries, list(range(len(tokens))))
+        return np.stack([self._logits(index) for index in range(len(tokens))])
 
     def _decode(self, entries: list[tuple[int, int, int]], outputs: list[int]) -> list[int]:
         batch = self._batch

@@ -7,6 +7,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
@@ -29,6 +30,8 @@ def save_gguf(
 ) -> Path:
     """Write a model whose matrices are of one type, or as named by GGUF's names of tensors."""
     model = tiny_model(family, seed, **{"tie_word_embeddings": True, **SIZES, **sizes})
+    if kind == "F32":  # read as bf16, as every GGUF that is not served as it is
+        model = model.to(torch.bfloat16).float()
     config = model.config
     row = next(row for row in ARCHITECTURES if row.model_type == family)
     assert row.gguf is not None
@@ -46,6 +49,8 @@ def save_gguf(
     else:
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     add_own_fields(writer, family, config)
+    writer.add_vocab_size(VOCAB)
+    writer.add_tokenizer_model("none")
     writer.add_token_list([f"t{index}" for index in range(VOCAB)])
     writer.add_eos_token_id(2)
     for name, tensor in model.named_parameters():
