@@ -7,7 +7,6 @@ from typing import Any
 
 import gguf
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
@@ -30,8 +29,6 @@ def save_gguf(
 ) -> Path:
     """Write a model whose matrices are of one type, or as named by GGUF's names of tensors."""
     model = tiny_model(family, seed, **{"tie_word_embeddings": True, **SIZES, **sizes})
-    if kind == "F32":  # read as bf16, as every GGUF that is not served as it is
-        model = model.to(torch.bfloat16).float()
     config = model.config
     row = next(row for row in ARCHITECTURES if row.model_type == family)
     assert row.gguf is not None
@@ -55,14 +52,18 @@ def save_gguf(
     writer.add_eos_token_id(2)
     for name, tensor in model.named_parameters():
         if tensor.ndim == 3:
-            for named, values in stacked_experts(name, tensor.detach().numpy()):
+            rounded = tensor.bfloat16().float() if kind == "F32" else tensor
+            for named, values in stacked_experts(name, rounded.detach().numpy()):
                 _add(writer, named, values, kinds.get(_kind_of(named), kind))
             continue
+        has_offset = family.startswith(("gemma", "nemotron")) and name.endswith("norm.weight")
+        if kind == "F32" and not has_offset:  # as it is read where it is not served as it is
+            tensor = tensor.bfloat16().float()
         values, named = tensor.detach().numpy(), gguf_name(name, row.gguf.name)
         if family in PERMUTED and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             values = llama_cpp_order(values, heads)
-        if family.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
+        if has_offset:
             values = values + np.float32(1)
         _add(writer, named, values, kinds.get(_kind_of(named), kind))
     writer.write_header_to_file()
@@ -106,6 +107,7 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
         writer.add_rope_scaling_orig_ctx_len(rule["original_max_position_embeddings"])
         writer.add_rope_scaling_yarn_beta_fast(rule["beta_fast"])
         writer.add_rope_scaling_yarn_beta_slow(rule["beta_slow"])
+        writer.add_rope_scaling_yarn_log_mul(rule["mscale_all_dim"])
         writer.add_attn_temperature_scale(rule["llama_4_scaling_beta"])
     if family == "hunyuan_v1_dense":
         size = config.head_dim
