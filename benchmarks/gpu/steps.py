@@ -80,7 +80,8 @@ def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) 
     for _ in range(config.layer_count):
         parts: dict[str, Any] = {field.name: None for field in fields(LayerWeights)}
         parts |= {"attention_norm": ones(), "ffn_norm": ones()}
-        layers.append(LayerWeights(**parts | {n: matrix(*s) for n, s in shapes.items()}))
+        parts |= {name: matrix(*shape) for name, shape in shapes.items()}
+        layers.append(LayerWeights(**parts))
     head = matrix(config.vocab_size, hidden)
     weights = Weights(matrix(config.vocab_size, hidden), layers, ones(), head)
     return Checkpoint("random", Path(), config, weights)
@@ -93,11 +94,7 @@ HEAD_BITS = {"int8": 8.5, "int4": 8.5}
 
 def weight_count(model: Checkpoint) -> tuple[int, int]:
     """Return how many weights a step multiplies by: in the layers, in the head."""
-    layers = sum(
-        tensor.numel()
-        for one in model.weights.layers
-        for tensor in (one.qkv, one.output, one.gate_up, one.down)
-    )
+    layers = sum(tensor.numel() for one in model.weights.layers for tensor in one.matrices)
     return layers, model.weights.lm_head.numel()
 
 

@@ -89,7 +89,7 @@ def named(config: ModelConfig, weights: Weights) -> dict[str, Tensor]:
     for index, layer in enumerate(weights.layers):
         prefix = f"model.layers.{index}."
         q, k, v = layer.qkv.split([query, key, key])
-        gate, up = layer.gate_up.split(config.ffn_size)
+        gate, up = layer.dense[0].split(config.ffn_size)
         matrices = {
             "self_attn.q_proj": q,
             "self_attn.k_proj": k,

@@ -76,11 +76,11 @@ class Widener:
         output = torch.zeros(large.hidden_size, large.num_heads * large.head_size, **self.factory)
         output[:hidden, self._rows(self.heads)] = layer.output.to(output)
         gate_up = self._random(2 * large.ffn_size, large.hidden_size)
-        gate, up = layer.gate_up.split(ffn)
+        gate, up = layer.dense[0].split(ffn)
         gate_up[:ffn, :hidden] = gate
         gate_up[large.ffn_size : large.ffn_size + ffn, :hidden] = up
         down = torch.zeros(large.hidden_size, large.ffn_size, **self.factory)
-        down[:hidden, :ffn] = layer.down
+        down[:hidden, :ffn] = layer.dense[1]
         return LayerWeights(
             attention_norm=self._norm(layer.attention_norm),
             qkv=torch.cat([query, key, value]),

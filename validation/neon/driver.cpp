@@ -15,10 +15,11 @@
 
 extern "C" {
 void *pool_create(int threads);
-void *model_create(void *pool, const Shape *shape, const float *inverse_frequencies);
+void *model_create(void *pool, const Shape *shape, const LayerShape *layers,
+                   const float *inverse_frequencies);
 void model_destroy(void *model);
-void model_set_matrix(void *model, int layer, int part, const void *data, int is_bf16, int n, int k,
-                      const float *bias);
+void model_set_matrix(void *model, int layer, int part, int expert, const void *data, int is_bf16,
+                      int n, int k, const float *bias);
 void model_set_vector(void *model, int layer, int which, const float *values, int size);
 void model_set_embedding(void *model, const void *data, int is_bf16);
 const char *model_forward(void *model, const Batch *batch);
@@ -84,14 +85,15 @@ struct Replay {
     void create_model() {
         if (model) model_destroy(model);
         shape = read_many<Shape>().at(0);
-        model = model_create(pool, &shape, read_many<float>().data());
+        auto layers = read_many<LayerShape>();
+        model = model_create(pool, &shape, layers.data(), read_many<float>().data());
     }
     void set_matrix() {
         int layer = read<int32_t>(), part = read<int32_t>(), is_bf16 = read<int32_t>();
         int n = read<int32_t>(), k = read<int32_t>();
         auto data = read_many<uint8_t>();
         auto bias = read_many<float>();
-        model_set_matrix(model, layer, part, data.data(), is_bf16, n, k,
+        model_set_matrix(model, layer, part, 0, data.data(), is_bf16, n, k,
                          bias.empty() ? nullptr : bias.data());
     }
     void set_vector() {

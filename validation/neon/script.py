@@ -5,6 +5,7 @@ import struct
 from pathlib import Path
 
 import torch
+from msgspec.structs import astuple
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
@@ -32,12 +33,14 @@ class Script:
         """Create a model, as `NativeForward` does."""
         self._call("m")
         self._struct(shape_of(config, dtype, kv_dtype))
+        layers = [list(astuple(config.kind(index))) for index in range(config.layer_count)]
+        self._many(torch.tensor(layers, dtype=torch.int32))
         self._many(torch.tensor(config.rope_inverse_frequencies))
         for index, layer in enumerate(weights.layers):
             self._matrix(index, Part.QKV, layer.qkv, layer.qkv_bias)
             self._matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
-            self._matrix(index, Part.GATE_UP, layer.gate_up, layer.gate_up_bias)
-            self._matrix(index, Part.DOWN, layer.down, layer.down_bias)
+            self._matrix(index, Part.GATE_UP, layer.dense[0], layer.gate_up_bias)
+            self._matrix(index, Part.DOWN, layer.dense[1], layer.down_bias)
             self._vector(index, Vector.ATTENTION_NORM, layer.attention_norm)
             self._vector(index, Vector.FFN_NORM, layer.ffn_norm)
             self._vector(index, Vector.QUERY_NORM, layer.query_norm)

@@ -60,6 +60,21 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         Strings,
         Meta(description="KEY or NAME:KEY; may be repeated", extra={"metavar": "KEY"}),
     ] = ()
+    tls_cert: Annotated[
+        str,
+        Meta(
+            description="a certificate in PEM, with those that it rests on: serves https; read "
+            "again when it changes",
+            extra={"metavar": "FILE.pem"},
+        ),
+    ] = ""
+    tls_key: Annotated[
+        str,
+        Meta(
+            description="its private key in PEM, if that is not in the same file",
+            extra={"metavar": "FILE.pem"},
+        ),
+    ] = ""
     insecure: Annotated[bool, Meta(description="allow a public address without any API key")] = (
         False
     )
@@ -118,6 +133,8 @@ def load(
 def check(settings: Settings) -> None:
     """Refuse settings that contradict each other, and addresses and keys that are none."""
     check_engine(settings)
+    if settings.tls_key and not settings.tls_cert:
+        raise ConfigError("tls_key: it needs --tls-cert, the certificate that it is for")
     for origin in settings.cors_origin:
         if origin != "*" and not origin.startswith(("http://", "https://")):
             raise ConfigError(f"cors_origin: {origin!r} is none; write for example https://a.site")

@@ -32,6 +32,7 @@ from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.openai.receipts.signing import signer_of
 from draftwerk.api.openai.responses_socket import MESSAGE_MAX
 from draftwerk.api.serving.app import create_app
+from draftwerk.api.serving.tls import Certificate, certificate_of, follow
 from draftwerk.machine.host import (
     open_files_up_to,
     proportional_bytes,
@@ -67,8 +68,9 @@ def serve(settings: Settings, build: Build) -> int:
     listener = bind(settings)
     share_one_heap()
     settings = with_files(settings)
+    certificate = certificate_of(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(HttpServer(settings, build, listener).run())
+        return runner.run(HttpServer(settings, build, listener, certificate).run())
 
 
 def with_files(settings: Settings) -> Settings:
@@ -113,6 +115,7 @@ class HttpServer:
     settings: Settings
     build: Build
     listener: socket.socket
+    certificate: Certificate | None = None
     startup: StartupApp = field(default_factory=StartupApp)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -124,7 +127,7 @@ class HttpServer:
     async def run(self) -> int:
         """Serve; returns the exit code."""
         self.main = asyncio.current_task()
-        host = Host(uvicorn_config(self.settings, self.startup))
+        host = Host(uvicorn_config(self.settings, self.startup, self.certificate))
         hosting = asyncio.create_task(host.serve(sockets=[self.listener]))
         try:
             with self._signals_caught():
@@ -166,6 +169,8 @@ class HttpServer:
                 asyncio.create_task(watch_memory(state)),
                 asyncio.create_task(trim_memory()),
             ]
+            if self.certificate is not None:
+                watches.append(asyncio.create_task(follow(self.certificate)))
             if running.places is not None:
                 watches.append(asyncio.create_task(follow_places(state, running.places)))
             try:
@@ -183,13 +188,15 @@ class HttpServer:
         """Where this machine reaches the server: not every system connects to 0.0.0.0."""
         host: str
         host, port = self.listener.getsockname()[:2]
-        return url_of(LOCAL.get(host, host), port)
+        return url_of(LOCAL.get(host, host), port, self.certificate is not None)
 
     @property
     def url_elsewhere(self) -> str:
         """Where other machines reach it, if it listens on every address; else empty."""
         host, port = self.listener.getsockname()[:2]
-        return url_of(socket.gethostname(), port) if host in LOCAL else ""
+        if host not in LOCAL:
+            return ""
+        return url_of(socket.gethostname(), port, self.certificate is not None)
 
     def _report(self, line: str) -> None:
         """Show one line of progress while loading; callable from any thread."""
@@ -221,9 +228,10 @@ class HttpServer:
             os._exit(128 + number)
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, is_tls: bool = False) -> str:
     """Return the URL of a host by name or address."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if is_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def bound_collections() -> None:
@@ -286,7 +294,9 @@ async def trim_memory() -> None:
         await asyncio.to_thread(return_freed_memory)
 
 
-def uvicorn_config(settings: Settings, startup: StartupApp) -> uvicorn.Config:
+def uvicorn_config(
+    settings: Settings, startup: StartupApp, certificate: Certificate | None = None
+) -> uvicorn.Config:
     """Return uvicorn's configuration: transport only, no logging, no proxies, no lifespan."""
     # Its errors are what clients do; what breaks in here, `RequestIdMiddleware` has logged.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
@@ -301,6 +311,7 @@ def uvicorn_config(settings: Settings, startup: StartupApp) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        ssl_context_factory=None if certificate is None else lambda _, __: certificate.context,
         ws_max_size=MESSAGE_MAX,
         ws_per_message_deflate=False,
         timeout_keep_alive=int(settings.idle_s),

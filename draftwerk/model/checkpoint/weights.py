@@ -53,6 +53,13 @@ class LayerWeights(Generic[M]):
     experts: ExpertWeights[M] | None = None
 
     @property
+    def dense(self) -> tuple[M, M]:
+        """Gate and up, and down, of a layer that has them."""
+        assert self.gate_up is not None
+        assert self.down is not None
+        return self.gate_up, self.down
+
+    @property
     def matrices(self) -> list[M]:
         """Matrices of products, in the order that they are packed in; no router."""
         found = [self.qkv, self.output]

@@ -29,8 +29,9 @@ class Layer:
             self.head_norms = HeadNorms(weights.query_norm, weights.key_norm, eps)
         self.qkv = prepare(weights.qkv, weights.qkv_bias)
         self.output = prepare(weights.output, weights.output_bias)
-        self.gate_up = prepare(weights.gate_up, weights.gate_up_bias)
-        self.down = prepare(weights.down, weights.down_bias)
+        gate_up, down = weights.dense
+        self.gate_up = prepare(gate_up, weights.gate_up_bias)
+        self.down = prepare(down, weights.down_bias)
 
 
 class GpuForward:

@@ -283,13 +283,12 @@ class TorchForward:
         return fed
 
     def _dense(self, layer: LayerWeights, normed: Tensor) -> Tensor:
-        assert layer.gate_up is not None
-        assert layer.down is not None
-        gated = self._linear(normed, layer.gate_up, layer.gate_up_bias)
+        gate_up, down = layer.dense
+        gated = self._linear(normed, gate_up, layer.gate_up_bias)
         gate, up = gated.chunk(2, dim=-1) if self.graph.is_gated else (gated, None)
         activated = ACTIVATIONS[self.graph.activation](gate)
         gated = self.gather(activated if up is None else activated * up, "ffn")
-        return self.gather(self._linear(gated, layer.down, layer.down_bias), "hidden")
+        return self.gather(self._linear(gated, down, layer.down_bias), "hidden")
 
     def _untiled(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         wide = self.wide.get(id(weight)) if len(values) > 1 else None

@@ -1,4 +1,4 @@
-"""Logits of every family beside llama.cpp's, of the same file; LLAMA_CPP is a folder with its library.
+"""Every family beside llama.cpp, of the same file; LLAMA_CPP is a folder with its library.
 
 `npm pack @node-llama-cpp/linux-x64` brings one. The files are tiny, random and in F32, with tensors
 named and ordered as llama.cpp's converter does it.
