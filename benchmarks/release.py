@@ -79,6 +79,11 @@ TABLES = {
         "--every 8",
         "--every 1 --seconds 2 --readers 2 --tokens 16 --prompt 64",
     ),
+    "experts": ReleaseTable(
+        "files",
+        "--shapes 4B-A0.4B --types Q4_K_M --tokens 96",
+        "--users 1 --tokens 4 --repeats 1",
+    ),
     "blend": ReleaseTable(
         "prompts.blend", "", "--count 1 --length 100 --tokens 4 --ratios 0.15", QUESTIONS
     ),

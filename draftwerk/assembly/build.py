@@ -247,6 +247,7 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         aliases=settings.served_model_name[1:],
         reasons=models.text.reasons,
         calls=models.text.call_format,
+        middle=models.text.middle,
         reasoning=models.text.reasoning_format,
         variables=models.text.variables,
         context_max=tokens_max,

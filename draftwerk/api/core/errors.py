@@ -45,6 +45,8 @@ CODES = {
     "origin": "A browser's page of another site asked.",
     "model_not_found": "Another model is served.",
     "response_not_found": "No such response is kept, or under way.",
+    "receipts_not_found": "No receipts of such a request are kept for this key.",
+    "receipts_not_kept": "The server keeps none: it needs `--receipts` or `--record`.",
     "previous_response_not_found": "No such response is kept for this key, or by this socket.",
     "cancelled": "The client left before its body was whole; only the log has it.",
     "body_timeout": "The body took too long to arrive.",

@@ -11,6 +11,7 @@ from draftwerk.actors.messages import Event
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
+from draftwerk.speculative.requests.middle import MiddleTokens
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
@@ -91,6 +92,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """How it writes calls of tools; None where it has no way."""
     reasoning: ReasoningFormat | None = None
     """How it sets its reasoning apart; None where it has no way that is known."""
+    middle: MiddleTokens | None = None
+    """What asks for the text between two others; None where its vocabulary has no tokens for it."""
     variables: tuple[str, ...] = ()
     """What `chat_template_kwargs` may hold."""
     blends: bool = False

@@ -29,6 +29,7 @@ from draftwerk.api.fields.tool_request import chat_tools
 from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.completions import CompletionSerializer
+from draftwerk.api.openai.middle_prompt import middle_prompt
 from draftwerk.api.openai.receipts.issuing import wants_receipt, with_receipt
 from draftwerk.api.openai.replies import ChatReply, CompletionReply
 from draftwerk.api.openai.response_input import conversation_of
@@ -96,6 +97,8 @@ async def completion(request: Request) -> GenerationResponse:
     body = await body_of(request, COMPLETION)
     check_model(body.model, state.model)
     prompts = completion_documents(completion_prompts(body), body.documents, bool(body.blend))
+    if body.suffix:
+        prompts = [await middle_prompt(state, body)]
     text = text_form(body, grammar_of(body.response_format), "response_format")
     context = RequestContext(state.model, state.new_seed)
     options = completion_options(body, context, ReplyPlan(text.grammar, blamed=text.field))

@@ -232,8 +232,7 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
 
 
 @refuses(
-    {"add_special_tokens": (b"true",), "suffix": (b'""',), "top_logprobs": (b"0",)},
-    suffix="a text of your own around `prompt`",
+    {"add_special_tokens": (b"true",), "top_logprobs": (b"0",)},
     chat_template_kwargs="/v1/chat/completions",
     add_special_tokens="a list of token ids as `prompt`",
     max_completion_tokens="`max_tokens`",
@@ -248,6 +247,8 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     logprobs: Alternatives | None = None
     max_tokens: Annotated[int, Meta(ge=0, le=TOKENS_MAX)] | None = None
     """With 0 the prompt is only read: for `echo` and `prompt_logprobs`."""
+    suffix: BodyText | None = None
+    """What stands behind the text that is asked for, where the vocabulary has tokens for that."""
 
     hints: ClassVar[dict[str, str]] = {
         **OpenAIBody.hints,

@@ -213,11 +213,15 @@ def _bias(body: SamplingBody, model: ServedModel) -> tuple[tuple[int, float], ..
 
 
 def _stop_tokens(body: SamplingBody, model: ServedModel) -> tuple[int, ...]:
-    found = tuple(sorted(set(body.stop_token_ids or ())))
+    asked = set(body.stop_token_ids or ())
+    found = tuple(sorted(asked))
     if found and model.vocab_size and found[-1] >= model.vocab_size:
         sentence = f"`stop_token_ids` names token {found[-1]}; there are {model.vocab_size}."
         raise refused(sentence, "stop_token_ids", "invalid")
     if found and (body.beam_width or 1) > 1:
         sentence = "`stop_token_ids` cannot go with `beam_width`."
         raise refused(sentence, "stop_token_ids", "unsupported")
+    fills = isinstance(body, CompletionBody) and body.suffix and (body.beam_width or 1) == 1
+    if fills and model.middle is not None:
+        return tuple(sorted(asked.union(model.middle.ends)))
     return found

@@ -34,7 +34,7 @@ def completed(hf: Json) -> Json:
     if (text := hf.get("text_config")) is not None:
         hf = _text_of(hf, text)
     row = architecture_of(hf)
-    found = {**row.defaults, **{row.aliases.get(name, name): hf[name] for name in hf}}
+    found = {**row.defaults, **hf}
     return found | {"intermediate_size": found.get(row.ffn_size)}
 
 

@@ -46,8 +46,7 @@ def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
         _add_norms(row, hidden, [layer + name for name in row.names.norms], required)
         _add_attention(hf, layer, required, optional)
         if kinds[index].has_experts:
-            _add_experts(hf, layer, required, of_gguf)
-            size = hf.get(row.shared_ffn_size or "", 0)
+            size = _add_experts(hf, layer, required, of_gguf)
         else:
             size = hf["intermediate_size"]
         if size:
@@ -83,7 +82,8 @@ def _add_attention(
         required[f"{layer}{row.names.key_norm}.weight"] = (key if over_all else size,)
 
 
-def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> None:
+def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> int:
+    """Add a layer's experts; returns the size of the FFN beside them, 0 for none."""
     row, hidden, found = architecture_of(hf), hf["hidden_size"], experts_of(hf)
     assert found is not None
     count, size, names = found.count, found.ffn_size, row.names
@@ -101,6 +101,7 @@ def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf
         else:
             own = {f"{layer}{name.format(each)}.weight": (rows, columns) for each in range(count)}
             required |= own
+    return found.shared_ffn_size
 
 
 def _add_ffn(hf: Json, layer: str, ffn: int, required: dict[str, TensorShape]) -> None:

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from draftwerk.model.checkpoint.architectures import architecture_of
 from draftwerk.model.checkpoint.config import Activation, Experts
 from draftwerk.model.checkpoint.families.architecture import Json
@@ -69,15 +67,7 @@ def check_supported(hf: Json) -> None:
 def experts_of(hf: Json) -> Experts | None:
     """Return the experts of a config. Raises Refused."""
     row = architecture_of(hf)
-    if row.experts is None:
-        return None
-    found = row.experts(hf)
-    if row.shared_ffn_size is None:
-        return found
-    size = hf[row.shared_ffn_size]
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise Refused(f"{row.shared_ffn_size} {size!r} is no size")
-    return replace(found, shared_ffn_size=size)
+    return None if row.experts is None else row.experts(hf)
 
 
 def _check_sizes(hf: Json) -> None:

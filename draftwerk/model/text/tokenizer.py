@@ -37,6 +37,7 @@ from draftwerk.model.text.turns import (
 )
 from draftwerk.model.text.vocabulary import read_tokenizer, token_count
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
+from draftwerk.speculative.requests.middle import middle_tokens
 from draftwerk.speculative.sampling.params import Grammar
 
 CONFIG = "tokenizer_config.json"
@@ -94,6 +95,8 @@ class TextTokenizer:
         self.own_format: OwnFormat | None = OWN_FORMATS.get(tool_format)
         self.call_format = self._call_format(tool_format)
         """How the model writes calls; None where it has no way."""
+        self.middle = middle_tokens(self.tokenizer.token_to_id)
+        """What asks for the text between two others, if its vocabulary has that."""
         self.reasoning_format = self._reasoning_format()
         """How it sets its reasoning apart, if it writes any."""
 

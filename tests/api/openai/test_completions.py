@@ -1,5 +1,8 @@
 """`/v1/completions` over a real socket."""
 
+from collections.abc import Generator
+
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -8,6 +11,7 @@ from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.logprobs import prompt_logprobs
 from draftwerk.api.openai.replies import PromptLogprob
 from draftwerk.api.replying.serializer import ReplyMetadata
+from draftwerk.speculative.requests.middle import MiddleTokens
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import MODEL, Served
@@ -113,6 +117,48 @@ async def test_what_cannot_be_obeyed_is_refused_by_name(
     served: Served, fields: dict[str, object], param: str
 ) -> None:
     reply = await served.http.post("/v1/completions", json={"prompt": "x", **fields})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+BEFORE, AFTER, MIDDLE, PAD = 1, 2, 3, 4
+
+
+@pytest.fixture
+def coder(served: Served) -> Generator[Served]:
+    card = served.state.model
+    middle = MiddleTokens(BEFORE, AFTER, MIDDLE, ends=(PAD,))
+    served.state.model = msgspec.structs.replace(card, middle=middle)
+    yield served
+    served.state.model = card
+
+
+async def test_what_stands_between_two_texts_is_asked_for(coder: Served) -> None:
+    reply = await coder.openai.completions.create(
+        model=MODEL, prompt="def f(x):\n", suffix="\n    return y\n", max_tokens=9
+    )
+    assert reply.choices[0].text
+    prompt, options = coder.engine.submitted[-1]
+    text = b"def f(x):\n", b"\n    return y\n"
+    assert prompt == (BEFORE, *text[0], AFTER, *text[1], MIDDLE)
+    assert options.stop_token_ids == (PAD,)
+    await coder.openai.completions.create(model=MODEL, prompt="x", suffix="", max_tokens=3)
+    assert coder.engine.submitted[-1][0] == "x", "an empty one is none"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"echo": True}, "echo"),
+        ({"prompt": ["a", "b"]}, "suffix"),
+        ({"prompt": [1, 2]}, "suffix"),
+        ({"documents": ["x"]}, "documents"),
+    ],
+)
+async def test_what_goes_with_one_text_does_not_with_two(
+    coder: Served, fields: dict[str, object], param: str
+) -> None:
+    body = {"prompt": "x", "suffix": "y", **fields}
+    reply = await coder.http.post("/v1/completions", json=body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 

@@ -23,6 +23,9 @@ async def test_every_operation_is_there_under_its_method(served: Served) -> None
     for endpoint in ENDPOINTS:
         path = endpoint.address.replace("{name}", "fake-model").replace("{response_id}", made)
         reply = await served.http.request(endpoint.method, path, content=b"{}")
+        if reply.status_code == 404 and endpoint.path.startswith("/v1/receipts"):
+            assert reply.json()["error"]["code"] == "receipts_not_kept"
+            continue
         assert reply.status_code not in (404, 405), endpoint.address
 
 

@@ -93,7 +93,26 @@ def test_phi_names_its_rule_in_three_ways(kind: str, context: int) -> None:
     assert config.layers == ()
 
 
+QWEN_EXPERTS = {
+    "head_dim": 8,
+    "num_key_value_heads": 2,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 8,
+}
 REFUSALS = {
+    **{
+        f"{field} {value}": ("Qwen3MoeForCausalLM", {**QWEN_EXPERTS, field: value}, field)
+        for field, value in (
+            *(("num_experts", 0), ("num_experts_per_tok", 5), ("num_experts_per_tok", None)),
+            *(("moe_intermediate_size", "8"), ("decoder_sparse_step", 0), ("mlp_only_layers", 3)),
+        )
+    },
+    "clip": (
+        "OlmoeForCausalLM",
+        {"num_experts": 4, "num_experts_per_tok": 2, "clip_qkv": 8.0},
+        "clip_qkv 8.0",
+    ),
     "NoPE list": ("SmolLM3ForCausalLM", {"no_rope_layers": [[1]] * 6}, "no_rope_layers"),
     "multiplier": ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling 0"),
     "experts": (

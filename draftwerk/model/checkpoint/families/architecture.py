@@ -108,10 +108,6 @@ class Architecture:
     graph: Callable[[Json], Graph] = _no_changes
     layers: Callable[[Json], Sequence[LayerKind]] = all_alike
     experts: Callable[[Json], Experts] | None = None
-    shared_ffn_size: str | None = None
-    """Field of the config: the size of an FFN beside the experts."""
-    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Fields of the config by other names of theirs."""
     theta: float = 10_000.0
     """Of the rotation, where the config names none."""
     local_theta: float | None = None

@@ -22,19 +22,22 @@ LayerKinds = Callable[[Json], Sequence[LayerKind]]
 
 
 def experts_of(
-    count: str, size: str = "intermediate_size", normalises: str = ""
+    *counts: str, size: str = "intermediate_size", normalises: str = "", shared: str = ""
 ) -> Callable[[Json], Experts]:
     """Return what reads experts from a config by the names of its fields.
 
-    `normalises` is the field by which the weights of the chosen sum to one; without, they do.
+    `counts` are names that the number has had. `normalises` is the field by which the weights of
+    the chosen sum to one; without, they do. `shared` is the size of an FFN beside the experts.
     """
 
     def read(hf: Json) -> Experts:
+        count = next((name for name in counts if hf.get(name) is not None), counts[0])
         found = Experts(
             count=_count(hf, count),
             used=_count(hf, "num_experts_per_tok"),
             ffn_size=_count(hf, size),
             normalises=bool(hf.get(normalises)) if normalises else True,
+            shared_ffn_size=_count(hf, shared) if shared and hf.get(shared) != 0 else 0,
         )
         if found.used > found.count:
             raise Refused(f"num_experts_per_tok {found.used} is more than {count} {found.count}")
@@ -107,8 +110,11 @@ ROWS = (
         query_key_norm=lambda _: True,
         qkv_bias="attention_bias",
         output_bias="attention_bias",
-        experts=experts_of("num_experts", "moe_intermediate_size", "norm_topk_prob"),
-        aliases={"num_local_experts": "num_experts"},
+        experts=experts_of(
+            *("num_experts", "num_local_experts"),
+            size="moe_intermediate_size",
+            normalises="norm_topk_prob",
+        ),
         layers=_sparse_steps,
     ),
     Architecture(
@@ -171,8 +177,7 @@ ROWS = (
         defaults=MULTIPLIERS,
         qkv_bias="attention_bias",
         output_bias="attention_bias",
-        experts=experts_of("num_local_experts"),
-        shared_ffn_size="shared_intermediate_size",
+        experts=experts_of("num_local_experts", shared="shared_intermediate_size"),
         graph=granite_graph,
         layers=everywhere(lambda hf: [LayerKind()] * hf["num_hidden_layers"]),
     ),

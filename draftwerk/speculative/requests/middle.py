@@ -1,0 +1,55 @@
+"""What a vocabulary has to ask for the text between two others."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+FORMS = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen's and Gemma's coders
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    (
+        "<\uff5cfim▁begin\uff5c>",
+        "<\uff5cfim▁hole\uff5c>",
+        "<\uff5cfim▁end\uff5c>",
+    ),  # DeepSeek's coders
+    ("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
+)
+"""Tokens before the first text, before the second, and where the middle begins."""
+ENDS = (
+    *("<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|file_separator|>"),
+    *("<fim_pad>", "<file_sep>", "<\uff5cend▁of▁sentence\uff5c>", "▁<EOT>", "<eos>"),
+)
+"""Tokens behind the middle, where a vocabulary has them."""
+
+
+class MiddleTokens(Struct, frozen=True):
+    """A vocabulary's tokens around the parts of such a prompt."""
+
+    before: int
+    """Of the text before the gap."""
+    after: int
+    """Of the text behind it."""
+    middle: int
+    """Where the gap's text begins."""
+    ends: tuple[int, ...] = ()
+    """Any of which ends it."""
+
+    def prompt(
+        self, start: Sequence[int], before: Sequence[int], after: Sequence[int]
+    ) -> list[int]:
+        """Return the prompt of two texts behind a vocabulary's own start."""
+        return [*start, self.before, *before, self.after, *after, self.middle]
+
+
+def middle_tokens(token_id: Callable[[str], int | None]) -> MiddleTokens | None:
+    """Return the tokens of the first form that a vocabulary has; None where it has none."""
+    for form in FORMS:
+        found = _known(form, token_id)
+        if len(found) == len(form):
+            return MiddleTokens(*found, ends=tuple(_known(ENDS, token_id)))
+    return None
+
+
+def _known(names: Sequence[str], token_id: Callable[[str], int | None]) -> list[int]:
+    return [found for name in names if (found := token_id(name)) is not None]
