@@ -33,6 +33,8 @@ from validation.matrix import Everything
 BLOCK_SIZE = 16
 SOURCES = ("ngram", "suffix", "recycle", "head")
 RULES = "You are a careful assistant who answers in short sentences and repeats the question first."
+TRIES = 4
+"""Of crowds in few blocks: whether one is preempted depends on when requests arrive."""
 QUESTIONS = (
     "Count from one to twelve in words.",
     "List the days of the week, twice.",
@@ -156,10 +158,15 @@ async def test_drafts_prefixes_and_preemption_change_no_text(
         assert snapshot.counts.prefix_hits > 0
         assert 0 < snapshot.counts.accepted_tokens < snapshot.counts.draft_tokens
         assert snapshot.counts.accepted_by_source["head"] > 0
-    async with engine(runner, card, 6) as tight:
-        assert await texts(tight, drafts=True, at_once=True) == plain
-        assert tight.snapshot().counts.preemptions > 0
-        tight.check()
+    preemptions = 0
+    for _ in range(TRIES):
+        async with engine(runner, card, 6) as tight:
+            assert await texts(tight, drafts=True, at_once=True) == plain
+            preemptions += tight.snapshot().counts.preemptions
+            tight.check()
+        if preemptions:
+            break
+    assert preemptions > 0
 
 
 async def test_beams_are_the_same_with_drafts(runner: TargetRunner, card: ModelInfo) -> None:
