@@ -68,7 +68,9 @@ def binaries(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     offline = ("--quiet", "--no-deps", "--no-index")
     pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "install", *offline, wheel]
-    subprocess.run(pip, check=True, timeout=PATIENT_S)
+    # On a path of the shell's, pip would find the project, and install nothing.
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(pip, check=True, timeout=PATIENT_S, env=bare)
     (site,) = venv.glob("lib/python*/site-packages")
     # A folder on a .pth file's line is searched, but its own .pth files are not run: the project's
     # editable install, if this interpreter has one, stays out.
