@@ -57,6 +57,7 @@ def compare(given: argparse.Namespace, argv: list[str]) -> int:
 
 def replay(given: argparse.Namespace, argv: list[str]) -> int:
     from draftwerk.loadtest.client.replay import Replay, Replayed, read_log, summary
+    from draftwerk.loadtest.client.target import Target
 
     def told(replayed: Replayed) -> None:
         change = replayed.change
@@ -66,7 +67,8 @@ def replay(given: argparse.Namespace, argv: list[str]) -> int:
 
     requests = read_log(Path(given.log).read_text(encoding="utf-8").splitlines())
     key = given.api_key or os.environ.get("OPENAI_API_KEY", "")
-    found = asyncio.run(Replay(given.url, key, given.at_once, given.speed).run(requests, told))
+    log_run = Replay(Target.of(given.url, key), given.at_once, given.speed)
+    found = asyncio.run(log_run.run(requests, told))
     print(*summary(found), sep="\n")
     return 1 if given.check and any(each.change is not None for each in found) else 0
 

@@ -8,19 +8,20 @@ that goes on from an earlier one waits for that, and names it by its new id.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import token_hex
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import msgspec
 from msgspec import Struct
 
+from draftwerk.loadtest.client.target import Target
 from draftwerk.loadtest.measure.quantiles import quantile
 from draftwerk.loadtest.results.changes import TextChange, change_of
+from draftwerk.loadtest.server.reply_types import error_message
 
 TIMEOUT_S = 3600.0
 SOCKET_FIELDS = ("type", "stream_id")
@@ -80,8 +81,7 @@ def read_log(lines: list[str]) -> list[ReplayedRequest]:
 class Replay:
     """One run of a log against a server."""
 
-    url: str
-    api_key: str = ""
+    target: Target
     at_once: int = 1
     """Requests under way at most."""
     speed: float = 0.0
@@ -92,17 +92,18 @@ class Replay:
         self, requests: list[ReplayedRequest], report: Callable[[Replayed], None]
     ) -> list[Replayed]:
         """Send every request and report each that was answered. Raises ReplayError."""
-        new_ids = {
-            each.response_id: f"replay-{self.run_id}-{number}"
-            for number, each in enumerate(requests)
-        }
+        new_ids = {each.response_id: self._id(number) for number, each in enumerate(requests)}
         ended = {each.response_id: asyncio.Event() for each in requests}
         places = asyncio.Semaphore(self.at_once)
         begun, first = perf_counter(), requests[0].at
         found: list[Replayed] = []
-        async with self._session() as http:
+        async with aiohttp.ClientSession(
+            headers=self.target.headers,
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+            connector=aiohttp.TCPConnector(limit=0),
+        ) as http:
 
-            async def one(request: ReplayedRequest) -> None:
+            async def one(number: int, request: ReplayedRequest) -> None:
                 if self.speed:
                     due = begun + (request.at - first) / self.speed
                     await asyncio.sleep(max(0.0, due - perf_counter()))
@@ -111,7 +112,7 @@ class Replay:
                     await ended[earlier].wait()
                 try:
                     async with places:
-                        replayed = await self._sent(http, request, new_ids)
+                        replayed = await self._sent(http, request, self._id(number), new_ids)
                 finally:
                     ended[request.response_id].set()
                 found.append(replayed)
@@ -119,41 +120,38 @@ class Replay:
 
             try:
                 async with asyncio.TaskGroup() as group:
-                    for request in requests:
-                        group.create_task(one(request))
+                    for number, request in enumerate(requests):
+                        group.create_task(one(number, request))
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
         return found
 
-    @asynccontextmanager
-    async def _session(self) -> AsyncGenerator[aiohttp.ClientSession]:
-        headers = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(
-            headers=headers, timeout=timeout, connector=connector
-        ) as session:
-            yield session
+    def _id(self, number: int) -> str:
+        """Return a request's id in this run; a client may have repeated its own."""
+        return f"replay-{self.run_id}-{number}"
 
     async def _sent(
-        self, http: aiohttp.ClientSession, request: ReplayedRequest, new_ids: dict[str, str]
+        self,
+        http: aiohttp.ClientSession,
+        request: ReplayedRequest,
+        request_id: str,
+        new_ids: dict[str, str],
     ) -> Replayed:
-        request_id = new_ids[request.response_id]
         body = body_again(request, new_ids)
-        base = self.url.rstrip("/").removesuffix("/v1")
+        base = self.target.root
         begun = perf_counter()
         try:
             headers = {"x-request-id": request_id}
             async with http.post(base + request.path, json=body, headers=headers) as reply:
-                text = await reply.text()
+                text = await reply.read()
             seconds = perf_counter() - begun
             if reply.status != 200:
-                said = f"{reply.status}: {_message(text)}"
+                said = f"{reply.status}: {error_message(text)}"
                 return Replayed(request, seconds, TextChange("refused", "", said))
             async with http.get(f"{base}/v1/receipts/{request_id}") as kept:
-                again = await kept.text()
+                again = await kept.read()
             if kept.status != 200:
-                raise ReplayError(f"no receipts come from {base}: {_message(again)}")
+                raise ReplayError(f"no receipts come from {base}: {error_message(again)}")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ReplayError(f"no answer from {base}: {error}") from None
         receipts = msgspec.json.decode(again)["receipts"]
@@ -189,11 +187,3 @@ def summary(found: list[Replayed]) -> list[str]:
         + (f"; changed: {told}" if told else ""),
         f"time to the whole answer: median {latency}",
     ]
-
-
-def _message(text: str) -> str:
-    try:
-        found = cast("dict[str, Any]", msgspec.json.decode(text))["error"]
-        return found if isinstance(found, str) else found["message"]
-    except (msgspec.MsgspecError, KeyError, TypeError):
-        return text[:200]

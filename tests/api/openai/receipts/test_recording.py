@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect
 from draftwerk.api.core.state import Call, SentBody
 from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.loadtest.client.replay import Replay, ReplayError, read_log
+from draftwerk.loadtest.client.target import Target
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.requests.request import Options
@@ -59,7 +60,7 @@ async def test_what_is_recorded_replays_to_equal_texts(
     assert len(request.receipts) == (2 if case == "several prompts" else 1)
     kept = await served.http.get(f"/v1/receipts/{request.id}")
     assert kept.json() == {"receipts": request.receipts}
-    [found] = await Replay(served.url).run([request], lambda _: None)
+    [found] = await Replay(Target.of(served.url)).run([request], lambda _: None)
     assert found.change is None
     assert len(read_log(lines_of(log))) == 2
 
@@ -68,7 +69,7 @@ async def test_a_changed_text_is_told_with_its_place(served: Served, log: Path) 
     await served.http.post("/v1/completions", json={"prompt": "hi there", "max_tokens": 9})
     [request] = read_log(lines_of(log))
     request.receipts[0]["choices"][0]["tokens"][3] ^= 1
-    [found] = await Replay(served.url).run([request], lambda _: None)
+    [found] = await Replay(Target.of(served.url)).run([request], lambda _: None)
     assert found.change is not None
     assert (found.change.cause, found.change.place) == ("defect", "choices[0].tokens[3]")
 
@@ -81,9 +82,19 @@ async def test_a_response_that_goes_on_is_sent_after_the_one_before(
     await served.http.post("/v1/responses", json=body)
     requests = read_log(lines_of(log))
     served.state.responses.tenants.clear()
-    found = await Replay(served.url, at_once=2).run(requests[::-1], lambda _: None)
+    found = await Replay(Target.of(served.url), at_once=2).run(requests[::-1], lambda _: None)
     assert [each.change for each in found] == [None, None]
     assert found[0].request.id == requests[0].id
+
+
+async def test_requests_that_share_an_id_are_told_apart(served: Served, log: Path) -> None:
+    for prompt in ("a", "b", "c"):
+        body = {"prompt": prompt, "max_tokens": 9}
+        await served.http.post("/v1/completions", json=body, headers={"x-request-id": "same"})
+    requests = read_log(lines_of(log))
+    assert [each.id for each in requests] == ["same"] * 3
+    found = await Replay(Target.of(served.url), at_once=3).run(requests, lambda _: None)
+    assert [each.change for each in found] == [None] * 3
 
 
 async def test_a_response_over_a_socket_is_recorded(served: Served, log: Path) -> None:
@@ -94,7 +105,7 @@ async def test_a_response_over_a_socket_is_recorded(served: Served, log: Path) -
             if msgspec.json.decode(message)["type"] in ENDS:
                 break
     [request] = read_log(lines_of(log))
-    [found] = await Replay(served.url).run([request], lambda _: None)
+    [found] = await Replay(Target.of(served.url)).run([request], lambda _: None)
     assert found.change is None
 
 
@@ -123,7 +134,7 @@ async def test_receipts_are_of_their_key_and_of_this_server(served: Served, log:
     assert (none.status_code, none.json()["error"]["code"]) == (404, "receipts_not_kept")
     requests = [msgspec.convert(PLAIN, type(read_log([PLAIN_LINE])[0]))]
     with pytest.raises(ReplayError, match="--record"):
-        await Replay(served.url).run(requests, lambda _: None)
+        await Replay(Target.of(served.url)).run(requests, lambda _: None)
 
 
 async def test_a_full_disk_is_told_and_no_request_is_lost(
