@@ -19,19 +19,17 @@ FAMILIES: dict[str, Any] = {
     row.model_type: getattr(transformers, row.hf_name) for row in ARCHITECTURES
 }
 """Their classes, by `model_type`: whatever is served is compared."""
+GRANITE = {
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.4,
+    "attention_multiplier": 0.21,
+    "logits_scaling": 1.7,
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "smollm3": {"num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]},
-    "granite": {
-        "embedding_multiplier": 3.0,
-        "residual_multiplier": 0.4,
-        "attention_multiplier": 0.21,
-        "logits_scaling": 1.7,
-    },
+    "granite": GRANITE,
     "granitemoehybrid": {
-        "embedding_multiplier": 3.0,
-        "residual_multiplier": 0.4,
-        "attention_multiplier": 0.21,
-        "logits_scaling": 1.7,
+        **GRANITE,
         "num_local_experts": 0,
         "shared_intermediate_size": 40,
         "layer_types": ["full_attention"] * 2,
@@ -45,13 +43,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2},
     "olmoe": {"num_experts": 6, "num_experts_per_tok": 2},
     "granitemoe": {
-        **{"embedding_multiplier": 3.0, "residual_multiplier": 0.4},
-        **{"attention_multiplier": 0.21, "logits_scaling": 1.7},
+        **GRANITE,
         **{"num_local_experts": 5, "num_experts_per_tok": 3},
     },
     "granitemoeshared": {
-        **{"embedding_multiplier": 3.0, "residual_multiplier": 0.4},
-        **{"attention_multiplier": 0.21, "logits_scaling": 1.7},
+        **GRANITE,
         **{"num_local_experts": 5, "num_experts_per_tok": 3, "shared_intermediate_size": 24},
     },
     "phi3": {"hidden_size": 48, "head_dim": 12},

@@ -373,8 +373,8 @@ def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> L
         )
     ]
     has_experts, dense = config.kind(index).has_experts, config.dense_size(index)
-    own_ffn = (0, dense, dense) if has_experts else (*_ends(shard.ffn), dense)
-    halves = [own_ffn] * (1 + config.graph.is_gated)
+    ffn = range(dense) if has_experts else shard.ffn
+    halves = [(ffn.start, ffn.stop, dense)] * (1 + config.graph.is_gated)
 
     def qkv(kind: str) -> NamedRows:
         return _rows_of(layer, names.qkv, kind, spans)
@@ -413,10 +413,6 @@ def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> L
         if config.experts and has_experts
         else None,
     )
-
-
-def _ends(span: range) -> tuple[int, int]:
-    return span.start, span.stop
 
 
 def _experts(

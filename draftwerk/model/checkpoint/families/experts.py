@@ -9,6 +9,7 @@ from draftwerk.model.checkpoint.families.architecture import (
     GgufNames,
     Json,
     TensorNames,
+    all_alike,
 )
 from draftwerk.model.checkpoint.families.llama import (
     MULTIPLIERS,
@@ -148,7 +149,7 @@ ROWS = (
         output_bias="attention_bias",
         experts=experts_of("num_experts", normalises="norm_topk_prob"),
         graph=_unclipped,
-        layers=everywhere(lambda hf: [LayerKind()] * hf["num_hidden_layers"]),
+        layers=everywhere(all_alike),
     ),
     Architecture(
         hf_name="GraniteMoeForCausalLM",
@@ -166,7 +167,7 @@ ROWS = (
         output_bias="attention_bias",
         experts=experts_of("num_local_experts"),
         graph=granite_graph,
-        layers=everywhere(lambda hf: [LayerKind()] * hf["num_hidden_layers"]),
+        layers=everywhere(all_alike),
     ),
     Architecture(
         hf_name="GraniteMoeSharedForCausalLM",
@@ -179,6 +180,6 @@ ROWS = (
         output_bias="attention_bias",
         experts=experts_of("num_local_experts", shared="shared_intermediate_size"),
         graph=granite_graph,
-        layers=everywhere(lambda hf: [LayerKind()] * hf["num_hidden_layers"]),
+        layers=everywhere(all_alike),
     ),
 )
