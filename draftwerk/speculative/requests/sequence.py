@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import (
     NOTHING_LEARNED,
@@ -17,7 +18,6 @@ from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.sampling.params import Sampling
 
 if TYPE_CHECKING:
-    from draftwerk.speculative.beams.search import BeamSearch
     from draftwerk.speculative.blend.blending import Blending
 
 
@@ -71,8 +71,6 @@ class Sequence:
     """Its place among all sequences, set when it is submitted: priority, softened by age."""
     leader: "Sequence | None" = None
     """The choice that computes the shared prompt; this one waits, then finds it cached."""
-    search: "BeamSearch | None" = None
-    """What becomes of this sequence once its prompt is read, if it is not to be sampled from."""
     blending: "Blending | None" = None
     """What becomes of the segments of its prompt, if some are reused."""
     computed: int = 0
@@ -103,8 +101,8 @@ class Sequence:
 
     @property
     def unread(self) -> int:
-        """Pending tokens that are prefill; a beam search reads the last one with its own rows."""
-        return self.pending - (self.search is not None)
+        """Pending tokens that it reads in a row of its own."""
+        return self.pending
 
     @property
     def generated(self) -> int:
@@ -156,7 +154,22 @@ class Sequence:
         """Whether its request has a token: then it is served to its end, whenever that is."""
         if self.request.had_tokens or (self.leader is not None and self.leader.begun):
             return True
-        return self.generated > 0 or (self.search is not None and self.search.has_begun)
+        return self.has_output
+
+    @property
+    def has_output(self) -> bool:
+        """Whether it has a token beyond its prompt."""
+        return self.generated > 0
+
+    @property
+    def row_count(self) -> int:
+        """Rows that it has in a round in which it decodes."""
+        return 1
+
+    @property
+    def steps(self) -> int:
+        """Steps of a search that were taken."""
+        return 0
 
     @property
     def prefilled(self) -> bool:
@@ -175,11 +188,34 @@ class Sequence:
             self.request.given,
         )
 
+    def tables(self) -> list[BlockTable]:
+        """Return every table that belongs to it."""
+        return [self.table, *(self.blending.tables() if self.blending is not None else ())]
+
+    def further_blocks(self, pool: BlockPool) -> int:
+        """Return how many blocks it needs at once beyond those of its tokens.
+
+        A search does as soon as its members branch off, a blended prompt with its first segment.
+        """
+        return 0 if self.blending is None else pool.blocks_for(self.blending.room)
+
+    def leave(self) -> list[int]:
+        """Give back every block; return the ids of branches that devices are to forget."""
+        self.table.release()
+        if self.blending is not None:
+            self.blending.reset()
+        return []
+
     def forget(self) -> None:
         """Have nothing served again of what was computed for it."""
-        self.table.forget()
-        for table in self.blending.tables() if self.blending is not None else ():
+        for table in Sequence.tables(self):
             table.forget()
+
+    def check(self) -> None:
+        """Assert that what is computed has a place."""
+        assert self.computed <= self.table.slots, "KV outside the table"
+        if self.blending is not None:
+            self.blending.check()
 
     @property
     def blends(self) -> bool:

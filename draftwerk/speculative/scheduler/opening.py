@@ -11,6 +11,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.decisions import BeamRules
+from draftwerk.speculative.beams.root import search_root
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.blend.blending import Blending, blended
@@ -47,8 +48,7 @@ class Opener:
         """Return the one sequence that all branches of a beam search will come from."""
         root = self._sequence(request, 0, now_s, SEARCH_ROOM)
         del root.tokens[len(request.tokens) :]  # sent before a crash; the search finds them again
-        root.search = self._beam_search(request, root.request)
-        return root
+        return search_root(root, self._beam_search(request, root.request))
 
     def _beam_search(self, request: EncodedRequest, root: SequenceRequest) -> BeamSearch:
         """Return a search at its beginning; it sends only what the client has not been sent."""

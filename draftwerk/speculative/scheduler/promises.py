@@ -59,7 +59,7 @@ def patience(sequence: Text, now_s: float) -> int:
 
 def decoding_rows(decoding: Sequence[Text], now_s: float) -> DecodingRows:
     """Return what the rows that decode need, and what their readers were promised."""
-    counts = [1 if one.search is None else one.search.row_count for one in decoding]
+    counts = [one.row_count for one in decoding]
     promised = [one for one in decoding if one.deadlines.promise.tpot]
     if not promised:
         return DecodingRows(sum(counts))

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
 from draftwerk.speculative.scheduler.occupancy import Occupancy
@@ -127,13 +126,9 @@ class RunningSet:
             if sequence.request.priority > first.request.priority
             and sequence.queue_key > first.queue_key
         ]
-        need = self.pool.blocks_for(len(first.tokens))
-        if first.search is not None:
-            need += first.search.tail_blocks(first, self.pool)
-        if first.blending is not None:
-            need += self.pool.blocks_for(first.blending.room)
+        need = self.pool.blocks_for(len(first.tokens)) + first.further_blocks(self.pool)
         # An upper bound: a block that several share does not become free with each of them.
-        held = sum(len(table.blocks) for victim in victims for table in _tables(victim))
+        held = sum(len(table.blocks) for victim in victims for table in victim.tables())
         if not victims or self.pool.available + held < need:
             return
         for victim in victims:
@@ -181,9 +176,9 @@ class RunningSet:
         found: dict[str, ComputedCount] = {}
         for sequence in self.running.values():
             tokens, steps = found.get(sequence.request.request_id, ComputedCount(0))
-            if sequence.search is not None:
-                steps += sequence.search.beams.length_max
-            found[sequence.request.request_id] = ComputedCount(tokens + sequence.computed, steps)
+            found[sequence.request.request_id] = ComputedCount(
+                tokens + sequence.computed, steps + sequence.steps
+            )
         return found
 
     def check(self) -> None:
@@ -196,34 +191,19 @@ class RunningSet:
         for sequence in self.running.values():
             assert sequence.computed <= len(sequence.tokens), "more KV than tokens"
             assert sequence.computed <= sequence.planned <= len(sequence.tokens)
-            if sequence.search is None or not sequence.search.members:
-                assert sequence.computed <= sequence.table.slots, "KV outside the table"
-            for table in _tables(sequence):
+            sequence.check()
+            for table in sequence.tables():
                 table.check()
                 for block in table.blocks:
                     holders[block] += 1
-            if sequence.search is not None:
-                sequence.search.check()
-            if sequence.blending is not None:
-                sequence.blending.check()
-        assert not any(table.blocks for s in self.waiting for table in _tables(s)), (
+        assert not any(table.blocks for s in self.waiting for table in s.tables()), (
             "a waiting sequence holds blocks"
         )
         assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
 
     def _is_cramped(self, sequence: Sequence) -> bool:
-        """Return whether a sequence would have to give way for more blocks of its own.
-
-        A search does as soon as its members branch off, a blended prompt with its first segment.
-        """
-        if not self.running:
-            return False
-        need = 0
-        if sequence.search is not None:
-            need += sequence.search.tail_blocks(sequence, self.pool)
-        if sequence.blending is not None:
-            need += self.pool.blocks_for(sequence.blending.room)
-        return self.pool.available < need
+        """Return whether a sequence would have to give way for more blocks of its own."""
+        return bool(self.running) and self.pool.available < sequence.further_blocks(self.pool)
 
     def _overflows(self, entering: Sequence) -> bool:
         """Return whether the pool will probably be too small for what runs and one more.
@@ -236,8 +216,8 @@ class RunningSet:
             RunningText(
                 len(sequence.tokens),
                 self.lengths.left(sequence),
-                sum(len(table.blocks) for table in _tables(sequence)),
-                1 if sequence.search is None else sequence.search.row_count,
+                sum(len(table.blocks) for table in sequence.tables()),
+                sequence.row_count,
             )
             for sequence in (*self.running.values(), entering)
         ]
@@ -262,18 +242,7 @@ class RunningSet:
     def _release(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
         sequence.disaggregated = False
-        sequence.table.release()
-        if sequence.blending is not None:
-            sequence.blending.reset()
-        if sequence.search is not None:
-            self._finished_ids.extend(sequence.search.leave(sequence))
+        self._finished_ids.extend(sequence.leave())
         if sequence.sent_count:
             self._finished_ids.append(sequence.sequence_id)
             sequence.sent_count = 0
-
-
-def _tables(sequence: Sequence) -> list[BlockTable]:
-    """Return every table that belongs to a sequence."""
-    searched = sequence.search.tables() if sequence.search else ()
-    blended = sequence.blending.tables() if sequence.blending else ()
-    return [sequence.table, *searched, *blended]

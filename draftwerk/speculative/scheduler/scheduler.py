@@ -11,6 +11,7 @@ from math import inf
 import msgspec
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import (
@@ -249,14 +250,14 @@ class Scheduler:
 
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
-        rows = sum(map(_row_count, ready))
+        rows = sum(sequence.row_count for sequence in ready)
         room, given = self._draft_room(plan, rows), self._draft_room(plan, rows, GIVEN_ROOM)
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
             if sequence.sequence_id not in self.running_set.running:
                 continue  # an earlier row has preempted it
-            if sequence.search is not None:
+            if isinstance(sequence, SearchRoot):
                 plan.add_search(sequence, self._draft_room(plan, rows, SEARCH_ROOM))
             else:
                 free = plan.free_slots(sequence, rows)
@@ -275,7 +276,3 @@ class Scheduler:
         budget = max(most // DRAFT_SHARE, most - self.prompts.wanted(plan))
         share = max(0, budget // max(1, row_count) - 1)
         return min(factor * self.limits.draft_max, share)
-
-
-def _row_count(sequence: Sequence) -> int:
-    return 1 if sequence.search is None else sequence.search.row_count

@@ -15,6 +15,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.decisions import BeamRules
+from draftwerk.speculative.beams.root import SearchRoot, search_root
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
@@ -79,9 +80,10 @@ class BeamWorld:
     ) -> WantedText:
         """Submit a beam search."""
         sequence = self._sequence(prompt, sampling, rules.tokens_max, draft_max)
-        sequence.search = BeamSearch(new_beams(rules), lambda: next(self._branch_ids), choices)
+        search = BeamSearch(new_beams(rules), lambda: next(self._branch_ids), choices)
         found = plain_beams(prompt, sampling, rules)
-        return self._wish(WantedText(sequence, [found[choice] for choice in range(choices)]))
+        root = search_root(sequence, search)
+        return self._wish(WantedText(root, [found[choice] for choice in range(choices)]))
 
     def random_request(self) -> None:
         rng, scheduler = self.rng, self.scheduler
@@ -136,11 +138,11 @@ class BeamWorld:
         self.counters["moves"] += len(round_.moves)
         groups = Counter(row.branch.group_id for row in round_.rows if row.branch and row.samples)
         for wanted in self.wanteds:
-            search = wanted.sequence.search
-            if wanted.sequence.sequence_id in groups:
-                assert search is not None
-                assert groups[wanted.sequence.sequence_id] == len(search.members), "not all or none"
-                self._check_head_candidates(search, round_)
+            root = wanted.sequence
+            if root.sequence_id in groups:
+                assert isinstance(root, SearchRoot)
+                assert groups[root.sequence_id] == len(root.search.members), "not all or none"
+                self._check_head_candidates(root.search, round_)
         computed = sum(row.stop - row.start + row.draft_max for row in round_.rows)
         assert computed <= self.scheduler.limits.tokens_max, "the token budget is exceeded"
         drafts = self.guesser.propose(round_)
@@ -205,7 +207,9 @@ class BeamWorld:
         assert all(wanted.over for wanted in self.wanteds)
         self.counters["preemptions"] += self.scheduler.stats.preemptions
         self.counters["preempted searches"] += sum(
-            wanted.sequence.tally.preemptions for wanted in self.wanteds if wanted.sequence.search
+            wanted.sequence.tally.preemptions
+            for wanted in self.wanteds
+            if isinstance(wanted.sequence, SearchRoot)
         )
         self._flush()
 

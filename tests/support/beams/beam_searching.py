@@ -12,6 +12,7 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.beams.decisions import BeamRules
+from draftwerk.speculative.beams.root import search_root
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -102,8 +103,9 @@ class Server:
             table=BlockTable(self.scheduler.pool, BlockNamer(b""), ""),
         )
         if rules is not None:
-            sequence.search = BeamSearch(new_beams(rules), lambda: next(self._ids), width)
-            self.searches.append(sequence.search)
+            search = BeamSearch(new_beams(rules), lambda: next(self._ids), width)
+            self.searches.append(search)
+            sequence = search_root(sequence, search)
         self.found[name] = [()] * width
         self.scores[name] = [0.0] * width
         self.scheduler.submit(sequence)

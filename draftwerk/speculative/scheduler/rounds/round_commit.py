@@ -4,6 +4,7 @@ from collections.abc import Sequence as Ordered
 from dataclasses import replace
 
 from draftwerk.speculative.beams.members import VerifiedRow
+from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Verdict
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, origins
 from draftwerk.speculative.scheduler.rounds.blended_rows import only_blends
@@ -28,10 +29,11 @@ class RoundCommit:
     ) -> list[SequenceProgress]:
         """Apply a verdict; returns the progress of every sequence that was not cancelled."""
         updates: list[SequenceProgress] = []
-        searches: dict[Sequence, list[VerifiedRow]] = {}
+        searches: dict[SearchRoot, list[VerifiedRow]] = {}
         decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)
         for sequence, row, decision, draft in decided:
             if row.branch is not None:
+                assert isinstance(sequence, SearchRoot)
                 searches.setdefault(sequence, []).append(VerifiedRow(row, decision, draft))
                 continue
             sequence.in_flight -= 1
@@ -98,9 +100,8 @@ class RoundCommit:
             self._running_set.end(sequence)
         return kept, finish_reason
 
-    def _advance_search(self, root: Sequence, parts: list[VerifiedRow]) -> list[SequenceProgress]:
+    def _advance_search(self, root: SearchRoot, parts: list[VerifiedRow]) -> list[SequenceProgress]:
         """Apply the rows of a beam search; returns its progress."""
-        assert root.search is not None
         error = next((part.decision.error for part in parts if part.decision.error), "")
         if root.cancelled or error:
             self._running_set.end(root)

@@ -1,6 +1,7 @@
 """A round in the making: its rows, the blocks they write to, and room for their drafts."""
 
 from draftwerk.cache.tables import BlockCopy
+from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.blend.blending import BlendStep
 from draftwerk.speculative.protocol.rounds import NOTHING_LEARNED, Row
 from draftwerk.speculative.requests.sequence import Sequence
@@ -30,6 +31,7 @@ class RoundPlan:
         if sequence.unread:
             self.add_chunk(sequence)
         else:
+            assert isinstance(sequence, SearchRoot)
             self.add_search(sequence, 0)
 
     def add_chunk(self, sequence: Sequence) -> None:
@@ -96,10 +98,9 @@ class RoundPlan:
         self.members.append(sequence)
         self.tokens_left -= count + fits
 
-    def add_search(self, sequence: Sequence, draft_max: int) -> None:
+    def add_search(self, sequence: SearchRoot, draft_max: int) -> None:
         """Add the rows of all members of a beam search, or none."""
         search = sequence.search
-        assert search is not None
         group = search.plan(
             sequence,
             self._running_set.pool,

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Ordered
 
+from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.protocol.rounds import Round, Row
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.running_set import RunningSet
@@ -22,7 +23,7 @@ def may_run_ahead(
     behind the verdict.
     """
     running = running_set.running.values()
-    if running_set.may_preempt or any(s.search is not None for s in running):
+    if running_set.may_preempt or any(isinstance(s, SearchRoot) for s in running):
         return False
     if sum(read_count(row) for round_, _ in rounds for row in round_.rows) > READ_MAX:
         return False
