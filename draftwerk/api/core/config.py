@@ -107,6 +107,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     write_deadline_s: Annotated[Seconds, Meta(description="for a client that stops reading")] = 10.0
     keep_alive_s: Annotated[Seconds, Meta(description="idle time before a comment is sent")] = 15.0
     idle_s: Annotated[Seconds, Meta(description="before an idle connection is closed")] = 60.0
+    resume_s: Annotated[
+        Seconds, Meta(description="a resumable stream without a reader is kept; then it is ended")
+    ] = 60.0
     socket_idle_s: Annotated[Seconds, Meta(description="before an idle WebSocket is closed")] = (
         600.0
     )

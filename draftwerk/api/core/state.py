@@ -4,9 +4,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
@@ -29,6 +29,7 @@ from draftwerk.api.core.errors import (
 )
 from draftwerk.api.core.generation import EventObserver, Generation, opened
 from draftwerk.api.core.histogram import Histograms
+from draftwerk.api.core.kept_streams import KeptStreams
 from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ReceiptSigner, ServedModel
 from draftwerk.api.core.request_timer import Clock, RequestTimer
@@ -103,12 +104,18 @@ class ServerState:
     """Requests by what became of their promise: kept, broken, refused, expired."""
     live: set[Generation] = field(default_factory=set[Generation])
     idle: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while no generation is live; read it through `wait_idle`."""
+    """Set when a generation or a reader has gone; read it through `wait_idle`."""
     admission: Admission = field(init=False)
     sockets: Counter[str] = field(default_factory=Counter[str])
     """Open WebSockets by tenant."""
     memory: MemoryGuard = field(init=False)
     responses: ResponseStore = field(init=False)
+    streams: defaultdict[str, KeptStreams] = field(
+        default_factory=lambda: defaultdict[str, KeptStreams](KeptStreams)
+    )
+    """Resumable streams by tenant."""
+    readers: int = 0
+    """Connections that read them."""
     loop_lag_s: float = 0.0
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the server takes no more requests."""
@@ -204,13 +211,22 @@ class ServerState:
 
     async def wait_idle(self) -> None:
         """Return when every client has been sent its last event."""
-        while self.live:
+        while self.live or self.readers:
             self.idle.clear()
             await self.idle.wait()
 
     def _gone(self, generation: Generation) -> None:
         self.live.discard(generation)
-        if not self.live:
+        self.idle.set()
+
+    @contextmanager
+    def reading(self) -> Generator[None, None, None]:
+        """Count a reader of a kept stream for as long as the block lasts."""
+        self.readers += 1
+        try:
+            yield
+        finally:
+            self.readers -= 1
             self.idle.set()
 
     def abort_all(self) -> None:

@@ -1,10 +1,12 @@
 """The generating endpoints: a body comes in, an Answer that owns its generation goes out."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt
 from draftwerk.api.core.errors import ApiError, refused
@@ -42,6 +44,7 @@ from draftwerk.api.openai.responses import (
     responses_plan,
     responses_prompt,
 )
+from draftwerk.api.openai.responses_events import Incomplete
 from draftwerk.api.openai.responses_schema import (
     DeletedResponse,
     InputMessage,
@@ -55,8 +58,10 @@ from draftwerk.api.openai.translate import (
     completion_options,
     completion_prompts,
 )
+from draftwerk.api.replying import resuming
+from draftwerk.api.replying.resuming import resumable, resumed
 from draftwerk.api.replying.serializer import ReplyMetadata
-from draftwerk.api.replying.sse import GenerationResponse
+from draftwerk.api.replying.sse import GenerationResponse, framed
 from draftwerk.speculative.requests.request import Options
 
 CHAT = msgspec.json.Decoder(ChatBody)
@@ -64,7 +69,7 @@ RESPONSES = msgspec.json.Decoder(ResponsesBody)
 COMPLETION = msgspec.json.Decoder(CompletionBody)
 
 
-async def chat(request: Request) -> GenerationResponse:
+async def chat(request: Request) -> ASGIApp:
     """`POST /v1/chat/completions`."""
     state = state_of(request)
     body = await body_of(request, CHAT)
@@ -88,10 +93,10 @@ async def chat(request: Request) -> GenerationResponse:
     names["response_format"] = plan.blamed or "response_format"
     call = call_of(request, "chat", [prompt], options, names)
     metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
-    return await _answer(state, call, ChatSerializer(metadata), body)
+    return await _answer(request, call, ChatSerializer(metadata), body)
 
 
-async def completion(request: Request) -> GenerationResponse:
+async def completion(request: Request) -> ASGIApp:
     """`POST /v1/completions`."""
     state = state_of(request)
     body = await body_of(request, COMPLETION)
@@ -106,16 +111,18 @@ async def completion(request: Request) -> GenerationResponse:
     serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
     names = {"response_format": text.field}
     call = call_of(request, "completion", prompts, options, names)
-    return await _answer(state, call, serializer, body)
+    return await _answer(request, call, serializer, body)
 
 
-async def respond(request: Request) -> GenerationResponse:
+async def respond(request: Request) -> ASGIApp:
     """`POST /v1/responses`."""
     state, tenant = state_of(request), tenant_of(request)
     body = await body_of(request, RESPONSES)
     conversation = conversation_of(body, earlier_of(body, state.responses.of(tenant)))
     plan = responses_plan(body, state.model)
     streams = bool(body.stream)
+    if body.background and not streams:
+        raise refused("`background` goes with `stream`.", "background", "unsupported")
     options = responses_options(body, RequestContext(state.model, state.new_seed), plan)
     prompts: list[Prompt] = [await fitted_prompt(state, body, conversation, plan)]
     call = call_of(request, "response", prompts, options, responses_names(plan))
@@ -124,7 +131,12 @@ async def respond(request: Request) -> GenerationResponse:
     if serializer.stored:
         serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
     answered = await with_receipt(serializer, body, call, state)
-    return GenerationResponse(state, call, answered, streams, end=b"")
+    answer = GenerationResponse(state, call, answered, streams, end=b"")
+    if not body.background:
+        return answer
+    reader = resumable(request, response_id, answer)
+    reader.stream.on_cancel = partial(serializer.cancelled, None, None)
+    return reader
 
 
 async def input_tokens(request: Request) -> Response:
@@ -138,13 +150,12 @@ async def input_tokens(request: Request) -> Response:
     return json_reply(InputTokens(await count_tokens(state, [prompt])))
 
 
-async def stored_response(request: Request) -> Response:
+async def stored_response(request: Request) -> ASGIApp:
     """`GET` and `DELETE /v1/responses/{response_id}`: what is kept for this API key."""
     response_id: str = request.path_params["response_id"]
     kept = state_of(request).responses.of(tenant_of(request))
     if request.query_params.get("stream", "false") != "false":
-        said = "`stream` is not supported here; a response is kept once it is whole."
-        raise refused(said, "stream", "unsupported")
+        return resumed(request, response_id)
     found = kept.find(response_id)
     if found is None:
         said = f"The response {response_id[:80]!r} is not kept here."
@@ -153,6 +164,18 @@ async def stored_response(request: Request) -> Response:
         return Response(found.body, media_type="application/json")
     kept.forget(response_id)
     return json_reply(DeletedResponse(response_id))
+
+
+async def cancel_response(request: Request) -> ASGIApp:
+    """`POST /v1/responses/{response_id}/cancel`: end it early, or return it if it has ended."""
+    response_id: str = request.path_params["response_id"]
+    stream = state_of(request).streams[tenant_of(request)].streams.get(response_id)
+    if stream is None or stream.over or stream.on_cancel is None:
+        return await stored_response(request)
+    *_, last = events = stream.on_cancel()
+    assert isinstance(last, Incomplete)
+    stream.finish([framed(each) for each in events])
+    return json_reply(last.response)
 
 
 def earlier_of(body: ResponsesBody, *places: KeptResponses) -> tuple[ChatMessage, ...]:
@@ -187,8 +210,9 @@ def keeper(
 
 def response_id_of(state: ServerState, tenant: str, request_id: str) -> str:
     """Return a new response's id; a client may repeat its request ids, but not these."""
-    kept, response_id, number = state.responses.of(tenant).kept, "resp_" + request_id, 1
-    while response_id in kept:
+    kept, streams = state.responses.of(tenant).kept, state.streams[tenant].streams
+    response_id, number = "resp_" + request_id, 1
+    while response_id in kept or response_id in streams:
         number += 1
         response_id = f"resp_{request_id}_{number}"
     return response_id
@@ -265,17 +289,20 @@ def response_not_found(response_id: str) -> ApiError:
 
 
 async def _answer(
-    state: ServerState,
+    request: Request,
     call: Call,
     serializer: ChatSerializer | CompletionSerializer,
     body: OpenAIBody,
-) -> GenerationResponse:
-    requested = body.stream_options
+) -> ASGIApp:
+    state, requested = state_of(request), body.stream_options
     count = None
     if requested is not None and requested.continuous_usage_stats:
         count = await count_tokens(state, call.prompts)
     answered = await with_receipt(serializer, body, call, state)
-    return GenerationResponse(state, call, answered, bool(body.stream), count)
+    answer = GenerationResponse(state, call, answered, bool(body.stream), count)
+    if not (answer.stream and requested is not None and requested.resumable):
+        return answer
+    return resumable(request, serializer.metadata.id, answer)
 
 
 def _metadata(
@@ -339,5 +366,13 @@ ENDPOINTS = (
         InputTokens,
     ),
     Endpoint("GET", KEPT, stored_response, "Return a kept response", reply=ResponseObject),
+    Endpoint(
+        "POST",
+        KEPT + "/cancel",
+        cancel_response,
+        "End a response that runs in the background",
+        reply=ResponseObject,
+    ),
     Endpoint("DELETE", KEPT, stored_response, "Forget a kept response", reply=DeletedResponse),
+    *resuming.ENDPOINTS,
 )

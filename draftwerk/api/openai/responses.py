@@ -280,6 +280,7 @@ class ResponsesSerializer:
             reasoning=body.reasoning,
             service_tier=body.tier,
             truncation=body.truncation or "disabled",
+            background=bool(body.background),
             store=self.stored,
             usage=None if usage is None else response_usage(usage),
             metrics=metrics,

@@ -92,7 +92,6 @@ class ReasoningWish(Struct, frozen=True, omit_defaults=True):
         "stream_options": (b'{"include_obfuscation":false}',),
     },
     access_programs="",
-    background="`stream`, or a WebSocket",
     context_management="`truncation`",
     conversation="`previous_response_id`",
     image="",
@@ -115,6 +114,8 @@ class ReasoningWish(Struct, frozen=True, omit_defaults=True):
 class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     """`POST /v1/responses`, and `response.create`."""
 
+    background: bool | None = None
+    """With `stream`: whether events are kept for a while after the connection broke."""
     receipt: bool | None = None
     """Whether the response carries what `/v1/verify` checks; ours."""
     generate: bool | None = None

@@ -190,6 +190,8 @@ class Socket:
         body = decoded(raw, RESPONSES)
         if body.stream is False:
             raise refused("A socket always streams.", "stream", "unsupported")
+        if body.background:
+            raise refused("A socket keeps no stream.", "background", "unsupported")
         is_recorded = self.state.recorder is not None
         sent = SentBody("/v1/responses", raw) if is_recorded else None
         requested = PendingResponse(body, response_id, stream_id, sent)

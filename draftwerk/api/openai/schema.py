@@ -87,6 +87,8 @@ class StreamOptions(Struct, frozen=True):
     continuous_usage_stats: bool | None = None
     include_obfuscation: bool | None = None
     """Only false is served: padding would be bytes for nothing."""
+    resumable: bool | None = None
+    """Whether events are numbered, and kept for a while after the connection broke; ours."""
 
 
 class Prediction(Struct, frozen=True):

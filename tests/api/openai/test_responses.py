@@ -116,7 +116,6 @@ async def test_logprobs_and_origins_come_when_included(served: Served) -> None:
         ({"input": "x", "truncation": "first"}, "truncation"),
         ({"input": "x", "text": {"verbosity": "none"}}, "text.verbosity"),
         ({"input": "x", "reasoning": {"effort": "extreme"}}, "reasoning.effort"),
-        ({"input": "x", "background": True}, "background"),
         ({"input": "x", "n": 10**9}, "n"),
         ({"input": "x", "max_tokens": 5}, "max_tokens"),
         ({"input": "x", "response_format": {"type": "json_object"}}, "response_format"),

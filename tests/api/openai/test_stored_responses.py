@@ -156,10 +156,12 @@ async def test_a_socket_goes_on_from_what_a_post_made_and_the_other_way_round(
         assert (await served.http.post("/v1/responses", json=body)).status_code == status
 
 
-async def test_a_kept_response_is_not_streamed_again(served: Served) -> None:
+async def test_a_response_that_did_not_run_in_the_background_is_not_streamed_again(
+    served: Served,
+) -> None:
     made = (await served.http.post("/v1/responses", json={"input": "Hello"})).json()["id"]
     reply = await served.http.get(f"/v1/responses/{made}?stream=true")
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "stream")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "stream_not_found")
 
 
 @given(
