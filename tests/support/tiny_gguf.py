@@ -37,20 +37,23 @@ def save_gguf(
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(512)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
+    adjusted = dict(model.named_parameters()).get("model.layers.0.feed_forward.w1.weight")
+    writer.add_feed_forward_length(config.intermediate_size if adjusted is None else len(adjusted))
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_head_count_kv(kv_heads_of(config))
     writer.add_key_length(config.head_dim)
-    if row.norm_eps != "rms_norm_eps":
+    if row.norm_eps in ("layer_norm_eps", "norm_epsilon"):
         writer.add_layer_norm_eps(getattr(config, row.norm_eps))
     else:
-        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        writer.add_layer_norm_rms_eps(getattr(config, row.norm_eps))
     add_own_fields(writer, family, config)
     writer.add_vocab_size(VOCAB)
     writer.add_tokenizer_model("none")
     writer.add_token_list([f"t{index}" for index in range(VOCAB)])
     writer.add_eos_token_id(2)
     for name, tensor in model.named_parameters():
+        if ".conv.conv." in name:
+            tensor = tensor.squeeze(1)
         if tensor.ndim == 3:
             rounded = tensor.bfloat16().float() if kind == "F32" else tensor
             for named, values in stacked_experts(name, rounded.detach().numpy()):
@@ -73,6 +76,12 @@ def save_gguf(
     return path
 
 
+def kv_heads_of(config: Any) -> int | list[int]:
+    """Return the count, or where some layers do not attend one for each."""
+    heads, types = config.num_key_value_heads, getattr(config, "layer_types", None) or ()
+    return [0 if kind == "conv" else heads for kind in types] if "conv" in types else heads
+
+
 def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
     """Write what llama.cpp's converters write for a family beside what all have."""
     if getattr(config, "num_local_experts", 0) or getattr(config, "num_experts", 0):
@@ -91,6 +100,8 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
     if family == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if family == "lfm2":
+        writer.add_shortconv_l_cache(config.conv_L_cache)
     rope = config.rope_parameters
     rule = rope.get("full_attention", rope)
     writer.add_rope_freq_base(rule["rope_theta"])
@@ -137,7 +148,7 @@ def _kind_of(name: str) -> str:
 
 
 def _add(writer: gguf.GGUFWriter, name: str, values: NDArray[np.float32], kind: str) -> None:
-    if values.ndim == 1 or "ffn_gate_inp" in name:
+    if values.ndim == 1 or "ffn_gate_inp" in name or "shortconv.conv" in name:
         writer.add_tensor(name, values)
         return
     wanted = gguf.GGMLQuantizationType[kind]

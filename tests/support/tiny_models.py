@@ -102,6 +102,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "cohere": {"logit_scale": 0.3},
     "stablelm": {"use_qkv_bias": True},
     "ernie4_5": {"use_bias": True},
+    "lfm2": {
+        **{"num_hidden_layers": 5, "conv_L_cache": 3, "block_multiple_of": 8},
+        "layer_types": ["conv", "full_attention", "conv", "full_attention", "conv"],
+    },
 }
 """What makes each family's own switches matter."""
 ROPES: dict[str, dict[str, Any]] = {
@@ -170,6 +174,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2, biases": ("qwen2", {}),
     "qwen2, tied, one KV head": ("qwen2", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
     "qwen3, query and key norms": ("qwen3", {}),
+    "lfm2, an attending layer last, biases": (
+        "lfm2",
+        {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"], "conv_bias": True},
+    ),
+    "lfm2, four taps, narrow planes": ("lfm2", {"conv_L_cache": 4, "num_key_value_heads": 1}),
     "qwen3, biases, yarn": ("qwen3", {"attention_bias": True, "rope": "yarn"}),
 }
 CASES |= {

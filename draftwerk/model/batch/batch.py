@@ -8,7 +8,10 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class Pages:
-    """The KV cache's tensors: keys and values [layers, blocks, block_size, kv_heads, head_size]."""
+    """The KV cache's tensors: keys and values [planes, blocks, block_size, kv_heads, head_size].
+
+    A layer that attends has one plane.
+    """
 
     keys: Tensor
     values: Tensor

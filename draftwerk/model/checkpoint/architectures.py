@@ -5,11 +5,22 @@ A family of known parts is a row, and nothing else.
 
 from typing import Any
 
-from draftwerk.model.checkpoint.families import cohere, experts, gemma, glm, llama, olmo
+from draftwerk.model.checkpoint.families import (
+    cohere,
+    experts,
+    gemma,
+    glm,
+    lfm,
+    llama,
+    olmo,
+)
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.unsupported import Refused
 
-ARCHITECTURES = (*llama.ROWS, *olmo.ROWS, *gemma.ROWS, *cohere.ROWS, *glm.ROWS, *experts.ROWS)
+ARCHITECTURES = (
+    *(*llama.ROWS, *olmo.ROWS, *gemma.ROWS, *cohere.ROWS, *glm.ROWS),
+    *(*experts.ROWS, *lfm.ROWS),
+)
 BY_CLASS = {row.hf_name: row for row in ARCHITECTURES}
 WRAPPED = {wrapper: row.hf_name for row in ARCHITECTURES for wrapper in row.wrappers}
 TIED = "tie_word_embeddings"
@@ -35,6 +46,7 @@ def completed(hf: Json) -> Json:
         hf = _text_of(hf, text)
     row = architecture_of(hf)
     found = {**row.defaults, **hf}
+    found |= row.rewritten(found)
     return found | {"intermediate_size": found.get(row.ffn_size)}
 
 

@@ -1,5 +1,7 @@
 """The shape of a model and what its layers compute, read from its Hugging Face config."""
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Literal
 
 import msgspec
@@ -9,6 +11,8 @@ NormKind = Literal["rms", "rms_rounded_once", "layer"]
 
 
 Activation = Literal["silu", "gelu_tanh", "relu_squared"]
+Mixer = Literal["attention", "convolution"]
+"""By what a layer's tokens see those before them."""
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +68,18 @@ class LayerKind(msgspec.Struct, frozen=True):
     rotary: int = 0
     """Which of the model's rotaries; -1 for no rotation."""
     has_experts: bool = False
+    mixer: Mixer = "attention"
+
+
+def planes_of(kinds: Sequence[LayerKind], hidden_size: int, key_numbers: int) -> list[range]:
+    """Return which planes of the pages each layer has.
+
+    In one there are a token's keys and values, or as many inputs of a convolution.
+    """
+    wide = -(-hidden_size // (2 * key_numbers))
+    counts = [wide if kind.mixer == "convolution" else 1 for kind in kinds]
+    starts = accumulate(counts, initial=0)
+    return [range(start, start + count) for start, count in zip(starts, counts, strict=False)]
 
 
 class Rotary(msgspec.Struct, frozen=True):
@@ -100,6 +116,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[LayerKind, ...] = ()
     """Empty where no layer differs from Llama's."""
     experts: Experts | None = None
+    taps: int = 0
+    """Tokens that a convolution sees, the own one last."""
 
     @property
     def rotaries(self) -> tuple[Rotary, ...]:
@@ -115,10 +133,25 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     def kind(self, layer: int) -> LayerKind:
         return self.layers[layer] if self.layers else LayerKind()
 
+    def convolves(self, layer: int) -> bool:
+        return self.kind(layer).mixer == "convolution"
+
+    @property
+    def planes(self) -> list[range]:
+        """Which planes of the pages each layer has."""
+        kinds = [self.kind(each) for each in range(self.layer_count)]
+        return planes_of(kinds, self.hidden_size, self.num_kv_heads * self.head_size)
+
+    @property
+    def plane_count(self) -> int:
+        return sum(map(len, self.planes))
+
     def unlike_llama(self) -> str:
         """Return the first thing that Llama's plain graph does not have; empty if there is none."""
         if self.experts is not None:
             return "experts"
+        if self.taps:
+            return "a convolution"
         plain = Graph()
         for name in Graph.__struct_fields__:
             if (value := getattr(self.graph, name)) != getattr(plain, name):

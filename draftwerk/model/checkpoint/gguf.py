@@ -37,12 +37,7 @@ REQUIRED = (
     ".context_length",
     "tokenizer.ggml.tokens",
 )
-NORM_EPS = {
-    "rms_norm_eps": ".attention.layer_norm_rms_epsilon",
-    "layer_norm_eps": ".attention.layer_norm_epsilon",
-    "norm_epsilon": ".attention.layer_norm_epsilon",
-    "norm_eps": ".attention.layer_norm_epsilon",
-}
+RMS_EPS, LAYER_EPS = ".attention.layer_norm_rms_epsilon", ".attention.layer_norm_epsilon"
 END_TEXTS = {
     "<|eot_id|>",
     "<|im_end|>",
@@ -152,13 +147,11 @@ def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -
 def hf_config(source: GgufSource) -> dict[str, Any]:
     """Return the metadata with the fields of a `config.json`."""
     row = source.row
-    missing = [key for key in (*REQUIRED, NORM_EPS[row.norm_eps]) if source.get(key) is None]
+    eps = LAYER_EPS if source.get(RMS_EPS) is None and row.norm_eps != "rms_norm_eps" else RMS_EPS
+    missing = [key for key in (*REQUIRED, eps) if source.get(key) is None]
     if missing:
         raise Refused(f"a GGUF without {', '.join(missing)}")
-    heads = source.get(".attention.head_count")
-    for key in (".attention.head_count", ".attention.head_count_kv", ".feed_forward_length"):
-        if isinstance(source.get(key), list):
-            raise Refused(f"{source.architecture}{key} differs by layer: not supported")
+    heads, kv_heads = _heads(source)
     hidden = source.get(".embedding_length")
     head_size = source.get(".attention.key_length", hidden // heads)
     turned = source.get(".rope.dimension_count", head_size)
@@ -172,12 +165,12 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         "hidden_size": hidden,
         "num_hidden_layers": source.get(".block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": source.get(".attention.head_count_kv", heads),
+        "num_key_value_heads": kv_heads,
         "head_dim": head_size,
         "intermediate_size": source.get(".feed_forward_length"),
         "max_position_embeddings": source.get(".context_length"),
         # Written as float32, 1e-5 would come back as 9.999999747378752e-06.
-        row.norm_eps: float(f"{source.get(NORM_EPS[row.norm_eps]):.6g}"),
+        row.norm_eps: float(f"{source.get(eps):.6g}"),
         row.qkv_bias or "attention_bias": "blk.0.attn_q.bias" in names,
         row.ffn_bias or "mlp_bias": "blk.0.ffn_up.bias" in names,
         "tie_word_embeddings": "output.weight" not in names,
@@ -193,6 +186,21 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         config["partial_rotary_factor"] = turned / head_size
     assert row.gguf is not None
     return dict(completed(config | dict(row.gguf.fields(source.get))))
+
+
+def _heads(source: GgufSource) -> tuple[int, int]:
+    """Return the counts of heads; layers that do not attend may have none of keys."""
+    heads = source.get(".attention.head_count")
+    found = source.get(".attention.head_count_kv", heads)
+    own = {*found} if isinstance(found, list) else {found}
+    if source.row.convolution_bias is not None:
+        own -= {0}
+    for key, value in ((".attention.head_count", heads), (".attention.head_count_kv", [*own])):
+        if isinstance(value, list) and len(value) != 1:
+            raise Refused(f"{source.architecture}{key} differs by layer: not supported")
+    if isinstance(source.get(".feed_forward_length"), list):
+        raise Refused(f"{source.architecture}.feed_forward_length differs by layer: not supported")
+    return heads, own.pop()
 
 
 def _end_tokens(source: GgufSource) -> list[int]:

@@ -4,8 +4,14 @@ from draftwerk.model.checkpoint.families.architecture import Architecture
 from draftwerk.model.checkpoint.inventory import STACKED
 from draftwerk.model.checkpoint.unsupported import Refused
 
-NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+EMBEDDING_AND_HEAD = {"token_embd": "model.embed_tokens", "output": "lm_head"}
 QKV, GATE_UP = ("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up")
+
+
+def outer_names(row: Architecture) -> dict[str, str]:
+    """Return GGUF's names of the tensors outside the layers, and what Transformers calls them."""
+    assert row.gguf is not None
+    return {**EMBEDDING_AND_HEAD, row.gguf.last_norm: row.names.last_norm}
 
 
 def names_of(row: Architecture) -> dict[str, str]:
@@ -21,6 +27,9 @@ def names_of(row: Architecture) -> dict[str, str]:
         "attn_k_norm": names.key_norm,
         "attn_output": names.output,
         "ffn_down": names.down,
+        "shortconv.conv": names.convolution,
+        "shortconv.in_proj": names.convolution_input,
+        "shortconv.out_proj": names.convolution_output,
         "ffn_gate_inp": names.router,
         **{f"ffn_{name}": name for name in STACKED},
         **dict(zip(["attn_qkv"] if fused[0] else QKV, names.qkv, strict=True)),
@@ -31,19 +40,20 @@ def names_of(row: Architecture) -> dict[str, str]:
 
 def hf_name(row: Architecture, name: str) -> str:
     """Translate `blk.3.attn_q.weight` to `model.layers.3.self_attn.q_proj.weight`."""
-    *parts, kind = name.split(".")
-    known = names_of(row) if parts and parts[0] == "blk" else NAMES
-    if not parts or parts[-1] not in known or kind not in ("weight", "bias"):
+    stem, _, kind = name.rpartition(".")
+    layer, known = "", outer_names(row)
+    if stem.startswith("blk."):
+        _, index, stem = (*stem.split(".", 2), "")[:3]
+        layer, known = f"model.layers.{index}.", names_of(row)
+    if stem not in known or kind not in ("weight", "bias"):
         raise Refused(f"GGUF tensor {name!r} is not supported")
-    if parts[0] == "blk":
-        return f"model.layers.{parts[1]}.{known[parts[2]]}.{kind}"
-    return f"{known[parts[0]]}.{kind}"
+    return f"{layer}{known[stem]}.{kind}"
 
 
 def gguf_name(row: Architecture, name: str) -> str:
     """Translate `model.layers.3.self_attn.q_proj.weight` to `blk.3.attn_q.weight`."""
     stem, kind = name.rsplit(".", 1)
-    layer, prefix, known = "", "model.layers.", NAMES
+    layer, prefix, known = "", "model.layers.", outer_names(row)
     if stem.startswith(prefix):
         index, stem = stem.removeprefix(prefix).split(".", 1)
         layer, known = f"blk.{index}.", names_of(row)

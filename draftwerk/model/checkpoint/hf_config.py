@@ -46,6 +46,7 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
         eos_token_ids=end_tokens(hf, generation),
         graph=msgspec.structs.replace(graph, activation=activation_of(hf)),
         experts=experts_of(hf),
+        taps=row.taps(hf) if any(kind.mixer == "convolution" for kind in kinds) else 0,
         layers=() if set(kinds) == {LayerKind()} else kinds,
     )
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from draftwerk.model.checkpoint.architectures import completed
+from draftwerk.model.checkpoint.architectures import architecture_of, completed
+from draftwerk.model.checkpoint.config import planes_of
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
@@ -35,7 +36,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     context_max: int
     eos_token_ids: tuple[int, ...]
     kv_heads_per_token: int
-    """Keys and values, of all layers."""
+    """Keys and values, of all planes of the pages."""
     head_size: int
     family: str = ""
     """Its architecture, as its configuration calls it."""
@@ -81,6 +82,8 @@ def read_info(location: Location) -> ModelInfo:
     card = read_card(location.directory)
     held = _safetensors(location, hf) if card is None else _gguf(card)
     _, kv_heads, head_size = sizes_of(hf)
+    kinds = architecture_of(hf).layers(hf)
+    planes = planes_of(kinds, hf["hidden_size"], kv_heads * head_size)[-1].stop
     return ModelInfo(
         **held,
         name=location.name,
@@ -88,7 +91,7 @@ def read_info(location: Location) -> ModelInfo:
         vocab_size=hf["vocab_size"],
         context_max=hf["max_position_embeddings"],
         eos_token_ids=end_tokens(hf, read_generation(location.directory)),
-        kv_heads_per_token=2 * hf["num_hidden_layers"] * kv_heads,
+        kv_heads_per_token=2 * planes * kv_heads,
         head_size=head_size,
         family=hf.get("model_type", ""),
     )

@@ -39,12 +39,15 @@ def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
     required: dict[str, TensorShape] = {EMBEDDING: (hf["vocab_size"], hidden)}
     optional: dict[str, TensorShape] = {}
     (optional if hf.get("tie_word_embeddings") else required)[HEAD] = (hf["vocab_size"], hidden)
-    _add_norms(row, hidden, ["model.norm"], required)
+    _add_norms(row, hidden, [row.names.last_norm], required)
     kinds = row.layers(hf)
     for index in range(hf["num_hidden_layers"]):
         layer = f"model.layers.{index}."
         _add_norms(row, hidden, [layer + name for name in row.names.norms], required)
-        _add_attention(hf, layer, required, optional)
+        if kinds[index].mixer == "convolution":
+            _add_convolution(hf, layer, required, of_gguf)
+        else:
+            _add_attention(hf, layer, required, optional)
         if kinds[index].has_experts:
             size = _add_experts(hf, layer, required, of_gguf)
         else:
@@ -80,6 +83,19 @@ def _add_attention(
         over_all = row.graph(hf).head_norm == "projection"
         required[f"{layer}{row.names.query_norm}.weight"] = (query if over_all else size,)
         required[f"{layer}{row.names.key_norm}.weight"] = (key if over_all else size,)
+
+
+def _add_convolution(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> None:
+    row, hidden, taps = architecture_of(hf), hf["hidden_size"], architecture_of(hf).taps(hf)
+    names = row.names
+    shapes = {
+        names.convolution_input: (3 * hidden, hidden),
+        names.convolution: (hidden, taps) if of_gguf else (hidden, 1, taps),
+        names.convolution_output: (hidden, hidden),
+    }
+    required |= {f"{layer}{name}.weight": shape for name, shape in shapes.items()}
+    if _says(hf, row.convolution_bias):
+        required |= {f"{layer}{name}.bias": shape[:1] for name, shape in shapes.items()}
 
 
 def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast, overload
+from typing import TypedDict, cast, overload
 
 import torch
 from safetensors import safe_open
@@ -317,6 +317,18 @@ class QuantisedTensors(Tensors):
         return cast(Tensor, tuple(found))
 
 
+class MixerWeights(TypedDict):
+    """What a layer's tokens see each other by, by the names of `LayerWeights`."""
+
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    output: Tensor
+    output_bias: Tensor | None
+    taps: Tensor | None
+
+
 class LazyLayers(Sequence[LayerWeights]):
     """Layers that are read each time that they are asked for."""
 
@@ -337,12 +349,13 @@ class LazyLayers(Sequence[LayerWeights]):
 
 
 def _weights(tensors: Tensors, config: ModelConfig, shard: Shard, lazily: bool = False) -> Weights:
+    row = BY_CLASS[config.architecture]
     embedding, lm_head = _vocabulary(tensors, config, shard)
     layers = LazyLayers(lambda index: _layer(tensors, config, shard, index), shard.layers)
     return Weights(
         embedding=embedding,
         layers=layers if lazily else list(layers),
-        norm=tensors.norm("model.norm", BY_CLASS[config.architecture]),
+        norm=tensors.norm(row.names.last_norm, row),
         lm_head=lm_head,
     )
 
@@ -361,9 +374,42 @@ def _vocabulary(tensors: Tensors, config: ModelConfig, shard: Shard) -> tuple[Te
 
 
 def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> LayerWeights:
-    size = config.head_size
     row = BY_CLASS[config.architecture]
     names, layer = row.names, f"model.layers.{index}."
+    has_experts, dense = config.kind(index).has_experts, config.dense_size(index)
+    ffn = range(dense) if has_experts else shard.ffn
+    halves = [(ffn.start, ffn.stop, dense)] * (1 + config.graph.is_gated)
+    mixer = _convolution if config.convolves(index) else _attention
+
+    def gate_up(kind: str) -> NamedRows:
+        return _rows_of(layer, names.gate_up, kind, halves)
+
+    def down(kind: str) -> NamedRows:
+        return [(f"{layer}{names.down}.{kind}", shard.hidden)]
+
+    def norm(name: str | None) -> Tensor | None:
+        return None if name is None else tensors.norm(layer + name, row)
+
+    return LayerWeights(
+        **mixer(tensors, config, shard, layer),
+        attention_norm=norm(names.attention_norm),
+        ffn_norm=norm(names.ffn_norm),
+        gate_up=tensors.fused(gate_up("weight")) if dense else None,
+        gate_up_bias=tensors.fused_bias(gate_up("bias")),
+        down=tensors.fused(down("weight")) if dense else None,
+        down_bias=tensors.fused_bias(down("bias")),
+        after_attention=norm(names.after_attention),
+        after_ffn=norm(names.after_ffn),
+        experts=_experts(tensors, config.experts, row, layer, shard.hidden)
+        if config.experts and has_experts
+        else None,
+    )
+
+
+def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
+    """Return what a layer attends with."""
+    size, row = config.head_size, BY_CLASS[config.architecture]
+    names = row.names
     spans = [
         (heads.start * size, heads.stop * size, count * size)
         for heads, count in (
@@ -372,21 +418,15 @@ def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> L
             (shard.kv_heads, config.num_kv_heads),
         )
     ]
-    has_experts, dense = config.kind(index).has_experts, config.dense_size(index)
-    ffn = range(dense) if has_experts else shard.ffn
-    halves = [(ffn.start, ffn.stop, dense)] * (1 + config.graph.is_gated)
 
     def qkv(kind: str) -> NamedRows:
         return _rows_of(layer, names.qkv, kind, spans)
 
-    def gate_up(kind: str) -> NamedRows:
-        return _rows_of(layer, names.gate_up, kind, halves)
+    def output(kind: str) -> NamedRows:
+        return [(f"{layer}{names.output}.{kind}", shard.hidden)]
 
-    def to_hidden(name: str, kind: str) -> NamedRows:
-        return [(f"{layer}{name}.{kind}", shard.hidden)]
-
-    def norm(name: str | None) -> Tensor | None:
-        return None if name is None else tensors.norm(layer + name, row)
+    def head_norm(name: str) -> Tensor | None:
+        return tensors.norm(layer + name, row) if config.query_key_norm else None
 
     def in_halves(stacked: Tensor) -> Tensor:
         heads = len(shard.heads) + len(shard.kv_heads)
@@ -394,24 +434,38 @@ def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> L
 
     order = in_halves if row.pairs_are_neighbours else lambda stacked: stacked
     bias = tensors.fused_bias(qkv("bias"))
-    return LayerWeights(
-        attention_norm=norm(names.attention_norm),
+    return MixerWeights(
         qkv=order(tensors.fused(qkv("weight"))),
         qkv_bias=None if bias is None else order(bias),
-        query_norm=norm(names.query_norm) if config.query_key_norm else None,
-        key_norm=norm(names.key_norm) if config.query_key_norm else None,
-        output=tensors.fused(to_hidden(names.output, "weight")),
-        output_bias=tensors.fused_bias(to_hidden(names.output, "bias")),
-        ffn_norm=norm(names.ffn_norm),
-        gate_up=tensors.fused(gate_up("weight")) if dense else None,
-        gate_up_bias=tensors.fused_bias(gate_up("bias")),
-        down=tensors.fused(to_hidden(names.down, "weight")) if dense else None,
-        down_bias=tensors.fused_bias(to_hidden(names.down, "bias")),
-        after_attention=norm(names.after_attention),
-        after_ffn=norm(names.after_ffn),
-        experts=_experts(tensors, config.experts, row, layer, shard.hidden)
-        if config.experts and has_experts
-        else None,
+        query_norm=head_norm(names.query_norm),
+        key_norm=head_norm(names.key_norm),
+        output=tensors.fused(output("weight")),
+        output_bias=tensors.fused_bias(output("bias")),
+        taps=None,
+    )
+
+
+def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
+    """Return what a layer convolves with."""
+    names, hidden = BY_CLASS[config.architecture].names, config.hidden_size
+    name = layer + names.convolution
+    taps, bias = tensors.values(f"{name}.weight"), tensors.find(f"{name}.bias")
+    rows = [taps.reshape(hidden, config.taps).T, *(() if bias is None else (bias[None],))]
+
+    def inputs(kind: str) -> NamedRows:
+        return [(f"{layer}{names.convolution_input}.{kind}", range(3 * hidden))]
+
+    def outputs(kind: str) -> NamedRows:
+        return [(f"{layer}{names.convolution_output}.{kind}", shard.hidden)]
+
+    return MixerWeights(
+        qkv=tensors.fused(inputs("weight")),
+        qkv_bias=tensors.fused_bias(inputs("bias")),
+        query_norm=None,
+        key_norm=None,
+        output=tensors.fused(outputs("weight")),
+        output_bias=tensors.fused_bias(outputs("bias")),
+        taps=torch.cat(rows),
     )
 
 

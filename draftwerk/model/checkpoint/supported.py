@@ -60,6 +60,7 @@ def check_supported(hf: Json) -> None:
     _check_dtype(hf)
     activation_of(hf)
     architecture.layers(hf)
+    architecture.taps(hf)
     architecture.graph(hf)
     experts_of(hf)
 

@@ -33,7 +33,8 @@ class LayerWeights(Generic[M]):
     attention_norm: Tensor | None
     """[hidden], or [2 * hidden] with biases behind the weights; None where nothing is normed."""
     qkv: M
-    """[(heads + 2 * kv_heads) * head_size, hidden]: all query rows, then key, then value."""
+    """[(heads + 2 * kv_heads) * head_size, hidden]: all query rows, then key, then value. Of a
+    convolution [3 * hidden, hidden]: gates of its inputs, gates of its outputs, inputs."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     """[head_size], or [heads * head_size] where a norm is over all heads."""
@@ -51,6 +52,8 @@ class LayerWeights(Generic[M]):
     """The norm of what attention adds."""
     after_ffn: Tensor | None = None
     experts: ExpertWeights[M] | None = None
+    taps: Tensor | None = None
+    """Of a convolution: [taps, hidden], that of the own token last, and a row of biases if any."""
 
     @property
     def dense(self) -> tuple[M, M]:

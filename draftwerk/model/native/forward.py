@@ -9,14 +9,15 @@ from statistics import median
 from time import perf_counter
 
 import torch
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
-from draftwerk.model.checkpoint.config import Experts, ModelConfig
+from draftwerk.model.checkpoint.config import Experts, LayerKind, ModelConfig
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import AnyWeights, ExpertWeights, LayerWeights, WeightMatrix
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.library import LayerShape, RoundArrays, Shape, ShardColumns
@@ -32,6 +33,7 @@ NORMS = ("rms", "rms_rounded_once", "layer")
 ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared")
 HEAD_NORMS = ("shared", "projection")
 ROTARY_ROUNDINGS = ("all", "angles", "result")
+MIXERS = ("attention", "convolution")
 """In the order of the enumerations in source/forward/model.h."""
 NO_EXPERTS = Experts(count=0, used=0, ffn_size=0)
 HIDDEN_MAX = 16384
@@ -63,6 +65,7 @@ class Vector(IntEnum):
     NORM = 4
     AFTER_ATTENTION = 5
     AFTER_FFN = 6
+    TAPS = 7
 
 
 class NativeForward:
@@ -96,9 +99,9 @@ class NativeForward:
         meeting: int | None = None,
         on_layer: Callable[[int], None] = lambda index: None,
     ) -> None:
-        _check(config, dtype)
+        _check(config, dtype, kv_dtype)
         own = shard.layers if shard else range(config.layer_count)
-        layers = (LayerShape * len(own))(*(astuple(config.kind(index)) for index in own))
+        layers = (LayerShape * len(own))(*(_layer_shape(config.kind(index)) for index in own))
         kv_dtype = kv_format(dtype, kv_dtype)
         self.page_dtype, self.page_width = page_format(config, dtype, kv_dtype)
         self.format = _format(dtype)
@@ -227,9 +230,9 @@ class NativeForward:
         config = self._config
         for name, tensor in (("keys", pages.keys), ("values", pages.values)):
             _check_tensor(name, tensor, self.page_dtype)
-            layers, _, _, kv_heads, width = tensor.shape
-            if (layers, kv_heads, width) != (
-                config.layer_count,
+            planes, _, _, kv_heads, width = tensor.shape
+            if (planes, kv_heads, width) != (
+                config.plane_count,
                 config.num_kv_heads,
                 self.page_width,
             ):
@@ -243,17 +246,18 @@ class NativeForward:
             self._set_matrix(index, Part.DOWN, layer.down, layer.down_bias)
         if layer.experts is not None:
             self._set_experts(index, layer.experts)
-        norms = {
+        vectors = {
             Vector.ATTENTION_NORM: layer.attention_norm,
             Vector.FFN_NORM: layer.ffn_norm,
             Vector.QUERY_NORM: layer.query_norm,
             Vector.KEY_NORM: layer.key_norm,
             Vector.AFTER_ATTENTION: layer.after_attention,
             Vector.AFTER_FFN: layer.after_ffn,
+            Vector.TAPS: None if layer.taps is None else layer.taps.flatten(),
         }
-        for which, norm in norms.items():
-            if norm is not None:
-                self._set_vector(index, which, norm)
+        for which, vector in vectors.items():
+            if vector is not None:
+                self._set_vector(index, which, vector)
 
     def _set_experts(self, layer: int, experts: ExpertWeights[WeightMatrix]) -> None:
         self._set_matrix(layer, Part.ROUTER, experts.router)
@@ -319,8 +323,10 @@ class NativeForward:
         self._library.model_set_vector(self.handle, layer, which, source.data_ptr(), len(source))
 
 
-def _check(config: ModelConfig, dtype: str) -> None:
+def _check(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
     _format(dtype)
+    if config.taps and kv_dtype == "int8":
+        raise Refused("kv_dtype int8: layers that convolve keep their inputs in bf16 or fp32")
     if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
     if config.experts is None:
@@ -332,6 +338,10 @@ def _check(config: ModelConfig, dtype: str) -> None:
         or (is_mixed and config.experts.shared_ffn_size)
     ):
         raise NativeUnavailable("no native kernels for experts beside such an FFN")
+
+
+def _layer_shape(kind: LayerKind) -> LayerShape:
+    return LayerShape(kind.window, kind.rotary, kind.has_experts, MIXERS.index(kind.mixer))
 
 
 def _format(dtype: str) -> int:
@@ -397,6 +407,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         expert_ffn=experts.ffn_size,
         experts_sum_to_one=experts.normalises,
         shared_ffn=experts.shared_ffn_size,
+        taps=config.taps,
         norm_epsilon=config.norm_eps,
         embedding_multiplier=multiplier,
         residual_multiplier=graph.residual_multiplier,

@@ -37,7 +37,7 @@ class Shape(Structure):
         *((name, c_int32) for name in ("norms_after_rotation", "rotary_rounding")),
         *((name, c_int32) for name in ("rotary_pairs", "rotary_count")),
         *((name, c_int32) for name in ("experts", "experts_used", "expert_ffn")),
-        *((name, c_int32) for name in ("experts_sum_to_one", "shared_ffn")),
+        *((name, c_int32) for name in ("experts_sum_to_one", "shared_ffn", "taps")),
         *((name, c_float) for name in ("norm_epsilon", "embedding_multiplier")),
         *((name, c_float) for name in ("residual_multiplier", "logit_scale", "logit_softcap")),
         *((name, c_float) for name in ("attention_softcap", "attention_scale")),
@@ -49,7 +49,7 @@ class Shape(Structure):
 class LayerShape(Structure):
     """Mirrors `LayerShape` in source/forward/model.h."""
 
-    _fields_: ClassVar = [("window", c_int32), ("rotary", c_int32), ("has_experts", c_int32)]
+    _fields_: ClassVar = [(name, c_int32) for name in ("window", "rotary", "has_experts", "mixer")]
 
 
 class ShardColumns(Structure):

@@ -17,6 +17,7 @@ from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights, Weights
+from draftwerk.model.reference.convolution import convolved, store_inputs, tap_slots
 
 TILE = 32
 """Rows of every product on a CPU, so that a row's bits depend less on how many others there are.
@@ -71,6 +72,10 @@ class TorchForward:
             Scoring(self.graph.attention_scale, self.graph.attention_softcap, config.kind(i).window)
             for i in self.shard.layers
         ]
+        self.planes = config.planes
+        self._tapped: Batch | None = None
+        self._tap_slots = torch.empty(0)
+        """Of the latest batch, which are the same for every layer."""
         self.states: Tensor | None = None
         """What the head read in the latest call, [S, hidden] in any dtype."""
         # A GPU has kernels for every height, and is asked for exactness elsewhere.
@@ -101,7 +106,7 @@ class TorchForward:
         for index, layer in enumerate(layers[:every]):
             normed = self._norm(hidden, layer.attention_norm)
             query = self._store(layer, index, normed, rotations, batch, pages)
-            attended = self._attend(query, index, batch, pages)
+            attended = self._mix(layer, query, index, batch, pages)
             hidden = self._finish(layer, hidden, normed, attended)
         if not self.shard.is_last:
             return hidden
@@ -122,7 +127,7 @@ class TorchForward:
         batch: Batch,
         pages: Pages,
     ) -> Tensor:
-        """Run the last layer: keys and values of all tokens, the rest of those with logits [S].
+        """Run the last layer: what is kept of all tokens, the rest of those with logits [S].
 
         Nothing reads what the others would come to.
         """
@@ -130,7 +135,7 @@ class TorchForward:
         query = self._store(layer, index, normed, rotations, batch, pages)
         if not len(batch.outputs):
             return hidden[:0]
-        attended = self._attend(query, index, batch, pages)
+        attended = self._mix(layer, query, index, batch, pages)
         wanted = batch.outputs
         return self._finish(layer, hidden[wanted], normed[wanted], attended[wanted])
 
@@ -193,6 +198,18 @@ class TorchForward:
             return self._norm(heads, weight)
         return self._norm(heads.flatten(1), weight).view_as(heads)
 
+    def _mix(
+        self, layer: LayerWeights, query: Tensor, index: int, batch: Batch, pages: Pages
+    ) -> Tensor:
+        """Return what each token comes to by those that it sees, before the last product."""
+        if layer.taps is None:
+            return self._attend(query, index, batch, pages)
+        if self._tapped is not batch:
+            self._tapped = batch
+            self._tap_slots = tap_slots(batch, pages.block_size, self.config.taps)
+        planes = self._planes_of(index)
+        return query * convolved(layer.taps, pages, planes, self._tap_slots, query.dtype)
+
     def _attend(self, query: Tensor, index: int, batch: Batch, pages: Pages) -> Tensor:
         keys, values = self._pages_of(index, pages)
         scoring = self.scorings[index]
@@ -200,10 +217,17 @@ class TorchForward:
             return self.attention(query, keys, values, batch)
         return cast(ScoredAttention, self.attention)(query, keys, values, batch, scoring)
 
+    def _planes_of(self, index: int) -> range:
+        """Return which planes of the pages a layer has."""
+        first, planes = self.shard.layers.start, self.planes
+        before, own = planes[first].start, planes[first + index]
+        return range(own.start - before, own.stop - before)
+
     def _pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values, of this rank's heads."""
         own = self.shard.kv_heads
-        keys, values = pages.keys[index], pages.values[index]
+        plane = self._planes_of(index).start
+        keys, values = pages.keys[plane], pages.values[plane]
         return keys[:, :, own.start : own.stop], values[:, :, own.start : own.stop]
 
     def _store(
@@ -215,7 +239,14 @@ class TorchForward:
         batch: Batch,
         pages: Pages,
     ) -> Tensor:
-        """Write keys and values into the pages; return the rotated queries [T, heads, D]."""
+        """Write keys and values into the pages; return the rotated queries [T, heads, D].
+
+        Of a convolution its inputs are written, and the gates of its outputs are returned.
+        """
+        if layer.taps is not None:
+            gate, query, value = self._linear(normed, layer.qkv, layer.qkv_bias).chunk(3, dim=1)
+            store_inputs(gate * value, pages, self._planes_of(index), batch.slots)
+            return query
         heads, kv_heads = len(self.shard.heads), len(self.shard.kv_heads)
         qkv = self._linear(normed, layer.qkv, layer.qkv_bias)
         by_head = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_size)

@@ -35,9 +35,9 @@ def allocate(
 def page_shape(
     config: ModelConfig, block_count: int, block_size: int, width: int = 0
 ) -> tuple[int, ...]:
-    """Return the shape of the keys: [layers, blocks, block_size, kv_heads, width]."""
+    """Return the shape of the keys: [planes, blocks, block_size, kv_heads, width]."""
     return (
-        config.layer_count,
+        config.plane_count,
         block_count,
         block_size,
         config.num_kv_heads,

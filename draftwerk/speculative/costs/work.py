@@ -55,6 +55,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     """What a decoder's cost depends on; sizes are counts of elements."""
 
     layer_count: int
+    convolving_count: int = 0
+    """Of the layers, those that have no keys and values; their matrices count as the others'."""
     hidden_size: int
     num_heads: int
     num_kv_heads: int
@@ -111,8 +113,14 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def token_bytes(self) -> float:
-        """Bytes of one token's keys and values in all layers."""
-        return 2 * self.layer_count * self.num_kv_heads * self.head_size * self.kv_bytes
+        """Bytes of one token's keys and values in all layers that have some."""
+        return (
+            2
+            * (self.layer_count - self.convolving_count)
+            * self.num_kv_heads
+            * self.head_size
+            * self.kv_bytes
+        )
 
     def product_flops(self, load: StepLoad) -> int:
         """Return the FLOPs of the matrix products of a step."""
@@ -124,7 +132,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     def attention_flops(self, load: StepLoad) -> int:
         """Return the FLOPs of scores and weighted sums of a step, in all layers that have some."""
-        layers = self.layer_count - (not load.outputs)
+        layers = self.layer_count - self.convolving_count - (not load.outputs)
         return 4 * layers * self.num_heads * self.head_size * load.context_tokens
 
     def weights_read(self, load: StepLoad) -> float:

@@ -13,7 +13,7 @@ from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
-from draftwerk.model.checkpoint.config import Graph, LayerKind, ModelConfig
+from draftwerk.model.checkpoint.config import Graph, ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -128,11 +128,11 @@ def switches_of(config: ModelConfig) -> Iterator[ModelConfig]:
         if getattr(config.graph, name) != default:
             yield replace(config, graph=replace(config.graph, **{name: default}))
     if config.layers:
-        flipped = [LayerKind(kind.window, 0 if kind.rotary else -1) for kind in config.layers]
+        flipped = [replace(kind, rotary=0 if kind.rotary else -1) for kind in config.layers]
         yield replace(config, layers=tuple(flipped))
     if any(kind.window for kind in config.layers):
         for more in (-1, 1):
-            wider = [LayerKind(k.window and k.window + more, k.rotary) for k in config.layers]
+            wider = [replace(k, window=k.window and k.window + more) for k in config.layers]
             yield replace(config, layers=tuple(wider))
 
 

@@ -86,7 +86,7 @@ def random_pages(
 ) -> Pages:
     """Return pages full of noise: nothing may depend on a slot that was never written."""
     shape = (
-        config.layer_count,
+        config.plane_count,
         block_count,
         block_size,
         config.num_kv_heads,

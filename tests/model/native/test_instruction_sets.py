@@ -133,7 +133,8 @@ def logits_of_families(isa: str, kind: str) -> list[Tensor]:
         with TemporaryDirectory() as directory:
             save_tiny(Path(directory), row.model_type)
             loaded = load(directory, None)
-            model = NativeForward(loaded.config, loaded.weights, dtype, pool_of(isa), kv_dtype)
+            kept = "auto" if loaded.config.taps else kv_dtype  # int8 is refused
+            model = NativeForward(loaded.config, loaded.weights, dtype, pool_of(isa), kept)
         pages = random_pages(loaded.config, model.page_dtype, width=model.page_width)
         tokens = random_tokens(150, vocab_size=VOCAB)
         for batch in (

@@ -45,6 +45,19 @@ def test_an_option_that_cannot_be_obeyed_is_refused(options, reason, tmp_path: P
         build(ModelOptions(source=str(tmp_path), **options))
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"kv_dtype": "int8"}, "kv_dtype int8: layers that convolve keep their inputs in bf16"),
+        ({"pipeline_parallel": 2}, "Lfm2ForCausalLM: a convolution is not served by several ranks"),
+    ],
+)
+def test_what_a_convolution_does_not_do_is_refused(options, reason, tmp_path: Path):
+    save_tiny(tmp_path, "lfm2")
+    with pytest.raises(Refused, match=reason):
+        build(ModelOptions(source=str(tmp_path), **options), print)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path):
     with pytest.raises(Refused, match="torch sees none here"):

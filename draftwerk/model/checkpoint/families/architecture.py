@@ -23,12 +23,17 @@ class TensorNames(NamedTuple):
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     """One name where the three are one matrix."""
     output: str = "self_attn.o_proj"
+    convolution: str = "conv.conv"
+    convolution_input: str = "conv.in_proj"
+    convolution_output: str = "conv.out_proj"
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
     down: str = "mlp.down_proj"
     router: str = "mlp.gate"
     expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
     """Each expert's by its number; without a place for one, those of all, [experts, out, in]."""
     expert_down: str = "mlp.experts.{}.down_proj"
+    last_norm: str = "model.norm"
+    """Of the hidden state behind all layers; this name is whole."""
 
     @property
     def norms(self) -> list[str]:
@@ -48,6 +53,8 @@ class GgufNames(NamedTuple):
     """Whether query and key rows are in the order of a rotation of neighbours."""
     fields: Callable[[Callable[..., Any]], Json] = lambda _: {}
     """Config fields from metadata, beside the usual ones; is given what looks up a key."""
+    last_norm: str = "output_norm"
+    """The tensor."""
     is_for: Callable[[Callable[..., Any]], bool] = lambda _: True
     """Whether a file is of this class, where several have the name."""
 
@@ -85,6 +92,8 @@ class Architecture:
     """Fields of the config that have defaults of the class's own, and so must be there."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The class's own of other fields."""
+    rewritten: Callable[[Json], Json] = lambda _: {}
+    """Fields that stand for others of the config, which may be rewritten already."""
     names: TensorNames = LLAMA_NAMES
     norm_eps: str = "rms_norm_eps"
     """Field of the config."""
@@ -105,6 +114,10 @@ class Architecture:
     """Field of the config that gives the attention's output a bias."""
     ffn_bias: str | None = None
     """Field of the config that gives the three matrices of the FFN biases."""
+    convolution_bias: str | None = None
+    """Field of the config that gives a convolution and its two matrices biases."""
+    taps: Callable[[Json], int] = lambda _: 0
+    """How many tokens a convolution sees, the own one last."""
     graph: Callable[[Json], Graph] = _no_changes
     layers: Callable[[Json], Sequence[LayerKind]] = all_alike
     experts: Callable[[Json], Experts] | None = None

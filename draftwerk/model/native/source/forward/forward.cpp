@@ -6,6 +6,7 @@ Forward::Forward(Model &model, const Batch &batch, bool only_products)
       layers(batch.layers), all(model.windows.size()), narrow(model.windows.size()) {
     if (only_products) return;
     spell_out_ancestors();
+    if (shape.taps) find_taps();
     cut(all, false);
     // A later stage goes on with every token, a parallel FFN with the norms of every token.
     if (batch.hidden_out || batch.output_count == batch.token_count || shape.is_parallel) return;
@@ -29,7 +30,7 @@ bool Forward::gather_before(int stage) {
         case ATTENDED: {
             Span columns{own.heads.first * size, own.heads.count * size};
             int all = model.attended_width();
-            return others.gather({attended(0), width(all), all}, count, columns);
+            return others.gather({attended(0), width(model.mixed_width()), all}, count, columns);
         }
         case GATED:
             return others.gather({gated_row(0), width(shape.ffn), shape.ffn}, count, own.ffn);
@@ -83,8 +84,10 @@ int Forward::items_of_step(int stage, int layer, int step) {
     switch (step) {
         case ATTENTION_NORM: case ROPE: return rows_or_serial(stage, every);
         case QKV: return (of.qkv.tiles - first_qkv_tile(layer)) * groups(every);
-        case ATTEND: return open_attention(layer);
-        case ATTENDED: return goes_straight(space.attention) ? 0 : rows_or_serial(stage, count);
+        case ATTEND: return of.convolves() ? rows_or_serial(stage, count) : open_attention(layer);
+        case ATTENDED:
+            if (of.convolves()) return 0;
+            return goes_straight(space.attention) ? 0 : rows_or_serial(stage, count);
         case OUTPUT: return tiles(of.output, count);
         case GATE_UP: return tiles(of.gate_up, count) / model.ffn_parts();
         case GATED: return goes_straight(space.ffn) ? 0 : rows_or_serial(stage, count);
@@ -110,9 +113,12 @@ void Forward::run(int stage, int item, int thread) {
     const Layer &of = model.layers[layer];
     switch (step) {
         case QKV: return multiply_qkv(layer, item);
-        case ATTEND: return attend(layer, item, *model.scratch[thread]);
+        case ATTEND:
+            if (of.convolves()) return run_rows(stage, item);
+            return attend(layer, item, *model.scratch[thread]);
         case OUTPUT:
-            return multiply_into_hidden(layer, of.output, space.attention, item,
+            return multiply_into_hidden(layer, of.output,
+                                        of.convolves() ? space.convolved : space.attention, item,
                                         !of.after_attention.empty());
         case GATE_UP: return shape.is_gated ? multiply_gate_up(layer, item) : multiply_up(layer, item);
         case DOWN:

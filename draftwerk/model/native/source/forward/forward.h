@@ -81,6 +81,14 @@ struct Forward : Job {
     void heat_queries(float *heads, int row) const;
     void rope(const Layer &layer, int index, int row);
 
+    // convolution.cpp: what is done to a token and the few before it
+    std::vector<int64_t> tap_slots;      // by token, of those before it; -1: before the text
+    void find_taps();
+    int piece_size() const;              // of a token's inputs, as many as there are keys
+    void *inputs_at(int layer, int64_t slot, int piece) const;
+    void store_inputs(int layer, int row);
+    void convolve(int layer, int number);
+
     // experts.cpp: what is done to the rows of an expert
     struct ExpertRows {
         int expert, first, count;        // in the order of `places`
@@ -180,9 +188,9 @@ struct Forward : Job {
 
     // Where things are.
     float *hidden(int row) { return space.hidden.as<float>() + row * width(shape.hidden); }
-    float *qkv(int row) { return space.qkv.as<float>() + row * width(model.qkv_width()); }
+    float *qkv(int row) { return space.qkv.as<float>() + row * width(model.inputs_width()); }
     float *attended(int row) {
-        return space.attended.as<float>() + row * width(model.attended_width());
+        return space.attended.as<float>() + row * width(model.mixed_width());
     }
     float *gated_row(int row) { return space.gated.as<float>() + row * width(shape.ffn); }
     float *delta(int row) { return space.delta.as<float>() + row * width(shape.hidden); }
@@ -195,7 +203,8 @@ struct Forward : Job {
     }
     static size_t width(int columns) { return round_up(columns, TILE); }
     size_t slot_index(int layer, size_t slot) const {
-        return static_cast<size_t>(layer) * batch.block_count * batch.block_size + slot;
+        const size_t plane = model.layers[layer].plane;
+        return plane * batch.block_count * batch.block_size + slot;
     }
     // Where this rank's heads of a slot begin: the pages have those of all ranks.
     size_t first_head(int layer, size_t slot) const {

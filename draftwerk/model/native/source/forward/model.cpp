@@ -14,8 +14,12 @@ Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float 
     : shape(shape), shard(whole(shape)), pool(pool),
       inverse_frequencies(frequencies, frequencies + shape.rotary_count * shape.rotary_pairs),
       layers(shape.layers) {
-    for (int layer = 0; layer < shape.layers; layer++) {
+    // As many inputs of a convolution as there are keys and values are in one plane.
+    const int piece = shape.kv_heads * shape.head_size, wide = (shape.hidden + 2 * piece - 1) / (2 * piece);
+    for (int layer = 0, plane = 0; layer < shape.layers; layer++) {
         layers[layer].shape = own[layer];
+        layers[layer].plane = plane;
+        plane += layers[layer].convolves() ? wide : 1;
         auto found = std::find(windows.begin(), windows.end(), own[layer].window);
         layers[layer].window_index = static_cast<int>(found - windows.begin());
         if (found == windows.end()) windows.push_back(own[layer].window);
@@ -50,7 +54,10 @@ size_t Model::arena_bytes() const {
     };
     size_t total = router_bytes() + packed_bytes(head_format(), shard.vocab.count, shape.hidden, 1);
     for (const Layer &layer : layers) {
-        total += bytes(qkv_width(), shape.hidden, 1) + bytes(shard.hidden.count, attended_width(), 1);
+        total += layer.convolves()
+                     ? bytes(3 * shape.hidden, shape.hidden, 1) + bytes(shape.hidden, shape.hidden, 1)
+                     : bytes(qkv_width(), shape.hidden, 1) +
+                           bytes(shard.hidden.count, attended_width(), 1);
         if (!layer.shape.has_experts) {
             total += ffn(shard.ffn.count, shape.ffn);
             continue;
@@ -109,7 +116,8 @@ void Model::set_vector(int layer, Vector which, const float *values, int size) {
     }
     Layer &of = layers[layer];
     std::vector<float> *vectors[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm,
-                                     &of.key_norm, nullptr, &of.after_attention, &of.after_ffn};
+                                     &of.key_norm, nullptr, &of.after_attention, &of.after_ffn,
+                                     &of.taps};
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 
@@ -139,14 +147,15 @@ void Model::reserve(int rows, int outputs) {
         };
         space.rows = rows;
         space.hidden = floats(shape.hidden);
-        space.qkv = floats(qkv_width());
-        space.attended = floats(attended_width());
+        space.qkv = floats(inputs_width());
+        space.attended = floats(mixed_width());
         space.gated = floats(shape.ffn);
         space.cosine = floats(shape.rotary_count * shape.rotary_pairs);
         space.sine = floats(shape.rotary_count * shape.rotary_pairs);
         if (!layers.empty() && !layers.front().after_attention.empty()) space.delta = floats(shape.hidden);
         space.normal.reserve(format(), rows, shape.hidden);
         space.attention.reserve(format(), rows, attended_width());
+        if (shape.taps) space.convolved.reserve(format(), rows, shape.hidden);
         space.ffn.reserve(format(), rows, shape.ffn);
         if (shape.experts) reserve_experts(rows);
     }

@@ -1,6 +1,7 @@
 // A model's packed weights, and its forward pass as a job of the pool.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -29,6 +30,7 @@ struct Shape {
     int32_t experts, experts_used, expert_ffn;  // of layers that have some
     int32_t experts_sum_to_one;   // the weights of a token's, else they are shares of all
     int32_t shared_ffn;           // of what every token has beside them; 0: nothing
+    int32_t taps;                 // tokens that a convolution sees, the own one last
     float norm_epsilon;
     float embedding_multiplier, residual_multiplier, logit_scale;
     float logit_softcap, attention_softcap;     // 0: none
@@ -42,8 +44,10 @@ struct LayerShape {
     int32_t window;               // positions that a token sees at most, itself included; 0: all
     int32_t rotary;               // which of the model's; -1: none
     int32_t has_experts;
+    int32_t mixer;                // Mixer
 };
 
+enum class Mixer { attention = 0, convolution = 1 };
 enum class NormKind { rms = 0, rms_rounded_once = 1, layer = 2 };
 enum class Activation { silu = 0, gelu_tanh = 1, relu_squared = 2 };
 enum class HeadNorm { shared = 0, projection = 1 };             // of each head; over all heads
@@ -76,7 +80,7 @@ enum class Part {
 };
 enum class Vector {
     attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4,
-    after_attention = 5, after_ffn = 6
+    after_attention = 5, after_ffn = 6, taps = 7
 };
 
 // Norms are weights, then biases where there are any; empty where a layer has none.
@@ -85,15 +89,18 @@ struct Layer {
     Matrix router;                       // of floats whatever the others are
     std::vector<Matrix> expert_gate_up, expert_down;
     std::vector<float> attention_norm, ffn_norm, query_norm, key_norm, after_attention, after_ffn;
+    std::vector<float> taps;             // of a convolution: [taps][hidden], a row of biases if any
     LayerShape shape;
     int window_index = 0;                // in the model's windows
+    int plane = 0;                       // of the pages, its first
+    bool convolves() const { return static_cast<Mixer>(shape.mixer) == Mixer::convolution; }
 };
 
 // Buffers of one forward pass, grown to the largest batch seen.
 struct Workspace {
     int rows = 0, outputs = 0;
     Memory hidden, delta, qkv, attended, gated, cosine, sine, partial;
-    Operand normal, attention, ffn, last;
+    Operand normal, attention, convolved, ffn, last;
     Memory scores, weights, contributions, expert_gated;
     std::vector<int32_t> chosen;         // experts of each row, ascending
     Operand routed, expert_in, expert_ffn;
@@ -124,6 +131,9 @@ struct Model {
     int qkv_width() const {
         return (shard.heads.count + 2 * shard.kv_heads.count) * shape.head_size;
     }
+    // What rows have room for: of a convolution two gates and what goes in.
+    int inputs_width() const { return std::max(qkv_width(), shape.taps ? 3 * shape.hidden : 0); }
+    int mixed_width() const { return std::max(attended_width(), shape.taps ? shape.hidden : 0); }
     int ffn_parts() const { return shape.is_gated ? 2 : 1; }
     int attended_width() const { return shape.heads * shape.head_size; }
     // Has this rank compute some columns alone; before any matrix is set.

@@ -8,10 +8,11 @@ Upcoming Forward::upcoming(const Matrix &matrix, int tile) const {
     return {matrix.tile(tile), FETCH_LINES, matrix.format == Format::stored};
 }
 
-// The first tile that has columns of keys or values.
+// The first tile that has columns of keys or values, or inputs of a convolution.
 int Forward::first_qkv_tile(int layer) const {
     const Matrix &matrix = model.layers[layer].qkv;
-    int queries = is_unread(layer) ? attention.heads * shape.head_size : 0, tile = 0;
+    const bool has_queries = is_unread(layer) && !model.layers[layer].convolves();
+    int queries = has_queries ? attention.heads * shape.head_size : 0, tile = 0;
     while (matrix.first_column(tile) + matrix.column_count(tile) <= queries) tile++;
     return tile;
 }

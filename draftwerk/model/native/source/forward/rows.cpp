@@ -46,7 +46,8 @@ void Forward::run_row(int stage, int row) {
     const Layer &layer = model.layers[index];
     switch ((stage - 1) % STEPS) {
         case ATTENTION_NORM: return norm(layer.attention_norm, row, space.normal, row);
-        case ROPE: return rope(layer, index, row);
+        case ROPE: return layer.convolves() ? store_inputs(index, row) : rope(layer, index, row);
+        case ATTEND: return convolve(index, row);
         case ATTENDED: return space.attention.put_row(row, attended(row));
         case MIXED: return add_normed(layer.after_attention, index, row);
         case FFN_NORM: return norm_for_ffn(layer, token_at(index, row), row);

@@ -62,7 +62,7 @@ template <class Each>
 void each_matrix(const Model &model, Each each) {
     for (const Layer &layer : model.layers) {
         each(layer.qkv, model.workspace.normal);
-        each(layer.output, model.workspace.attention);
+        each(layer.output, layer.convolves() ? model.workspace.convolved : model.workspace.attention);
         if (model.dense_ffn(layer)) {
             each(layer.gate_up, model.workspace.normal);
             each(layer.down, model.workspace.ffn);

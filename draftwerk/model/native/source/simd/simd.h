@@ -220,6 +220,11 @@ template <bool BF16>
 inline Floats rounded(const Floats &value) {
     return BF16 ? round_to_bf16(value) : value;
 }
+inline Floats load_bf16(const bf16 *from, int count) {
+    float lanes[LANES] = {};
+    for (int i = 0; i < LANES && i < count; i++) lanes[i] = widen(from[i]);
+    return load(lanes);
+}
 inline void store_bf16(bf16 *to, const Floats &value, int count) {
     for (int i = 0; i < PARTS; i++) {
         native::store_bf16_first(to + i * native::LANES, value.part[i], count - i * native::LANES);

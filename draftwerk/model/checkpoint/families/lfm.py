@@ -1,0 +1,114 @@
+"""LFM2: most of its layers convolve, each token with the few before it; the others attend."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from draftwerk.model.checkpoint.config import LayerKind
+from draftwerk.model.checkpoint.families.architecture import (
+    Architecture,
+    GgufNames,
+    Json,
+    TensorNames,
+    number,
+)
+from draftwerk.model.checkpoint.families.windows import FULL
+from draftwerk.model.checkpoint.unsupported import Refused
+
+CONV = "conv"
+TAPS_MAX = 8
+
+
+def _taps(hf: Json) -> int:
+    """Return how many tokens a convolution sees. Raises Refused."""
+    taps = hf.get("conv_L_cache")
+    if not isinstance(taps, int) or isinstance(taps, bool) or not 1 <= taps <= TAPS_MAX:
+        raise Refused(f"conv_L_cache {taps!r} is not one of 1 to {TAPS_MAX}")
+    return taps
+
+
+def _layers(hf: Json) -> Sequence[LayerKind]:
+    types = _layer_types(hf)
+    if len(types) != hf["num_hidden_layers"]:
+        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
+    for kind in types:
+        if kind not in (FULL, CONV):
+            raise Refused(f"layer_types {kind!r} is not supported (only {FULL}, {CONV})")
+    return [LayerKind(mixer="convolution" if kind == CONV else "attention") for kind in types]
+
+
+def _layer_types(hf: Json) -> list[str]:
+    """Return the kinds by name; in old configs the layers that attend are numbered."""
+    types, attending = hf.get("layer_types"), hf.get("full_attn_idxs")
+    if isinstance(types, list):
+        return types
+    if types is not None or not isinstance(attending, list | None):
+        raise Refused(f"layer_types {types!r} or full_attn_idxs {attending!r} is no list")
+    every = range(hf["num_hidden_layers"])
+    return [FULL if attending is None or index in attending else CONV for index in every]
+
+
+def _rewritten(hf: Json) -> Json:
+    """Return the FFN's size as it is, and what fields of old configs are called now."""
+    found: dict[str, Any] = {}
+    if hf.get("tie_embedding") is not None:
+        found["tie_word_embeddings"] = hf["tie_embedding"]
+    if (size := hf.get("block_ff_dim")) is not None:
+        found |= {"intermediate_size": size, "block_ff_dim": None}
+    size = found.get("intermediate_size", hf.get("intermediate_size"))
+    if isinstance(size, int) and hf.get("block_auto_adjust_ff_dim"):
+        found |= {"intermediate_size": _adjusted(hf, size), "block_auto_adjust_ff_dim": False}
+    return found
+
+
+def _adjusted(hf: Json, size: int) -> int:
+    """Return two thirds of a size, times a factor, in whole multiples."""
+    size = int(2 * size / 3)
+    if hf.get("block_ffn_dim_multiplier") is None:
+        return size
+    multiple = int(number(hf, "block_multiple_of"))
+    return -(-int(number(hf, "block_ffn_dim_multiplier") * size) // multiple) * multiple
+
+
+def _gguf_fields(get: Callable[..., Any]) -> Json:
+    heads = get(".attention.head_count_kv")
+    heads = heads if isinstance(heads, list) else [heads] * get(".block_count")
+    return {
+        "layer_types": [FULL if count else CONV for count in heads],
+        "conv_L_cache": get(".shortconv.l_cache"),
+        "block_auto_adjust_ff_dim": False,
+    }
+
+
+NAMES = TensorNames(
+    attention_norm="operator_norm",
+    ffn_norm="ffn_norm",
+    query_norm="self_attn.q_layernorm",
+    key_norm="self_attn.k_layernorm",
+    output="self_attn.out_proj",
+    gate_up=("feed_forward.w1", "feed_forward.w3"),
+    down="feed_forward.w2",
+    last_norm="model.embedding_norm",
+)
+DEFAULTS = {"conv_bias": False, "conv_L_cache": 3, "tie_word_embeddings": True}
+ROWS = (
+    Architecture(
+        hf_name="Lfm2ForCausalLM",
+        model_type="lfm2",
+        summary="convolutions in most layers",
+        gguf=GgufNames("lfm2", fields=_gguf_fields, last_norm="token_embd_norm"),
+        names=NAMES,
+        required=("num_key_value_heads",),
+        defaults={
+            **DEFAULTS,
+            **{"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0},
+            "block_multiple_of": 256,
+        },
+        rewritten=_rewritten,
+        norm_eps="norm_eps",
+        query_key_norm=lambda _: True,
+        convolution_bias="conv_bias",
+        taps=_taps,
+        layers=_layers,
+        theta=1_000_000.0,
+    ),
+)
