@@ -6,15 +6,16 @@ is what the model's reads: the loss is the divergence from the model's distribut
 frequent tokens, and the distance of the two states, which holds all other tokens in their places.
 DIRECTORY is then served with `draftwerk serve --draft DIRECTORY`.
 
-What the model's head reads is kept beside the texts. With `--seconds` the course stops in time; the
-same command goes on with it.
+What the model's head reads is kept beside the texts, for this model. With `--seconds` the course
+stops in time; the same command goes on with it.
 """
 
 import argparse
 import json
 import random
 import shutil
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -26,10 +27,13 @@ from torch import Tensor, nn
 
 from draftwerk.model.checkpoint.hub import locate, safetensors_directory
 from training.head import HELD_OUT, Distance, frequent, read
+from training.states import Estimate, kept_path
 
 STATE_WEIGHT = 1.0
 """Of the states' distance, relative to their size, beside the divergence in nats."""
 COURSE = "course.pt"
+BY_LAYER = ("layer_types", "no_rope_layers")
+"""Fields of a description that say something of each layer."""
 COPIED = ("tokenizer*", "*.jinja", "generation_config.json")
 """What a draft model's directory holds beside its weights and their description."""
 
@@ -42,6 +46,9 @@ class Lesson(NamedTuple):
     """[B, L] int64, filled up with zeros on the right, where nothing attends to them."""
     real: Tensor
     """[B, L]: which of them are tokens of the texts."""
+
+    def on(self, device: torch.device) -> "Lesson":
+        return Lesson(self.number, self.tokens.to(device), self.real.to(device))
 
 
 class Marks(NamedTuple):
@@ -99,7 +106,7 @@ class Teacher:
         """Return what the head reads after each token of a lesson's texts, bf16 [N, H]."""
         path = self.folder / f"{lesson.number}.pt"
         if path.exists():
-            return torch.load(path)
+            return torch.load(path, map_location=lesson.tokens.device)
         found = self.model(lesson.tokens).last_hidden_state[lesson.real]
         torch.save(found, path)
         return found
@@ -124,6 +131,7 @@ class StudentCourse:
         """What is never learnt from: lessons of every length."""
         self.lessons = [lesson for lesson in taught if lesson.number % every]
         self.done, self.steps = 0, steps
+        self.device = small.device
         learnt = [*student.layers.parameters(), *student.norm.parameters()]
         self.optimiser = torch.optim.AdamW(learnt, lr=rate, betas=(0.9, 0.98))
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -132,12 +140,13 @@ class StudentCourse:
 
     def marks(self, lesson: Lesson) -> Marks:
         """Compare what both heads read after each token."""
+        lesson = lesson.on(self.device)
         wanted = self.teacher.states(lesson)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16):
             found = self.student(lesson.tokens).last_hidden_state[lesson.real]
         # `Distance` compares each state with the place after its own.
         shifted = torch.cat([wanted[:1], wanted]).to(self.small.dtype)
-        asked = torch.ones(len(shifted), dtype=torch.int64)
+        asked = torch.ones(len(shifted), dtype=torch.int64, device=self.device)
         losses, shares = Distance.apply(self.small, shifted, asked, found.float())
         theirs = wanted.float()
         distance = (found.float() - theirs).square().sum() / theirs.square().sum()
@@ -145,7 +154,7 @@ class StudentCourse:
 
     def learn(self, seconds: float, rest: Callable[[], None]) -> None:
         """Go on with the course, to its end or for about so many seconds; `rest` now and then."""
-        begun = perf_counter()
+        begun, estimate = perf_counter(), Estimate(self.done, self.steps)
         while self.done < self.steps and perf_counter() - begun < seconds:
             marks = self.marks(self._lesson(self.done))
             self.optimiser.zero_grad()
@@ -153,11 +162,9 @@ class StudentCourse:
             nn.utils.clip_grad_norm_(self.optimiser.param_groups[0]["params"], 1.0)
             self.optimiser.step()
             self.schedule.step()
-            if self.done % 20 == 0:
-                spent = perf_counter() - begun
-                print(f"{self.done}/{self.steps}, {spent:.0f} s: {marks}", flush=True)
             self.done += 1
             if self.done % 20 == 0:
+                print(f"{estimate.line(self.done)}: {marks}", flush=True)
                 rest()
 
     def _lesson(self, step: int) -> Lesson:
@@ -173,13 +180,14 @@ class StudentCourse:
         found = [self.marks(lesson) for lesson in self.held_out]
         counts = torch.tensor([int(lesson.real.sum()) for lesson in self.held_out])
         columns = (torch.stack(column) for column in zip(*found, strict=True))
-        return Marks(*((column * counts).sum() / counts.sum() for column in columns))
+        return Marks(*((column.cpu() * counts).sum() / counts.sum() for column in columns))
 
     def save(self, path: Path) -> None:
         """Write down how far the course has come."""
         torch.save(
             {
                 "done": self.done,
+                "steps": self.steps,
                 "student": self.student.state_dict(),
                 "optimiser": self.optimiser.state_dict(),
                 "schedule": self.schedule.state_dict(),
@@ -188,8 +196,10 @@ class StudentCourse:
         )
 
     def resume(self, path: Path) -> None:
-        """Go on where a course with the same arguments stopped."""
-        found = torch.load(path)
+        """Go on where a course stopped. Raises ValueError if it was one of other steps."""
+        found = torch.load(path, map_location=self.device)
+        if found["steps"] != self.steps:
+            raise ValueError(f"{path} is of a course of {found['steps']} steps, not {self.steps}")
         self.done = found["done"]
         self.student.load_state_dict(found["student"])
         self.optimiser.load_state_dict(found["optimiser"])
@@ -198,29 +208,44 @@ class StudentCourse:
 
 def begin(model: Any, count: int) -> Any:
     """Return a student in float32: `count` of a model's layers, its embedding and its last norm."""
-    config = type(model.config)(**{**model.config.to_dict(), "num_hidden_layers": count})
-    student = type(model)(config).float()
+    described, layers = model.config.to_dict(), kept(len(model.layers), count)
+    config = type(model.config)(**{**described, **described_layers(described, layers)})
+    student = type(model)(config).float().to(model.embed_tokens.weight.device)
     student.embed_tokens.load_state_dict(model.embed_tokens.state_dict())
     student.embed_tokens.requires_grad_(False)
     student.norm.load_state_dict(model.norm.state_dict())
-    for mine, index in enumerate(kept(len(model.layers), count)):
+    for mine, index in enumerate(layers):
         student.layers[mine].load_state_dict(model.layers[index].state_dict())
     return student
 
 
-def write(student: Any, source: Path, directory: Path) -> None:
-    """Make a directory of a student that is served as other models are."""
+def described_layers(config: Mapping[str, Any], layers: Sequence[int]) -> dict[str, Any]:
+    """Return the fields of a student's description that its layers decide."""
+    by_layer = {name: config[name] for name in BY_LAYER if config.get(name)}
+    found = {name: [each[index] for index in layers] for name, each in by_layer.items()}
+    return {"num_hidden_layers": len(layers), **found}
+
+
+def write(student: Any, head: Tensor | None, source: Path, directory: Path) -> None:
+    """Make a directory of a student that is served as other models are.
+
+    `head` is the model's lm_head, None where it is the embedding.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     for pattern in COPIED:
         for path in source.glob(pattern):
             shutil.copy(path, directory / path.name)
     described = json.loads((source / "config.json").read_text())
-    described |= {"num_hidden_layers": len(student.layers), "tie_word_embeddings": True}
+    own = student.config.to_dict()
+    described |= described_layers(own, range(len(student.layers)))
+    described["tie_word_embeddings"] = head is None
     (directory / "config.json").write_text(json.dumps(described, indent=1))
     tensors = {
-        f"model.{name}": value.detach().to(torch.bfloat16).contiguous()
+        f"model.{name}": value.detach().to("cpu", torch.bfloat16).contiguous()
         for name, value in student.state_dict().items()
     }
+    if head is not None:
+        tensors["lm_head.weight"] = head.detach().to("cpu", torch.bfloat16).contiguous()
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -229,26 +254,31 @@ def train(arguments: argparse.Namespace) -> None:
 
     source = safetensors_directory(locate(arguments.model))
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
+    model = model.to(arguments.device)
     texts = read(arguments.texts, arguments.tokens)
     taught = lessons(texts, arguments.batch)
     vocabulary = frequent(texts, arguments.vocabulary, model.config.vocab_size)
-    folder = arguments.texts.with_suffix(f".{len(texts)}x{arguments.batch}")
+    folder = kept_path(arguments.texts, texts, source, arguments.batch)
     folder.mkdir(exist_ok=True)
     arguments.directory.mkdir(parents=True, exist_ok=True)
     course = StudentCourse(
         begin(model.model, arguments.layers),
         Teacher(model.model, folder),
-        model.lm_head.weight.detach()[vocabulary],
+        model.lm_head.weight.detach()[vocabulary.to(model.device)],
         taught,
         arguments.steps,
         arguments.rate,
     )
     kept_course = arguments.directory / COURSE
     if kept_course.exists():
-        course.resume(kept_course)
+        try:
+            course.resume(kept_course)
+        except ValueError as error:
+            sys.exit(f"training.distillation: {error}")
     course.learn(arguments.seconds, lambda: course.save(kept_course))
     course.save(kept_course)
-    write(course.student, source, arguments.directory)
+    head = None if model.config.tie_word_embeddings else model.lm_head.weight
+    write(course.student, head, source, arguments.directory)
     print(f"{course.done} of {course.steps} steps; held out: {course.evaluate()}")
 
 
@@ -265,6 +295,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=2048, help="tokens in a step")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--seconds", type=float, default=1e9, help="after which to stop for now")
     train(parser.parse_args())
 

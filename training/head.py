@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from torch.nn.functional import kl_div, linear
 from draftwerk.model.checkpoint.hub import locate, safetensors_directory
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import DraftHead, advance, find, save
+from training.states import Estimate, kept_path
 
 DEPTHS = 3
 DEPTH_WEIGHT = 0.8
@@ -42,6 +42,9 @@ class Corpus:
     """[N, H] bf16: the last hidden state behind each token, normalised."""
     left: Tensor
     """[N]: how many tokens of the same text follow."""
+
+    def on(self, device: torch.device) -> "Corpus":
+        return Corpus(self.tokens.to(device), self.hidden.to(device), self.left.to(device))
 
     def part(self, first: int, last: int) -> "Corpus":
         return Corpus(self.tokens[first:last], self.hidden[first:last], self.left[first:last])
@@ -87,17 +90,17 @@ def read(path: Path, limit: int) -> list[list[int]]:
 
 
 @torch.no_grad()
-def look(texts: list[list[int]], directory: Path) -> Corpus:
+def look(texts: list[list[int]], directory: Path, device: torch.device) -> Corpus:
     """Run the model over the texts."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).model
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).model.to(device)
     hidden: list[Tensor] = []
-    begun = perf_counter()
-    for index, tokens in enumerate(texts):
-        hidden.append(model(torch.tensor([tokens])).last_hidden_state[0])
-        if index % 500 == 0:
-            print(f"{index} of {len(texts)} texts, {perf_counter() - begun:.0f} s", flush=True)
+    estimate = Estimate(0, len(texts))
+    for done, tokens in enumerate(texts, start=1):
+        hidden.append(model(torch.tensor([tokens], device=device)).last_hidden_state[0].cpu())
+        if done % 500 == 0:
+            print(f"texts: {estimate.line(done)}", flush=True)
     left = torch.cat([torch.arange(len(text) - 1, -1, -1) for text in texts])
     return Corpus(torch.tensor([t for text in texts for t in text]), torch.cat(hidden), left)
 
@@ -127,7 +130,7 @@ class Distance(torch.autograd.Function):
         """Return by depth the mean loss, and the share of first choices that are the target's."""
         gradients = [torch.zeros_like(state) for state in states]
         counts = [int((left[: len(state)] >= n).sum()) for n, state in enumerate(states, 1)]
-        losses, same = torch.zeros(len(states)), torch.zeros(len(states))
+        losses, same = (torch.zeros(len(states), device=hidden.device) for _ in range(2))
         for first in range(1, len(hidden), PLACES):
             wanted = linear(hidden[first : first + PLACES], small).float().log_softmax(-1)
             teacher, best = wanted.exp(), wanted.argmax(-1)
@@ -170,6 +173,10 @@ class Course:
     """Tokens in a step."""
 
     @property
+    def device(self) -> torch.device:
+        return self.small.device
+
+    @property
     def taught(self) -> int:
         """How many tokens are learnt from; those after them are held out."""
         return int(len(self.corpus.tokens) * (1 - HELD_OUT))
@@ -192,29 +199,28 @@ class Course:
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimiser, rate, total_steps=steps + 1, pct_start=0.05, cycle_momentum=False
         )
-        begun, order = perf_counter(), list[int]()
-        for step in range(steps):
+        estimate, order = Estimate(0, steps), list[int]()
+        for step in range(1, steps + 1):
             order = order or torch.randperm(len(firsts)).tolist()
             shifted = firsts[order.pop()] + int(torch.randint(0, self.batch, ()))
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast(self.device.type, torch.bfloat16):
                 losses, shares = self.marks(min(shifted, self.taught - self.batch))
-            loss = (DEPTH_WEIGHT ** torch.arange(DEPTHS) * losses).sum()
+            loss = (DEPTH_WEIGHT ** torch.arange(DEPTHS, device=self.device) * losses).sum()
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
             optimiser.step()
             schedule.step()
             if step % 50 == 0:
-                spent = perf_counter() - begun
-                print(f"{step}/{steps}, {spent:.0f} s: {told(losses, shares)}", flush=True)
-            if step % 400 == 399:
+                print(f"{estimate.line(step)}: {told(losses, shares)}", flush=True)
+            if step % 400 == 0:
                 rest()
 
     @torch.no_grad()
     def evaluate(self) -> str:
         """Return the marks on what was held out, as a line."""
         firsts = range(self.taught, len(self.corpus.tokens) - self.batch + 1, self.batch)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16):
             found = [self.marks(first) for first in firsts]
         if not found:
             return "nothing was held out"
@@ -232,11 +238,11 @@ def train(arguments: argparse.Namespace) -> None:
     target = load(str(directory), torch.bfloat16)
     texts = read(arguments.texts, arguments.tokens)
     vocabulary = frequent(texts, arguments.vocabulary, target.config.vocab_size)
-    cache = arguments.texts.with_suffix(f".{len(texts)}.pt")
+    cache = kept_path(arguments.texts, texts, directory, "head")
     if cache.exists():
         corpus = Corpus(**torch.load(cache))
     else:
-        corpus = look(texts, directory)
+        corpus = look(texts, directory, arguments.device)
         torch.save({"tokens": corpus.tokens, "hidden": corpus.hidden, "left": corpus.left}, cache)
     head = Trained(target.config.hidden_size, arguments.inner)
     weights = target.weights
@@ -244,7 +250,14 @@ def train(arguments: argparse.Namespace) -> None:
         begun = find(str(arguments.start), target.config, weights)
         assert begun is not None
         head.take(begun)
-    course = Course(corpus, weights.embedding, weights.lm_head[vocabulary], head, arguments.batch)
+    device: torch.device = arguments.device
+    course = Course(
+        corpus.on(device),
+        weights.embedding.to(device),
+        weights.lm_head[vocabulary].to(device),
+        head.to(device),
+        arguments.batch,
+    )
 
     def rest() -> None:
         print(f"held out: {course.evaluate()}", flush=True)
@@ -256,7 +269,7 @@ def train(arguments: argparse.Namespace) -> None:
 
 def finished(head: Trained, vocabulary: Tensor) -> DraftHead:
     """Return a head as it is used."""
-    values = {name: value.detach().float() for name, value in head.named_parameters()}
+    values = {name: value.detach().float().cpu() for name, value in head.named_parameters()}
     return DraftHead(vocabulary=vocabulary, **values)
 
 
@@ -272,6 +285,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=2048, help="tokens in a step")
     parser.add_argument("--epochs", type=float, default=4)
     parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     train(parser.parse_args())
 
 

@@ -28,7 +28,7 @@ def texts() -> list[list[int]]:
 def test_training_lowers_the_loss_and_the_saved_head_is_the_trained_one(directory, tmp_path):
     torch.manual_seed(1)
     target = load(str(directory), torch.float32)
-    corpus = look(texts(), directory)
+    corpus = look(texts(), directory, torch.device("cpu"))
     vocabulary = frequent(texts(), 64, VOCAB)
     head = Trained(target.config.hidden_size, 64)
     weights = target.weights
@@ -55,7 +55,7 @@ def test_training_lowers_the_loss_and_the_saved_head_is_the_trained_one(director
 
 
 def test_places_near_a_text_s_end_are_not_asked_for_what_follows(directory):
-    corpus = look(texts(), directory)
+    corpus = look(texts(), directory, torch.device("cpu"))
     assert corpus.left[:41].tolist() == [*range(39, -1, -1), 39]
     assert len(corpus.tokens) == len(corpus.hidden) == len(corpus.left)
     vocabulary = frequent(texts(), 32, VOCAB)
