@@ -198,7 +198,7 @@ class StudentCourse:
     def resume(self, path: Path) -> None:
         """Go on where a course stopped. Raises ValueError if it was one of other steps."""
         found = torch.load(path, map_location=self.device)
-        if found["steps"] != self.steps:
+        if found.get("steps", self.steps) != self.steps:
             raise ValueError(f"{path} is of a course of {found['steps']} steps, not {self.steps}")
         self.done = found["done"]
         self.student.load_state_dict(found["student"])
