@@ -250,6 +250,12 @@ def test_a_request_drafts_up_to_its_own_and_the_servers_limit(
     assert draft_max(encoded(replace(PLAIN, speculation=speculation)), 7) == length
 
 
+def test_no_source_is_asked_and_no_head_runs_for_a_request_without_drafts() -> None:
+    assert made(PLAIN).request.methods is None
+    for speculation in Speculation(enabled=False), Speculation(draft_max=0, methods=("head",)):
+        assert made(replace(PLAIN, speculation=speculation)).request.methods == ()
+
+
 def test_a_piece_carries_progress_and_cost() -> None:
     sequence = made(PLAIN)
     sequence.tally.cached = 2

@@ -93,6 +93,7 @@ class Opener:
         options = request.options
         ends = () if options.ignore_eos else self.stop_token_ids
         room = self.context_max - len(request.tokens)
+        drafted = draft_max(request, draft_factor * self.limits.draft_max)
         return SequenceRequest(
             request_id=request.request_id,
             choice=choice,
@@ -103,9 +104,10 @@ class Opener:
                 stop_token_ids=(*ends, *options.stop_token_ids),
             ),
             tokens_max=room if options.tokens_max is None else min(room, options.tokens_max),
-            draft_max=draft_max(request, draft_factor * self.limits.draft_max),
+            draft_max=drafted,
             priority=options.priority,
-            methods=options.speculation.methods,
+            # Without a draft no source is asked, and the draft head does not run.
+            methods=options.speculation.methods if drafted else (),
             name_space=options.name_space,
             prediction=request.prediction,
             given=options.given,

@@ -164,6 +164,16 @@ def test_a_row_without_room_is_not_drafted() -> None:
     assert drafts_of(proposer, make_round(*rows, round_id=1), (NO_DRAFT,) * 2) == (NO_FEEDBACK,) * 2
 
 
+@pytest.mark.parametrize(("methods", "wanted"), [(None, True), (("ngram",), False), ((), False)])
+def test_the_draft_head_runs_behind_a_prompt_of_a_request_that_may_have_its_trees(
+    methods: tuple[str, ...] | None, wanted: bool
+) -> None:
+    new_sequence = NewSequence((1, 2, 1, 2), 4, Sampling(), methods)
+    row = make_row(3, 4, new_sequence=new_sequence)
+    (draft,) = drafts_of(Proposer((*ALL, "head")), make_round(row, round_id=1), (NO_DRAFT,))
+    assert draft.wants_topk == wanted
+
+
 def test_the_draft_models_tree_is_merged_with_the_rest() -> None:
     proposer = Proposer(("ngram",), [(1, 10.0), (16, 10.0)])
     model = Draft((2, 9, 5, 3), (-1, -1, 1, 0), ("draft",) * 4)
