@@ -13,7 +13,6 @@ from draftwerk.model.checkpoint.cached import (
 )
 from draftwerk.model.checkpoint.files.byte_progress import size_text
 from draftwerk.model.checkpoint.hub import cache_directory, damaged_models
-from draftwerk.model.checkpoint.packed_weights import damaged_files
 from draftwerk.model.checkpoint.pulled import pulled_models
 from draftwerk.model.native.build import damaged_libraries, source_key
 from draftwerk.model.native.isa import ISAS
@@ -21,9 +20,9 @@ from draftwerk.settings.setting_fields import ConfigError, bytes_of
 
 
 def cached_files() -> Iterator[tuple[Path, bool]]:
-    """Yield converted models, packed weights and kernels, each read whole, and whether damaged."""
+    """Yield converted models and kernels, each read whole, and whether damaged."""
     cache = cache_directory()
-    return chain(damaged_models(cache), damaged_files(cache), damaged_libraries(cache))
+    return chain(damaged_models(cache), damaged_libraries(cache))
 
 
 def cache_files(action: str, names: list[str], size_max: str, only_old: bool) -> int:

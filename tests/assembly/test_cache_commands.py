@@ -48,7 +48,7 @@ def test_what_is_kept_is_listed_with_its_purpose(
     mine = described(tmp_path)
     found = {entry.name: (entry.purpose, entry.is_old) for entry in cached_entries(["0123"])}
     assert found == {
-        "packed-ab.bin": ("packed weights", False),
+        "packed-ab.bin": ("packed weights", True),
         "native-avx2-0-1.so": ("kernels", True),
         f"m-3-{'0' * 16}": ("bf16 copy", True),
         mine: ("config and tokenizer", False),

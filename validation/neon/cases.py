@@ -16,11 +16,11 @@ from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import Start
 from draftwerk.model.native.draft_head import NativeStep, arguments_of
-from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.forward import FORMATS, HEAD_KIND, QUANTISED, NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.stored import KINDS as STORED_KINDS
-from draftwerk.model.native.stored import PackedMatrix
+from draftwerk.model.native.stored import PackedMatrix, quantised
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
@@ -91,7 +91,7 @@ def forward(model: CaseModel, script: Script, pool: Pool) -> Iterator[tuple[str,
         native = NativeForward(config, weights, dtype, pool, kv_dtype)
         pages = random_pages(config, native.page_dtype, width=native.page_width)
         resolved = {torch.int8: "int8", torch.bfloat16: "bf16"}.get(native.page_dtype, "fp32")
-        script.model(config, weights, dtype, resolved)
+        script.model(config, weights, dtype, resolved, pool)
         script.pages(pages)
         for number, batch in enumerate(rounds()):
             script.forward(batch, pages)
@@ -127,6 +127,10 @@ def stored(script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
         script.stored(matrix, inputs)
         packed = PackedMatrix([matrix], pool)
         yield f"{kind}, bytes {fill}", raw(packed.products(inputs)) + raw(packed.values())
+    weights = torch.randn(9, 100, generator=torch.Generator().manual_seed(5))
+    for kind in {*QUANTISED.values(), HEAD_KIND}:
+        script.quantise(weights, kind)
+        yield f"weights as {kind}", quantised(weights, kind, pool).data.tobytes()
 
 
 def drafting(script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
@@ -150,7 +154,7 @@ def drafting(script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
         for row, state in enumerate(states)
     ]
     arguments = arguments_of(starts)
-    script.draft(head, embedding, lm_head, states, list(arguments))
+    script.draft(head, embedding, lm_head, states, list(arguments), pool)
     yield "draft trees", bytes(step.nodes(arguments))
 
 

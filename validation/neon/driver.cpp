@@ -23,14 +23,18 @@ void model_set_matrix(void *model, int layer, int part, int expert, const void *
 void model_set_vector(void *model, int layer, int which, const float *values, int size);
 void model_set_embedding(void *model, const void *data, int is_bf16);
 const char *model_forward(void *model, const Batch *batch);
+void model_set_stored(void *model, int layer, int part, int expert, const StoredPart *parts,
+                      int count, int k, const float *bias);
+void quantise_rows(void *pool, int kind, const void *data, int is_bf16, int rows, int k,
+                   uint8_t *blocks);
+int64_t stored_file_bytes(int kind, int k);
 void *stored_create(void *pool, const StoredPart *parts, int count, int k);
 void stored_destroy(void *matrix);
 void stored_multiply(void *matrix, const float *inputs, int rows, float *products);
 void stored_unpack(void *matrix, int first, int count, float *values);
 void *draft_head_create(void *pool, int hidden, int inner, const int32_t *vocabulary, int size,
                         const void *embedding, int embedding_is_bf16);
-void draft_head_set_matrix(void *head, int which, const void *data, int is_bf16, int n, int k,
-                           int parts);
+void draft_head_set_matrix(void *head, int which, const StoredPart *parts, int count, int k);
 void draft_head_set_vector(void *head, int which, const float *values);
 const char *draft_head_build_trees(void *head, const TreeStart *starts, int row_count,
                                    const TreeShape *shape, int32_t *nodes);
@@ -75,6 +79,23 @@ void check(const char *refusal) {
     if (refusal) fail(refusal);
 }
 
+// Parts of a matrix, with their blocks.
+struct Parts {
+    std::vector<std::vector<uint8_t>> blocks;
+    std::vector<StoredPart> parts;
+    int k = 0;
+
+    explicit Parts(int count) : blocks(count) {
+        for (auto &each : blocks) {
+            int kind = read<int32_t>(), n = read<int32_t>();
+            k = read<int32_t>();
+            each = read_many<uint8_t>();
+            parts.push_back({each.data(), nullptr, static_cast<int64_t>(each.size()) / n, kind, n});
+        }
+    }
+    int count() const { return static_cast<int>(parts.size()); }
+};
+
 // A model, its pages, and what they hold.
 struct Replay {
     void *pool = pool_create(2);
@@ -95,6 +116,20 @@ struct Replay {
         auto bias = read_many<float>();
         model_set_matrix(model, layer, part, 0, data.data(), is_bf16, n, k,
                          bias.empty() ? nullptr : bias.data());
+    }
+    void set_blocks() {
+        int layer = read<int32_t>(), part = read<int32_t>();
+        Parts of(read<int32_t>());
+        auto bias = read_many<float>();
+        model_set_stored(model, layer, part, 0, of.parts.data(), of.count(), of.k,
+                         bias.empty() ? nullptr : bias.data());
+    }
+    void quantise() {
+        int kind = read<int32_t>(), n = read<int32_t>(), k = read<int32_t>();
+        auto weights = read_many<float>();
+        std::vector<uint8_t> blocks(n * stored_file_bytes(kind, round_up(k, BLOCK)));
+        quantise_rows(pool, kind, weights.data(), 0, n, k, blocks.data());
+        write_many(blocks);
     }
     void set_vector() {
         int layer = read<int32_t>(), which = read<int32_t>();
@@ -156,11 +191,10 @@ struct Replay {
     }
 
     void multiply_stored() {
-        int kind = read<int32_t>(), n = read<int32_t>(), k = read<int32_t>();
-        auto blocks = read_many<uint8_t>();
+        Parts of(1);
+        const int n = of.parts[0].count, k = of.k;
         auto inputs = read_many<float>();
-        StoredPart part{blocks.data(), nullptr, static_cast<int64_t>(blocks.size()) / n, kind, n};
-        void *matrix = stored_create(pool, &part, 1, k);
+        void *matrix = stored_create(pool, of.parts.data(), 1, k);
         int rows = static_cast<int>(inputs.size()) / k;
         std::vector<float> products(static_cast<size_t>(rows) * n);
         std::vector<float> values(static_cast<size_t>(n) * k);
@@ -178,9 +212,8 @@ struct Replay {
         void *head = draft_head_create(pool, hidden, inner, vocabulary.data(),
                                        static_cast<int>(vocabulary.size()), tokens.data(), 0);
         for (int which = 0; which < 3; which++) {
-            int n = read<int32_t>(), k = read<int32_t>();
-            draft_head_set_matrix(head, which, read_many<float>().data(), 0, n, k,
-                                  which == 0 ? 2 : 1);
+            Parts of(read<int32_t>());
+            draft_head_set_matrix(head, which, of.parts.data(), of.count(), of.k);
         }
         for (int which = 0; which < 4; which++) {
             draft_head_set_vector(head, which, read_many<float>().data());
@@ -207,6 +240,8 @@ int main(int count, char **arguments) {
         switch (call) {
             case 'm': replay.create_model(); break;
             case 'w': replay.set_matrix(); break;
+            case 'b': replay.set_blocks(); break;
+            case 'r': replay.quantise(); break;
             case 'v': replay.set_vector(); break;
             case 'e': replay.set_embedding(); break;
             case 'p': replay.set_pages(); break;

@@ -13,10 +13,12 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.native.draft_head import KIND as DRAFT_KIND
 from draftwerk.model.native.draft_head import MATRICES, TREE, VECTORS
-from draftwerk.model.native.forward import Part, Vector, shape_of
+from draftwerk.model.native.forward import HEAD_KIND, QUANTISED, Part, Vector, shape_of
 from draftwerk.model.native.library import TreeStart
-from draftwerk.model.native.stored import KINDS
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import KINDS, halved, quantised
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -29,23 +31,34 @@ class Script:
     def close(self) -> None:
         self._file.close()
 
-    def model(self, config: ModelConfig, weights: Weights, dtype: str, kv_dtype: str) -> None:
+    def model(
+        self, config: ModelConfig, weights: Weights, dtype: str, kv_dtype: str, pool: Pool
+    ) -> None:
         """Create a model, as `NativeForward` does."""
+
+        def set_matrix(layer: int, part: Part, matrix: Tensor, bias: Tensor | None) -> None:
+            if dtype not in QUANTISED:
+                return self._matrix(layer, part, matrix, bias)
+            kind = HEAD_KIND if part is Part.HEAD else QUANTISED[dtype]
+            parts = (quantised(matrix, kind, pool),)
+            is_halved = part is Part.GATE_UP and config.graph.is_gated
+            self._blocks(layer, part, halved(parts) if is_halved else parts, bias)
+
         self._call("m")
         self._struct(shape_of(config, dtype, kv_dtype))
         layers = [list(astuple(config.kind(index))) for index in range(config.layer_count)]
         self._many(torch.tensor(layers, dtype=torch.int32))
         self._many(torch.tensor(config.rope_inverse_frequencies))
         for index, layer in enumerate(weights.layers):
-            self._matrix(index, Part.QKV, layer.qkv, layer.qkv_bias)
-            self._matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
-            self._matrix(index, Part.GATE_UP, layer.dense[0], layer.gate_up_bias)
-            self._matrix(index, Part.DOWN, layer.dense[1], layer.down_bias)
+            set_matrix(index, Part.QKV, layer.qkv, layer.qkv_bias)
+            set_matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
+            set_matrix(index, Part.GATE_UP, layer.dense[0], layer.gate_up_bias)
+            set_matrix(index, Part.DOWN, layer.dense[1], layer.down_bias)
             self._vector(index, Vector.ATTENTION_NORM, layer.attention_norm)
             self._vector(index, Vector.FFN_NORM, layer.ffn_norm)
             self._vector(index, Vector.QUERY_NORM, layer.query_norm)
             self._vector(index, Vector.KEY_NORM, layer.key_norm)
-        self._matrix(0, Part.HEAD, weights.lm_head, None)
+        set_matrix(0, Part.HEAD, weights.lm_head, None)
         self._vector(0, Vector.NORM, weights.norm)
         embedding = weights.embedding.bfloat16() if dtype == "bf16" else weights.embedding
         self._call("e")
@@ -87,9 +100,14 @@ class Script:
     def stored(self, matrix: StoredMatrix, inputs: Tensor) -> None:
         """Multiply with stored blocks. Results: products [rows, columns], values [columns, k]."""
         self._call("q")
-        self._ints(KINDS[matrix.kind], *matrix.shape)
-        self._bytes(matrix.data.tobytes())
+        self._part(matrix)
         self._many(inputs)
+
+    def quantise(self, matrix: Tensor, kind: str) -> None:
+        """Round a matrix to blocks. Results: these."""
+        self._call("r")
+        self._ints(KINDS[kind], *matrix.shape)
+        self._many(matrix)
 
     def draft(
         self,
@@ -98,15 +116,17 @@ class Script:
         target_head: Tensor,
         states: Tensor,
         starts: list[TreeStart],
+        pool: Pool,
     ) -> None:
         """Build draft trees. Results: int32 nodes [rows, slots, fields]."""
         self._call("d")
         self._ints(embedding.shape[1], head.down.shape[1])
         self._many(head.vocabulary)
         self._many(embedding)
-        for matrix in (*(getattr(head, name) for name in MATRICES), target_head[head.vocabulary]):
-            self._ints(*matrix.shape)
-            self._many(matrix)
+        matrices = [getattr(head, name) for name in MATRICES] + [target_head[head.vocabulary]]
+        for which, matrix in enumerate(matrices):
+            parts = (quantised(matrix, DRAFT_KIND, pool),)
+            self._parts(halved(parts) if which == 0 else parts)
         for name in VECTORS:
             self._many(getattr(head, name))
         self._struct(TREE)
@@ -118,6 +138,24 @@ class Script:
         self._ints(layer, part, matrix.dtype == torch.bfloat16, *matrix.shape)
         self._many(matrix)
         self._many(torch.empty(0) if bias is None else bias)
+
+    def _blocks(
+        self, layer: int, part: Part, parts: tuple[StoredMatrix, ...], bias: Tensor | None
+    ) -> None:
+        self._call("b")
+        self._ints(layer, part)
+        self._parts(parts)
+        self._many(torch.empty(0) if bias is None else bias)
+
+    def _parts(self, parts: tuple[StoredMatrix, ...]) -> None:
+        self._ints(len(parts))
+        for part in parts:
+            self._part(part)
+
+    def _part(self, part: StoredMatrix) -> None:
+        self._ints(KINDS[part.kind], *part.shape)
+        data = part.data if part.rows is None else part.data[part.rows]
+        self._bytes(data.tobytes())
 
     def _vector(self, layer: int, which: Vector, values: Tensor | None) -> None:
         if values is not None:

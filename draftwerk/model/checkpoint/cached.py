@@ -1,7 +1,7 @@
 """What is kept in the cache folder: listed, bounded, and removed by name.
 
-Every entry can be made again: packed weights and what is read of GGUF files at a model's next
-start, kernels by a compiler.
+Every entry can be made again: what is read of GGUF files at a model's next start, kernels by a
+compiler.
 """
 
 import re
@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from draftwerk.model.checkpoint.gguf_card import CARD
 from draftwerk.model.checkpoint.hub import CONVERSION, cache_directory, in_use
-from draftwerk.model.checkpoint.packed_weights import PREFIX
 
 GGUF_FOLDER = re.compile(r"(?P<name>.+)-(?P<conversion>\d+)-[0-9a-f]{16}(?P<export>-bf16)?")
 """A folder of a GGUF, of this way of keeping it or of an older one."""
@@ -100,8 +99,8 @@ def _entry(path: Path, keys: tuple[str, ...]) -> CachedEntry | None:
 
 def _purpose(path: Path, keys: tuple[str, ...]) -> tuple[str, bool]:
     """Return what an entry is for, and whether it is of an older version."""
-    if path.name.startswith(PREFIX):
-        return PACKED, False
+    if path.name.startswith("packed-"):
+        return PACKED, True
     if path.name.startswith("native-"):
         return KERNELS, bool(keys) and not any(key in path.name for key in keys)
     found = GGUF_FOLDER.fullmatch(path.name)

@@ -65,7 +65,7 @@ def locate(
 
 
 def cache_directory() -> Path:
-    """Return where packed weights, compiled kernels and what is read of GGUF files are kept."""
+    """Return where compiled kernels and what is read of GGUF files are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "draftwerk"
 

@@ -23,10 +23,11 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.library import DraftHeadRow, TreeShape, TreeStart
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import rows_of
+from draftwerk.model.native.stored import halved, parts_of, quantised, rows_of
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
 
+KIND = "Q8_0"
 MATRICES = ("gate_up", "down")
 VECTORS = ("keep", "state_norm", "token_norm", "norm")
 """In the order of `DraftHead` in source/draft_head/draft_head.h; the target's head comes last."""
@@ -68,10 +69,10 @@ class NativeStep:
         matrices = [getattr(head, name) for name in MATRICES]
         matrices.append(rows_of(target_head, head.vocabulary))
         for which, matrix in enumerate(matrices):
-            source = matrix.float().contiguous()
-            parts = 2 if which == 0 else 1
+            parts = (quantised(matrix, KIND, pool),)
+            parts = halved(parts) if which == 0 else parts
             self._library.draft_head_set_matrix(
-                self.handle, which, source.data_ptr(), False, *source.shape, parts
+                self.handle, which, parts_of(parts), len(parts), parts[0].shape[1]
             )
         for which, name in enumerate(VECTORS):
             values = getattr(head, name).float().contiguous()

@@ -22,11 +22,25 @@ from draftwerk.model.checkpoint.weights import AnyWeights, ExpertWeights, LayerW
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.library import LayerShape, RoundArrays, Shape, ShardColumns
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import STORED, halved, packed_size, parts_of
+from draftwerk.model.native.stored import (
+    KINDS,
+    STORED,
+    halved,
+    packed_size,
+    parts_of,
+    quantised,
+    unread,
+)
 
-FORMATS = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
+STORED_FORMAT = 3
+FORMATS = {"fp32": 0, "bf16": 1, "int8": STORED_FORMAT, "int4": STORED_FORMAT}
 """What weights that are not quantised can be served as."""
-STORED_FORMAT = 4
+QUANTISED = {"int8": "Q8_0", "int4": "IQ4_NL"}
+"""The types of blocks to which they are quantised: of those of their size the nearest to the
+weights, by `benchmarks.format_quality --off-grid`."""
+HEAD_KIND = "Q8_0"
+"""Of the head then: it decides between tokens."""
+KV_FORMATS = {"fp32": 0, "bf16": 1, "int8": 2}
 PAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 SCALE_BYTES = 4
 NORMS = ("rms", "rms_rounded_once", "layer")
@@ -72,8 +86,8 @@ class NativeForward:
     """A `Forward` for every family on a CPU; not for two threads at once.
 
     `dtype` names the weights' format: fp32, bf16 (every intermediate value rounded where Hugging
-    Face's bf16 model rounds it), int8 (W8A8), int4 (Q4_1 blocks, 8-bit activations), or stored:
-    quantised by the file already, each part in its own type (8-bit activations). Matrices are
+    Face's bf16 model rounds it), int8 or int4 (quantised here, see `QUANTISED`), or stored:
+    quantised by the file already, each part in its own type; with 8-bit activations. Matrices are
     repacked; of `weights` only an embedding that is not stored is kept.
 
     `kv_dtype` names the format of keys and values: as the activations, or int8, a scale a head.
@@ -104,7 +118,8 @@ class NativeForward:
         layers = (LayerShape * len(own))(*(_layer_shape(config.kind(index)) for index in own))
         kv_dtype = kv_format(dtype, kv_dtype)
         self.page_dtype, self.page_width = page_format(config, dtype, kv_dtype)
-        self.format = _format(dtype)
+        self.dtype, self.format = dtype, _format(dtype)
+        self._kind = QUANTISED.get(dtype)
         self._shard = shard or whole(config)
         config = replace(config, layer_count=len(self._shard.layers))
         self._config = config
@@ -136,7 +151,8 @@ class NativeForward:
     ) -> None:
         is_bf16 = embedding.dtype != torch.float32 or dtype == "bf16"
         embedding_dtype = torch.bfloat16 if is_bf16 else torch.float32
-        size = self._library.model_arena_bytes(self.handle)
+        kind = KINDS[self._kind] if self._kind else 0
+        size = self._library.model_arena_bytes(self.handle, kind, KINDS[HEAD_KIND])
         more = embedding.numel() * embedding_dtype.itemsize
         address = self._use(store, size, more)
         self._set_matrices(weights)
@@ -275,9 +291,8 @@ class NativeForward:
         expert: int = 0,
     ) -> None:
         if self.format == STORED_FORMAT and part is not Part.ROUTER:
-            return self._set_stored(layer, part, _stored(matrix), bias, expert)
-        if not isinstance(matrix, Tensor):
-            raise ValueError(f"a matrix of {matrix[0].kind} can only be served as it is stored")
+            return self._set_stored(layer, part, self._blocks(matrix, part), bias, expert)
+        matrix = _plain(matrix)
         is_bf16 = matrix.dtype == torch.bfloat16
         source = matrix
         if not self._is_packed:
@@ -294,6 +309,16 @@ class NativeForward:
             None if bias is None else bias.data_ptr(),
         )
 
+    def _blocks(self, matrix: WeightMatrix, part: Part) -> tuple[StoredMatrix, ...]:
+        """Return a matrix in blocks: its own, or those to which it is quantised."""
+        if self._kind is None:
+            return _stored(matrix)
+        matrix = _plain(matrix)
+        kind = HEAD_KIND if part is Part.HEAD else self._kind
+        if self._is_packed:
+            return (unread(tuple(matrix.shape), kind),)
+        return (quantised(matrix, kind, self._pool),)
+
     def _set_stored(
         self,
         layer: int,
@@ -302,7 +327,7 @@ class NativeForward:
         bias: Tensor | None,
         expert: int,
     ) -> None:
-        if not parts:  # another rank's
+        if not parts or not parts[0].shape[0]:  # another rank's
             return
         if part in (Part.GATE_UP, Part.EXPERT_GATE_UP) and self._config.graph.is_gated:
             parts = halved(parts)
@@ -352,6 +377,12 @@ def _format(dtype: str) -> int:
     return FORMATS[dtype]
 
 
+def _plain(matrix: WeightMatrix) -> Tensor:
+    if not isinstance(matrix, Tensor):
+        raise ValueError(f"a matrix of {matrix[0].kind} can only be served as it is stored")
+    return matrix
+
+
 def _stored(matrix: WeightMatrix) -> tuple[StoredMatrix, ...]:
     if isinstance(matrix, Tensor):
         raise ValueError(f"a matrix {tuple(matrix.shape)} is not quantised, as the others are")
@@ -392,7 +423,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         ffn=experts.shared_ffn_size or config.ffn_size,
         format=_format(dtype),
         in_bf16=dtype == "bf16",
-        kv_format=FORMATS[kv_dtype],
+        kv_format=KV_FORMATS[kv_dtype],
         norm=NORMS.index(graph.norm),
         activation=ACTIVATIONS.index(graph.activation),
         is_gated=graph.is_gated,

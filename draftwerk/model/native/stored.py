@@ -23,11 +23,15 @@ __all__ = [
     "halved",
     "packed_size",
     "parts_of",
+    "quantised",
     "rows_of",
+    "unread",
 ]
 
+GROUP = 32
+"""Inputs that are rounded together."""
 BLOCK_INPUTS = {
-    **dict.fromkeys(KINDS, 32),
+    **dict.fromkeys(KINDS, GROUP),
     **dict.fromkeys(("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"), 256),
     **dict.fromkeys(("F32", "F16", "BF16"), 1),
     **{kind: int(kind.split("_")[1]) for kind in GROUP_KINDS},
@@ -100,6 +104,29 @@ def rows_of(matrix: WeightMatrix, rows: Tensor) -> Tensor:
         found[torch.from_numpy(inside)] = dequantised(some)
         first += part.shape[0]
     return found
+
+
+def quantised(matrix: Tensor, kind: str, pool: Pool) -> StoredMatrix:
+    """Return a matrix rounded to Q8_0 or IQ4_NL; where its last block has no inputs are zeros."""
+    source = matrix.contiguous()
+    if source.dtype not in (torch.float32, torch.bfloat16):
+        source = source.float()
+    found = unread(tuple(matrix.shape), kind)
+    pool.library.quantise_rows(
+        pool.handle,
+        KINDS[kind],
+        source.data_ptr(),
+        source.dtype == torch.bfloat16,
+        *source.shape,
+        found.data.ctypes.data,
+    )
+    return found
+
+
+def unread(shape: tuple[int, ...], kind: str) -> StoredMatrix:
+    """Return a matrix of that shape, inputs in whole blocks of 32, whose bytes are any."""
+    rows, inputs = shape[0], -(-shape[1] // GROUP) * GROUP
+    return StoredMatrix(kind, (rows, inputs), np.empty((rows, file_bytes(kind, inputs)), np.uint8))
 
 
 class PackedMatrix:

@@ -10,14 +10,12 @@ from torch import Tensor
 from draftwerk.machine.host import memory_bytes as machine_bytes
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.checkpoint.gguf_card import read_card
-from draftwerk.model.checkpoint.hub import cache_directory, locate
+from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.packed_weights import (
     WeightStore,
     identity_fingerprint,
-    weights_fingerprint,
 )
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import AnyWeights, Weights
@@ -160,18 +158,8 @@ def _weight_store(options: ModelOptions, kernels: Library, share: Share) -> Weig
     if options.weights_descriptor < 0:
         return None
     _, directory = locate(options.source)
-    cache = cache_directory()
     words = (options.dtype, *kernel_words(kernels), *share.words)
-    # A GGUF is dequantised or packed about as quickly as a file of the same weights is read.
-    card = read_card(directory)
-    keeps = card is None or options.dtype not in (*DTYPES, STORED)
-    if keeps:
-        fingerprint = weights_fingerprint(directory, cache, words)
-    else:
-        fingerprint = identity_fingerprint(directory, words)
-    if fingerprint is None:
-        return None
-    return WeightStore(options.weights_descriptor, fingerprint, cache, keeps)
+    return WeightStore(options.weights_descriptor, identity_fingerprint(directory, words))
 
 
 def kernel_words(kernels: Library) -> tuple[str, str]:

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from draftwerk.model.attention.reference import attend
-from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.forward import QUANTISED, NativeForward
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import dequantised, quantised
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.speculative.protocol.rounds import Draft
 from tests.model.native.models import (
@@ -116,25 +116,17 @@ def test_int8_stays_near_the_model(pool: Pool) -> None:
     assert relative_error(config, random_weights(config, biases=True), "int8", pool) < 0.05
 
 
-def test_int4_represents_q4_1_weights_exactly(pool: Pool) -> None:
+def test_int4_represents_its_own_blocks_exactly(pool: Pool) -> None:
     """What is left is the activations' rounding, the same as int8 has."""
     config = tiny_config()
     weights = random_weights(config, biases=True)
     assert relative_error(config, weights, "int4", pool) > 0.1
     for layer in weights.layers:
         for name in ("qkv", "output", "gate_up", "down"):
-            setattr(layer, name, through_q4_1(getattr(layer, name)))
+            matrix = getattr(layer, name)
+            values = dequantised(quantised(matrix, QUANTISED["int4"], pool))
+            setattr(layer, name, values[:, : matrix.shape[1]].contiguous())
     assert relative_error(config, weights, "int4", pool) < 0.05
-
-
-def through_q4_1(matrix: Tensor) -> Tensor:
-    """Return the values GGUF's Q4_1 would hold: per 32 columns, 16 steps from the minimum."""
-    blocks = []
-    for block in matrix.split(32, dim=1):
-        low, high = block.amin(1, keepdim=True), block.amax(1, keepdim=True)
-        scale, minimum = ((high - low) / 15).half().float(), low.half().float()
-        blocks.append(((block - minimum) / scale).round().clamp(0, 15) * scale + minimum)
-    return torch.cat(blocks, dim=1)
 
 
 def test_only_the_outputs_asked_for_come_back(pool: Pool) -> None:

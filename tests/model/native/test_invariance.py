@@ -42,9 +42,8 @@ def pages_for(model: NativeForward, block_size: int = 16) -> Pages:
 
 def by_threads(model: NativeForward, threads: int) -> NativeForward:
     """Return the same model with a pool of its own."""
-    format_name = next(name for name, code in FORMATS.items() if code == model.format)
     kv_dtype = "int8" if model.page_dtype == torch.int8 else "auto"
-    return NativeForward(CONFIG, random_weights(CONFIG), format_name, Pool(threads), kv_dtype)
+    return NativeForward(CONFIG, random_weights(CONFIG), model.dtype, Pool(threads), kv_dtype)
 
 
 def in_chunks(model: NativeForward, bounds: list[int], **place) -> Tensor:

@@ -8,11 +8,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from draftwerk.model.checkpoint.quantising.quantised_blocks import quantised as writer
 from draftwerk.model.checkpoint.stored_matrix import GGUF_KINDS, GROUP_KINDS, StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import KINDS, PackedMatrix, dequantised
+from draftwerk.model.native.stored import KINDS, PackedMatrix, dequantised, quantised
 from tests.support import stored_twin as twin
 
 ISAS = ("avx2", "avx2-vnni", "avx512", "avx512-vnni", "neon", "neon-dotprod")
@@ -137,6 +138,31 @@ def test_rows_in_another_order(pool: Pool):
     assert torch.equal(found, plain[:, order])
     assert torch.equal(values, plain_values[order])
     assert torch.equal(dequantised(of._replace(rows=order)), plain_values[order])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", ["Q8_0", "IQ4_NL"])
+def test_weights_are_rounded_to_the_same_blocks_everywhere(kind: str, isa: str, pool: Pool):
+    weights = activations(9, 100)
+    found = quantised(weights, kind, pool_of(isa))
+    assert found.shape == (9, 128)
+    assert np.array_equal(found.data, quantised(weights, kind, pool).data)
+    halves = weights.bfloat16()
+    rounded = quantised(halves.float(), kind, pool)
+    assert np.array_equal(quantised(halves, kind, pool_of(isa)).data, rounded.data)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "IQ4_NL"])
+def test_rounded_weights_are_as_near_as_the_files_writer_has_them(kind: str, pool: Pool):
+    weights = activations(40, 512)
+    values = dequantised(quantised(weights, kind, pool))
+    error = ((values - weights) ** 2).sum()
+    written = writer(weights.numpy(), kind)
+    by_writer = torch.from_numpy(reference(kind, written))
+    assert error <= 1.01 * ((by_writer - weights) ** 2).sum()
+    again = quantised(by_writer, kind, pool).data.reshape(-1, written.shape[1])
+    assert (again == written).mean() > 0.98  # of zeros only the scale counts
+    assert not values[20, :256].any()
 
 
 def test_refuses_what_is_no_such_matrix(pool: Pool):

@@ -3,14 +3,12 @@
 import os
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from draftwerk.machine.shared_memory import SharedMemory
-from draftwerk.model.checkpoint import packed_weights
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.weights import AnyWeights, Weights
@@ -75,7 +73,6 @@ def test_parts_that_end_within_a_panel(kind: str, pool: Pool):
 
 
 def test_q8_0_is_what_int8_makes_of_its_values(pool: Pool):
-    """Two packed forms, one rule: the same bits."""
     for config in (CONFIG, ODD):
         weights = stored_weights(config, Kinds.all("Q8_0", embedding="Q8_0"))
         assert torch.equal(
@@ -135,14 +132,13 @@ def test_reading_is_of_the_files_bytes(pool: Pool):
     assert ms > 0
 
 
-def test_packed_memory_is_used_again(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(packed_weights, "KEPT_MIN", 2**40)
+def test_packed_memory_is_used_again(pool: Pool):
     weights = stored_weights(CONFIG, MIXED)
     memory = SharedMemory.make(0)
     try:
         found: list[Tensor] = []
         for _ in range(2):
-            store = WeightStore(os.dup(memory.descriptor), b"k" * 32, tmp_path)
+            store = WeightStore(os.dup(memory.descriptor), b"k" * 32)
             found.append(of_model(NativeForward(CONFIG, weights, "stored", pool, "fp32", store)))
             for parts in stored(weights):
                 for one in parts:

@@ -4,7 +4,6 @@
 
 #include "forward/model.h"
 #include "forward/rows.h"
-#include "matrix/packing.h"
 #include "sampling/logprobs.h"
 
 namespace {
@@ -135,8 +134,8 @@ DraftHead::DraftHead(Pool &pool, int hidden, int inner, const std::vector<int32_
     : pool_(pool), hidden_(hidden), inner_(inner), vocabulary_(vocabulary), embedding_(embedding),
       embedding_is_bf16_(embedding_is_bf16) {}
 
-void DraftHead::set_matrix(int which, const Source &source, int parts) {
-    matrices_[which] = packed(pool_, Format::int8, source, parts);
+void DraftHead::set_matrix(int which, const std::vector<StoredPart> &parts, int k) {
+    matrices_[which] = stored(pool_, parts, k, which == GATE_UP, nullptr, nullptr);
 }
 
 void DraftHead::set_vector(int which, const float *values) {
@@ -153,9 +152,9 @@ void DraftHead::reserve(int rows) {
     gate_ = floats(inner_);
     next_ = floats(hidden_);
     logits_ = floats(vocabulary_.size());
-    input_.reserve(Format::int8, room_, 2 * hidden_);
-    gated_.reserve(Format::int8, room_, inner_);
-    last_.reserve(Format::int8, room_, hidden_);
+    input_.reserve(Format::stored, room_, 2 * hidden_);
+    gated_.reserve(Format::stored, room_, inner_);
+    last_.reserve(Format::stored, room_, hidden_);
 }
 
 void DraftHead::run(const DraftHeadRow *rows, int row_count, int count) {

@@ -1,11 +1,11 @@
 // A draft head: a small recurrent network that drafts from the target's last hidden state. The
-// arithmetic is that of model/draft_head/head.py, with matrices in blocks of eight bits: drafts
-// need no more.
+// arithmetic is that of model/draft_head/head.py, with matrices in stored blocks (Q8_0: drafts need
+// no more).
 #pragma once
 
 #include <vector>
 
-#include "matrix/matrix.h"
+#include "matrix/stored.h"
 #include "threads/pool.h"
 
 struct Model;
@@ -23,7 +23,8 @@ class DraftHead {
   public:
     DraftHead(Pool &pool, int hidden, int inner, const std::vector<int32_t> &vocabulary,
               const void *embedding, bool embedding_is_bf16);
-    void set_matrix(int which, const Source &source, int parts);
+    // Of one part, or of gate and up.
+    void set_matrix(int which, const std::vector<StoredPart> &parts, int k);
     // Has tokens embedded by a model whose embedding is stored.
     void use_model(const Model *model) { model_ = model; }
     void set_vector(int which, const float *values);

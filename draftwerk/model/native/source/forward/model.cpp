@@ -46,13 +46,17 @@ AttentionShape Model::attention() const {
             static_cast<Format>(shape.kv_format), scale, shape.attention_softcap};
 }
 
-size_t Model::arena_bytes() const {
-    auto bytes = [&](int n, int k, int parts) { return packed_bytes(format(), n, k, parts); };
+size_t Model::arena_bytes(Kind kind, Kind head_kind) const {
+    auto matrix_bytes = [&](Kind of, int n, int k, int parts) {
+        if (format() != Format::stored) return packed_bytes(format(), n, k, parts);
+        return parts * stored_bytes(of, n / parts, round_up(k, BLOCK));
+    };
+    auto bytes = [&](int n, int k, int parts) { return matrix_bytes(kind, n, k, parts); };
     auto ffn = [&](int size, int inputs) {
         return bytes(ffn_parts() * size, shape.hidden, ffn_parts()) +
                bytes(shard.hidden.count, inputs, 1);
     };
-    size_t total = router_bytes() + packed_bytes(head_format(), shard.vocab.count, shape.hidden, 1);
+    size_t total = router_bytes() + matrix_bytes(head_kind, shard.vocab.count, shape.hidden, 1);
     for (const Layer &layer : layers) {
         total += layer.convolves()
                      ? bytes(3 * shape.hidden, shape.hidden, 1) + bytes(shape.hidden, shape.hidden, 1)
@@ -75,10 +79,9 @@ size_t Model::router_bytes() const {
 }
 
 void Model::set_matrix(int layer, Part part, int expert, const Source &source) {
-    Format kept = part == Part::head ? head_format() : format();
     bool is_gate_up = part == Part::gate_up || part == Part::expert_gate_up;
-    place(layer, part, expert) = packed(pool, part == Part::router ? Format::fp32 : kept, source,
-                                        is_gate_up ? ffn_parts() : 1, &arena);
+    place(layer, part, expert) = packed(pool, part == Part::router ? Format::fp32 : format(),
+                                        source, is_gate_up ? ffn_parts() : 1, &arena);
 }
 
 void Model::set_stored(int layer, Part part, int expert, const std::vector<StoredPart> &parts,
@@ -161,7 +164,7 @@ void Model::reserve(int rows, int outputs) {
     }
     if (outputs > space.outputs) {
         space.outputs = round_up(outputs, 64);
-        space.last.reserve(head_format(), space.outputs, shape.hidden);
+        space.last.reserve(format(), space.outputs, shape.hidden);
     }
 }
 

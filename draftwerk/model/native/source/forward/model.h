@@ -126,8 +126,6 @@ struct Model {
     Model(Pool &pool, const Shape &shape, const LayerShape *layers, const float *frequencies);
     AttentionShape attention() const;
     Format format() const { return static_cast<Format>(shape.format); }
-    // As GGUF files do: the head decides between tokens, so it keeps eight bits.
-    Format head_format() const { return format() == Format::int4 ? Format::int8 : format(); }
     int qkv_width() const {
         return (shard.heads.count + 2 * shard.kv_heads.count) * shape.head_size;
     }
@@ -138,8 +136,8 @@ struct Model {
     int attended_width() const { return shape.heads * shape.head_size; }
     // Has this rank compute some columns alone; before any matrix is set.
     void split(const Shard &shard, Meeting *meeting);
-    // What all matrices take in an arena.
-    size_t arena_bytes() const;
+    // What all matrices take in an arena; kinds are of stored ones, if all are of two.
+    size_t arena_bytes(Kind kind, Kind head_kind) const;
     // Of that, what routers take: they are no stored matrices.
     size_t router_bytes() const;
     // `expert` counts for an expert's parts alone.

@@ -47,8 +47,11 @@ void *model_create(void *pool, const Shape *shape, const LayerShape *layers,
 }
 void model_destroy(void *model) { delete static_cast<Model *>(model); }
 
-int64_t model_arena_bytes(void *model) {
-    return static_cast<int64_t>(static_cast<Model *>(model)->arena_bytes());
+// Of matrices that are stored, kinds are those of the layers' and of the head.
+int64_t model_arena_bytes(void *model, int kind, int head_kind) {
+    const Model &of = *static_cast<Model *>(model);
+    return static_cast<int64_t>(
+        of.arena_bytes(static_cast<Kind>(kind), static_cast<Kind>(head_kind)));
 }
 
 // Has matrices set from now on in `base`, which outlives the model; where it is packed already,
@@ -119,10 +122,8 @@ void draft_head_use_model(void *head, const void *model) {
 }
 void draft_head_destroy(void *head) { delete static_cast<DraftHead *>(head); }
 
-void draft_head_set_matrix(void *head, int which, const void *data, int is_bf16, int n, int k,
-                           int parts) {
-    Source source{data, is_bf16 != 0, n, k, nullptr};
-    static_cast<DraftHead *>(head)->set_matrix(which, source, parts);
+void draft_head_set_matrix(void *head, int which, const StoredPart *parts, int count, int k) {
+    static_cast<DraftHead *>(head)->set_matrix(which, {parts, parts + count}, k);
 }
 
 void draft_head_set_vector(void *head, int which, const float *values) {

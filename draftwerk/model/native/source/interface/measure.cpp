@@ -25,12 +25,11 @@ Register opaque(Register value) {
     return value;
 }
 
-template <bool NIBBLES>
 void run_quads(long steps) {
-    const native::QuadWeights<NIBBLES> weights(opaque(native::broadcast(0)));
+    const native::QuadWeights<true> weights(opaque(native::broadcast(0)));
     const native::Ints operand = opaque(native::broadcast(0));
     run_chains(steps, native::broadcast(0), [&](native::Ints &sum) {
-        native::QuadSum<NIBBLES> quads{sum};
+        native::QuadSum<true> quads{sum};
         quads.add(weights, operand);
         sum = quads.sum;
     });
@@ -42,8 +41,7 @@ struct Peak : Job {
     long steps;
     int open(int stage) override { return stage == 0 ? threads : -1; }
     void run(int, int, int) override {
-        if (format == Format::int8) return run_quads<false>(steps);
-        if (in_blocks(format)) return run_quads<true>(steps);
+        if (format == Format::stored) return run_quads(steps);
         if (format == Format::bf16) {
             const uint8_t zeros[64] = {};
             const PairElement pair[2] = {};
@@ -101,7 +99,7 @@ double multiply_adds(Pool &pool, Format format, long steps) {
     pool.run(peak);
     int each = native::LANES;
     if (format == Format::bf16) each *= 2 / native::HALVES;
-    if (in_blocks(format)) each *= 4;
+    if (format == Format::stored) each *= 4;
     return static_cast<double>(steps) * PEAK_CHAINS * each * pool.size();
 }
 

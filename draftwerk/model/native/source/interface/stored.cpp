@@ -1,4 +1,4 @@
-// One stored matrix by itself: for tests, for draft heads' vocabularies, and for measuring.
+// One stored matrix by itself: for tests, for measuring, and on its way into a model.
 #include <ctime>
 
 #include <algorithm>
@@ -53,6 +53,26 @@ Operand operand_of(const float *inputs, int rows, int k) {
     return operand;
 }
 
+struct Quantising : Job {
+    Kind kind;
+    const void *data;               // [rows][k]
+    bool is_bf16;
+    int rows, k;
+    size_t row_bytes;
+    uint8_t *blocks;
+
+    int open(int stage) override { return stage == 0 && rows ? rows : -1; }
+    void run(int, int row, int) override {
+        const size_t begin = static_cast<size_t>(row) * k;
+        std::vector<float> widened(is_bf16 ? k : 0);
+        for (size_t i = 0; i < widened.size(); i++) {
+            widened[i] = widen(static_cast<const bf16 *>(data)[begin + i]);
+        }
+        const float *values = static_cast<const float *>(data) + begin;
+        quantise(kind, is_bf16 ? widened.data() : values, k, blocks + row * row_bytes);
+    }
+};
+
 }  // namespace
 
 extern "C" {
@@ -102,6 +122,17 @@ void dequantise_rows(int kind, const uint8_t *blocks, int64_t row_bytes, int row
         dequantise(static_cast<Kind>(kind), blocks + row * row_bytes, k,
                    values + static_cast<size_t>(row) * k);
     }
+}
+
+// Rows of weights [rows][k] as blocks of Q8_0 or IQ4_NL.
+void quantise_rows(void *pool, int kind, const void *data, int is_bf16, int rows, int k,
+                   uint8_t *blocks) {
+    Quantising quantising;
+    quantising.kind = static_cast<Kind>(kind), quantising.data = data;
+    quantising.is_bf16 = is_bf16 != 0, quantising.rows = rows, quantising.k = k;
+    quantising.row_bytes = stored_file_bytes(kind, round_up(k, BLOCK));
+    quantising.blocks = blocks;
+    static_cast<Pool *>(pool)->run(quantising);
 }
 
 // This thread's processor time, in seconds, of reading the matrix once; of the products with each

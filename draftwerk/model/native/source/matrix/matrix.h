@@ -4,14 +4,9 @@
 //     columns as a kernel keeps in registers for several rows (48 or 16), each contiguous:
 //     fp32  [k]      [panel]         one input a step
 //     bf16  [k / 2]  [panel][2]      a pair of inputs a step
-//     int8  [k / 64] of 2 x [panel] fp16 scales, 2 blocks of 32 x [panel] bytes, in quads
-//     int4  [k / 64] of 2 x [panel] fp16 scales, 2 x [panel] fp16 minima, 2 blocks of
-//                       32 x [panel] nibbles, in quads, those of odd quads the upper ones
 //
-// The blocks are those of GGUF: int8 is Q8_0 (weight = scale * q) and int4 is Q4_1 (weight =
-// scale * q + minimum, q in 0 .. 15), and tensors that were so quantised are represented exactly.
-//
-// What a file has quantised already is stored as it is (stored.h), in tiles of up to 48 columns.
+// What is quantised, by a file or here (quantise.cpp), is stored in GGUF's blocks (stored.h), in
+// tiles of up to 48 columns.
 //
 // An output is one chain of additions over k in ascending order whatever the number of rows and
 // the shape of panels: its bits depend on its own row and column only.
@@ -23,39 +18,22 @@
 #include "simd/simd.h"
 #include "threads/memory.h"
 
-enum class Format { fp32 = 0, bf16 = 1, int8 = 2, int4 = 3, stored = 4 };
+// int8 is a format of keys and values alone.
+enum class Format { fp32 = 0, bf16 = 1, int8 = 2, stored = 3 };
 
 using native::PANEL;
 constexpr int TILE = 48;
 constexpr int PANELS = TILE / PANEL;
 constexpr int BLOCK = 32;
 constexpr int ROWS_MAX = 32;
-static_assert(native::ROWS <= ROWS_MAX && native::BLOCK_ROWS <= ROWS_MAX &&
-              native::STORED_ROWS <= ROWS_MAX && amx::ROWS <= ROWS_MAX);
+static_assert(native::ROWS <= ROWS_MAX && native::STORED_ROWS <= ROWS_MAX &&
+              amx::ROWS <= ROWS_MAX);
 
-inline int block_count(int k) { return round_up(k, BLOCK) / BLOCK; }
-inline bool in_blocks(Format format) { return format >= Format::int8; }
-
-// How many rows a kernel takes at once: in blocks, each row has integers and floats in registers.
+// How many rows a kernel takes at once.
 inline int rows_at_once(Format format) {
-    if (format == Format::stored) return amx::available() ? amx::ROWS : native::STORED_ROWS;
-    return in_blocks(format) ? native::BLOCK_ROWS : native::ROWS;
+    if (format != Format::stored) return native::ROWS;
+    return amx::available() ? amx::ROWS : native::STORED_ROWS;
 }
-
-// Where block `index` of a panel is: pairs of blocks fill whole cache lines, each behind its
-// scales, so that a panel is one stream.
-template <Format FORMAT>
-struct BlockOffsets {
-    static constexpr size_t QUANTS = FORMAT == Format::int8 ? PANEL * BLOCK : PANEL * BLOCK / 2;
-    static constexpr size_t SCALES = PANEL * sizeof(uint16_t);
-    static constexpr size_t HEAD = SCALES * (FORMAT == Format::int8 ? 2 : 4);
-    static constexpr size_t PAIR = HEAD + 2 * QUANTS;
-    size_t quants, scales, minima;
-    explicit BlockOffsets(int index)
-        : quants(index / 2 * PAIR + HEAD + index % 2 * QUANTS),
-          scales(index / 2 * PAIR + index % 2 * SCALES), minima(scales + 2 * SCALES) {}
-    static size_t panel_bytes(int k) { return (block_count(k) + 1) / 2 * PAIR; }
-};
 
 // A weight matrix as it comes: [n, k] row by row, float or bf16.
 struct Source {
@@ -111,16 +89,13 @@ struct StoredGroup {
 };
 
 // Rows of activations in the form a format's kernel reads: float, bf16 (or the same values as
-// floats), or signed bytes in blocks of 32, each with its own scale (GGUF's Q8_1: one outlier
-// spoils 31 neighbours, not the row).
+// floats), or stored groups: signed bytes, each 32 with its own scale (one outlier spoils 31
+// neighbours, not the row).
 struct Operand {
     Format format = Format::fp32;
     int k = 0;
     size_t stride = 0;              // bytes from row to row
     Memory data;
-    Memory scales;                  // [rows][k / 32] float; not of stored groups
-    Memory sums;                    // [rows][k / 32], of the block's bytes: int8 -offset * sum, an
-                                    // integer; int4 scale * sum, a float
 
     void reserve(Format format, int rows, int k);
     void put_row(int row, const float *values);
@@ -129,7 +104,7 @@ struct Operand {
     void put_columns(int row, int begin, int count, const float *values);
     // Of an operand of the same format and width.
     void copy_row(int row, const Operand &from, int from_row);
-    bool elementwise() const { return !in_blocks(format); }
+    bool elementwise() const { return format != Format::stored; }
 };
 
 // What to fetch into the L2 cache during a product: `lines` of every six lines of a tile.

@@ -26,6 +26,8 @@ Matrix stored(Pool &pool, const std::vector<StoredPart> &parts, int k, bool alte
               const float *bias, Arena *arena);
 // Row `row` of a matrix whose tiles do not alternate, as its format defines the values.
 void unpack_row(const Matrix &matrix, int row, float *values);
+// A row of weights rounded to Q8_0 or IQ4_NL; beyond k are zeros, to the end of the last block.
+void quantise(Kind kind, const float *values, int k, uint8_t *blocks);
 // The values of a file's row.
 void dequantise(Kind kind, const uint8_t *blocks, int k, float *values);
 

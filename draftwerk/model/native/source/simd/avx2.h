@@ -83,11 +83,6 @@ inline Mask equal(Ints a, Ints b) { return {_mm256_castsi256_ps(_mm256_cmpeq_epi
 inline Ints select(Mask mask, Ints yes, Ints no) {
     return _mm256_blendv_epi8(no, yes, _mm256_castps_si256(mask.lanes));
 }
-inline int reduce_add(Ints a) {
-    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
-}
 // The 64 bits of each unsigned product.
 inline void multiply_wide(Ints value, uint32_t factor, Ints &high, Ints &low) {
     __m256i by = _mm256_set1_epi64x(factor);
@@ -223,7 +218,6 @@ struct QuadWeights {
 template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
-    void begin(int start) { sum = _mm256_set1_epi32(start); }
     void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
 #ifdef __AVXVNNI__
         sum = _mm256_dpbusd_avx_epi32(sum, weights.bytes, operand);
@@ -250,7 +244,6 @@ struct QuadWeights {
 template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
-    void begin(int start) { sum = _mm256_set1_epi32(start); }
     // Two products of at most 128 * 127 fit into sixteen bits, and sixteen of at most 16 * 127.
     void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
         if (NIBBLES) {
@@ -336,7 +329,7 @@ inline void prefetch(const uint8_t *from) {
 
 // What fits 16 registers: a tile of 48 columns is three panels, and twelve registers hold sums.
 constexpr int PANEL = 16;
-constexpr int ROWS = 6, BLOCK_ROWS = 4;
+constexpr int ROWS = 6;
 constexpr int WIDE_ROWS = 2;          // up to here a kernel takes all panels of a tile at once
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 16;
 constexpr int PEAK_CHAINS = 12;

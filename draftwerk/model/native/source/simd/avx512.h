@@ -83,7 +83,6 @@ inline Mask equal(Ints a, Ints b) { return {_mm512_cmpeq_epi32_mask(a, b)}; }
 inline Ints select(Mask mask, Ints yes, Ints no) {
     return _mm512_mask_mov_epi32(no, mask.bits, yes);
 }
-inline int reduce_add(Ints a) { return _mm512_reduce_add_epi32(a); }
 // The 64 bits of each unsigned product.
 inline void multiply_wide(Ints value, uint32_t factor, Ints &high, Ints &low) {
     __m512i by = _mm512_set1_epi64(factor);
@@ -193,7 +192,6 @@ struct QuadWeights {
 template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
-    void begin(int start) { sum = _mm512_set1_epi32(start); }
     void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
         // Not the intrinsic: with it GCC 12 moves two dozen accumulators to the stack and back.
         asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights.bytes), "v"(operand));
@@ -224,7 +222,6 @@ struct QuadWeights {
 template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
-    void begin(int start) { sum = _mm512_set1_epi32(start); }
     // Two products of at most 128 * 127 fit into sixteen bits, and sixteen of at most 16 * 127.
     void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
         if (NIBBLES) {
@@ -318,7 +315,7 @@ inline void prefetch(const uint8_t *from) {
 
 // What fits 32 registers: a tile of 48 columns is one panel of three, times eight rows.
 constexpr int PANEL = 48;
-constexpr int ROWS = 8, BLOCK_ROWS = 4;
+constexpr int ROWS = 8;
 constexpr int WIDE_ROWS = 8;          // up to here a kernel takes all panels of a tile at once
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 64;
 constexpr int PEAK_CHAINS = 16;

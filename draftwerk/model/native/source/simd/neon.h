@@ -71,7 +71,6 @@ template <int N>
 inline Ints shift_right_signed(Ints a) { return vshrq_n_s32(a, N); }
 inline Mask equal(Ints a, Ints b) { return {vceqq_s32(a, b)}; }
 inline Ints select(Mask mask, Ints yes, Ints no) { return vbslq_s32(mask.lanes, yes, no); }
-inline int reduce_add(Ints a) { return vaddvq_s32(a); }
 // The 64 bits of each unsigned product.
 inline void multiply_wide(Ints value, uint32_t factor, Ints &high, Ints &low) {
     uint32x4_t of = vreinterpretq_u32_s32(value);
@@ -197,7 +196,6 @@ struct QuadWeights {
 template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
-    void begin(int start) { sum = vdupq_n_s32(start); }
     void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
         int8x16_t signed_bytes = vreinterpretq_s8_s32(operand);
 #ifdef __ARM_FEATURE_DOTPROD
@@ -255,7 +253,7 @@ inline void prefetch(const uint8_t *from) { __builtin_prefetch(from, 0, 2); }
 
 // What fits 32 registers of four lanes: a tile of 48 columns is three panels.
 constexpr int PANEL = 16;
-constexpr int ROWS = 6, BLOCK_ROWS = 4;
+constexpr int ROWS = 6;
 constexpr int WIDE_ROWS = 2;          // up to here a kernel takes all panels of a tile at once
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 16;
 constexpr int PEAK_CHAINS = 16;

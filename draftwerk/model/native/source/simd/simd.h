@@ -163,11 +163,6 @@ inline Ints select(const Mask &mask, const Ints &yes, const Ints &no) {
     return by_part<Ints>(
         [&](int i) { return native::select(mask.part[i], yes.part[i], no.part[i]); });
 }
-inline int reduce_add(const Ints &a) {
-    native::Ints sum = a.part[0];
-    for (int i = 1; i < PARTS; i++) sum = native::add(sum, a.part[i]);
-    return native::reduce_add(sum);
-}
 inline void multiply_wide(const Ints &value, uint32_t factor, Ints &high, Ints &low) {
     for (int i = 0; i < PARTS; i++) {
         native::multiply_wide(value.part[i], factor, high.part[i], low.part[i]);
