@@ -1,7 +1,7 @@
 """What each type of a GGUF costs in quality, and what of that is the rounding of activations.
 
     python -m benchmarks.format_quality FOLDER [--model MODEL] [--kinds Q4_K_M Q8_0 ...]
-                                        [--kv-dtype int8] [--llama-perplexity PROGRAM]
+                                        [--kv-dtype int8] [--llama-perplexity PROGRAM] [--off-grid]
 
 writes the model into FOLDER in each type (files that are there are taken as they are), has it write
 texts, and compares next-token distributions after their tokens, in nats of Kullback-Leibler
@@ -11,22 +11,30 @@ divergence:
     rounding    the same, to the file's own values in float32: what 8-bit activations cost
     llama.cpp   the same of llama.cpp's own products, by its tool; both over the second halves of
                 windows of 512 tokens of the same text, as that tool has them
+
+`int8` and `int4` among the types are what `--dtype` makes of the source. With `--off-grid` each
+weight of the layers is first moved at random within a step of Q4_1: the default model's lie on such
+a grid, which would favour that type.
 """
 
 import argparse
 import os
 import re
 import subprocess
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from draftwerk.assembly.quantise import TOPICS, paged, prompt_of
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
-from draftwerk.model.checkpoint.quantising.sources import open_source
+from draftwerk.model.checkpoint.quantising.mixes import EMBEDDING, HEAD
+from draftwerk.model.checkpoint.quantising.searches import Floats
+from draftwerk.model.checkpoint.quantising.sources import Source, open_source
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.native.format_difference import (
     FormatDifference,
@@ -46,6 +54,7 @@ KINDS = (
 WINDOW = 512
 """Tokens that llama.cpp's tool reads at once; the first half are context alone."""
 SAMPLED = 128
+QUANTISED_HERE = ("int8", "int4")
 MEAN = re.compile(r"Mean\s+KLD:\s+([-\d.]+)")
 
 
@@ -88,6 +97,9 @@ class FormatQuality:
 
     def line(self, kind: str, perplexity: Path | None) -> str:
         """Return a line of the table."""
+        if kind in QUANTISED_HERE:
+            served = self.model(str(self.source.directory), kind)
+            return f"{kind:7s} {'':6s} {_numbers(difference(self.exact, served, self.texts))}"
         path, values = self.file(kind), self.values_file(kind)
         served, own = self.model(str(path), STORED), self.model(str(values), "fp32")
         whole = difference(self.exact, served, self.texts)
@@ -127,6 +139,32 @@ class FormatQuality:
         return float(match[1])
 
 
+def off_grid(source: Source) -> Source:
+    """Return a source whose layers' weights are moved within a step of Q4_1."""
+
+    def values(name: str) -> Floats:
+        found = source.values(name)
+        if found.ndim == 1 or name in (HEAD, EMBEDDING):
+            return found
+        blocks = found.reshape(-1, 32)
+        steps = np.ptp(blocks, axis=1, keepdims=True) / 15
+        moves = np.random.default_rng(zlib.crc32(name.encode())).random(blocks.shape) - 0.5
+        return (blocks + moves * steps).astype(np.float32).reshape(found.shape)
+
+    return source._replace(values=values, kinds=())
+
+
+def source_of(model: str | None, folder: Path, is_off_grid: bool) -> Location:
+    """Return a model, or what is written of it in bf16 off its grid."""
+    source = locate(model)
+    if not is_off_grid:
+        return source
+    path = folder / f"{source.name}-off-grid.gguf"
+    if not path.exists():
+        write_quantised(off_grid(open_source(source)), "BF16", path, lambda _: None)
+    return locate(str(path))
+
+
 def _numbers(found: FormatDifference) -> str:
     return f" {found.kl_mean:8.5f} {found.kl_p99:8.4f} {100 * found.same_best:6.1f} %"
 
@@ -159,9 +197,11 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=KINDS)
     parser.add_argument("--llama-perplexity", type=Path, default=None)
     parser.add_argument("--kv-dtype", default="auto", help="of keys and values (auto, int8)")
+    parser.add_argument("--off-grid", action="store_true", help="move weights off a Q4_1 grid")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    quality = FormatQuality(locate(given.model), given.folder, Pool(), given.kv_dtype)
+    source = source_of(given.model, given.folder, given.off_grid)
+    quality = FormatQuality(source, given.folder, Pool(), given.kv_dtype)
     for line in lines(quality, given.kinds, given.llama_perplexity):
         print(line, flush=True)
 
