@@ -6,10 +6,11 @@ The server, the Python API, `draftwerk doctor` and the benchmarks all start here
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
+from threading import Thread
 from time import perf_counter
 
 import anyio
@@ -26,20 +27,22 @@ from draftwerk.api.core.ports import RunningServer, ServedModel
 from draftwerk.assembly.model_processes import (
     ModelMemory,
     TargetDevice,
-    TargetSuccessors,
+    TargetProcesses,
     device,
     model_memory,
     open_store,
     prefill_devices,
+    start_nursery,
     succeeded,
-    successors,
     target_device,
 )
 from draftwerk.assembly.plan import Plan, available, plan
+from draftwerk.assembly.start_stages import StartStages
 from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -141,9 +144,12 @@ async def load_models(
     target_info, draft_info = await to_thread.run_sync(read_infos, settings, report)
     settings = located(settings, target_info, draft_info)
     planned = plan(settings, target_info, draft_info)
+    hashing = Thread(target=hash_files, args=(Path(target_info.directory),), daemon=True)
+    hashing.start()
     memory = model_memory(settings, planned.target_page_bytes)
-    target = target_device(planned.target_options, settings, memory)
-    later: TargetSuccessors | None = None
+    nursery = await start_nursery(settings, target_info)
+    first = TargetProcesses(planned.target_options, memory, settings.silence_s, nursery)
+    target = target_device(first)
     draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
     if planned.draft_options is not None:
@@ -156,7 +162,7 @@ async def load_models(
             read_text, target_info, settings.tool_format, settings.control_tokens
         )
         ready = await target.start(report)
-        later = await successors(planned, settings, ready, memory, target_info)
+        later = first.after(ready)
         prefill = prefill_devices(settings, ready, later)
         if isinstance(target, RecoveringTarget):
             target = succeeded(target, settings, ready, later)
@@ -173,18 +179,18 @@ async def load_models(
             ready=ready,
             memory=memory,
             fingerprint=await to_thread.run_sync(
-                fingerprint_of, settings, planned.dtype, target_info, ready
+                fingerprint_of, settings, planned.dtype, target_info, ready, hashing
             ),
             prefill=prefill,
-            nursery=later.nursery,
+            nursery=nursery,
         )
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None
     finally:
         for each in (target, *prefill):
             await each.close()
-        if later is not None and later.nursery is not None:
-            await later.nursery.close()
+        if nursery is not None:
+            await nursery.close()
         if draft is not None:
             await draft.close()
         memory.close()
@@ -273,8 +279,17 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
     )
 
 
-def fingerprint_of(settings: EngineSettings, dtype: str, info: ModelInfo, ready: Ready) -> str:
-    """Return the `system_fingerprint` of a model as it is served."""
+def hash_files(directory: Path) -> None:
+    """Hash a model's files, which is remembered: with gigabytes that takes seconds."""
+    with suppress(Refused):  # told by what needs them
+        weights_fingerprint(directory, cache_directory(), ())
+
+
+def fingerprint_of(
+    settings: EngineSettings, dtype: str, info: ModelInfo, ready: Ready, hashing: Thread
+) -> str:
+    """Return the `system_fingerprint` of a model as it is served, whose files are being hashed."""
+    hashing.join()
     words = (
         dtype,
         settings.kv_dtype,
@@ -301,8 +316,11 @@ def measure(settings: EngineSettings) -> Ready:
         info, _ = read_infos(settings, print)
         options = plan(located(settings, info, None), info, None).target_options
         target = device("target", options, Verdict, Proposal, settings.silence_s)
+        stages = StartStages()
         try:
-            return await target.start(lambda _: None)
+            ready = await target.start(stages.show)
+            print(f"         {stages.text()}")
+            return ready
         finally:
             await target.close()
 
