@@ -6,11 +6,10 @@ The server, the Python API, `draftwerk doctor` and the benchmarks all start here
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
-from threading import Thread
 from time import perf_counter
 
 import anyio
@@ -27,22 +26,21 @@ from draftwerk.api.core.ports import RunningServer, ServedModel
 from draftwerk.assembly.model_processes import (
     ModelMemory,
     TargetDevice,
-    TargetProcesses,
+    TargetSuccessors,
     device,
+    measured_options,
     model_memory,
     open_store,
     prefill_devices,
-    start_nursery,
     succeeded,
+    successors,
     target_device,
 )
 from draftwerk.assembly.plan import Plan, available, plan
-from draftwerk.assembly.start_stages import StartStages
 from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
-from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -67,6 +65,8 @@ class RunningEngine(RunningServer, frozen=True, kw_only=True):
     """What `build_engine` yields."""
 
     engine: Engine
+    ready: Ready
+    """What the target's process measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,36 +120,54 @@ class LoadedModels:
         return None if self.draft is None else self.draft.fresh()
 
 
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """What need not be found out again of a model that is loaded once more, or beside others."""
+
+    text: TextTokenizer | None = None
+    ready: Ready | None = None
+    """What its last process measured."""
+    nursery: Nursery | None = None
+    """What forks the processes of all models."""
+
+
+NOTHING_KNOWN = KnownModel()
+
+
 @asynccontextmanager
 async def build_engine(
-    settings: EngineSettings, report: Report, name_secret: bytes | None = None
+    settings: EngineSettings,
+    report: Report,
+    name_secret: bytes | None = None,
+    known: KnownModel = NOTHING_KNOWN,
 ) -> AsyncGenerator[RunningEngine, None]:
     """Run the models, each in a process of its own, and the engine while the block lasts.
 
     `report` gets progress lines; `name_secret` keys the names of cached blocks, where they are to
     be those of other engines. Raises ConfigError for a model that cannot be served.
     """
-    async with load_models(settings, report) as models:
+    async with load_models(settings, report, known) as models:
         parts = await engine_parts(models, settings, name_secret)
         async with running(parts) as engine:
             served = served_model(models, settings, parts.tokens_max)
-            yield RunningEngine(engine=engine, text_tools=models.text, model=served)
+            yield RunningEngine(
+                engine=engine, text_tools=models.text, model=served, ready=models.ready
+            )
 
 
 @asynccontextmanager
 async def load_models(
-    settings: EngineSettings, report: Report
+    settings: EngineSettings, report: Report, known: KnownModel = NOTHING_KNOWN
 ) -> AsyncGenerator[LoadedModels, None]:
     """Run the model processes while the block lasts. Raises ConfigError."""
     target_info, draft_info = await to_thread.run_sync(read_infos, settings, report)
     settings = located(settings, target_info, draft_info)
     planned = plan(settings, target_info, draft_info)
-    hashing = Thread(target=hash_files, args=(Path(target_info.directory),), daemon=True)
-    hashing.start()
     memory = model_memory(settings, planned.target_page_bytes)
-    nursery = await start_nursery(settings, target_info)
-    first = TargetProcesses(planned.target_options, memory, settings.silence_s, nursery)
-    target = target_device(first)
+    measured = {} if known.ready is None else measured_options(known.ready)
+    options = {**planned.target_options, **measured}
+    target = target_device(options, settings, memory, known.nursery)
+    later: TargetSuccessors | None = None
     draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
     if planned.draft_options is not None:
@@ -158,11 +176,11 @@ async def load_models(
             "draft", planned.draft_options, kind, Round, settings.silence_s, draft_memory
         )
     try:
-        text = await to_thread.run_sync(
+        text = known.text or await to_thread.run_sync(
             read_text, target_info, settings.tool_format, settings.control_tokens
         )
         ready = await target.start(report)
-        later = first.after(ready)
+        later = await successors(planned, settings, ready, memory, target_info, known.nursery)
         prefill = prefill_devices(settings, ready, later)
         if isinstance(target, RecoveringTarget):
             target = succeeded(target, settings, ready, later)
@@ -179,18 +197,18 @@ async def load_models(
             ready=ready,
             memory=memory,
             fingerprint=await to_thread.run_sync(
-                fingerprint_of, settings, planned.dtype, target_info, ready, hashing
+                fingerprint_of, settings, planned.dtype, target_info, ready
             ),
             prefill=prefill,
-            nursery=nursery,
+            nursery=None if known.nursery is not None else later.nursery,
         )
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None
     finally:
         for each in (target, *prefill):
             await each.close()
-        if nursery is not None:
-            await nursery.close()
+        if later is not None and later.nursery is not None and known.nursery is None:
+            await later.nursery.close()
         if draft is not None:
             await draft.close()
         memory.close()
@@ -247,49 +265,56 @@ def no_proposer() -> None:
 
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
-    """Return what clients are shown of the models."""
-    return ServedModel(
-        name=(*settings.served_model_name, models.target_info.name)[0],
-        aliases=settings.served_model_name[1:],
-        reasons=models.text.reasons,
-        calls=models.text.call_format,
-        middle=models.text.middle,
-        reasoning=models.text.reasoning_format,
-        variables=models.text.variables,
+    """Return what clients are shown of models that are loaded."""
+    card = listed_model(models.target_info, models.draft_info, models.text, settings, models.plan)
+    return msgspec.structs.replace(
+        card,
         context_max=tokens_max,
-        vocab_size=models.target_info.vocab_size,
-        created=weights_time(Path(models.target_info.directory)),
-        family=models.target_info.family,
-        stored_bytes=models.target_info.stored_bytes,
-        file_format=models.target_info.file_format,
-        sampling=models.target_info.sampling,
-        sampling_source=models.target_info.sampling_source,
-        draft_model="" if models.draft_info is None else models.draft_info.name,
         draft_sources=models.methods,
         device=models.ready.device,
-        dtype=models.plan.dtype,
-        weights=models.target_info.stored_text if models.plan.dtype == STORED else "",
         attention=models.ready.attention,
         kernels=models.ready.kernels,
-        pipeline_parallel=settings.pipeline_parallel,
-        tensor_parallel=settings.tensor_parallel,
         fingerprint=models.fingerprint,
         exact=models.ready.exact,
         blends=models.ready.blends,
     )
 
 
-def hash_files(directory: Path) -> None:
-    """Hash a model's files, which is remembered: with gigabytes that takes seconds."""
-    with suppress(Refused):  # told by what needs them
-        weights_fingerprint(directory, cache_directory(), ())
+def listed_model(
+    target: ModelInfo,
+    draft: ModelInfo | None,
+    text: TextTokenizer,
+    settings: EngineSettings,
+    planned: Plan,
+) -> ServedModel:
+    """Return what is known of models before they are loaded."""
+    return ServedModel(
+        name=(*settings.served_model_name, target.name)[0],
+        aliases=settings.served_model_name[1:],
+        reasons=text.reasons,
+        calls=text.call_format,
+        middle=text.middle,
+        reasoning=text.reasoning_format,
+        variables=text.variables,
+        context_max=min(target.context_max, planned.block_count * planned.block_size),
+        vocab_size=target.vocab_size,
+        created=weights_time(Path(target.directory)),
+        family=target.family,
+        stored_bytes=target.stored_bytes,
+        file_format=target.file_format,
+        sampling=target.sampling,
+        sampling_source=target.sampling_source,
+        draft_model="" if draft is None else draft.name,
+        draft_sources=planned.methods,
+        dtype=planned.dtype,
+        weights=target.stored_text if planned.dtype == STORED else "",
+        pipeline_parallel=settings.pipeline_parallel,
+        tensor_parallel=settings.tensor_parallel,
+    )
 
 
-def fingerprint_of(
-    settings: EngineSettings, dtype: str, info: ModelInfo, ready: Ready, hashing: Thread
-) -> str:
-    """Return the `system_fingerprint` of a model as it is served, whose files are being hashed."""
-    hashing.join()
+def fingerprint_of(settings: EngineSettings, dtype: str, info: ModelInfo, ready: Ready) -> str:
+    """Return the `system_fingerprint` of a model as it is served."""
     words = (
         dtype,
         settings.kv_dtype,
@@ -316,11 +341,8 @@ def measure(settings: EngineSettings) -> Ready:
         info, _ = read_infos(settings, print)
         options = plan(located(settings, info, None), info, None).target_options
         target = device("target", options, Verdict, Proposal, settings.silence_s)
-        stages = StartStages()
         try:
-            ready = await target.start(stages.show)
-            print(f"         {stages.text()}")
-            return ready
+            return await target.start(lambda _: None)
         finally:
             await target.close()
 

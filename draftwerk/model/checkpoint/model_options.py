@@ -2,6 +2,9 @@
 
 import msgspec
 
+from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.costs.work import StepLoad
+
 NATIVE = "native"
 """The attention that comes with the C++ forward."""
 
@@ -46,5 +49,9 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of memory for the packed weights of ranks 1, 2, ..., likewise the parent's."""
     measures: bool = True
     """Whether steps and memory are measured; one that succeeds another only warms up."""
+    step_costs: tuple[tuple[StepLoad, float], ...] = ()
+    """Steps that an earlier process has measured, with their milliseconds."""
+    roofline: Roofline | None = None
+    """What it has measured of the machine."""
     niceness: int = 0
     """Of the process, beside what every model process has."""

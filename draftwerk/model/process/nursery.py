@@ -38,7 +38,10 @@ def prepared(text: str) -> "Grammars | None":
 
 
 def main(text: str, prepare: Callable[[str], "Grammars | None"] = prepared) -> None:
-    """Fork model processes until the server is gone; `text` is a `NurseryModel` as JSON."""
+    """Fork model processes until the server is gone.
+
+    `text` is a `NurseryModel` as JSON, or empty.
+    """
     die_with_parent()
     lower_priority(worker.NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -120,7 +120,9 @@ def build_role(
     progress("measuring the cost of a step" if decoded.measures else "warming up")
     left_s = max(0.0, MEASURING_S - built.measured_s) if decoded.measures else 0.0
     runner = TargetRunner(built.parts.on_scratch(), decoded.successor_count)
-    costs = _step_costs(runner, decoded, left_s)
+    measured = _step_costs(runner, decoded, left_s)
+    costs = decoded.step_costs or measured
+    built = built._replace(roofline=built.roofline or decoded.roofline)
     make = target_maker(built, decoded, costs)
 
     def make_target() -> Computing:
@@ -154,7 +156,12 @@ def nothing_known() -> None:
 
 
 def prepared(text: str) -> "Grammars | None":
-    """Return what a nursery makes of its model beforehand; `text` is a `NurseryModel` as JSON."""
+    """Return what a nursery makes of its model beforehand; `text` is a `NurseryModel` as JSON.
+
+    Of no text it makes nothing: a nursery of several models.
+    """
+    if not text:
+        return None
     return grammars_for(msgspec.json.decode(text, type=NurseryModel))
 
 

@@ -1,6 +1,7 @@
 """The tensors of a quantised checkpoint: matrices as blocks, each made when it is asked for."""
 
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import torch
@@ -13,7 +14,6 @@ from draftwerk.model.checkpoint.quantised.group_blocks import (
     ScaleRows,
     byte_blocks,
     check_numbers,
-    fp4_blocks,
     nibble_blocks,
 )
 from draftwerk.model.checkpoint.quantised.scheme import (
@@ -27,13 +27,7 @@ from draftwerk.model.checkpoint.quantised.scheme import (
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 
-
-class Read(Protocol):
-    """Returns a tensor, or one expert's matrix of those of all."""
-
-    def __call__(self, name: str, expert: int | None = None, /) -> Tensor: ...
-
-
+Read = Callable[[str], Tensor]
 NUMBERS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """Which nibble of a word has column 0, 1, ..."""
@@ -67,8 +61,7 @@ class QuantisedMatrices:
         if is_read:
             return StoredMatrix(kind, shape, self._blocks(name, rows, size))
         inside = size // 2 if self.scheme.layout in MAIN else size
-        block = inside + (1 if self.scheme.layout == "mxfp4" else 4)
-        unread = np.empty((len(rows), shape[1] // size * block), np.uint8)
+        unread = np.empty((len(rows), shape[1] // size * (4 + inside)), np.uint8)
         return StoredMatrix(kind, shape, unread)
 
     def _blocks(self, name: str, rows: range, size: int) -> ByteRows:
@@ -78,10 +71,6 @@ class QuantisedMatrices:
             if self.scheme.layout == "fp8":
                 check_numbers(name, values)
             return byte_blocks(values, self._row_scales(prefix, rows), size)
-        if self.scheme.layout == "mxfp4":
-            expert, within = within_expert(self.inventory[name].shape[2], rows)
-            pairs, scales = (self._read(prefix + end, expert) for end in (".blocks", ".scales"))
-            return fp4_blocks(name, *(each[within].numpy() for each in (pairs, scales)))
         self._check_order(prefix)
         of = {"gptq": self._gptq, "awq": self._awq, "packed": self._packed}[self.scheme.layout]
         return nibble_blocks(name, *of(prefix, span), size)
@@ -131,12 +120,6 @@ class QuantisedMatrices:
                         f"{name}: inputs in another order than their groups (desc_act) are not "
                         "supported; take a checkpoint without, or a GGUF"
                     )
-
-
-def within_expert(height: int, rows: range) -> tuple[int, slice]:
-    """Return whose rows they are, of experts one above the other, and which of its rows."""
-    expert, first = divmod(rows.start, height)
-    return expert, slice(first, first + rows.stop - rows.start, rows.step)
 
 
 def _nibbles(words: Tensor, order: range | tuple[int, ...]) -> ByteRows:
