@@ -17,7 +17,7 @@ from draftwerk.settings.setting_fields import ConfigError
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from draftwerk.assembly.build import RunningEngine
+    from draftwerk.api.core.ports import RunningServer
 
 # What a command needs is imported when it runs: `--help` and `chat` load no model code.
 
@@ -60,10 +60,14 @@ def serve_command(parsed: dict[str, Any]) -> int:
 
 def build(
     settings: Settings, report: Callable[[str], None]
-) -> AbstractAsyncContextManager["RunningEngine"]:
+) -> AbstractAsyncContextManager["RunningServer"]:
     """Run the engine; its imports take half a second, in which the socket is already bound."""
     from draftwerk.assembly.build import build_engine
+    from draftwerk.assembly.model_entries import serves_several
+    from draftwerk.assembly.several_models import build_models
 
+    if serves_several(settings):
+        return build_models(settings, report)
     return build_engine(settings, report)
 
 
@@ -94,6 +98,8 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
     prompts = parsed.pop("blend", "")
     settings = settings_of(parsed)
+    if settings.also or settings.models:
+        raise ConfigError("doctor looks at one model at a time")
     if prompts:
         from draftwerk.assembly.blend_doctor import show_blending
 

@@ -145,7 +145,7 @@ def _dtype(settings: EngineSettings, card: ModelSizes) -> str:
 
 def _free(settings: EngineSettings) -> int:
     """Return the free memory of the device that will serve."""
-    if _on_gpu(settings):
+    if on_gpu(settings):
         return gpu_free_bytes()
     return free_bytes()
 
@@ -175,7 +175,8 @@ def auto_kv_bytes(free: int, loading: int, sequence_bytes: int) -> int:
     return min(left, RoundLimits().rows_max * sequence_bytes)
 
 
-def _on_gpu(settings: EngineSettings) -> bool:
+def on_gpu(settings: EngineSettings) -> bool:
+    """Return whether models will run on a GPU."""
     return settings.device == "cuda" or (
         settings.device == "auto" and which("nvidia-smi") is not None
     )
@@ -183,7 +184,7 @@ def _on_gpu(settings: EngineSettings) -> bool:
 
 def _check_memory(settings: EngineSettings, kv_bytes: int, memory: int) -> None:
     """Refuse a cache that the machine cannot hold; its own process checks what a GPU holds."""
-    if memory and kv_bytes >= memory and not _on_gpu(settings):
+    if memory and kv_bytes >= memory and not on_gpu(settings):
         raise ConfigError(
             f"kv_memory {settings.kv_memory} is more than the {memory / 2**30:.1f} GiB of memory "
             "that this machine has"

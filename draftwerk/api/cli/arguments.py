@@ -56,6 +56,11 @@ def parser() -> argparse.ArgumentParser:
 
 def settings_of(parsed: dict[str, Any]) -> Settings:
     """Return the settings of a parsed command, the file and the environment beneath them."""
+    words: list[str] = parsed.pop("model", [])
+    if words:
+        parsed["model"] = words[0]
+    if words[1:]:
+        parsed["also"] = [*words[1:], *parsed.get("also", [])]
     config = parsed.pop("config", None) or os.environ.get("DRAFTWERK_CONFIG")
     return load(parsed, os.environ, Path(config) if config else None)
 
@@ -201,7 +206,8 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--config", metavar="FILE.toml", help="a file of these settings")
     for field in fields_of(Settings).values():
         if field.name == "model":
-            command.add_argument("model", nargs="?", help=field.description)
+            more = f"{field.description}; a folder of models, or several words, are several models"
+            command.add_argument("model", nargs="*", metavar="MODEL", help=more)
         else:
             command.add_argument("--" + field.name.replace("_", "-"), **_flag(field))
 

@@ -1,12 +1,21 @@
 """The text printed once the server is ready."""
 
+from collections.abc import Sequence
+
 from draftwerk.api.core.ports import ServedModel
 
 
-def banner(model: ServedModel, url: str, elsewhere: str = "", keyed: bool = False) -> str:
+def banner(
+    model: ServedModel,
+    url: str,
+    elsewhere: str = "",
+    keyed: bool = False,
+    more: Sequence[str] = (),
+) -> str:
     """Return what is served, where, and how to try it.
 
     `elsewhere` is its URL on other machines; `keyed` if requests need a key, which is not shown.
+    `more` are the names of further models, which are loaded when they are asked for.
     """
     facts = [model.name, model.device, model.dtype, model.attention]
     drafts = ", ".join((*model.draft_sources, model.draft_model)).strip(", ") or "none"
@@ -21,9 +30,14 @@ def banner(model: ServedModel, url: str, elsewhere: str = "", keyed: bool = Fals
     sampling = _file_format(model) + _sampling(model)
     key = ' \\\n    -H "authorization: Bearer $KEY"' if keyed else ""
     kernels = f"\n  kernels: {model.kernels}" if model.kernels else ""
+    about = (
+        f"{' · '.join(fact for fact in facts if fact)}\n  context {model.context_max} tokens · "
+        f"drafts: {drafts} · exact: {exact}{kernels}{ranks}{sampling}"
+    )
+    if more:
+        about = f"loaded on request: {', '.join((model.name, *more))}"
     return f"""
-  {" · ".join(fact for fact in facts if fact)}
-  context {model.context_max} tokens · drafts: {drafts} · exact: {exact}{kernels}{ranks}{sampling}
+  {about}
 
   {url}    a page to try it; any OpenAI client at {url}/v1
 {others}

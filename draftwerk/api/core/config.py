@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from draftwerk.settings.durations import read_duration
 from draftwerk.settings.engine_settings import EngineSettings, check_engine
 from draftwerk.settings.setting_fields import (
     Bytes,
@@ -25,12 +26,36 @@ from draftwerk.settings.setting_fields import (
 PREFIX = "DRAFTWERK_"
 ELSEWHERE = (PREFIX + "CONFIG", PREFIX + "ISA")
 """Variables that are no settings: where the settings are, and which kernels this machine runs."""
+AUTO = "auto"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set, for `serve`."""
 
+    also: Annotated[
+        Strings,
+        Meta(
+            description="a further model, as MODEL; may be repeated: each is loaded when a request "
+            "names it",
+            extra={"metavar": "MODEL"},
+        ),
+    ] = ()
+    models: Annotated[
+        str,
+        Meta(
+            description="a file of models, each with a name, a path and settings of its own",
+            extra={"metavar": "FILE.toml"},
+        ),
+    ] = ""
+    keep_alive: Annotated[
+        str,
+        Meta(
+            description="how long a model stays loaded without a request: a time such as 30m, 0, "
+            "or -1 for ever; auto: 5m where there are several models, for ever where there is one",
+            extra={"metavar": "TIME"},
+        ),
+    ] = "auto"
     replicas: Annotated[
         int,
         Meta(
@@ -44,7 +69,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     port: Annotated[int, Meta(ge=0, le=65535, description="0 means any free one")] = 8000
     memory_max: Annotated[
         Bytes,
-        Meta(description="refuse new requests near this much memory, models included; 0: never"),
+        Meta(
+            description="refuse new requests near this much memory, models included; 0: never. "
+            "Several models are loaded within it; 0: within what is free at the start"
+        ),
     ] = "0"
     queue_max: Annotated[
         int, Meta(ge=0, le=2**20, description="requests that may wait for admission")
@@ -136,6 +164,7 @@ def load(
 def check(settings: Settings) -> None:
     """Refuse settings that contradict each other, and addresses and keys that are none."""
     check_engine(settings)
+    _check_models(settings)
     if settings.tls_key and not settings.tls_cert:
         raise ConfigError("tls_key: it needs --tls-cert, the certificate that it is for")
     for origin in settings.cors_origin:
@@ -149,6 +178,20 @@ def check(settings: Settings) -> None:
             f"listening on {settings.host} lets everybody in: add --api-key, "
             "or --insecure to mean it"
         )
+
+
+def _check_models(settings: Settings) -> None:
+    """Refuse what several models cannot be served with."""
+    if settings.models and (settings.model or settings.also):
+        raise ConfigError("models: the file has all models; leave away those beside it")
+    if settings.keep_alive != AUTO:
+        try:
+            read_duration(settings.keep_alive)
+        except ValueError as error:
+            raise ConfigError(f"keep_alive: it must be {AUTO}, or {error}") from None
+    several = settings.also or settings.models or settings.keep_alive != AUTO
+    if several and settings.replicas:
+        raise ConfigError("replicas: each has one model, which stays loaded; serve several without")
 
 
 def _file(config: Path | None) -> dict[str, Any]:

@@ -60,7 +60,7 @@ LINES: dict[str, tuple[list[str], str]] = {
     "a flag that is none": ([*SERVE, "--kv-memroy", "1GiB"], "--kv-memroy"),
     "a flag without its value": (["serve", "--dtype"], "--dtype"),
     "a choice that is none": ([*SERVE, "--dtype", "fp99"], "fp99"),
-    "two models": ([*SERVE, "one", "two"], "two"),
+    "a file of models beside one": ([*SERVE, "one", "--models", "two"], "models"),
     "a port too high": (["serve", "--port", "99999"], "port"),
     "a port of letters": (["serve", "--port", "http"], "port"),
     "a port below": (["serve", "--port", "-1"], "port"),

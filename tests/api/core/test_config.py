@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from draftwerk.__main__ import main
-from draftwerk.api.cli.arguments import parser
+from draftwerk.api.cli.arguments import parser, settings_of
 from draftwerk.api.core.config import Settings, load
 from draftwerk.assembly.plan import auto_kv_bytes, head_bytes, plan
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
@@ -73,8 +73,9 @@ def test_sizes_are_powers_of_1024(text: str, count: int) -> None:
 def test_every_setting_has_a_flag_and_a_description() -> None:
     line = ["serve", "a-model", "--draft", "b", "--exact", "--api-key", "x", "--api-key", "y"]
     parsed = vars(parser().parse_args(line))
-    assert parsed["model"] == "a-model"
-    assert load({key: parsed[key] for key in parsed if key != "command"}, {}).api_key == ("x", "y")
+    del parsed["command"]
+    found = settings_of(parsed)
+    assert (found.model, found.api_key, found.exact) == ("a-model", ("x", "y"), True)
 
 
 def test_the_command_line_refuses_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
