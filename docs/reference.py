@@ -15,11 +15,12 @@ from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.config import PREFIX, Settings
 from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
+from draftwerk.api.core.handling import OneModel
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai import responses_events
 from draftwerk.api.service.endpoints import ENDPOINTS
-from draftwerk.api.service.metrics import MetricsCollector
+from draftwerk.api.service.metrics import MetricsCollector, shelving
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.settings.field_faults import alternatives, described, items
 from draftwerk.settings.setting_fields import SettingField, fields_of
@@ -347,7 +348,8 @@ async def _metrics() -> list[str]:
         settings=Settings(),
     )
     by_kind: dict[str, Rows] = {}
-    for family in MetricsCollector(state).collect():
+    models = OneModel(state)
+    for family in (*MetricsCollector(models).collect(), *shelving(models)):
         name = family.name + ("_total" if family.type == "counter" else "")
         given: tuple[str, ...] = getattr(family, "_labelnames", ())
         labels = ",".join(label for label in given if label != "model_name")

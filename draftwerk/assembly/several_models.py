@@ -41,7 +41,7 @@ from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.protocol.frames import Ready
 
 MODELS_SHARE = 0.9
-"""Of the memory that a server may take: the rest is for requests, and for what is not foreseen."""
+"""Of the memory that a server may take: the rest is for requests, and for what no estimate has."""
 FREE_SHARE = 0.9
 """Of the memory that is free at the start, where no limit is given."""
 NURSERY_BYTES = 192 * 2**20

@@ -21,7 +21,7 @@ class Shelved:
     size: int
     """What it takes at most while it is loaded and serves."""
     is_pinned: bool = False
-    """Whether it stays loaded, by whoever runs the server."""
+    """Whether it stays loaded: the server was started so."""
     keep_alive_s: float = inf
     """How long it stays loaded without a request."""
     is_kept: bool = False

@@ -106,7 +106,7 @@ async def test_a_model_is_kept_for_as_long_as_its_last_request_said() -> None:
     async with shelf.running():
         await shelf.hold("a", keep_alive_s=0.0)
         await asyncio.sleep(0.15)
-        assert shelf.places["a"].model.phase == "ready", "somebody has it"
+        assert shelf.places["a"].model.phase == "ready", "a request has it"
         shelf.release("a")
         await until(lambda: shelf.places["a"].model.phase == "unloaded")
 

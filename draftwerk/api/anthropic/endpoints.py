@@ -24,10 +24,9 @@ from draftwerk.api.core.handling import (
     RequestContext,
     call_of,
     json_reply,
-    state_of,
 )
 from draftwerk.api.core.prompt_tokens import count_tokens
-from draftwerk.api.fields.decode import body_of, check_model
+from draftwerk.api.fields.decode import body_of, loaded_state, named_state
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
 
@@ -37,9 +36,8 @@ COUNT = msgspec.json.Decoder(PromptBody)
 
 async def message(request: Request) -> GenerationResponse:
     """`POST /v1/messages`."""
-    state = state_of(request)
     body = await body_of(request, MESSAGES)
-    check_model(body.model, state.model)
+    state = await loaded_state(request, body.model)
     plan = message_plan(body, state.model)
     prompts: list[Prompt] = [message_prompt(body, plan)]
     # Agents ask for more than a small context holds; what is left of it is a bound as well.
@@ -61,9 +59,8 @@ async def message(request: Request) -> GenerationResponse:
 
 async def count(request: Request) -> Response:
     """`POST /v1/messages/count_tokens`."""
-    state = state_of(request)
     body = await body_of(request, COUNT)
-    check_model(body.model, state.model)
+    state = named_state(request, body.model)
     prompt = message_prompt(body, message_plan(body, state.model))
     return json_reply(TokenCountReply(await count_tokens(state, [prompt])))
 

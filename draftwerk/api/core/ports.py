@@ -100,9 +100,45 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Whether segments can be reused with this model, device and format."""
 
     @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What it can do, by Ollama's words."""
+        kinds = {
+            "completion": True,
+            "tools": self.calls is not None,
+            "thinking": self.reasoning is not None,
+            "insert": self.middle is not None,
+        }
+        return tuple(kind for kind, there in kinds.items() if there)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Every name that a request may give."""
         return (self.name, *self.aliases)
+
+
+class ShelvedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that is loaded when it is asked for."""
+
+    model: ServedModel
+    """As far as its files tell."""
+    text_tools: TextTools
+    load: "Callable[[Callable[[str], None]], AbstractAsyncContextManager[RunningServer]]"
+    """Runs it while the block lasts; told how far loading is."""
+    memory_bytes: int
+    """What it takes at most while it runs."""
+    keep_alive_s: float
+    """How long it stays loaded without a request."""
+    is_pinned: bool = False
+    """Whether it is loaded at the start, and stays."""
+
+
+class ShelvedModels(msgspec.Struct, frozen=True, kw_only=True):
+    """Several models of one server."""
+
+    models: tuple[ShelvedModel, ...]
+    """The first is the default."""
+    memory_bytes: int
+    """What those that are loaded may take together."""
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,3 +149,5 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
     model: ServedModel
     places: Callable[[], int] | None = None
     """How many requests it holds at once, where that changes; 0 where it is not known."""
+    shelved: ShelvedModels | None = None
+    """All models where there are several; the others are of the first then."""

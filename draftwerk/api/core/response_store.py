@@ -25,6 +25,8 @@ class StoredResponse(msgspec.Struct, frozen=True):
     """The conversation without instructions; the answer last, with its tokens."""
     body: bytes
     """The response object in JSON."""
+    model: str = ""
+    """Whose answer it is."""
 
     @property
     def size(self) -> int:

@@ -1,6 +1,7 @@
-"""Server state that all endpoints share: the engine, the live generations and their accounting."""
+"""State that all endpoints share: a model's engine, its live generations and their accounting."""
 
 import asyncio
+import dataclasses
 import logging
 import secrets
 import time
@@ -74,7 +75,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 class RequestRecorder(Protocol):
     """Makes records of requests."""
 
-    async def recording(self, call: Call) -> EventObserver | None:
+    async def recording(self, state: "ServerState", call: Call) -> EventObserver | None:
         """Return what takes in a request's events; None for one that is not recorded."""
         ...
 
@@ -83,7 +84,7 @@ class RequestRecorder(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ServerState:
-    """Plain state of the server; one instance, reachable from every request."""
+    """Plain state of the server with one model; `beside` has those of its other models."""
 
     engine: EngineClient
     text_tools: TextTools
@@ -130,6 +131,29 @@ class ServerState:
         self.memory = MemoryGuard(bytes_of(limits.memory_max))
         self.responses = ResponseStore(limits.responses_max)
 
+    def beside(
+        self, engine: EngineClient, text_tools: TextTools, model: ServedModel
+    ) -> "ServerState":
+        """Return the state of another model of this server: what is the server's own is shared."""
+        other = dataclasses.replace(
+            self,
+            engine=engine,
+            text_tools=text_tools,
+            model=model,
+            histograms=Histograms(),
+            outcomes=Counter[str](),
+            promises=Counter[str](),
+            live=set[Generation](),
+            idle=asyncio.Event(),
+        )
+        other.memory, other.responses = self.memory, self.responses
+        return other
+
+    @property
+    def needed(self) -> int:
+        """How many requests its engine has, or will have once there is a place."""
+        return max(len(self.live), self.admission.places_used) + self.admission.waiting
+
     @property
     def draining(self) -> bool:
         """Whether the server takes no more requests."""
@@ -157,7 +181,7 @@ class ServerState:
             if self.memory.full:
                 raise OverloadedError(self.admission.retry_after_ms())
             options = self._promised(call)
-            recording = None if self.recorder is None else await self.recorder.recording(call)
+            recording = None if self.recorder is None else await self.recorder.recording(self, call)
             async with (
                 self.admission.turn(
                     options.tenant,

@@ -10,16 +10,19 @@ from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.core.handling import (
     LINES,
     Endpoint,
+    OneModel,
     RequestContext,
     call_of,
     json_reply,
-    state_of,
+    models_of,
 )
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.prompt_tokens import count_tokens
-from draftwerk.api.fields.decode import body_of
+from draftwerk.api.core.state import ServerState
+from draftwerk.api.fields.decode import body_of, loaded_state, named
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.ollama.lines import (
+    FOREVER,
     ChatLine,
     GenerateLine,
     ListedModel,
@@ -43,11 +46,12 @@ from draftwerk.api.ollama.translate import (
     NAMES,
     chat_conversation,
     chat_plan,
-    check_name,
     checked_options,
     engine_options,
     generate_plan,
     generate_prompt,
+    keep_alive_s,
+    known_name,
 )
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import JSON_LINES, GenerationResponse
@@ -56,37 +60,71 @@ from draftwerk.machine.version import __version__
 CHAT = msgspec.json.Decoder(OllamaChatBody)
 GENERATE = msgspec.json.Decoder(GenerateBody)
 SHOW = msgspec.json.Decoder(ShowBody)
+LOADED = ("ready", "leaving")
 
 
 async def chat(request: Request) -> GenerationResponse | Response:
     """`POST /api/chat`."""
     body = await body_of(request, CHAT)
-    model = _checked_model(request, body)
-    plan = chat_plan(body, model)
-    return await _answer(request, body, chat_conversation(body, plan), plan, bool(body.messages))
+    if done := _unloaded(request, body, bool(body.messages)):
+        return done
+    state = await _state(request, body)
+    plan = chat_plan(body, state.model)
+    prompt = chat_conversation(body, plan)
+    return await _answer(request, state, body, prompt, plan, bool(body.messages))
 
 
 async def generate(request: Request) -> GenerationResponse | Response:
     """`POST /api/generate`."""
     body = await body_of(request, GENERATE)
-    model = _checked_model(request, body)
-    plan = generate_plan(body, model)
-    return await _answer(request, body, generate_prompt(body, plan), plan, bool(body.prompt))
+    if done := _unloaded(request, body, bool(body.prompt)):
+        return done
+    state = await _state(request, body)
+    plan = generate_plan(body, state.model)
+    prompt = generate_prompt(body, plan)
+    return await _answer(request, state, body, prompt, plan, bool(body.prompt))
 
 
-async def _answer(
-    request: Request, body: OllamaBody, prompt: Prompt, plan: ReplyPlan, is_asked: bool
-) -> GenerationResponse | Response:
-    state, is_chat = state_of(request), isinstance(body, OllamaChatBody)
-    found = checked_options(body, state.model)
+async def _state(request: Request, body: OllamaBody) -> ServerState:
+    """Return the state of the model asked for, loaded."""
+    name = known_name(body.model, models_of(request.app).states)
+    return await loaded_state(request, name, keep_alive_s(body.keep_alive))
+
+
+def _unloaded(request: Request, body: OllamaBody, is_asked: bool) -> Response | None:
+    """Answer a request for nothing but that a model be unloaded; None for any other."""
+    models = models_of(request.app)
+    if is_asked or keep_alive_s(body.keep_alive) != 0.0 or isinstance(models, OneModel):
+        return None
+    state = named(models.states, known_name(body.model, models.states))
+    models.unload(state)
+    line = _serializer(request, state, body).line()
+    return json_reply(msgspec.structs.replace(line, done=True, done_reason="unload"))
+
+
+def _serializer(
+    request: Request, state: ServerState, body: OllamaBody, is_parsed: bool = False
+) -> OllamaSerializer:
     metadata = ReplyMetadata(
         id=request.scope["request_id"],
         created=int(state.now()),
         model=state.model.name,
         fingerprint=state.model.fingerprint,
-        is_parsed=plan.form is not None,
+        is_parsed=is_parsed,
     )
-    serializer = OllamaSerializer(metadata, is_chat)
+    return OllamaSerializer(metadata, isinstance(body, OllamaChatBody))
+
+
+async def _answer(
+    request: Request,
+    state: ServerState,
+    body: OllamaBody,
+    prompt: Prompt,
+    plan: ReplyPlan,
+    is_asked: bool,
+) -> GenerationResponse | Response:
+    found = checked_options(body, state.model)
+    serializer = _serializer(request, state, body, plan.form is not None)
     if not is_asked:
         line = msgspec.structs.replace(serializer.line(), done=True, done_reason="load")
         return json_reply(line)
@@ -97,7 +135,7 @@ async def _answer(
     options = engine_options(
         body, found, RequestContext(state.model, state.new_seed), plan, tokens_max
     )
-    kind = "ollama chat" if is_chat else "ollama generate"
+    kind = "ollama chat" if isinstance(body, OllamaChatBody) else "ollama generate"
     names = {**NAMES, "response_format": plan.blamed or "format"}
     call = call_of(request, kind, [prompt], options, names)
     return GenerationResponse(
@@ -106,18 +144,26 @@ async def _answer(
 
 
 async def tags(request: Request) -> Response:
-    """`GET /api/tags`: the one model served, once for each of its names."""
-    return json_reply(ListedModels(_listed(state_of(request).model)))
+    """`GET /api/tags`: every model served, once for each of its names."""
+    states = models_of(request.app).states
+    return json_reply(ListedModels(tuple(each for one in states for each in _listed(one.model))))
 
 
 async def running(request: Request) -> Response:
-    """`GET /api/ps`: the same, which is loaded."""
-    model = state_of(request).model
-    on_gpu = model.stored_bytes if model.device.startswith("cuda") else 0
-    listed = map(msgspec.structs.asdict, _listed(model))
-    return json_reply(
-        RunningModels(tuple(RunningModel(**each, size_vram=on_gpu) for each in listed))
-    )
+    """`GET /api/ps`: those that are loaded."""
+    models = models_of(request.app)
+    found: list[RunningModel] = []
+    for state in models.states:
+        shelving, model = models.described(state), state.model
+        on_gpu = model.stored_bytes if model.device.startswith("cuda") else 0
+        left_s = shelving.idle_left_s
+        expires = FOREVER if left_s is None else timestamp(state.now() + left_s)
+        if shelving.state in LOADED:
+            found += [
+                RunningModel(**msgspec.structs.asdict(each), size_vram=on_gpu, expires_at=expires)
+                for each in _listed(model)
+            ]
+    return json_reply(RunningModels(tuple(found)))
 
 
 def _listed(model: ServedModel) -> tuple[ListedModel, ...]:
@@ -139,13 +185,8 @@ def _listed(model: ServedModel) -> tuple[ListedModel, ...]:
 async def show(request: Request) -> Response:
     """`POST /api/show`."""
     body = await body_of(request, SHOW)
-    model = state_of(request).model
-    check_name(body.model or body.name, model)
-    kinds = {
-        "completion": True,
-        "tools": model.calls is not None,
-        "thinking": model.reasoning is not None,
-    }
+    states = models_of(request.app).states
+    model = named(states, known_name(body.model or body.name, states)).model
     family = model.family or "unknown"  # clients look for the length under this name
     shown = ShownModel(
         details=_details(model),
@@ -155,7 +196,7 @@ async def show(request: Request) -> Response:
             f"{family}.context_length": model.context_max,
             f"{family}.vocab_size": model.vocab_size,
         },
-        capabilities=tuple(kind for kind, there in kinds.items() if there),
+        capabilities=model.capabilities,
         modified_at=timestamp(model.created),
     )
     return json_reply(shown)
@@ -164,12 +205,6 @@ async def show(request: Request) -> Response:
 async def version(request: Request) -> Response:
     """`GET /api/version`."""
     return json_reply(ServerVersion(__version__))
-
-
-def _checked_model(request: Request, body: OllamaBody) -> ServedModel:
-    model = state_of(request).model
-    check_name(body.model, model)
-    return model
 
 
 def _details(model: ServedModel) -> ModelDetails:
@@ -198,8 +233,8 @@ ENDPOINTS = (
         GenerateLine,
         stream_type=LINES,
     ),
-    Endpoint("POST", "/api/show", show, "Describe the model served", ShowBody, ShownModel),
-    Endpoint("GET", "/api/ps", running, "Tell the model loaded", reply=RunningModels),
-    Endpoint("GET", "/api/tags", tags, "List the model served", reply=ListedModels),
+    Endpoint("POST", "/api/show", show, "Describe a model", ShowBody, ShownModel),
+    Endpoint("GET", "/api/ps", running, "Tell the models loaded", reply=RunningModels),
+    Endpoint("GET", "/api/tags", tags, "List the models served", reply=ListedModels),
     Endpoint("GET", "/api/version", version, "Tell the server's version", reply=ServerVersion),
 )

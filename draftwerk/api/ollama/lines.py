@@ -7,6 +7,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from draftwerk.api.core.usage import RequestMetrics
 
+FOREVER = "9999-12-31T23:59:59Z"
+"""When a model expires that stays loaded."""
+
 
 class OllamaReplyCall(Struct, frozen=True):
     name: str
@@ -37,7 +40,7 @@ class OllamaLine(Struct, frozen=True, kw_only=True):
     model: str
     created_at: str
     done: bool = False
-    done_reason: Literal["stop", "length", "load"] | UnsetType = UNSET
+    done_reason: Literal["stop", "length", "load", "unload"] | UnsetType = UNSET
     """Only where it is done, as are the figures."""
     total_duration: int | UnsetType = UNSET
     load_duration: int | UnsetType = UNSET
@@ -107,8 +110,8 @@ class RunningModel(ListedModel, frozen=True, kw_only=True):
 
     size_vram: int
     """Bytes of the weights, on a GPU."""
-    expires_at: str = "9999-12-31T23:59:59Z"
-    """It stays loaded."""
+    expires_at: str = FOREVER
+    """When it is unloaded if no request comes."""
 
 
 class RunningModels(Struct, frozen=True):

@@ -142,7 +142,7 @@ class OllamaBody(Struct, frozen=True, kw_only=True):
     cache_salt: Salt | None = None
     """Ours."""
 
-    hints: ClassVar[dict[str, str]] = {"keep_alive": "the model stays loaded"}
+    hints: ClassVar[dict[str, str]] = {"keep_alive": "a server's only model stays loaded"}
 
 
 class OllamaChatBody(OllamaBody, frozen=True, kw_only=True):

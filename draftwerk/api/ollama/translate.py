@@ -1,5 +1,7 @@
 """Bodies of Ollama's API to a conversation, a plan of the reply and the engine's options."""
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -8,7 +10,8 @@ from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.fields.decode import check_model, check_served, instead_of
+from draftwerk.api.core.state import ServerState
+from draftwerk.api.fields.decode import check_served, instead_of
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.given_turns import check_message, check_turns
 from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
@@ -17,6 +20,7 @@ from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.fields.tool_request import ToolRequest, tool_request
 from draftwerk.api.ollama.schema import (
     GenerateBody,
+    KeepAlive,
     OllamaBody,
     OllamaCall,
     OllamaChatBody,
@@ -24,6 +28,7 @@ from draftwerk.api.ollama.schema import (
     OllamaOptions,
 )
 from draftwerk.api.replying.answers import call_id_of
+from draftwerk.settings.durations import read_duration
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
@@ -35,12 +40,23 @@ ANY_SEED = -1
 LATEST = ":latest"
 
 
-def check_name(name: str | None, model: ServedModel) -> None:
-    """Refuse a model that is not the one served; the tag "latest" is as good as none."""
+def known_name(name: str | None, states: Iterable[ServerState]) -> str:
+    """Return the name of the model that is meant; the tag "latest" is as good as none."""
     if name is None:
         raise refused("`model` is required.", "model", "missing")
-    if name.removesuffix(LATEST) not in [each.removesuffix(LATEST) for each in model.names]:
-        check_model(name, model)
+    names = [each for state in states for each in state.model.names]
+    if name in names:
+        return name
+    bare = name.removesuffix(LATEST)
+    return next((each for each in names if each.removesuffix(LATEST) == bare), name)
+
+
+def keep_alive_s(given: KeepAlive | None) -> float | None:
+    """Return for how long a model is to stay loaded; None where it is not said."""
+    try:
+        return None if given is None else read_duration(given)
+    except ValueError as error:
+        raise refused(f"`keep_alive` must be {error}.", "keep_alive", "invalid") from None
 
 
 def chat_plan(body: OllamaChatBody, model: ServedModel) -> ReplyPlan:

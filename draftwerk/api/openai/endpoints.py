@@ -22,7 +22,7 @@ from draftwerk.api.core.handling import (
 from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
 from draftwerk.api.core.state import Call, ServerState
-from draftwerk.api.fields.decode import body_of, check_model
+from draftwerk.api.fields.decode import body_of, loaded_state, named_state
 from draftwerk.api.fields.grammars import grammar_of, text_form
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
@@ -71,9 +71,8 @@ COMPLETION = msgspec.json.Decoder(CompletionBody)
 
 async def chat(request: Request) -> ASGIApp:
     """`POST /v1/chat/completions`."""
-    state = state_of(request)
     body = await body_of(request, CHAT)
-    check_model(body.model, state.model)
+    state = await loaded_state(request, body.model)
     model = state.model
     tools = chat_tools(body.tools, body.tool_choice, body.parallel_tool_calls, model)
     request_of_reasoning = ReasoningRequest(
@@ -92,33 +91,33 @@ async def chat(request: Request) -> ASGIApp:
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     names["response_format"] = plan.blamed or "response_format"
     call = call_of(request, "chat", [prompt], options, names)
-    metadata = _metadata(request, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
-    return await _answer(request, call, ChatSerializer(metadata), body)
+    metadata = _metadata(state, call, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
+    return await _answer(request, state, call, ChatSerializer(metadata), body)
 
 
 async def completion(request: Request) -> ASGIApp:
     """`POST /v1/completions`."""
-    state = state_of(request)
     body = await body_of(request, COMPLETION)
-    check_model(body.model, state.model)
+    state = await loaded_state(request, body.model)
     prompts = completion_documents(completion_prompts(body), body.documents, bool(body.blend))
     if body.suffix:
         prompts = [await middle_prompt(state, body)]
     text = text_form(body, grammar_of(body.response_format), "response_format")
     context = RequestContext(state.model, state.new_seed)
     options = completion_options(body, context, ReplyPlan(text.grammar, blamed=text.field))
-    metadata = _metadata(request, body, "cmpl-", body.logprobs is not None)
-    serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
     names = {"response_format": text.field}
     call = call_of(request, "completion", prompts, options, names)
-    return await _answer(request, call, serializer, body)
+    metadata = _metadata(state, call, body, "cmpl-", body.logprobs is not None)
+    serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
+    return await _answer(request, state, call, serializer, body)
 
 
 async def respond(request: Request) -> ASGIApp:
     """`POST /v1/responses`."""
-    state, tenant = state_of(request), tenant_of(request)
+    tenant = tenant_of(request)
     body = await body_of(request, RESPONSES)
-    conversation = conversation_of(body, earlier_of(body, state.responses.of(tenant)))
+    state = await loaded_state(request, body.model)
+    conversation = conversation_of(body, earlier_of(body, state, state.responses.of(tenant)))
     plan = responses_plan(body, state.model)
     streams = bool(body.stream)
     if body.background and not streams:
@@ -141,12 +140,11 @@ async def respond(request: Request) -> ASGIApp:
 
 async def input_tokens(request: Request) -> Response:
     """`POST /v1/responses/input_tokens`: how long a response's prompt is."""
-    state = state_of(request)
     body = await body_of(request, RESPONSES)
-    check_model(body.model, state.model)
+    state = named_state(request, body.model)
     kept = state.responses.of(tenant_of(request))
     plan = responses_plan(body, state.model)
-    prompt = responses_prompt(body, conversation_of(body, earlier_of(body, kept)), plan)
+    prompt = responses_prompt(body, conversation_of(body, earlier_of(body, state, kept)), plan)
     return json_reply(InputTokens(await count_tokens(state, [prompt])))
 
 
@@ -178,15 +176,22 @@ async def cancel_response(request: Request) -> ASGIApp:
     return json_reply(last.response)
 
 
-def earlier_of(body: ResponsesBody, *places: KeptResponses) -> tuple[ChatMessage, ...]:
-    """Return the conversation that a response goes on from; looks at one place after the other."""
+def earlier_of(
+    body: ResponsesBody, state: ServerState, *places: KeptResponses
+) -> tuple[ChatMessage, ...]:
+    """Return the conversation that a response goes on from; looks at one place after the other.
+
+    Of another model's answers there is the text alone: its tokens have other numbers.
+    """
     previous = body.previous_response_id
     if previous is None:
         return ()
     for kept in places:
         found = kept.find(previous)
-        if found is not None:
+        if found is not None and found.model == state.model.name:
             return found.conversation
+        if found is not None:
+            return tuple(msgspec.structs.replace(turn, tokens=()) for turn in found.conversation)
     raise response_not_found(previous)
 
 
@@ -201,7 +206,8 @@ def keeper(
 
     def keep(response: ResponseObject) -> None:
         answer = serializer.answer()
-        stored = StoredResponse((*undeclared, answer), msgspec.json.encode(response))
+        turns = (*undeclared, answer)
+        stored = StoredResponse(turns, msgspec.json.encode(response), serializer.metadata.model)
         for kept in places:
             kept.keep(response.id, stored)
 
@@ -290,11 +296,12 @@ def response_not_found(response_id: str) -> ApiError:
 
 async def _answer(
     request: Request,
+    state: ServerState,
     call: Call,
     serializer: ChatSerializer | CompletionSerializer,
     body: OpenAIBody,
 ) -> ASGIApp:
-    state, requested = state_of(request), body.stream_options
+    requested = body.stream_options
     count = None
     if requested is not None and requested.continuous_usage_stats:
         count = await count_tokens(state, call.prompts)
@@ -306,11 +313,16 @@ async def _answer(
 
 
 def _metadata(
-    request: Request, body: OpenAIBody, prefix: str, logprobs: bool, is_parsed: bool = False
+    state: ServerState,
+    call: Call,
+    body: OpenAIBody,
+    prefix: str,
+    logprobs: bool,
+    is_parsed: bool = False,
 ) -> ReplyMetadata:
-    state, requested = state_of(request), body.stream_options
+    requested = body.stream_options
     return ReplyMetadata(
-        id=prefix + request.scope["request_id"],
+        id=prefix + call.request_id,
         created=int(state.now()),
         model=state.model.name,
         fingerprint=state.model.fingerprint,

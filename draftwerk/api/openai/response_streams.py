@@ -10,6 +10,7 @@ import msgspec
 from draftwerk.actors.messages import Failed
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.generation import Generation
+from draftwerk.api.core.handling import Release, nothing_held
 from draftwerk.api.core.state import Call, SentBody, ServerState, error_of
 from draftwerk.api.openai.responses import ResponsesSerializer
 from draftwerk.api.openai.responses_schema import ResponsesBody
@@ -28,6 +29,8 @@ class ResponseTask:
     call: Call
     serializer: ResponsesSerializer
     say: Say
+    release: Release = nothing_held
+    """Gives the model back once the response has ended."""
     generation: Generation | None = None
     entering: asyncio.Timeout | None = None
     """Never expires, but by `cancel`."""
@@ -44,8 +47,8 @@ class ResponseTask:
 
     async def run(self) -> None:
         """Generate and send the events; an error ends the response, not the socket."""
-        await self.say(self.serializer.first_chunks())
         try:
+            await self.say(self.serializer.first_chunks())
             async with (
                 asyncio.timeout(0 if self.cancelled else None) as self.entering,
                 self.state.generation(self.call) as self.generation,
@@ -55,6 +58,8 @@ class ResponseTask:
             await self.say(self.serializer.cancelled(None, None))
         except ApiError as error:
             await self.say(self.serializer.failure(error))
+        finally:
+            self.release()
 
     async def _tell(self, generation: Generation) -> None:
         timer = generation.timer

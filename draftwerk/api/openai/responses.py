@@ -13,7 +13,6 @@ from draftwerk.api.core.errors import OUT_OF_TIME, ApiError, refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.usage import PromptDetails, RequestMetrics, Usage
-from draftwerk.api.fields.decode import check_model
 from draftwerk.api.fields.grammars import flat_grammar_of, text_form
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
@@ -100,7 +99,6 @@ def responses_names(plan: ReplyPlan) -> dict[str, str]:
 def responses_options(body: ResponsesBody, context: RequestContext, plan: ReplyPlan) -> Options:
     """Return the options of a response."""
     model = context.model
-    check_model(body.model, model)
     if body.generate is False:
         raise refused("`generate` cannot be false here.", "generate", "unsupported")
     logprobs = LOGPROBS in (body.include or ())

@@ -24,10 +24,10 @@ from draftwerk.api.core.errors import (
     refused,
     turned_away,
 )
-from draftwerk.api.core.handling import RequestContext
+from draftwerk.api.core.handling import Release, RequestContext, models_of
 from draftwerk.api.core.response_store import KeptResponses
 from draftwerk.api.core.state import Call, SentBody, ServerState
-from draftwerk.api.fields.decode import decoded
+from draftwerk.api.fields.decode import decoded, named
 from draftwerk.api.http.auth import SUBPROTOCOL
 from draftwerk.api.http.http_protocol import abort_of, hang_up_of
 from draftwerk.api.openai.endpoints import (
@@ -235,10 +235,22 @@ class Socket:
 
     async def _start(self, requested: PendingResponse) -> ResponseTask:
         """Make the job of a response whose turn has come."""
-        state, body = self.state, requested.body
-        tenant: str = self.scope["tenant"]
+        models = models_of(self.scope["app"])
+        state = named(models.states, requested.body.model)
+        release = await models.hold(state)
+        try:
+            return await self._task(state, requested, release)
+        except BaseException:
+            release()
+            raise
+
+    async def _task(
+        self, state: ServerState, requested: PendingResponse, release: Release
+    ) -> ResponseTask:
+        """Make the task of a response of a loaded model."""
+        body, tenant = requested.body, self.scope["tenant"]
         stored = state.responses.of(tenant)
-        conversation = conversation_of(body, earlier_of(body, self.remembered, stored))
+        conversation = conversation_of(body, earlier_of(body, state, self.remembered, stored))
         plan = responses_plan(body, state.model)
         options = responses_options(body, RequestContext(state.model, state.new_seed), plan)
         call = Call(
@@ -254,7 +266,7 @@ class Socket:
         )
         places = (self.remembered, stored) if form.stored else (self.remembered,)
         form.on_over = keeper(form, conversation, *places)
-        return ResponseTask(state, call, form, self.say)
+        return ResponseTask(state, call, form, self.say, release)
 
     async def say(self, events: Sequence[msgspec.Struct]) -> None:
         """Send events; a client that takes too long to read one is gone."""

@@ -1,20 +1,36 @@
 """What this server obeys and what it refuses, read from the Structs that check the requests."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Struct, inspect
 
 from draftwerk.api.core.handling import Endpoint
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.settings.field_faults import described
 from draftwerk.speculative.blend.rules import RATIO, RULE, RULES
 from draftwerk.speculative.sources.registry import SOURCES, SourceSpec
 
 
-def capabilities(state: ServerState, endpoints: Iterable[Endpoint]) -> dict[str, object]:
-    """Return the document of `/v1/capabilities`."""
-    card = state.model
+def capabilities(states: Sequence[ServerState], endpoints: Iterable[Endpoint]) -> dict[str, object]:
+    """Return the document of `/v1/capabilities`: of the first model, and of all where there are
+    several."""
+    cards = [_card(state.model) for state in states]
+    return {
+        **cards[0],
+        **({"models": cards} if len(cards) > 1 else {}),
+        "origins": [_legend(spec) for spec in SOURCES],
+        "endpoints": {
+            each.path: _fields(each.body)
+            for each in endpoints
+            if each.stream_type and each.body is not None
+        },
+    }
+
+
+def _card(card: ServedModel) -> dict[str, object]:
+    """Return what one model does; where it was never loaded, as far as its files tell."""
     return {
         "model": card.name,
         "aliases": card.aliases,
@@ -31,13 +47,7 @@ def capabilities(state: ServerState, endpoints: Iterable[Endpoint]) -> dict[str,
         "tensor_parallel": card.tensor_parallel,
         "draft_model": card.draft_model or None,
         "draft_sources": card.draft_sources,
-        "origins": [_legend(spec) for spec in SOURCES],
         "blend": _blend() if card.blends else None,
-        "endpoints": {
-            each.path: _fields(each.body)
-            for each in endpoints
-            if each.stream_type and each.body is not None
-        },
     }
 
 

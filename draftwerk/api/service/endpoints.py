@@ -1,4 +1,4 @@
-"""The endpoints about the server itself: models, health, capabilities, tokens, metrics."""
+"""The endpoints about the server itself: health, capabilities, tokens, metrics."""
 
 import asyncio
 
@@ -12,10 +12,10 @@ from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.anthropic import endpoints as anthropic
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import Endpoint, json_reply, state_of
+from draftwerk.api.core.handling import Endpoint, ModelStates, json_reply, models_of, state_of
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import body_of, check_model
+from draftwerk.api.fields.decode import body_of, named_state
 from draftwerk.api.fields.grammars import TextForm
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import plan_reply
@@ -26,6 +26,7 @@ from draftwerk.api.openai import endpoints as openai
 from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.receipts import endpoints as receipts
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
+from draftwerk.api.service import model_list
 from draftwerk.api.service.capabilities import capabilities
 from draftwerk.api.service.metrics import registry
 from draftwerk.api.service.openapi import document
@@ -33,20 +34,9 @@ from draftwerk.api.service.openapi import document
 DETOKENIZE = msgspec.json.Decoder(DetokenizeBody)
 TOKENIZE = msgspec.json.Decoder(TokenizeBody)
 READY = "ready"
+LOADED = ("ready", "leaving")
+"""Phases in which a model has an engine."""
 CLOSED = "It takes no new requests: it leaves, or computes other bits than most."
-
-
-async def models(request: Request) -> Response:
-    """`GET /v1/models`: the one model served, once for each of its names."""
-    names = state_of(request).model.names
-    return json_reply({"object": "list", "data": [_model(request, name) for name in names]})
-
-
-async def model(request: Request) -> Response:
-    """`GET /v1/models/{name}`."""
-    name = request.path_params["name"]
-    check_model(name, state_of(request).model)
-    return json_reply(_model(request, name))
 
 
 async def health(request: Request) -> Response:
@@ -56,11 +46,30 @@ async def health(request: Request) -> Response:
 
 async def ready(request: Request) -> Response:
     """`GET /ready`: takes requests, and those it has make progress."""
-    state = state_of(request)
-    return ready_reply(state, state.engine.snapshot())
+    state, models = state_of(request), models_of(request.app)
+    if len(models.states) == 1:
+        return ready_reply(state, state.engine.snapshot())
+    states = model_states(models, state.settings.stall_s)
+    loaded = [each for each in models.states if models.described(each).state in LOADED]
+    at_work = [each for each in loaded if states[each.model.name] == READY] or loaded
+    # Of a model that serves where there is one: another loads, or is started again.
+    snapshot = at_work[0].engine.snapshot() if at_work else Snapshot()
+    return ready_reply(state, snapshot, states)
 
 
-def ready_reply(state: ServerState, snapshot: Snapshot) -> Response:
+def model_states(models: ModelStates, stall_s: float) -> dict[str, str]:
+    """Return for each model that it is ready, where it is instead, or why it makes no progress."""
+    found: dict[str, str] = {}
+    for state in models.states:
+        phase = models.described(state).state
+        stall = stalled(state.engine.snapshot(), stall_s) if phase in LOADED else ""
+        found[state.model.name] = stall or phase
+    return found
+
+
+def ready_reply(
+    state: ServerState, snapshot: Snapshot, models: dict[str, str] | None = None
+) -> Response:
     """Return whether requests should be sent here now, and what that was judged by."""
     health = Health(
         restarts=snapshot.actors.restarts,
@@ -68,6 +77,7 @@ def ready_reply(state: ServerState, snapshot: Snapshot) -> Response:
         actor_ages_s=snapshot.actors.actor_ages_s,
         loop_lag_ms=1e3 * state.loop_lag_s,
         replicas=replica_states(snapshot, state.settings.stall_s) or UNSET,
+        models=models or UNSET,
     )
     if reason := not_ready(state, snapshot):
         error = ApiError(503, reason, code="not_ready", retry_after_ms=1000)
@@ -90,6 +100,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     replicas: dict[str, str] | UnsetType = UNSET
     """Of a cluster: "ready" for each replica, or why none of its requests would come on. The
     figures above are of the worst."""
+    models: dict[str, str] | UnsetType = UNSET
+    """Of a server of several: ready, unloaded, loading or leaving for each, or why it makes no
+    progress. The figures above are of one that is loaded."""
 
 
 def not_ready(state: ServerState, snapshot: Snapshot) -> str:
@@ -136,18 +149,19 @@ def stalled(snapshot: Snapshot, stall_s: float) -> str:
 
 async def metrics(request: Request) -> Response:
     """`GET /metrics`, in Prometheus' text format."""
-    found = generate_latest(registry(state_of(request)))
+    found = generate_latest(registry(models_of(request.app)))
     return Response(found, media_type=CONTENT_TYPE_LATEST)
 
 
 async def trace(request: Request) -> Response:
     """`GET /debug/trace`: what the actors did lately, for Chrome's tracing page or Perfetto."""
-    return json_reply({"traceEvents": state_of(request).engine.trace()})
+    states = models_of(request.app).states
+    return json_reply({"traceEvents": [each for one in states for each in one.engine.trace()]})
 
 
 async def abilities(request: Request) -> Response:
     """`GET /v1/capabilities`: what is obeyed and what is refused."""
-    return json_reply(capabilities(state_of(request), ENDPOINTS))
+    return json_reply(capabilities(models_of(request.app).states, ENDPOINTS))
 
 
 async def openapi(request: Request) -> Response:
@@ -157,9 +171,8 @@ async def openapi(request: Request) -> Response:
 
 async def tokenize(request: Request) -> Response:
     """`POST /tokenize`: the tokens of a prompt, or of a conversation as the model sees it."""
-    state = state_of(request)
     body = await body_of(request, TOKENIZE)
-    check_model(body.model, state.model)
+    state = named_state(request, body.model)
     if (body.prompt is None) == (body.messages is None):
         raise refused("Give `prompt` or `messages`, one of them.", "prompt", "invalid")
     prompt: Prompt = body.prompt or ""
@@ -179,9 +192,8 @@ async def tokenize(request: Request) -> Response:
 
 async def detokenize(request: Request) -> Response:
     """`POST /detokenize`: the text of tokens."""
-    state = state_of(request)
     body = await body_of(request, DETOKENIZE)
-    check_model(body.model, state.model)
+    state = named_state(request, body.model)
     if body.tokens and max(body.tokens) >= (state.model.vocab_size or 2**31):
         raise refused(f"`tokens` must be under {state.model.vocab_size}.", "tokens", "invalid")
     try:
@@ -193,20 +205,6 @@ async def detokenize(request: Request) -> Response:
     return json_reply({"prompt": text})
 
 
-def _model(request: Request, name: str) -> dict[str, object]:
-    card = state_of(request).model
-    return {
-        "id": name,
-        "object": "model",
-        "created": card.created,
-        "owned_by": "draftwerk",
-        "root": card.name,
-        "max_model_len": card.context_max,
-        "system_fingerprint": card.fingerprint or None,
-        "sampling": {**card.sampling.given(), "source": card.sampling_source or None},
-    }
-
-
 ENDPOINTS = (
     *openai.ENDPOINTS,
     *receipts.ENDPOINTS,
@@ -214,8 +212,7 @@ ENDPOINTS = (
     *ollama.ENDPOINTS,
     Endpoint("POST", "/tokenize", tokenize, "Turn text into tokens", TokenizeBody),
     Endpoint("POST", "/detokenize", detokenize, "Turn tokens into text", DetokenizeBody),
-    Endpoint("GET", "/v1/models", models, "List the model served"),
-    Endpoint("GET", "/v1/models/{name:path}", model, "Describe the model served"),
+    *model_list.ENDPOINTS,
     Endpoint("GET", "/v1/capabilities", abilities, "Tell which fields are obeyed"),
     Endpoint("GET", "/health", health, "Tell whether the event loop answers"),
     Endpoint("GET", "/ready", ready, "Tell whether requests are taken and make progress"),

@@ -17,30 +17,89 @@ from prometheus_client.registry import Collector
 
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
+from draftwerk.api.core.handling import ModelShelving, ModelStates
 from draftwerk.api.core.state import ServerState
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 
-def registry(state: ServerState) -> CollectorRegistry:
+def registry(models: ModelStates) -> CollectorRegistry:
     """Return everything that one scrape reads; `process_*` is of the server, not of the models."""
     found = CollectorRegistry()
-    found.register(MetricsCollector(state))
+    found.register(MetricsCollector(models))
     ProcessCollector(registry=found)
     return found
 
 
 class MetricsCollector(Collector):
-    """Reads one snapshot per scrape, so that all numbers are of one moment."""
+    """Reads one snapshot per model and scrape, so that all numbers are of one moment."""
 
-    def __init__(self, state: ServerState) -> None:
-        self.state = state
+    def __init__(self, models: ModelStates) -> None:
+        self.models = models
 
     def collect(self) -> Iterable[Metric]:
-        """Yield every metric."""
-        snapshot = self.state.engine.snapshot()
-        yield from _vllm(self.state, snapshot)
-        yield from _ours(self.state, snapshot)
-        yield from _replicas(snapshot.cluster)
+        """Yield every metric; where there are several models, theirs under their names."""
+        states = self.models.states
+        snapshots = [state.engine.snapshot() for state in states]
+        yield from _server(states[0], snapshots[0])
+        found = [_of_model(*each) for each in zip(states, snapshots, strict=True)]
+        if len(found) == 1:
+            yield from found[0]
+            return
+        names = [state.model.name for state in states]
+        yield from labelled(dict(zip(names, found, strict=True)))
+        yield from shelving(self.models)
+
+
+def labelled(found: Mapping[str, Iterable[Metric]]) -> Iterable[Metric]:
+    """Return the metrics of several models as one of each name, with the model's name in each."""
+    joined: dict[str, Metric] = {}
+    for model, metrics in found.items():
+        for metric in metrics:
+            samples = [
+                sample._replace(labels={"model_name": model, **sample.labels})
+                for sample in metric.samples
+            ]
+            whole = joined.setdefault(metric.name, metric)
+            whole.samples = samples if whole is metric else [*whole.samples, *samples]
+    return joined.values()
+
+
+def _of_model(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
+    yield from _vllm(state, snapshot)
+    yield from _ours(state, snapshot)
+    yield from _replicas(snapshot.cluster)
+
+
+def _server(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield what there is once, whatever models there are."""
+    for name, text, value in (
+        ("loop_lag_seconds", "How late the event loop woke last.", state.loop_lag_s),
+        ("memory_bytes", "Of the server and its models (PSS).", state.memory.used_bytes),
+        ("tasks", "Tasks of the event loop.", len(asyncio.all_tasks())),
+        ("sockets", "Open WebSockets.", state.sockets.total()),
+        ("draining", "1 while shutting down.", int(state.draining or snapshot.draining)),
+    ):
+        yield _gauge("draftwerk_" + name, text, value, {})
+    lag = "How late the event loop wakes."
+    yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
+
+
+def shelving(models: ModelStates) -> Iterator[Metric]:
+    """Yield what is loaded of several models."""
+    found = {state.model.name: models.described(state) for state in models.states}
+    gauges: tuple[tuple[str, str, Callable[[ModelShelving], float]], ...] = (
+        ("loaded", "1 while it serves.", lambda one: one.state == "ready"),
+        ("loading", "1 while it is being loaded.", lambda one: one.state == "loading"),
+        ("pinned", "1 where it stays loaded.", lambda one: one.pinned),
+        ("memory_bytes", "What it takes at most while loaded.", lambda one: one.memory_bytes),
+        ("waiting", "Requests that wait until it is loaded.", lambda one: one.waiting),
+        ("load_seconds", "What loading it took last.", lambda one: one.load_s or 0.0),
+    )
+    for name, text, figure in gauges:
+        values = {key: figure(one) for key, one in found.items()}
+        yield _gauges("draftwerk_model_" + name, text, "model_name", values)
+    loads = {key: one.loads for key, one in found.items()}
+    yield _split("draftwerk_model_loads", "How often it was loaded.", "model_name", loads, {})
 
 
 def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
@@ -106,15 +165,10 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("blocks_used", "Blocks that sequences hold.", load.blocks_used),
         ("blocks_cached", "Blocks kept for their prefix alone.", load.blocks_cached),
         ("progress_age_seconds", "Since the last round, with work.", actors.progress_age_s),
-        ("loop_lag_seconds", "How late the event loop woke last.", state.loop_lag_s),
-        ("memory_bytes", "Of the server and its models (PSS).", state.memory.used_bytes),
         ("draft_acceptance_rate", "Accepted per drafted token.", acceptance),
         # The name until 0.1; goes with the next version.
         ("speculation_goodput_ratio", "Deprecated: draftwerk_draft_acceptance_rate.", acceptance),
         ("generations", "Requests that the server holds open.", len(state.live)),
-        ("tasks", "Tasks of the event loop.", len(asyncio.all_tasks())),
-        ("sockets", "Open WebSockets.", state.sockets.total()),
-        ("draining", "1 while shutting down.", int(state.draining or snapshot.draining)),
     ):
         yield _gauge("draftwerk_" + name, text, value, {})
     wasted = counts.draft_tokens - counts.accepted_tokens
@@ -169,8 +223,6 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         yield _histograms(f"draftwerk_{name}_seconds", text, label, histograms)
     gap = "From a step's end to the next forward pass, with work."
     yield _histogram("draftwerk_device_gap_seconds", gap, models.device_gaps, {})
-    lag = "How late the event loop wakes."
-    yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
 
 
 def _replicas(cluster: ClusterFigures) -> Iterator[Metric]:

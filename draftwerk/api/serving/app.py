@@ -18,7 +18,7 @@ from draftwerk.api.core.errors import (
     on_http_exception,
     turned_away,
 )
-from draftwerk.api.core.handling import routes_of
+from draftwerk.api.core.handling import HOLDS, ModelStates, OneModel, Release, routes_of
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.auth import AuthMiddleware
 from draftwerk.api.http.page import FOLDER, page
@@ -48,8 +48,13 @@ DEBUG_ROUTES = [Route("/debug/trace", service.trace)]
 """Only with `--debug`."""
 
 
-def create_app(state: ServerState, proxy_gives_ids: bool = False) -> ASGIApp:
-    """Return the ASGI application of a server whose engine runs."""
+def create_app(
+    state: ServerState, proxy_gives_ids: bool = False, models: ModelStates | None = None
+) -> ASGIApp:
+    """Return the ASGI application of a server whose engine runs.
+
+    `models` are all of its models, where there are others beside the one in `state`.
+    """
     handlers: Any = {
         ApiError: on_api_error,
         HTTPException: on_http_exception,
@@ -60,7 +65,9 @@ def create_app(state: ServerState, proxy_gives_ids: bool = False) -> ASGIApp:
     app.router.redirect_slashes = False
     app.router.default = nowhere
     app.state.server = state
-    layers: ASGIApp = AuthMiddleware(app, state.settings)
+    app.state.models = models or OneModel(state)
+    inner = app if models is None else Releasing(app)
+    layers: ASGIApp = AuthMiddleware(inner, state.settings)
     if state.settings.cors_origin:
         layers = CORSMiddleware(
             layers,
@@ -70,6 +77,22 @@ def create_app(state: ServerState, proxy_gives_ids: bool = False) -> ASGIApp:
             expose_headers=("x-request-id", "retry-after", "retry-after-ms"),
         )
     return RequestIdMiddleware(RefusalLog(layers, state), proxy_gives_ids)
+
+
+class Releasing:
+    """Gives back the models that a request has held, once it has ended."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        holds: list[Release] = []
+        scope[HOLDS] = holds
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            for release in holds:
+                release()
 
 
 async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,8 +12,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.openai.receipts.signing import signer_of
 from draftwerk.api.openai.responses_socket import MESSAGE_MAX
 from draftwerk.api.serving.app import create_app
+from draftwerk.api.serving.model_states import ShelfStates
 from draftwerk.api.serving.tls import Certificate, certificate_of, follow
 from draftwerk.machine.host import (
     open_files_up_to,
@@ -148,7 +149,7 @@ class HttpServer:
 
     async def _engine(self) -> None:
         """Build the engine, open the gate, wait for the end, drain."""
-        async with self.build(self.settings, self._report) as running:
+        async with self.build(self.settings, self._report) as running, AsyncExitStack() as stack:
             self.state = state = ServerState(
                 engine=running.engine,
                 text_tools=running.text_tools,
@@ -158,12 +159,17 @@ class HttpServer:
             )
             if self.settings.record or self.settings.receipts:
                 path = Path(self.settings.record) if self.settings.record else None
-                state.recorder = RecordKeeper(state, path)
-            self.startup.app = create_app(state)
+                state.recorder = RecordKeeper(path)
+            models = None if running.shelved is None else ShelfStates(state, running.shelved)
+            self.startup.app = create_app(state, models=models)
+            states = [state] if models is None else models.states
+            if models is not None:
+                await stack.enter_async_context(models.shelf.running())
             self.ready.set()
             bound_collections()
             keyed = bool(self.settings.api_key)
-            print(banner(running.model, self.url, self.url_elsewhere, keyed), flush=True)
+            others = [each.model.name for each in states[1:]]
+            print(banner(state.model, self.url, self.url_elsewhere, keyed, others), flush=True)
             watches = [
                 asyncio.create_task(watch_lag(state)),
                 asyncio.create_task(watch_memory(state)),
@@ -175,11 +181,12 @@ class HttpServer:
                 watches.append(asyncio.create_task(follow_places(state, running.places)))
             try:
                 await self.stop.wait()
-                await drain(state, self.settings.drain_s)
+                await drain(states, self.settings.drain_s)
             finally:
                 for watch in watches:
                     watch.cancel()
-                state.abort_all()
+                for each in states:
+                    each.abort_all()
                 if state.recorder is not None:
                     state.recorder.close()
 
@@ -247,19 +254,20 @@ def bound_collections() -> None:
     gc.set_threshold(*COLLECTOR)
 
 
-async def drain(state: ServerState, limit_s: float) -> None:
+async def drain(states: Sequence[ServerState], limit_s: float) -> None:
     """Refuse new requests, let live ones finish within the limit, then end them with an error."""
-    state.leaving.set()
+    states[0].leaving.set()
     try:
         async with asyncio.timeout(limit_s):
-            await state.engine.drain()
-            await state.wait_idle()
+            await asyncio.gather(*(state.engine.drain() for state in states))
+            await asyncio.gather(*(state.wait_idle() for state in states))
     except TimeoutError:
-        log.warning("ending %d live requests", len(state.live))
-        state.abort_all()
+        log.warning("ending %d live requests", sum(len(state.live) for state in states))
+        for state in states:
+            state.abort_all()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
-                await state.wait_idle()
+                await asyncio.gather(*(state.wait_idle() for state in states))
 
 
 async def watch_lag(state: ServerState) -> None:

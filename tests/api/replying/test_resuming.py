@@ -185,7 +185,7 @@ async def test_the_end_of_a_server_waits_for_a_reader() -> None:
         stream_id = await begun(served, "Hello", max_tokens=300, ignore_eos=True)
         await until(lambda: not served.state.live)
         with served.state.reading():
-            draining = asyncio.create_task(drain(served.state, 5.0))
+            draining = asyncio.create_task(drain([served.state], 5.0))
             await asyncio.sleep(0.05)
             assert not draining.done()
             rest = await served.http.get(f"/v1/streams/{stream_id}")
@@ -196,7 +196,7 @@ async def test_the_end_of_a_server_waits_for_a_reader() -> None:
 async def test_a_live_stream_without_reader_is_ended_with_the_server() -> None:
     async with serving(FakeEngine(step_s=0.01)) as served:
         stream_id = await begun(served, "Hello", max_tokens=2000, ignore_eos=True)
-        await drain(served.state, 0.05)
+        await drain([served.state], 0.05)
         rest = await served.http.get(f"/v1/streams/{stream_id}")
         assert "shutting down" in events_of(rest.content)[-2][1]
 

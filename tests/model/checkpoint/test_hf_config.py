@@ -127,10 +127,10 @@ REFUSALS = {
     ),
     "layer type": ("Olmo3ForCausalLM", {"layer_types": ["chunked"] * 6}, "layer_types 'chunked'"),
     "window": ("MistralForCausalLM", {"sliding_window": "wide"}, "sliding_window 'wide'"),
-    "side by side": (
+    "head norms": (
         "StableLmForCausalLM",
-        {"use_parallel_residual": True, "layer_norm_eps": 1e-5},
-        "use_parallel_residual",
+        {"qk_layernorm": True, "layer_norm_eps": 1e-5},
+        "qk_layernorm",
     ),
     "no alpha": (
         "HunYuanDenseV1ForCausalLM",

@@ -1,5 +1,6 @@
 """`POST /v1/verify`: whether texts are what this model gives, by their receipts."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -8,10 +9,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import Endpoint, call_of, json_reply, state_of, tenant_of
+from draftwerk.api.core.handling import (
+    Endpoint,
+    call_of,
+    json_reply,
+    models_of,
+    state_of,
+    tenant_of,
+)
 from draftwerk.api.core.prompt_tokens import encoded
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.field_types import BodyText, TokenIds
+from draftwerk.api.core.state import ServerState
+from draftwerk.api.fields.decode import body_of, held, named_state
+from draftwerk.api.fields.field_types import BodyText, Name, TokenIds
 from draftwerk.api.openai.receipts.receipt import KIND, VERSION, Receipt
 from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.openai.receipts.verifying import (
@@ -40,6 +49,8 @@ class VerifyBody(Struct, frozen=True):
     """As replies carry them."""
     texts: Annotated[list[GreedyText], Meta(max_length=RECEIPTS_MAX)] = []
     """Texts without receipts, of other servers: they get a distance, and no verdict."""
+    model: Name | None = None
+    """Whose greedy texts they are compared with; a receipt names its model itself."""
 
 
 class VerifyReply(Struct, frozen=True):
@@ -65,19 +76,51 @@ VERIFY = msgspec.json.Decoder(VerifyBody)
 
 async def verify(request: Request) -> Response:
     """Compute texts again, each as one prefill, and tell the first place that differs."""
-    state, tenant = state_of(request), tenant_of(request)
     body = await body_of(request, VERIFY)
     if not (body.receipts or body.texts):
         raise refused("Give `receipts` or `texts`.", "receipts", "missing")
-    if body.receipts and not state.model.exact:
-        said = "Receipts need a server whose texts do not depend on the batch."
-        raise refused(said, "receipts", "unsupported")
-    verifier = ReceiptVerifier(state, request.scope["request_id"], tenant)
     receipts = [_receipt(raw, number) for number, raw in enumerate(body.receipts)]
-    verdicts = await verifier.verdicts(receipts)
-    distances = [await _distance(request, each) for each in body.texts]
+    state = named_state(request, body.model)
+    # One model after the other: together they may not fit into memory.
+    found = dict[int, ReceiptVerdict]()
+    for each, numbers in _by_state(request, state, receipts):
+        async with held(request.app, each):
+            some = await _verdicts(request, each, [receipts[number] for number in numbers])
+        found.update(zip(numbers, some, strict=True))
+    verdicts = [found[number] for number in range(len(receipts))]
+    distances = list[GreedyDistance]()
+    if body.texts:
+        async with held(request.app, state):
+            distances = [await _distance(request, state, each) for each in body.texts]
     equal = all(each.verdict == "equal" for each in verdicts)
     return json_reply(VerifyReply(equal, verdicts, distances, state.model.fingerprint))
+
+
+def _by_state(
+    request: Request, default: ServerState, receipts: Sequence[Receipt | ReceiptVerdict]
+) -> list[tuple[ServerState, list[int]]]:
+    """Return the models that receipts are of, and each one's by number."""
+    states = {name: state for state in models_of(request.app).states for name in state.model.names}
+    found: list[tuple[ServerState, list[int]]] = []
+    for number, receipt in enumerate(receipts):
+        name = receipt.model if isinstance(receipt, Receipt) else ""
+        state = states.get(name, default)
+        numbers = next((numbers for each, numbers in found if each is state), None)
+        if numbers is None:
+            found.append((state, numbers := []))
+        numbers.append(number)
+    return found
+
+
+async def _verdicts(
+    request: Request, state: ServerState, receipts: Sequence[Receipt | ReceiptVerdict]
+) -> list[ReceiptVerdict]:
+    """Return the verdicts of a loaded model."""
+    if not state.model.exact:
+        said = "Receipts need a server whose texts do not depend on the batch."
+        raise refused(said, "receipts", "unsupported")
+    verifier = ReceiptVerifier(state, request.scope["request_id"], tenant_of(request))
+    return await verifier.verdicts(receipts)
 
 
 async def kept_receipts(request: Request) -> Response:
@@ -115,8 +158,7 @@ def _receipt(raw: msgspec.Raw, number: int) -> Receipt | ReceiptVerdict:
         raise refused(f"`{field}` is no receipt: {error}", field, "invalid") from None
 
 
-async def _distance(request: Request, given: GreedyText) -> GreedyDistance:
-    state = state_of(request)
+async def _distance(request: Request, state: ServerState, given: GreedyText) -> GreedyDistance:
     options = Options(sampling=Sampling(temperature=0.0), tenant=tenant_of(request))
     call = call_of(request, "verify", [given.prompt], options, {})
     before = await encoded(state, given.prompt)

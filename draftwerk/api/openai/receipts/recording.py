@@ -46,22 +46,22 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
 class RecordKeeper:
     """Keeps records, and appends them to a file if there is one."""
 
-    def __init__(self, state: ServerState, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         """Open the log, for its owner alone. Raises ConfigError."""
-        self.state, self.path = state, path
+        self.path = path
         self.kept = ResponseStore(KEPT_MAX)
         self._file = None if path is None else _opened(path)
 
-    async def recording(self, call: Call) -> "RequestRecording | None":
+    async def recording(self, state: ServerState, call: Call) -> "RequestRecording | None":
         """Return what takes in a request's events; None for what is not recorded.
 
         Raises ApiError for a prompt that has no tokens.
         """
         if call.sent is None or call.options.blend is not None:
             return None
-        prompts = [await encoded(self.state, prompt) for prompt in call.prompts]
-        issuers = [issuer_of(self.state, call.options, tokens) for tokens in prompts]
-        return RequestRecording(self, call, issuers, self.state.now())
+        prompts = [await encoded(state, prompt) for prompt in call.prompts]
+        issuers = [issuer_of(state, call.options, tokens) for tokens in prompts]
+        return RequestRecording(self, call, issuers, state.now())
 
     def keep(self, record: RequestRecord) -> None:
         """Take in a record. A log that cannot be written is told; the request goes on."""

@@ -37,7 +37,7 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture
 def log(served: Served, tmp_path: Path) -> Generator[Path]:
     path = tmp_path / "log.jsonl"
-    recorder = served.state.recorder = RecordKeeper(served.state, path)
+    recorder = served.state.recorder = RecordKeeper(path)
     yield path
     served.state.recorder = None
     recorder.close()
@@ -121,9 +121,9 @@ async def test_approximate_texts_are_not_recorded(served: Served, log: Path) -> 
     call = Call(request_id="a", kind="completion", prompts=["a"], options=options, sent=sent)
     recorder = served.state.recorder
     assert recorder is not None
-    assert await recorder.recording(call) is None
+    assert await recorder.recording(served.state, call) is None
     exact = msgspec.structs.replace(call, options=Options(sampling=Sampling()))
-    assert await recorder.recording(exact) is not None
+    assert await recorder.recording(served.state, exact) is not None
 
 
 async def test_receipts_are_of_their_key_and_of_this_server(served: Served, log: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_full_disk_is_told_and_no_request_is_lost(
 def test_a_log_is_for_its_owner_alone(served: Served, log: Path, tmp_path: Path) -> None:
     assert log.stat().st_mode & 0o777 == 0o600
     with pytest.raises(ConfigError, match="record"):
-        RecordKeeper(served.state, tmp_path)
+        RecordKeeper(tmp_path)
 
 
 PLAIN: dict[str, Any] = {
