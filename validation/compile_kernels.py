@@ -1,7 +1,8 @@
 """Compile every kernel ahead of time, without a GPU: `python -m validation.compile_kernels`.
 
 Prints registers, spills and shared memory of each, as `ptxas` and `cuobjdump` from the Triton wheel
-count them. A kernel that spills would be slow; one that does not compile would fail at the start.
+count them, and the share of a core's warps that can run at once. A kernel that spills would be
+slow; one that does not compile would fail at the start.
 """
 
 import argparse
@@ -41,6 +42,26 @@ from draftwerk.model.gpu.kernels.weight_only import (
 from draftwerk.model.gpu.sampler import choose_kernel, greatest_kernel, keyed_kernel
 
 WARP = 32
+REGISTERS = 65_536
+"""Of a core (a streaming multiprocessor), in each of the cards below."""
+
+
+class Core(NamedTuple):
+    """What a core of a compute capability has, from NVIDIA's table of technical specifications."""
+
+    warps: int
+    shared_bytes: int
+    block_shared_bytes: int
+    """That one block may take."""
+
+
+CORES = {
+    80: Core(64, 164 << 10, 163 << 10),
+    90: Core(64, 228 << 10, 227 << 10),
+    120: Core(48, 100 << 10, 99 << 10),
+}
+LEAST_OCCUPANCY = 0.06
+"""One block of four warps: less is a kernel that does not fit."""
 FLOATS = ("scale_log2", "eps")
 TYPES = {
     "slots": "*i32",
@@ -94,9 +115,18 @@ class KernelReport(NamedTuple):
     name: str
     constants: dict[str, Any]
     types: Mapping[str, str]
+    warps: int
     registers: int
     spill_bytes: int
     shared_bytes: int
+
+    def occupancy(self, core: Core) -> float:
+        """Return the share of a core's warps that can run at once; 0 where no block fits."""
+        if self.shared_bytes > core.block_shared_bytes:
+            return 0.0
+        by_registers = REGISTERS // (self.registers * self.warps * WARP)
+        by_memory = core.shared_bytes // max(1, self.shared_bytes)
+        return min(by_registers, by_memory, core.warps // self.warps) * self.warps / core.warps
 
 
 def cases() -> Iterator[Case]:
@@ -198,7 +228,15 @@ def compiled(case: Case, capability: int, dtype: str) -> KernelReport:
     made = triton.compile(source, target=GPUTarget("cuda", capability, WARP), options=options)
     registers, spills = _resources(made.asm["cubin"])
     shared = made.metadata.shared
-    return KernelReport(case.kernel.__name__, case.constants, case.types, registers, spills, shared)
+    return KernelReport(
+        case.kernel.__name__,
+        case.constants,
+        case.types,
+        case.warps,
+        registers,
+        spills,
+        shared,
+    )
 
 
 def _lies_anywhere(kernel: Any, argument: int) -> bool:
@@ -219,12 +257,13 @@ def _resources(cubin: bytes) -> tuple[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--capability", type=int, default=90, help="90 is Hopper")
+    parser.add_argument("--capability", type=int, default=90, choices=CORES, help="90 is Hopper")
     parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16", "fp32"])
     parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
     parser.add_argument("--first", action="store_true", help="one case of each kernel")
     arguments = parser.parse_args()
-    spilled = 0
+    spilled = idle = 0
+    core = CORES[arguments.capability]
     seen: set[str] = set()
     for case in cases():
         name = case.kernel.__name__
@@ -233,15 +272,16 @@ def main() -> None:
         seen.add(name)
         report = compiled(case, arguments.capability, arguments.dtype)
         spilled += report.spill_bytes > 0
+        idle += report.occupancy(core) < LEAST_OCCUPANCY
         chosen = {**report.constants, **report.types}
         constants = " ".join(f"{key}={value}" for key, value in chosen.items())
         print(
             f"{report.name:16s} registers {report.registers:3d}  spills {report.spill_bytes} B  "
-            f"shared {report.shared_bytes:6d} B  {constants}",
+            f"shared {report.shared_bytes:6d} B  warps {report.occupancy(core):4.0%}  {constants}",
             flush=True,
         )
-    print(f"{len(seen)} kernels compile; {spilled} cases spill")
-    sys.exit(1 if spilled else 0)
+    print(f"{len(seen)} kernels compile; {spilled} cases spill, {idle} leave a core idle")
+    sys.exit(1 if spilled or idle else 0)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """Measure the GPU path; everything beside its floor: `python -m benchmarks.gpu --output gpu.json`.
 
-Parts: `kernels` (error against the twin, time), `steps` (8B shapes, random weights), `drafts`
-(chains of a draft model of 1B, trees of a draft head for 8B), `text` (the default model widened to
-8B, through the whole engine), `timeline` (steps as a Chrome trace, and the gaps between them).
-With `timeline` alone `--output` is the trace itself, else the trace lies beside it as
-NAME.trace.json.
-`--smoke` runs what can run on a CPU, in Triton's interpreter, at toy sizes: its times mean nothing.
+`all` is a visit: the stages of `benchmarks.gpu.stages` in the order of their worth, for
+`--minutes`, each in a process of its own, with results in the folder `--output`, where the next
+visit goes on.
+Parts: `kernels` (error against the twin, time), `texts` (of the default model beside a CPU's),
+`steps` (8B shapes, random weights), `drafts` (chains of a draft model of 1B, trees of a draft head
+for 8B), `timeline` (steps as a Chrome trace, and the gaps between them), `text` (the default model
+widened to 8B, through the whole engine). With `timeline` alone `--output` is the trace itself, else
+the trace lies beside it as NAME.trace.json.
+`--smoke` runs what can run on a CPU, in Triton's interpreter, at toy sizes: what only a device can
+tell is printed as pending.
 """
 
 import argparse
@@ -18,8 +22,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PARTS = ("kernels", "steps", "drafts", "timeline", "text")
-ON_A_CPU = ("kernels", "steps", "drafts", "timeline")
+PARTS = ("kernels", "texts", "steps", "drafts", "timeline", "text")
+ON_A_CPU = ("kernels", "texts", "steps", "drafts", "timeline")
+ALL = "all"
+PENDING = ("_us", "_over_floor", "tok_s")
+"""Ends of the names of figures that only a device can tell."""
+TEXTS = 4
+TEXT_TOKENS = 96
+SMOKE_TEXTS = 1
+SMOKE_TEXT_TOKENS = 6
 STEPS = [
     *((rows, length, 4096) for rows in (1, 4, 16, 64) for length in (1, 2, 4, 8)),
     (1, 512, 0),
@@ -45,14 +56,17 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", default=[], help=f"of {', '.join(PARTS)}; default all")
     parser.add_argument("--smoke", action="store_true", help="toy sizes, without a GPU")
+    parser.add_argument("--minutes", type=float, default=9.0, help="that a visit may take")
     parser.add_argument(
         "--dtype", default="bf16", choices=["bf16", "fp16", "fp32", "fp8", "int8", "int4"]
     )
     parser.add_argument("--kv-dtype", default="auto", choices=["auto", "fp8"], help="of the pages")
     parser.add_argument("--exact", action="store_true", help="steps and text in exact mode")
     parser.add_argument("--attention", default="auto", help="the backend of steps")
-    parser.add_argument("--output", type=Path, help="a JSON file for the results")
+    parser.add_argument("--output", type=Path, help="a JSON file for the results; of all, a folder")
     arguments = parser.parse_args()
+    if arguments.parts == [ALL]:
+        sys.exit(visit(arguments))
     unknown = set(arguments.parts) - set(PARTS)
     if unknown:
         parser.error(f"unknown parts: {', '.join(sorted(unknown))}")
@@ -65,6 +79,17 @@ def main() -> None:
     found = measure(arguments)
     if arguments.output and arguments.parts != ["timeline"]:
         arguments.output.write_text(json.dumps(found, indent=1))
+
+
+def visit(arguments: argparse.Namespace) -> int:
+    """Run the stages; returns the exit status."""
+    from benchmarks.gpu.stages import STAGES
+    from benchmarks.gpu.visit import Visit, executor
+
+    folder = arguments.output or Path("gpu-visit")
+    run = executor(folder, arguments.smoke)
+    outcomes = Visit(STAGES, folder, 60 * arguments.minutes, run).run()
+    return int(any(outcome.code for outcome in outcomes.values()))
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -80,7 +105,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     dtype = FORMATS[name].dtype
     clock = GpuClock(device, 1) if arguments.smoke else GpuClock(device)
     limits = clock.limits(dtype)
-    print(f"copy {limits.bytes_s / 1e12:.2f} TB/s, product {limits.flops / 1e12:.1f} TFLOP/s")
+    if not arguments.smoke:
+        print(f"copy {limits.bytes_s / 1e12:.2f} TB/s, product {limits.flops / 1e12:.1f} TFLOP/s")
     found: dict[str, Any] = {
         "machine": "CPU, interpreted" if arguments.smoke else torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -91,6 +117,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
             "kernels": lambda: kernels(arguments, device, dtype, clock, limits),
+            "texts": lambda: texts(arguments),
             "steps": lambda: steps(arguments, name, device, dtype, clock, limits),
             "drafts": lambda: drafts(arguments, name, device, dtype, clock, limits),
             "timeline": lambda: timeline(arguments, name, device, dtype),
@@ -103,7 +130,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             print(f"\n{part}")
             found[part] = parts[part]()
             for row in found[part]:
-                print("  ".join(f"{key} {_short(value)}" for key, value in row.items()))
+                cells = {key: _cell(key, value, arguments.smoke) for key, value in row.items()}
+                print("  ".join(f"{key} {cell}" for key, cell in cells.items()))
     return found
 
 
@@ -115,6 +143,19 @@ def kernels(
     shapes = SMOKE if arguments.smoke else Shapes()
     place = shapes, device, dtype, clock, limits
     return [*attention_rows(*place), *small_rows(*place), *product_rows(*place)]
+
+
+def texts(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    from benchmarks.gpu.texts import device_rows, text_cases
+    from draftwerk.api.core.config import Settings
+
+    sizes = (SMOKE_TEXTS, SMOKE_TEXT_TOKENS) if arguments.smoke else (TEXTS, TEXT_TOKENS)
+    settings = Settings(
+        device="cpu" if arguments.smoke else "cuda",
+        dtype="fp32" if arguments.smoke else arguments.dtype,
+        exact=arguments.exact and not arguments.smoke,
+    )
+    return device_rows(settings, text_cases(*sizes), arguments.smoke)
 
 
 def steps(
@@ -200,6 +241,10 @@ def text(arguments: argparse.Namespace, directory: Path, device: Any) -> list[di
         kv_memory="8GiB",
     )
     return text_rows(settings)
+
+
+def _cell(key: str, value: object, smoke: bool) -> str:
+    return "pending" if smoke and key.endswith(PENDING) else _short(value)
 
 
 def _short(value: object) -> str:

@@ -33,7 +33,8 @@ async def measure(given: argparse.Namespace) -> Sweep:
         prompts = categories.get("mt-bench") or next(iter(categories.values()))
         file.write_text("".join(json.dumps({"prompt": each}) + "\n" for each in prompts))
         most = str(max(given.users))
-        async with draftwerk("--dtype", given.dtype, "--requests-max", most) as server:
+        place = ("--device", given.device, "--dtype", given.dtype)
+        async with draftwerk(*place, "--requests-max", most) as server:
             options = LoadTestOptions(
                 url=server.url,
                 workload=f"jsonl:{file}",
@@ -64,7 +65,14 @@ ROWS: dict[str, tuple[str, Callable[[Run], float | None]]] = {
 def table(argv: Sequence[str] | None = None) -> ResultTable:
     """Measure; a column for each number of users, medians over the repeats."""
     options = parser(
-        __doc__, questions=None, dtype="bf16", users=[1, 4, 16, 64], count=8, tokens=128, repeats=3
+        __doc__,
+        questions=None,
+        device="auto",
+        dtype="bf16",
+        users=[1, 4, 16, 64],
+        count=8,
+        tokens=128,
+        repeats=3,
     )
     given = options.parse_args(argv)
     runs = run(measure, given).runs

@@ -15,6 +15,7 @@ Found = TypeVar("Found")
 COMMON: dict[str, dict[str, Any]] = {
     "questions": {"type": Path, "help": "JSONL file; questions that stand here without it"},
     "dtype": {"help": "format of the weights"},
+    "device": {"choices": ["auto", "cpu", "cuda"], "help": "where the model runs"},
     "model": {"help": "directory, GGUF file or hub name; empty for the default model"},
     "users": {"type": int, "nargs": "+", "help": "requests at once"},
     "count": {"type": int, "help": "prompts, of each category where there are some"},

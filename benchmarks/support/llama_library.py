@@ -1,12 +1,13 @@
 """llama.cpp in this process: its library, as `npm pack @node-llama-cpp/linux-x64` brings it."""
 
 import ctypes
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from draftwerk.machine.threads import usable_cpus
 
 BACKENDS = {"avx2": "haswell", "avx512": "skylakex"}
 """Its builds for an instruction set of ours; for others the one that it takes for this machine."""
@@ -20,6 +21,7 @@ class _Parameters(ctypes.Structure):
 
 
 CONTEXT_WORDS = {"n_ctx": 0, "n_batch": 1, "n_ubatch": 2, "n_seq_max": 3, "threads": (7, 8)}
+EXACT_WORDS = {"flash_attn_type": 13, "type_k": 26, "type_v": 27}
 """Where `llama_context_params` has them."""
 
 
@@ -40,8 +42,19 @@ class _Batch(ctypes.Structure):
 class LlamaModel:
     """A GGUF file and as many sequences, greedily decoded together."""
 
-    def __init__(self, folder: Path, weights: Path, sequences: int, length: int, isa: str) -> None:
-        """Load; `length` is of each sequence at most. Raises OSError without the library."""
+    def __init__(
+        self,
+        folder: Path,
+        weights: Path,
+        sequences: int,
+        length: int,
+        isa: str,
+        is_exact: bool = False,
+    ) -> None:
+        """Load; `length` is of each sequence at most. Raises OSError without the library.
+
+        Keys and values are of 16 bits, or exact, and then attention is not fused.
+        """
         ggml, base = (next(folder.rglob(f"lib{name}.*so*")) for name in ("ggml", "llama"))
         backends: Any = ctypes.CDLL(str(ggml), ctypes.RTLD_GLOBAL)
         self._llama: Any = ctypes.CDLL(str(base), ctypes.RTLD_GLOBAL)
@@ -73,8 +86,10 @@ class LlamaModel:
         words[CONTEXT_WORDS["n_ctx"]] = sequences * length
         words[CONTEXT_WORDS["n_batch"]] = BATCH_TOKENS
         words[CONTEXT_WORDS["n_seq_max"]] = sequences
+        for place in EXACT_WORDS.values() if is_exact else ():
+            words[place] = 0
         for place in CONTEXT_WORDS["threads"]:
-            words[place] = os.cpu_count() or 1
+            words[place] = usable_cpus()
         self._context = ctypes.c_void_p(llama.llama_init_from_model(self._model, given))
         vocabulary = ctypes.c_void_p(llama.llama_model_get_vocab(self._model))
         self._tokens: int = llama.llama_vocab_n_tokens(vocabulary)

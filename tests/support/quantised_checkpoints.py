@@ -1,4 +1,4 @@
-"""Tiny checkpoints in AWQ, GPTQ, compressed-tensors and FP8, written from the formats' definitions.
+"""Tiny quantised checkpoints, in AWQ to MXFP4, written from the definitions of their formats.
 
 Each writer takes a matrix [n, k] of floats and returns the tensors that the format has of it, and
 the values that these stand for.
@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from tests.support.tiny_models import save_tiny, tiny_model
 
@@ -150,6 +152,43 @@ FORMS: dict[str, tuple[dict[str, Any], Writer]] = {
 """By name: the config, and the writer."""
 
 
+def mxfp4(values: Tensor, seed: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Return blocks and scales of all experts' matrices [experts, in, out], and their values."""
+    experts, inputs, outputs = values.shape
+    generator = torch.Generator().manual_seed(seed)
+    shape = experts, outputs, inputs // GROUP
+    blocks = torch.randint(256, (*shape, GROUP // 2), dtype=torch.uint8, generator=generator)
+    scales = torch.randint(119, 124, shape, dtype=torch.uint8, generator=generator)
+    found = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+    return {"_blocks": blocks, "_scales": scales}, found
+
+
+def save_mxfp4(directory: Path) -> PreTrainedModel:
+    """Write a tiny gpt-oss whose experts are quantised; returns one of the same values."""
+    model = tiny_model("gpt_oss", hidden_size=64, intermediate_size=96, head_dim=16)
+    model.save_pretrained(directory)
+    tensors: dict[str, Tensor] = {}
+    with torch.no_grad():
+        for index, (name, parameter) in enumerate(model.named_parameters()):
+            if parameter.ndim == 3:
+                written, values = mxfp4(parameter, index)
+                tensors |= {name + end: each for end, each in written.items()}
+                parameter.copy_(values)
+            else:
+                parameter.copy_(parameter.bfloat16())
+                tensors[name] = parameter.bfloat16()
+    _replace(directory, tensors, {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})
+    return model
+
+
+def _replace(directory: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
+    for path in directory.glob("*.safetensors*"):
+        path.unlink()
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": config}))
+
+
 def save_quantised(
     directory: Path, form: str, family: str = "llama", **changes: Any
 ) -> dict[str, Tensor]:
@@ -168,9 +207,5 @@ def save_quantised(
         else:
             tensors[name] = value.to(torch.bfloat16)
             expected[name] = tensors[name].float()
-    for path in directory.glob("*.safetensors*"):
-        path.unlink()
-    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
-    path = directory / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": config}))
+    _replace(directory, tensors, config)
     return expected

@@ -7,7 +7,9 @@ from typing import Any
 
 import gguf
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from tests.support.tiny_models import VOCAB, tiny_model
@@ -51,12 +53,12 @@ def save_gguf(
     writer.add_tokenizer_model("none")
     writer.add_token_list([f"t{index}" for index in range(VOCAB)])
     writer.add_eos_token_id(2)
-    for name, tensor in model.named_parameters():
+    for name, tensor in with_stacked_norms(dict(model.named_parameters())).items():
         if ".conv.conv." in name:
             tensor = tensor.squeeze(1)
-        if tensor.ndim == 3:
+        if "mlp.experts" in name or "moe.experts" in name or tensor.ndim == 3:
             rounded = tensor.bfloat16().float() if kind == "F32" else tensor
-            for named, values in stacked_experts(name, rounded.detach().numpy()):
+            for named, values in stacked_experts(name, rounded.detach().numpy(), family):
                 _add(writer, named, values, kinds.get(_kind_of(named), kind))
             continue
         has_offset = family.startswith(("gemma", "nemotron")) and name.endswith("norm.weight")
@@ -120,6 +122,10 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
         writer.add_rope_scaling_yarn_beta_slow(rule["beta_slow"])
         writer.add_rope_scaling_yarn_log_mul(rule["mscale_all_dim"])
         writer.add_attn_temperature_scale(rule["llama_4_scaling_beta"])
+    if family == "gpt_oss" and rule["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rule["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rule["original_max_position_embeddings"])
     if family == "hunyuan_v1_dense":
         size = config.head_dim
         writer.add_rope_freq_base(rule["rope_theta"] * rule["alpha"] ** (size / (size - 2)))
@@ -130,17 +136,33 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
         writer.add_sliding_window_pattern(slides)
 
 
+def with_stacked_norms(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with the norms of each head in one, as llama.cpp's converter has them."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        prefix, mark, rest = name.partition(".norms.")
+        if not mark:
+            found[name] = tensor
+        elif rest == "0.weight":
+            own = [each for other, each in tensors.items() if other.startswith(prefix + mark)]
+            found[f"{prefix}.weight"] = torch.stack(own)
+    return found
+
+
 def stacked_experts(
-    name: str, values: NDArray[np.float32]
+    name: str, values: NDArray[np.float32], family: str
 ) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Yield the matrices of all experts as llama.cpp's converter writes them."""
-    block = f"blk.{name.split('.')[2]}."
+    """Yield the matrices or biases of all experts as llama.cpp's converter writes them."""
+    block, kind = f"blk.{name.split('.')[2]}.", "bias" if name.endswith("bias") else "weight"
+    alternate = family == "gpt_oss"
+    if alternate and kind == "weight":
+        values = values.swapaxes(1, 2)
     if "gate_up" in name or "input" in name:
-        gate, up = np.split(values, 2, axis=1)
-        yield f"{block}ffn_gate_exps.weight", np.ascontiguousarray(gate)
-        yield f"{block}ffn_up_exps.weight", np.ascontiguousarray(up)
+        gate, up = (values[:, ::2], values[:, 1::2]) if alternate else np.split(values, 2, axis=1)
+        yield f"{block}ffn_gate_exps.{kind}", np.ascontiguousarray(gate)
+        yield f"{block}ffn_up_exps.{kind}", np.ascontiguousarray(up)
     else:
-        yield f"{block}ffn_down_exps.weight", values
+        yield f"{block}ffn_down_exps.{kind}", np.ascontiguousarray(values)
 
 
 def _kind_of(name: str) -> str:
@@ -148,7 +170,8 @@ def _kind_of(name: str) -> str:
 
 
 def _add(writer: gguf.GGUFWriter, name: str, values: NDArray[np.float32], kind: str) -> None:
-    if values.ndim == 1 or "ffn_gate_inp" in name or "shortconv.conv" in name:
+    is_kept = any(each in name for each in ("ffn_gate_inp", "norm", "shortconv.conv", ".bias"))
+    if values.ndim == 1 or is_kept:
         writer.add_tensor(name, values)
         return
     wanted = gguf.GGMLQuantizationType[kind]
@@ -164,6 +187,7 @@ def llama_cpp_order(values: NDArray[np.float32], heads: int) -> NDArray[np.float
 def gguf_name(name: str, architecture: str = "qwen3") -> str:
     """Translate a tensor's name from Transformers, by llama.cpp's own table."""
     named = gguf.MODEL_ARCH_NAMES
-    stem, kind = name.replace("moe.router", "moe.router.layer").rsplit(".", 1)
+    named_so = name.replace("moe.router", "moe.router.layer").replace("sinks", "sinks.weight")
+    stem, kind = named_so.rsplit(".", 1)
     arch = next(key for key, value in named.items() if value == architecture)
     return f"{gguf.get_tensor_name_map(arch, 9).get_name(stem)}.{kind}"

@@ -50,6 +50,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         **GRANITE,
         **{"num_local_experts": 5, "num_experts_per_tok": 3, "shared_intermediate_size": 24},
     },
+    "gpt_oss": {
+        **{"num_local_experts": 5, "num_experts_per_tok": 3, "num_hidden_layers": 4},
+        **{"sliding_window": 17, "swiglu_limit": 1.5},
+    },
     "phi3": {"hidden_size": 48, "head_dim": 12},
     "olmo2": {"head_dim": 8},
     "olmo3": {
@@ -171,6 +175,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gemma3, linear rope": ("gemma3_text", {"rope_parameters": BY_LAYER["linear"]}),
     "olmo3, yarn on some layers": ("olmo3", {"rope_parameters": BY_LAYER["yarn"]}),
+    "stablelm": ("stablelm", {}),
+    "stablelm, norms of each head": ("stablelm", {"qk_layernorm": True}),
     "qwen2, biases": ("qwen2", {}),
     "qwen2, tied, one KV head": ("qwen2", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
     "qwen3, query and key norms": ("qwen3", {}),
@@ -224,7 +230,8 @@ def tiny_model(family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             centre = 1.0 if name.endswith("norm.weight") else 0.0
-            parameter.copy_(centre + 0.25 * noise)
+            spread = 3.0 if name.endswith("sinks") else 0.25
+            parameter.copy_(centre + spread * noise)
     return model
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from draftwerk.model.attention.reference import shares
 from draftwerk.model.attention.signature import PLAIN, Scoring
 from draftwerk.model.batch.batch import Batch
 
@@ -45,8 +46,8 @@ class Group:
             keys[self.slots].transpose(1, 2),
             values[self.slots].transpose(1, 2),
         )
-        if scoring.softcap:
-            attended = _capped(*rows, seen, scoring)
+        if scoring.softcap or scoring.sinks is not None:
+            attended = _scored(*rows, seen, scoring)
         else:
             scale = scoring.scale or None
             attended = scaled_dot_product_attention(
@@ -81,14 +82,15 @@ class PaddedAttention:
         return out
 
 
-def _capped(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring) -> Tensor:
-    """Return attention as torch's own does, with scores c tanh(x / c), which that one lacks."""
+def _scored(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring) -> Tensor:
+    """Return attention as torch's own does, with the caps and sinks that that one lacks."""
     group = query.shape[1] // keys.shape[1]
     keys, values = (each.repeat_interleave(group, 1).float() for each in (keys, values))
     scores = query.float() @ keys.mT * (scoring.scale or query.shape[-1] ** -0.5)
-    capped = (scores / scoring.softcap).tanh() * scoring.softcap
-    capped = capped.masked_fill(~seen, float("-inf"))
-    return (capped.softmax(-1) @ values).to(query.dtype)
+    if scoring.softcap:
+        scores = (scores / scoring.softcap).tanh() * scoring.softcap
+    masked = scores.masked_fill(~seen, float("-inf"))
+    return (shares(masked, scoring.sinks) @ values).to(query.dtype)
 
 
 def group(batch: Batch, block_size: int, fast: bool = False) -> list[Group]:

@@ -49,6 +49,14 @@ def _visible(ancestors: Tensor, length: int) -> Tensor:
     return torch.cat([prefix, own], dim=1)
 
 
+def shares(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Return what each key has of the whole, of scores [..., heads, n, length]."""
+    if sinks is None:
+        return scores.softmax(dim=-1)
+    more = sinks.float()[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat([scores, more], dim=-1).softmax(dim=-1)[..., :-1]
+
+
 def _attend_row(
     query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring
 ) -> Tensor:
@@ -59,5 +67,6 @@ def _attend_row(
     scores = torch.einsum("nkgd,lkd->kgnl", grouped, keys) * (scoring.scale or size**-0.5)
     if scoring.softcap:
         scores = (scores / scoring.softcap).tanh() * scoring.softcap
-    weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+    masked = scores.masked_fill(~seen, float("-inf")).flatten(0, 1)
+    weights = shares(masked, scoring.sinks).view_as(scores)
     return torch.einsum("kgnl,lkd->nkgd", weights, values).reshape(count, heads, size)

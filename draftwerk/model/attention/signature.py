@@ -16,6 +16,8 @@ class Scoring(NamedTuple):
     """Scores become c tanh(x / c); 0 for none."""
     window: int = 0
     """Positions that a token sees at most, itself included; 0 for all."""
+    sinks: Tensor | None = None
+    """[heads], of each one more score, which has no value and no scale."""
 
 
 PLAIN = Scoring()

@@ -22,10 +22,15 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     activation: Activation = "silu"
     is_gated: bool = True
     """Whether the FFN has a matrix of gates."""
+    gate_limit: float = 0.0
+    """c: an FFN is clamp(gate) sigmoid(slope clamp(gate)) (clamp(up) + 1), gates at most c, the
+    others within c; 0: activation(gate) up."""
+    gate_slope: float = 1.0
     is_parallel: bool = False
     """Whether attention and FFN read the same norm."""
-    head_norm: Literal["shared", "projection"] = "shared"
-    """Norms of queries and keys: of each head, with one head's weights, or over all heads."""
+    head_norm: Literal["shared", "projection", "each"] = "shared"
+    """Norms of queries and keys: of each head, with one head's weights or (each) with its own; or
+    over all heads."""
     norms_after_rotation: bool = False
     """Whether queries and keys are normed behind the rotation."""
     rotary_rounding: Literal["all", "angles", "result"] = "all"
@@ -39,6 +44,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     logit_softcap: float = 0.0
     """Logits become c tanh(x / c); 0 for none."""
     attention_softcap: float = 0.0
+    has_sinks: bool = False
+    """Whether each head has one more score, of nothing."""
     attention_scale: float = 0.0
     """On scores; 0 for 1 / sqrt(head_size)."""
     temperature_beta: float = 0.0
@@ -58,6 +65,8 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the weights of those that are used sum to one; else they are shares of all."""
     shared_ffn_size: int = 0
     """Of an FFN that every token has beside them; 0 for none."""
+    shared_is_gated: bool = False
+    """Whether what that comes to is multiplied with sigmoid(w normed), one number a token."""
 
 
 class LayerKind(msgspec.Struct, frozen=True):

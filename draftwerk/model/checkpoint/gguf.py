@@ -173,6 +173,7 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         row.norm_eps: float(f"{source.get(eps):.6g}"),
         row.qkv_bias or "attention_bias": "blk.0.attn_q.bias" in names,
         row.ffn_bias or "mlp_bias": "blk.0.ffn_up.bias" in names,
+        "qk_layernorm": "blk.0.attn_q_norm.weight" in names,
         "tie_word_embeddings": "output.weight" not in names,
         "rope_theta": source.get(".rope.freq_base", 10_000.0),
         "rope_scaling": _rope_scaling(source, turned),

@@ -6,6 +6,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 EMBEDDING_AND_HEAD = {"token_embd": "model.embed_tokens", "output": "lm_head"}
 QKV, GATE_UP = ("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up")
+SHARED = ("ffn_gate_shexp", "ffn_up_shexp")
 
 
 def outer_names(row: Architecture) -> dict[str, str]:
@@ -21,17 +22,21 @@ def names_of(row: Architecture) -> dict[str, str]:
     found = {
         "attn_norm": names.attention_norm,
         "post_attention_norm": names.after_attention,
-        "ffn_norm": names.ffn_norm,
+        row.gguf.ffn_norm if row.gguf else "ffn_norm": names.ffn_norm,
         "post_ffw_norm": names.after_ffn,
         "attn_q_norm": names.query_norm,
         "attn_k_norm": names.key_norm,
         "attn_output": names.output,
+        "attn_sinks": names.sinks,
         "ffn_down": names.down,
         "shortconv.conv": names.convolution,
         "shortconv.in_proj": names.convolution_input,
         "shortconv.out_proj": names.convolution_output,
         "ffn_gate_inp": names.router,
+        "ffn_gate_inp_shexp": names.shared_gate,
+        "ffn_down_shexp": names.shared_down or None,
         **{f"ffn_{name}": name for name in STACKED},
+        **dict(zip(SHARED, names.shared_gate_up, strict=False)),
         **dict(zip(["attn_qkv"] if fused[0] else QKV, names.qkv, strict=True)),
         **dict(zip(["ffn_up"] if fused[1] else GATE_UP, names.gate_up, strict=True)),
     }

@@ -1,5 +1,6 @@
 """The tensors that a config calls for, and whether a checkpoint holds them, without torch."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ IMAGES = (
 )
 STACKED = ("gate_exps", "up_exps", "down_exps")
 """The matrices of all experts in a GGUF."""
+BARE = re.compile(r"(\.(?:experts\.(?:gate_up|down)_proj|sinks))(?:_(bias|blocks|scales))?$")
+"""Names of parameters of gpt-oss that end in no word of their own."""
 TensorShape = tuple[int, ...]
 
 
@@ -47,13 +50,14 @@ def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
         if kinds[index].mixer == "convolution":
             _add_convolution(hf, layer, required, of_gguf)
         else:
-            _add_attention(hf, layer, required, optional)
-        if kinds[index].has_experts:
+            _add_attention(hf, layer, required, optional, of_gguf)
+        has_experts = kinds[index].has_experts
+        if has_experts:
             size = _add_experts(hf, layer, required, of_gguf)
         else:
             size = hf["intermediate_size"]
         if size:
-            _add_ffn(hf, layer, size, required)
+            _add_ffn(hf, layer, size, row.names.dense(has_experts), required)
     return Inventory(required, optional)
 
 
@@ -65,7 +69,11 @@ def _add_norms(
 
 
 def _add_attention(
-    hf: Json, layer: str, required: dict[str, TensorShape], optional: dict[str, TensorShape]
+    hf: Json,
+    layer: str,
+    required: dict[str, TensorShape],
+    optional: dict[str, TensorShape],
+    of_gguf: bool,
 ) -> None:
     row, sizes, hidden = architecture_of(hf), sizes_of(hf), hf["hidden_size"]
     size = sizes.head_size
@@ -79,10 +87,18 @@ def _add_attention(
     if _says(hf, row.output_bias):
         # Transformers fills in zeros where a checkpoint has biases for the other three alone.
         optional[f"{output}.bias"] = (hidden,)
+    if row.graph(hf).has_sinks:
+        required[f"{layer}{row.names.sinks}.weight"] = (sizes.num_heads,)
     if row.query_key_norm(hf):
         over_all = row.graph(hf).head_norm == "projection"
-        required[f"{layer}{row.names.query_norm}.weight"] = (query if over_all else size,)
-        required[f"{layer}{row.names.key_norm}.weight"] = (key if over_all else size,)
+        for name, count in ((row.names.query_norm, query), (row.names.key_norm, key)):
+            if "{}" in name and not of_gguf:
+                own = (f"{layer}{name.format(head)}.weight" for head in range(count // size))
+                required |= dict.fromkeys(own, (size,))
+            elif "{}" in name:
+                required[f"{layer}{name}.weight"] = (count // size, size)
+            else:
+                required[f"{layer}{name}.weight"] = (count if over_all else size,)
 
 
 def _add_convolution(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> None:
@@ -109,9 +125,16 @@ def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf
     )
     shapes = {name: (rows, hidden) for name, rows in _fused(gate_up, (size, size)).items()}
     shapes[down] = (hidden, size)
+    if found.shared_is_gated:
+        required[f"{layer}{names.shared_gate}.weight"] = (hidden,) if of_gguf else (1, hidden)
+    if row.has_expert_biases:
+        required[f"{layer}{names.router}.bias"] = (count,)
+        required |= {f"{layer}{name}.bias": (count, rows) for name, (rows, _) in shapes.items()}
     for name, (rows, columns) in shapes.items():
         if of_gguf:
             required[f"{layer}{name}.weight"] = (count * rows, columns)
+        elif row.experts_interleave:
+            required[f"{layer}{name}.weight"] = (count, columns, rows)
         elif "{}" not in name:
             required[f"{layer}{name}.weight"] = (count, rows, columns)
         else:
@@ -120,11 +143,18 @@ def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf
     return found.shared_ffn_size
 
 
-def _add_ffn(hf: Json, layer: str, ffn: int, required: dict[str, TensorShape]) -> None:
+def _add_ffn(
+    hf: Json,
+    layer: str,
+    ffn: int,
+    names: tuple[tuple[str, ...], str],
+    required: dict[str, TensorShape],
+) -> None:
     row, hidden = architecture_of(hf), hf["hidden_size"]
+    gate_up, down = names
     parts = (ffn, ffn) if row.graph(hf).is_gated else (ffn,)
-    rows = {name: (count, hidden) for name, count in _fused(row.names.gate_up, parts).items()}
-    rows[row.names.down] = (hidden, ffn)
+    rows = {name: (count, hidden) for name, count in _fused(gate_up, parts).items()}
+    rows[down] = (hidden, ffn)
     required |= {f"{layer}{name}.weight": shape for name, shape in rows.items()}
     if _says(hf, row.ffn_bias):
         required |= {f"{layer}{name}.bias": shape[:1] for name, shape in rows.items()}
@@ -144,7 +174,10 @@ def text_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     found: dict[str, StoredTensor] = {}
     for name, tensor in stored.items():
         prefix = next((each for each in TEXT if name.startswith(each)), None)
-        if prefix is not None:
+        if bare := BARE.search(name):
+            own = f"{name[: bare.start()]}{bare[1]}.{bare[2] or 'weight'}"
+            found[own] = tensor._replace(name=name)
+        elif prefix is not None:
             found[TEXT[prefix] + name.removeprefix(prefix)] = tensor._replace(name=name)
         elif not name.startswith(IMAGES):
             found[name] = tensor

@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from draftwerk.model.checkpoint.architectures import BY_CLASS
+from draftwerk.model.checkpoint.architectures import BY_CLASS, architecture_of
 from draftwerk.model.checkpoint.config import Experts, ModelConfig
 from draftwerk.model.checkpoint.families.architecture import Architecture
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
@@ -32,7 +32,10 @@ from draftwerk.model.checkpoint.inventory import (
     check_tensors,
     text_tensors,
 )
-from draftwerk.model.checkpoint.quantised.quantised_matrices import QuantisedMatrices
+from draftwerk.model.checkpoint.quantised.quantised_matrices import (
+    QuantisedMatrices,
+    within_expert,
+)
 from draftwerk.model.checkpoint.quantised.scheme import Scheme, scheme_of
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -131,14 +134,18 @@ def _safetensors(
     if scheme := scheme_of(hf):
         tensors = QuantisedTensors(stored, scheme, dtype, device, matrices)
         tensors.keeps_blocks, tensors.dequantise = keeps_blocks, dequantise or plain_values
-        check_tensors(hf, tensors.stored)
-        return tensors
-    check_tensors(hf, stored)
-    return Tensors(stored, dtype, device, matrices)
+    else:
+        tensors = Tensors(stored, dtype, device, matrices)
+    tensors.experts_are_columns = architecture_of(hf).experts_interleave
+    check_tensors(hf, tensors.stored)
+    return tensors
 
 
 class Tensors:
     """A checkpoint's tensors by name; it has passed `check_tensors`."""
+
+    experts_are_columns = False
+    """Whether those of all experts are [experts, in, out], not [experts, out, in]."""
 
     def __init__(
         self,
@@ -160,8 +167,9 @@ class Tensors:
         file, own = self.open[self.stored[name].path], self.stored[name].name or name
         shape = self.stored[name].shape
         if rows is not None and len(shape) == 3:
-            expert, first = divmod(rows.start, shape[1])
-            tensor = file.get_slice(own)[expert][first : first + len(rows)]
+            expert, within = within_expert(shape[2 if self.experts_are_columns else 1], rows)
+            matrix = file.get_slice(own)[expert]
+            tensor = (matrix.T if self.experts_are_columns else matrix)[within].contiguous()
         elif rows is None or len(rows) == shape[0]:
             tensor = file.get_tensor(own)
         elif not rows:
@@ -204,7 +212,9 @@ class Tensors:
             return self.matrix(parts)
         (first, _), *_ = parts
         rows = sum(len(rows) for _, rows in parts)
-        return torch.empty(rows, self.stored[first].shape[-1], device="meta")
+        shape = self.stored[first].shape
+        inputs = shape[1] if self.experts_are_columns and len(shape) == 3 else shape[-1]
+        return torch.empty(rows, inputs, device="meta")
 
     def vocabulary(self, name: str, rows: range) -> Tensor:
         """Return rows of the embedding or the lm_head."""
@@ -284,9 +294,10 @@ class QuantisedTensors(Tensors):
     ) -> None:
         super().__init__(stored, dtype, device, matrices)
 
-        def read(name: str) -> Tensor:
+        def read(name: str, expert: int | None = None) -> Tensor:
             held = stored[name]
-            return self.open[held.path].get_tensor(held.name or name)
+            file, own = self.open[held.path], held.name or name
+            return file.get_tensor(own) if expert is None else file.get_slice(own)[expert]
 
         self.quantised = QuantisedMatrices(scheme, stored, read)
         self.stored = self.quantised.inventory
@@ -326,6 +337,7 @@ class MixerWeights(TypedDict):
     key_norm: Tensor | None
     output: Tensor
     output_bias: Tensor | None
+    sinks: Tensor | None
     taps: Tensor | None
 
 
@@ -379,13 +391,14 @@ def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> L
     has_experts, dense = config.kind(index).has_experts, config.dense_size(index)
     ffn = range(dense) if has_experts else shard.ffn
     halves = [(ffn.start, ffn.stop, dense)] * (1 + config.graph.is_gated)
+    gate_up_names, down_name = names.dense(has_experts)
     mixer = _convolution if config.convolves(index) else _attention
 
     def gate_up(kind: str) -> NamedRows:
-        return _rows_of(layer, names.gate_up, kind, halves)
+        return _rows_of(layer, gate_up_names, kind, halves)
 
     def down(kind: str) -> NamedRows:
-        return [(f"{layer}{names.down}.{kind}", shard.hidden)]
+        return [(f"{layer}{down_name}.{kind}", shard.hidden)]
 
     def norm(name: str | None) -> Tensor | None:
         return None if name is None else tensors.norm(layer + name, row)
@@ -425,8 +438,15 @@ def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) 
     def output(kind: str) -> NamedRows:
         return [(f"{layer}{names.output}.{kind}", shard.hidden)]
 
-    def head_norm(name: str) -> Tensor | None:
-        return tensors.norm(layer + name, row) if config.query_key_norm else None
+    def head_norm(name: str, heads: int) -> Tensor | None:
+        if not config.query_key_norm:
+            return None
+        if "{}" not in name:
+            return tensors.norm(layer + name, row)
+        if (all_heads := tensors.find(f"{layer}{name}.weight")) is not None:
+            return all_heads.flatten()
+        own = (tensors.take(f"{layer}{name.format(head)}.weight") for head in range(heads))
+        return torch.cat(list(own))
 
     def in_halves(stacked: Tensor) -> Tensor:
         heads = len(shard.heads) + len(shard.kv_heads)
@@ -437,10 +457,11 @@ def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) 
     return MixerWeights(
         qkv=order(tensors.fused(qkv("weight"))),
         qkv_bias=None if bias is None else order(bias),
-        query_norm=head_norm(names.query_norm),
-        key_norm=head_norm(names.key_norm),
+        query_norm=head_norm(names.query_norm, config.num_heads),
+        key_norm=head_norm(names.key_norm, config.num_kv_heads),
         output=tensors.fused(output("weight")),
         output_bias=tensors.fused_bias(output("bias")),
+        sinks=tensors.find(f"{layer}{names.sinks}.weight"),
         taps=None,
     )
 
@@ -465,6 +486,7 @@ def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str
         key_norm=None,
         output=tensors.fused(outputs("weight")),
         output_bias=tensors.fused_bias(outputs("bias")),
+        sinks=None,
         taps=torch.cat(rows),
     )
 
@@ -484,11 +506,33 @@ def _experts(
 
     each = range(experts.count)
     height = size * (2 // len(gate_up))
+
+    def gates_and_ups(expert: int) -> NamedRows:
+        found = [rows(one, expert, height) for one in gate_up]
+        if not tensors.experts_are_columns:
+            return found
+        ((name, both),) = found
+        return [(name, both[::2]), (name, both[1::2])]
+
+    biases = [tensors.find(f"{layer}{name}.bias") for name in gate_up]
+    shared_gate = tensors.find(f"{layer}{names.shared_gate}.weight")
     return ExpertWeights(
         router=tensors.values(f"{layer}{names.router}.weight"),
-        gate_up=[tensors.fused([rows(one, expert, height) for one in gate_up]) for expert in each],
+        gate_up=[tensors.fused(gates_and_ups(expert)) for expert in each],
         down=[tensors.fused([rows(down, expert, len(hidden))]) for expert in each],
+        shared_gate=None if shared_gate is None else shared_gate.view(1, -1),
+        router_bias=tensors.find(f"{layer}{names.router}.bias"),
+        gate_up_bias=_halves(biases, tensors.experts_are_columns),
+        down_bias=tensors.find(f"{layer}{down}.bias"),
     )
+
+
+def _halves(biases: Sequence[Tensor | None], interleave: bool) -> Tensor | None:
+    """Return the biases of gates and, behind them, of ups; [experts, 2 * ffn]."""
+    found = [each for each in biases if each is not None]
+    if not found:
+        return None
+    return torch.cat([found[0][:, ::2], found[0][:, 1::2]] if interleave else found, 1)
 
 
 def _rows_of(

@@ -24,6 +24,18 @@ class ExpertWeights(Generic[M]):
     """Each expert's [2 * ffn, hidden]: all gate rows, then all up rows."""
     down: Sequence[M]
     """Each expert's [hidden, ffn]."""
+    shared_gate: Tensor | None = None
+    """[1, hidden], of the FFN that every token has beside them."""
+    router_bias: Tensor | None = None
+    gate_up_bias: Tensor | None = None
+    """[experts, 2 * ffn]"""
+    down_bias: Tensor | None = None
+    """[experts, hidden]"""
+
+    def biases(self, expert: int) -> tuple[Tensor | None, Tensor | None]:
+        """Return one expert's, of gate and up and of down."""
+        up, down = self.gate_up_bias, self.down_bias
+        return None if up is None else up[expert], None if down is None else down[expert]
 
 
 @dataclass(slots=True)
@@ -37,7 +49,7 @@ class LayerWeights(Generic[M]):
     convolution [3 * hidden, hidden]: gates of its inputs, gates of its outputs, inputs."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
-    """[head_size], or [heads * head_size] where a norm is over all heads."""
+    """[head_size], or [heads * head_size] where a norm is over all heads, or each has its own."""
     key_norm: Tensor | None
     output: M
     output_bias: Tensor | None
@@ -54,6 +66,8 @@ class LayerWeights(Generic[M]):
     experts: ExpertWeights[M] | None = None
     taps: Tensor | None = None
     """Of a convolution: [taps, hidden], that of the own token last, and a row of biases if any."""
+    sinks: Tensor | None = None
+    """[heads], scores of nothing."""
 
     @property
     def dense(self) -> tuple[M, M]:

@@ -44,8 +44,8 @@ KV_FORMATS = {"fp32": 0, "bf16": 1, "int8": 2}
 PAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 SCALE_BYTES = 4
 NORMS = ("rms", "rms_rounded_once", "layer")
-ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared")
-HEAD_NORMS = ("shared", "projection")
+ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared", "clamped_silu")
+HEAD_NORMS = ("shared", "projection", "each")
 ROTARY_ROUNDINGS = ("all", "angles", "result")
 MIXERS = ("attention", "convolution")
 """In the order of the enumerations in source/forward/model.h."""
@@ -80,6 +80,7 @@ class Vector(IntEnum):
     AFTER_ATTENTION = 5
     AFTER_FFN = 6
     TAPS = 7
+    SINKS = 8
 
 
 class NativeForward:
@@ -270,17 +271,23 @@ class NativeForward:
             Vector.AFTER_ATTENTION: layer.after_attention,
             Vector.AFTER_FFN: layer.after_ffn,
             Vector.TAPS: None if layer.taps is None else layer.taps.flatten(),
+            Vector.SINKS: layer.sinks,
         }
         for which, vector in vectors.items():
             if vector is not None:
                 self._set_vector(index, which, vector)
 
     def _set_experts(self, layer: int, experts: ExpertWeights[WeightMatrix]) -> None:
-        self._set_matrix(layer, Part.ROUTER, experts.router)
+        router = experts.router
+        if experts.shared_gate is not None:
+            router = torch.cat([router, experts.shared_gate])
+        self._set_matrix(layer, Part.ROUTER, router, experts.router_bias)
         for expert, matrix in enumerate(experts.gate_up):
-            self._set_matrix(layer, Part.EXPERT_GATE_UP, matrix, expert=expert)
+            bias, _ = experts.biases(expert)
+            self._set_matrix(layer, Part.EXPERT_GATE_UP, matrix, bias, expert)
         for expert, matrix in enumerate(experts.down):
-            self._set_matrix(layer, Part.EXPERT_DOWN, matrix, expert=expert)
+            _, bias = experts.biases(expert)
+            self._set_matrix(layer, Part.EXPERT_DOWN, matrix, bias, expert)
 
     def _set_matrix(
         self,
@@ -425,7 +432,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         in_bf16=dtype == "bf16",
         kv_format=KV_FORMATS[kv_dtype],
         norm=NORMS.index(graph.norm),
-        activation=ACTIVATIONS.index(graph.activation),
+        activation=ACTIVATIONS.index("clamped_silu" if graph.gate_limit else graph.activation),
         is_gated=graph.is_gated,
         is_parallel=graph.is_parallel,
         head_norm=HEAD_NORMS.index(graph.head_norm),
@@ -438,6 +445,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         expert_ffn=experts.ffn_size,
         experts_sum_to_one=experts.normalises,
         shared_ffn=experts.shared_ffn_size,
+        shared_is_gated=experts.shared_is_gated,
         taps=config.taps,
         norm_epsilon=config.norm_eps,
         embedding_multiplier=multiplier,
@@ -446,6 +454,8 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         logit_softcap=graph.logit_softcap,
         attention_softcap=graph.attention_softcap,
         attention_scale=graph.attention_scale,
+        gate_limit=graph.gate_limit,
+        gate_slope=graph.gate_slope,
         temperature_beta=graph.temperature_beta,
         temperature_length=graph.temperature_length,
         rotary_magnitudes=tuple(rotary.magnitude for rotary in config.rotaries),

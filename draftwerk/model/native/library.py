@@ -37,10 +37,12 @@ class Shape(Structure):
         *((name, c_int32) for name in ("norms_after_rotation", "rotary_rounding")),
         *((name, c_int32) for name in ("rotary_pairs", "rotary_count")),
         *((name, c_int32) for name in ("experts", "experts_used", "expert_ffn")),
-        *((name, c_int32) for name in ("experts_sum_to_one", "shared_ffn", "taps")),
+        *((name, c_int32) for name in ("experts_sum_to_one", "shared_ffn", "shared_is_gated")),
+        ("taps", c_int32),
         *((name, c_float) for name in ("norm_epsilon", "embedding_multiplier")),
         *((name, c_float) for name in ("residual_multiplier", "logit_scale", "logit_softcap")),
         *((name, c_float) for name in ("attention_softcap", "attention_scale")),
+        *((name, c_float) for name in ("gate_limit", "gate_slope")),
         *((name, c_float) for name in ("temperature_beta", "temperature_length")),
         ("rotary_magnitudes", c_float * 2),
     ]

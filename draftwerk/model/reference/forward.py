@@ -196,6 +196,10 @@ class TorchForward:
         """Norm queries or keys [T, heads, D]."""
         if weight is None or self.graph.head_norm == "shared":
             return self._norm(heads, weight)
+        if self.graph.head_norm == "each":
+            own = weight.view(-1, heads.shape[-1])[: heads.shape[1]]
+            each = [self._norm(heads[:, i], one) for i, one in enumerate(own)]
+            return torch.stack(each, 1)
         return self._norm(heads.flatten(1), weight).view_as(heads)
 
     def _mix(
@@ -203,17 +207,21 @@ class TorchForward:
     ) -> Tensor:
         """Return what each token comes to by those that it sees, before the last product."""
         if layer.taps is None:
-            return self._attend(query, index, batch, pages)
+            return self._attend(layer, query, index, batch, pages)
         if self._tapped is not batch:
             self._tapped = batch
             self._tap_slots = tap_slots(batch, pages.block_size, self.config.taps)
         planes = self._planes_of(index)
         return query * convolved(layer.taps, pages, planes, self._tap_slots, query.dtype)
 
-    def _attend(self, query: Tensor, index: int, batch: Batch, pages: Pages) -> Tensor:
+    def _attend(
+        self, layer: LayerWeights, query: Tensor, index: int, batch: Batch, pages: Pages
+    ) -> Tensor:
         keys, values = self._pages_of(index, pages)
         scoring = self.scorings[index]
-        if scoring == PLAIN:
+        if self.graph.has_sinks:
+            scoring = scoring._replace(sinks=layer.sinks)
+        elif scoring == PLAIN:
             return self.attention(query, keys, values, batch)
         return cast(ScoredAttention, self.attention)(query, keys, values, batch, scoring)
 
@@ -293,13 +301,18 @@ class TorchForward:
         if layer.experts is None:
             return self._dense(layer, normed)
         fed = self._experts(layer.experts, normed)
-        return fed if layer.gate_up is None else fed + self._dense(layer, normed)
+        if layer.gate_up is None:
+            return fed
+        shared, gate = self._dense(layer, normed), layer.experts.shared_gate
+        if self.config.experts and self.config.experts.shared_is_gated and gate is not None:
+            shared = self._linear(normed, gate, None).sigmoid() * shared
+        return fed + shared
 
     def _experts(self, experts: ExpertWeights, normed: Tensor) -> Tensor:
         """Return what each token's experts come to, weighed, in the order of their numbers."""
         shape = self.config.experts
         assert shape is not None
-        scores = self._linear(normed, experts.router, None).float().softmax(-1)
+        scores = self._linear(normed, experts.router, experts.router_bias).float().softmax(-1)
         weights, chosen = scores.topk(shape.used)
         if shape.normalises:
             weights = weights / weights.sum(-1, keepdim=True)
@@ -307,18 +320,24 @@ class TorchForward:
         fed = torch.zeros_like(normed)
         for expert in chosen.unique().tolist():
             rows, places = (chosen == expert).nonzero(as_tuple=True)
-            gate, up = self._linear(normed[rows], experts.gate_up[expert], None).chunk(2, dim=-1)
-            gated = ACTIVATIONS[self.graph.activation](gate) * up
-            added = self._linear(gated, experts.down[expert], None) * weights[rows, places, None]
-            fed = fed.index_add(0, rows, added)
+            up_bias, down_bias = experts.biases(expert)
+            gated = self._gated(self._linear(normed[rows], experts.gate_up[expert], up_bias))
+            added = self._linear(gated, experts.down[expert], down_bias)
+            fed = fed.index_add(0, rows, added * weights[rows, places, None])
         return fed
+
+    def _gated(self, gate_up: Tensor) -> Tensor:
+        if not self.graph.is_gated:
+            return ACTIVATIONS[self.graph.activation](gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        if limit := self.graph.gate_limit:
+            gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+            return (up + 1) * (gate * (gate * self.graph.gate_slope).sigmoid())
+        return ACTIVATIONS[self.graph.activation](gate) * up
 
     def _dense(self, layer: LayerWeights, normed: Tensor) -> Tensor:
         gate_up, down = layer.dense
-        gated = self._linear(normed, gate_up, layer.gate_up_bias)
-        gate, up = gated.chunk(2, dim=-1) if self.graph.is_gated else (gated, None)
-        activated = ACTIVATIONS[self.graph.activation](gate)
-        gated = self.gather(activated if up is None else activated * up, "ffn")
+        gated = self.gather(self._gated(self._linear(normed, gate_up, layer.gate_up_bias)), "ffn")
         return self.gather(self._linear(gated, down, layer.down_bias), "hidden")
 
     def _untiled(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

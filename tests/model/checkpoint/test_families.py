@@ -127,6 +127,10 @@ def switches_of(config: ModelConfig) -> Iterator[ModelConfig]:
             continue
         if getattr(config.graph, name) != default:
             yield replace(config, graph=replace(config.graph, **{name: default}))
+    if config.graph.gate_limit:
+        yield replace(config, graph=replace(config.graph, gate_limit=1e9))
+    if config.experts and config.experts.shared_is_gated:
+        yield replace(config, experts=replace(config.experts, shared_is_gated=False))
     if config.layers:
         flipped = [replace(kind, rotary=0 if kind.rotary else -1) for kind in config.layers]
         yield replace(config, layers=tuple(flipped))

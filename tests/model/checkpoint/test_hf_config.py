@@ -127,10 +127,10 @@ REFUSALS = {
     ),
     "layer type": ("Olmo3ForCausalLM", {"layer_types": ["chunked"] * 6}, "layer_types 'chunked'"),
     "window": ("MistralForCausalLM", {"sliding_window": "wide"}, "sliding_window 'wide'"),
-    "head norms": (
+    "side by side": (
         "StableLmForCausalLM",
-        {"qk_layernorm": True, "layer_norm_eps": 1e-5},
-        "qk_layernorm",
+        {"use_parallel_residual": True, "layer_norm_eps": 1e-5},
+        "use_parallel_residual",
     ),
     "no alpha": (
         "HunYuanDenseV1ForCausalLM",

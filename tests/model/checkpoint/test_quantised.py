@@ -1,9 +1,10 @@
-"""Checkpoints in AWQ, GPTQ, compressed-tensors and FP8: their values, exactly, or a refusal."""
+"""Checkpoints that are quantised, in AWQ to MXFP4: their values, exactly, or a refusal."""
 
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import read_info
@@ -18,9 +20,15 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import WeightMatrix
-from draftwerk.model.native.stored import dequantised
-from tests.support.quantised_checkpoints import FORMS, save_quantised
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import STORED, dequantised
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from tests.model.native.models import part, random_pages, round_of
+from tests.support.quantised_checkpoints import FORMS, save_mxfp4, save_quantised
 from tests.support.thread_ranks import Grid, differing
+from tests.support.tiny_models import VOCAB, oracle_logits
 
 KINDS = {
     "gptq": "G4_32",
@@ -95,6 +103,52 @@ def test_shapes_alone_are_known_where_matrices_are_packed_already(tmp_path: Path
             )
 
 
+def test_experts_in_mxfp4_keep_their_size_and_their_values(tmp_path: Path):
+    oracle = save_mxfp4(tmp_path)
+    experts = load(str(tmp_path), None, keeps_blocks=True).weights.layers[1].experts
+    rounded = load(str(tmp_path), None).weights.layers[1].experts
+    of = oracle.model.layers[1].mlp.experts
+    for expert in range(5):
+        both = of.gate_up_proj[expert].T
+        for name, values in (
+            ("gate_up", torch.cat([both[::2], both[1::2]])),
+            ("down", of.down_proj[expert].T),
+        ):
+            parts, plain = getattr(experts, name)[expert], getattr(rounded, name)[expert]
+            assert {part.kind for part in parts} == {"MXFP4"}
+            assert sum(part.data.nbytes for part in parts) == values.numel() * 17 // 32
+            for read in (plain_values, dequantised):
+                assert torch.equal(whole(parts, read), values)
+            assert torch.equal(plain, values.bfloat16())
+    assert torch.equal(experts.biases(2)[1], of.down_proj_bias[2])
+    info = read_info(Location("tiny", tmp_path))
+    assert (info.file_format, info.stored_format) == ("MXFP4", "stored")
+
+
+def test_shapes_of_experts_are_known_without_their_blocks(tmp_path: Path):
+    save_mxfp4(tmp_path)
+    read, unread = (
+        load(str(tmp_path), None, keeps_blocks=True, matrices=each).weights.layers[0].experts
+        for each in (True, False)
+    )
+    for one, other in zip(read.gate_up[3], unread.gate_up[3], strict=True):
+        assert (one.kind, one.shape, one.data.shape) == (other.kind, other.shape, other.data.shape)
+
+
+def test_logits_of_experts_in_mxfp4_are_those_of_transformers(tmp_path: Path):
+    oracle, tokens = save_mxfp4(tmp_path), Random(1).choices(range(VOCAB), k=150)
+    truth = oracle_logits(oracle, tokens)
+    plain = load(str(tmp_path), torch.float32)
+    pages = allocate(plain.config, 64, 16, torch.float32, torch.device("cpu"))
+    forward = TorchForward(plain.config, plain.weights, attend)
+    assert (forward(round_of([part(tokens)]), pages) - truth).abs().max() < 1e-4
+    blocks = load(str(tmp_path), None, keeps_blocks=True)
+    native = NativeForward(blocks.config, blocks.weights, STORED, Pool(2))
+    pages = random_pages(native._config, native.page_dtype, width=native.page_width)
+    rough = native(round_of([part(tokens)]), pages)
+    assert (rough - truth).abs().mean() < 0.05 * truth.abs().max()
+
+
 def change(directory: Path, **fields: Any) -> None:
     path = directory / "config.json"
     config = json.loads(path.read_text())
@@ -138,8 +192,8 @@ def tampered(directory: Path, form: str, **changes: Tensor | None) -> None:
     save_quantised(directory, form)
     path = directory / "model.safetensors"
     tensors = load_file(path)
-    for part, tensor in changes.items():
-        name = f"model.layers.1.mlp.up_proj.{part}"
+    for end, tensor in changes.items():
+        name = f"model.layers.1.mlp.up_proj.{end}"
         tensors.pop(name)
         if tensor is not None:
             tensors[name] = tensor

@@ -1,4 +1,4 @@
-"""Every kernel compiles for a Hopper GPU on a machine that has none."""
+"""Every kernel compiles for Ampere, Hopper and Blackwell on a machine that has no GPU."""
 
 import os
 import subprocess
@@ -27,11 +27,14 @@ def fingerprint() -> str:
     return found.hexdigest()
 
 
-def compiled() -> str:
+def compiled(capability: int) -> str:
     """Return what compiling prints; in another process: this one's kernels are interpreted."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     ended = subprocess.run(
-        [sys.executable, "-m", "validation.compile_kernels", "--first"],
+        [
+            *(sys.executable, "-m", "validation.compile_kernels"),
+            *("--first", "--capability", str(capability)),
+        ],
         env=environment,
         capture_output=True,
         text=True,
@@ -42,12 +45,26 @@ def compiled() -> str:
     return ended.stdout
 
 
-def test_every_kernel_compiles_without_spilling(pytestconfig: pytest.Config):
+@pytest.mark.parametrize("capability", [80, 90, 120])
+def test_every_kernel_compiles_without_spilling(capability: int, pytestconfig: pytest.Config):
     """Once for each state of the sources: the compiler's output for the same ones is kept."""
-    cache, key = getattr(pytestconfig, "cache", None), f"kernels/{fingerprint()}"
+    cache, key = getattr(pytestconfig, "cache", None), f"kernels/{capability}-{fingerprint()}"
     said = cache.get(key, None) if cache is not None else None
     if said is None:
-        said = compiled()
+        said = compiled(capability)
         if cache is not None:
             cache.set(key, said)
-    assert "15 kernels compile; 0 cases spill" in said
+    assert "15 kernels compile; 0 cases spill, 0 leave a core idle" in said
+
+
+def test_occupancy_is_what_registers_shared_memory_and_warps_leave():
+    from validation.compile_kernels import CORES, Core, KernelReport
+
+    def share(warps: int, registers: int, shared: int, core: Core = CORES[90]) -> float:
+        return KernelReport("", {}, {}, warps, registers, 0, shared).occupancy(core)
+
+    assert share(4, 32, 0) == 1.0
+    assert share(4, 255, 0) == 8 / 64
+    assert share(4, 32, 100 << 10) == 8 / 64
+    assert share(4, 32, 100 << 10, CORES[120]) == 0.0
+    assert share(8, 64, 50 << 10, CORES[120]) == 16 / 48

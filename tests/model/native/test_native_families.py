@@ -82,7 +82,7 @@ def test_so_it_has_with_a_file_of_blocks(
     plain = load(str(path), torch.float32)
     exact = in_chunks(NativeForward(plain.config, plain.weights, "fp32", pool), [0, 300])
     rough = in_chunks(forwards[0], [0, 300])
-    assert (rough - exact).abs().mean() < 0.05 * exact.abs().max()
+    assert (rough - exact).abs().mean() < 0.06 * exact.abs().max()
 
 
 def compare_in_company(forward: NativeForward, alone: NativeForward) -> None:

@@ -12,8 +12,13 @@ const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(9)),
  * the old ones. `leaf` is the last message of what is read, and each message knows its answer there.
  */
 export class Conversation {
-  constructor({ id = newId(), title = "", updated = 0, leaf = null, nodes = {} } = {}) {
-    Object.assign(this, { id, title, updated, leaf, nodes });
+  constructor({ id = newId(), title = "", updated = 0, leaf = null, nodes = {}, link } = {}) {
+    Object.assign(this, { id, title, updated, leaf, nodes, link });
+  }
+
+  /** Its address: of a shared one the link, until something is added to it and it is kept. */
+  get address() {
+    return this.link ?? (this.isEmpty ? location.pathname : `#${this.id}`);
   }
 
   add(parent, message) {
@@ -22,7 +27,8 @@ export class Conversation {
     this.#read(node);
     this.leaf = node.id;
     if (!this.title && message.role === "user") {
-      this.title = message.content.trim().replace(/\s+/g, " ").slice(0, TITLE_MAX);
+      const named = message.content || message.files?.map(({ name }) => name).join(", ") || "";
+      this.title = named.trim().replace(/\s+/g, " ").slice(0, TITLE_MAX);
     }
     return node;
   }
@@ -71,7 +77,7 @@ export function chatMessages(path, system) {
     if (node.role === "tool") {
       said.push({ role: "tool", tool_call_id: node.call, content: node.content });
     } else if (node.role === "user") {
-      said.push({ role: "user", content: node.content });
+      said.push({ role: "user", content: withFiles(node) });
     } else {
       const calls = wholeCalls(node).map(({ id, name, arguments: text }) =>
         ({ id, type: "function", function: { name, arguments: text } }));
@@ -81,6 +87,16 @@ export function chatMessages(path, system) {
     }
   }
   return said;
+}
+
+/** Return a question with its files before it, each between fences that it does not have. */
+export function withFiles({ content, files = [] }) {
+  const fenced = files.map(({ name, text }) => {
+    const longest = Math.max(2, ...(text.match(/`{3,}/g) ?? []).map((each) => each.length));
+    const fence = "`".repeat(longest + 1);
+    return `File ${name}:\n${fence}\n${text.replace(/\n$/, "")}\n${fence}`;
+  });
+  return [...fenced, content].filter(Boolean).join("\n\n");
 }
 
 /** Return a message's calls whose arguments are whole: the last may have been cut. */
@@ -114,6 +130,7 @@ export class Shelf {
   /** Keep a conversation; the oldest others make room. Returns whether it fits. */
   keep(conversation) {
     conversation.updated = Date.now();
+    delete conversation.link;
     const { id, title, updated } = conversation;
     const text = JSON.stringify(conversation);
     const others = this.list().filter((each) => each.id !== id);

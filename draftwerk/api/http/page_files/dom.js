@@ -19,6 +19,22 @@ export function button(label, onclick, attributes = {}) {
   return element("button", { type: "button", class: "quiet", onclick, ...attributes }, label);
 }
 
+/** Show a figure, or that there is none. */
+export function show(id, value, unit = "") {
+  $(id).textContent = value ?? "–";
+  if (value !== null && unit) $(id).append(" ", element("small", {}, unit));
+}
+
+/** Draw values as bars from the floor; the highest is at least `least`. */
+export function bars(place, values, least) {
+  const most = Math.max(least, ...values);
+  place.replaceChildren(...values.map((value) => {
+    const bar = element("i");
+    bar.style.height = `${(100 * value) / most}%`;
+    return bar;
+  }));
+}
+
 /** Have a screen reader say a text when it comes to it. */
 export function announce(text) {
   const place = $("announce");

@@ -1,6 +1,6 @@
 // The figures at the side: what the last answer cost, and what its colours mean.
 
-import { $, element } from "./dom.js";
+import { $, bars, element, show } from "./dom.js";
 
 const STEPS_SHOWN = 120;
 
@@ -23,11 +23,6 @@ export function learnSources(sources) {
   document.adoptedStyleSheets = [sheet];
 }
 
-const show = (id, value, unit = "") => {
-  $(id).textContent = value ?? "–";
-  if (value !== null && unit) $(id).append(" ", element("small", {}, unit));
-};
-
 /** Show a reply's figures as of now. */
 export function showFigures(reply) {
   const { tokens, steps, open } = reply;
@@ -35,18 +30,8 @@ export function showFigures(reply) {
   show("speed", reply.speed, "tok/s");
   show("accepted", steps.length ? ((tokens - open) / steps.length).toFixed(2) : null);
   show("count", tokens);
-  drawSteps(steps);
+  bars($("steps"), steps.slice(-STEPS_SHOWN), 4);
   drawLegend(reply.origins);
-}
-
-function drawSteps(steps) {
-  const last = steps.slice(-STEPS_SHOWN);
-  const most = Math.max(4, ...last);
-  $("steps").replaceChildren(...last.map((tokens) => {
-    const bar = element("i");
-    bar.style.height = `${(100 * tokens) / most}%`;
-    return bar;
-  }));
 }
 
 function drawLegend(origins) {

@@ -1,13 +1,17 @@
 // The page: it asks, shows answers as they come, and keeps what was said in the browser.
 
+import { Attachments } from "./attachments.js";
 import { ChatList } from "./chats.js";
 import { chatMessages, Conversation, Shelf } from "./conversations.js";
 import { startCopying } from "./copying.js";
-import { $, announce, button } from "./dom.js";
+import { $, announce, button, copy } from "./dom.js";
 import { learnSources, showFigures } from "./figures.js";
+import { conversationIn, isLink, linkOf, requestAgain } from "./links.js";
+import { ModelList } from "./models.js";
 import { Reply } from "./reply.js";
+import { ServerPanel } from "./server.js";
 import { anySeed, asked, askedBeside, headers, startSettings } from "./settings.js";
-import { AnswerView, paired, sayEnd, Talk, titled, verdict } from "./talk.js";
+import { AnswerView, paired, parting, sayEnd, Talk, titled, verdict } from "./talk.js";
 import { fill } from "./transport.js";
 
 const NEAR = 160;  // pixels from the end within which the talk scrolls along
@@ -19,17 +23,20 @@ const BUSY = "An answer is being written. Escape ends it; your message stays her
 const KEPT_EACH_MS = 1000;
 
 const shelf = new Shelf(localStorage);
+const models = new ModelList();
 let conversation = new Conversation();
 let running = null;
 let keepUnfinished = () => {};
 
 const talk = new Talk({
-  edited: (node, text) => !running && send(text, node.parent),
+  edited: (node, text) => !running && send({ content: text, files: node.files }, node.parent),
   again: (node) => {
     const settings = running ? null : chosenSettings();
     if (settings) ask(conversation.nodes[node.parent], { ...settings, seed: anySeed() }, null);
   },
   checked: (node) => !running && check(node),
+  shared: async (node, source) => copy(source, await linkOf(conversation, node)),
+  verified: (node) => !running && verify(node),
   chosen: (id) => {
     if (running) return;
     conversation.choose(id);
@@ -192,16 +199,51 @@ function chosenSettings() {
 }
 
 /** Ask something after the message `parent`; what fails is given back. */
-async function send(text, parent = conversation.leaf) {
+async function send({ content, files }, parent = conversation.leaf) {
   const mine = conversation;
   const settings = chosenSettings();
-  const question = settings && mine.add(parent, { role: "user", content: text });
+  const question = settings && mine.add(parent, { role: "user", content, files });
   if (settings && await ask(question, settings)) return;
   if (question) {
     mine.remove(question.id);
     keep(mine);
   }
-  if (conversation === mine && !$("prompt").value) $("prompt").value = text;  // to be sent again
+  if (conversation !== mine || $("prompt").value) return;
+  $("prompt").value = content;  // to be sent again
+  attachments.give(files ?? []);
+}
+
+/** Have this server compute a shared answer again, and say whether it is the same text. */
+async function verify(node) {
+  const mine = conversation;
+  const view = talk.views.get(node.id);
+  view.isWaiting = true;
+  const found = await verdictOn(mine, node).catch(({ message }) => ({ failed: true, facts: message }));
+  view.isWaiting = false;
+  Object.assign(node, found, { facts: `${node.facts.split(" — ")[0]} — ${found.facts}` });
+  if (conversation === mine) talk.show(mine);
+  announce(found.facts);
+}
+
+async function verdictOn(mine, node) {
+  const no = (facts) => ({ failed: true, facts });
+  const model = models.like(node.model, node.fingerprint);
+  if (!model) return no(`not verified: this server has no model ${node.model}`);
+  const { system, ...rest } = node.asked;
+  const request = requestAgain(requestOf(mine.path(node.parent), { system, ...rest }), node, model.id);
+  const reply = await fetch("/v1/chat/completions",
+    { method: "POST", headers: headers(), body: JSON.stringify(request) });
+  const body = await reply.json();
+  if (!reply.ok) return no(`not verified: ${body.error?.message ?? `HTTP ${reply.status}`}`);
+  const [there, here] = [node.fingerprint ?? "", body.system_fingerprint ?? ""];
+  if (there !== here) {
+    return no(`not verified: other weights, settings or numbers (there ${there}, here ${here})`);
+  }
+  const { content, reasoning_content: reasoning } = body.choices[0].message;
+  if ((reasoning ?? undefined) !== node.reasoning) return no("another text: the reasoning differs");
+  return content === node.content ? { failed: false, verified: true,
+    facts: "verified: this server computes the same text" }
+    : no(`another text: ${parting(node, { content: content ?? "" })}`);
 }
 
 // --- the talk and its place in the browser ------------------------------------------------------
@@ -216,9 +258,7 @@ function keep(mine) {
   if (!$("keep").checked) return;
   if (mine.isEmpty) shelf.forget(mine.id);
   else if (!shelf.keep(mine)) announce("This conversation is too long to be kept.");
-  if (mine === conversation) {
-    history.replaceState(null, "", mine.isEmpty ? location.pathname : `#${mine.id}`);
-  }
+  if (mine === conversation) history.replaceState(null, "", mine.address);
   chats.show(conversation.id);
 }
 
@@ -227,25 +267,46 @@ function open(other) {
   running?.abort();
   conversation = other;
   talk.views.clear();
-  history.replaceState(null, "", other.isEmpty ? location.pathname : `#${other.id}`);
+  history.replaceState(null, "", other.address);
   talk.show(other);
   chats.show(other.id);
   scrollDown();
   $("prompt").focus();
 }
 
-const named = () => shelf.open(location.hash.slice(1)) ?? new Conversation();
-addEventListener("hashchange", () => open(named()));
+/** Go to the conversation that the address names, or holds. */
+async function openNamed() {
+  const { hash } = location;
+  if (!isLink(hash)) return open(shelf.open(hash.slice(1)) ?? new Conversation());
+  try {
+    open(await conversationIn(hash));
+  } catch (error) {
+    open(new Conversation());
+    $("problem").textContent = error.message;
+  }
+}
+addEventListener("hashchange", openNamed);
 
 // --- the fields ----------------------------------------------------------------------------------
+
+const attachments = new Attachments(() => requestOf([...conversation.path(), written()], asked()));
+
+/** Return the message that is being written, with its files; null if there is neither. */
+function written() {
+  const content = $("prompt").value.trim();
+  const { files } = attachments;
+  if (!content && !files.length) return null;
+  return { role: "user", content, files: files.length ? files : undefined };
+}
 
 $("form").onsubmit = (event) => {
   event.preventDefault();
   if (running) return running.abort();
-  const text = $("prompt").value.trim();
-  if (!text) return;
+  const question = written();
+  if (!question) return;
   $("prompt").value = "";
-  send(text);
+  attachments.give([]);
+  send(question);
 };
 $("prompt").onkeydown = (event) => {
   if (event.key === "ArrowUp" && !$("prompt").value && !running) {
@@ -255,7 +316,7 @@ $("prompt").onkeydown = (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   if (!running) $("form").requestSubmit();
-  else if ($("prompt").value.trim()) $("hint").textContent = BUSY;
+  else if (written()) $("hint").textContent = BUSY;
 };
 addEventListener("pagehide", () => keepUnfinished());
 addEventListener("keydown", (event) => {
@@ -268,11 +329,10 @@ $("ideas").append(...IDEAS.map((idea) => button(idea, () => {
 }, { class: "idea" })));
 
 startCopying(() => {
-  const next = $("prompt").value.trim();
   const path = conversation.path();
   const last = path.findLastIndex((node) => node.role === "user");
-  return requestOf(next || last < 0
-    ? [...path, { role: "user", content: next || "Hello!" }] : path.slice(0, last + 1), asked());
+  const next = written() ?? (last < 0 && { role: "user", content: "Hello!" });
+  return requestOf(next ? [...path, next] : path.slice(0, last + 1), asked());
 });
 
 startSettings((changed) => {
@@ -292,10 +352,10 @@ async function greet() {
     if (!reply.ok) throw new Error();
     const card = await reply.json();
     learnSources(card.origins);
-    $("model").dataset.name = card.model;
+    await models.refresh(card.model);
     const drafts = `drafts: ${card.draft_sources.join(", ") || "none"}`;
-    $("model").textContent = [card.model, card.device, card.dtype, drafts].filter(Boolean).join(" · ");
-    showDefaults(card.model);
+    $("model").textContent = [$("models").hidden && card.model, card.device, card.dtype, drafts]
+      .filter(Boolean).join(" · ");
     $("state").textContent = card.exact ? "exact" : "";
     $("state").title = card.exact ? "One seed gives one text, bit for bit" : "";
   } catch {
@@ -304,13 +364,8 @@ async function greet() {
   }
 }
 
-/** Show in empty fields what the model itself recommends. */
-async function showDefaults(model) {
-  const reply = await fetch("/v1/models", { headers: headers() });
-  const found = reply.ok ? (await reply.json()).data.find(({ id }) => id === model)?.sampling : {};
-  for (const name of ["temperature", "top_p"]) $(name).placeholder = found?.[name] ?? 1;
-}
 $("key").onchange = greet;
+new ServerPanel(() => models.refresh());
 
-open(named());
+openNamed();
 greet();

@@ -31,6 +31,7 @@ export class Reply {
     this.reason = "";
     this.error = "";
     this.metrics = null;
+    this.fingerprint = "";      // of the server that computed it
     this.segments = [];         // how each document was read
   }
 
@@ -110,6 +111,7 @@ export class Reply {
   kept(asked) {
     const { model, messages, stream, ...rest } = this.request;
     return { role: "assistant", content: this.content.text, asked: { ...rest, ...asked },
+      model, fingerprint: this.fingerprint || undefined,
       reasoning: this.reasoning.text || undefined, seed: this.metrics?.seed,
       seconds: this.seconds, whole: this.isWhole,
       calls: this.calls.length ? this.calls.map((call) =>

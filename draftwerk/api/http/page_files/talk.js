@@ -1,7 +1,9 @@
 // The conversation on the page: questions, answers, calls of tools and their results.
 
 import { $, announce, button, copy, element } from "./dom.js";
+import { shownFile } from "./attachments.js";
 import { wholeCalls } from "./conversations.js";
+import { isShareable } from "./links.js";
 import { difference } from "./settings.js";
 import { Words } from "./words.js";
 
@@ -117,7 +119,8 @@ export class Talk {
 
   #question(conversation, node) {
     const bubble = element("div", { class: "bubble" }, node.content);
-    const box = element("article", { class: "user", "aria-label": "You" }, bubble);
+    const box = element("article", { class: "user", "aria-label": "You" },
+      ...(node.files ?? []).map(shownFile), node.content ? bubble : "");
     box.append(element("div", { class: "bar" }, this.#versions(conversation, node),
       button("Edit", () => this.edit(node, box), { class: "quiet edit" })));
     return box;
@@ -132,7 +135,10 @@ export class Talk {
       box.replaceChildren(...before);
       $("prompt").focus();
     };
-    const send = () => field.value.trim() && this.actions.edited(node, field.value.trim());
+    const send = () => {
+      const text = field.value.trim();
+      if (text || node.files) this.actions.edited(node, text);
+    };
     field.onkeydown = (event) => {
       if (event.key === "Escape") cancel();
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -162,6 +168,7 @@ export class Talk {
     view.foot.textContent = node.facts;
     view.showPassages(node.passages);
     view.foot.classList.toggle("error", Boolean(node.failed));
+    view.foot.classList.toggle("verified", Boolean(node.verified));
     view.calls.forEach(({ box }) => box.querySelector("form")?.remove());
     view.bar.replaceChildren(...this.#tools(conversation, node));
     return view;
@@ -178,10 +185,18 @@ export class Talk {
       }
       if (node.place === 1) return;
     }
+    if (node.shared) {
+      yield button("Verify", () => actions.verified(node), { class: "verify" });
+    }
     yield button("Regenerate", () => actions.again(node), { class: "quiet again" });
     if (node.whole && node.seed !== undefined && !node.beside && !node.calls
       && node.asked.speculation?.enabled !== false) {
       yield button("Check without guessing", () => actions.checked(node), { class: "quiet recheck" });
+    }
+    if (isShareable(node)) {
+      const share = button("Share", () => actions.shared(node, share), { class: "quiet share",
+        title: "Copy a link to this answer, which its reader can verify" });
+      yield share;
     }
   }
 
@@ -258,7 +273,8 @@ export function verdict(one, other) {
   return `same text ${with_}${slower}`;
 }
 
-function parting({ content: one }, { content: other }) {
+/** Return in words where two texts part. */
+export function parting({ content: one }, { content: other }) {
   let at = 0;
   while (at < one.length && one[at] === other[at]) at += 1;
   if (!at) return "from the first word on";

@@ -29,6 +29,7 @@ async function overSse(reply, stop, changed) {
       const chunk = JSON.parse(part.slice(6));
       if (chunk.error) throw failure(chunk);
       metrics = chunk.metrics ?? metrics;
+      reply.fingerprint = chunk.system_fingerprint ?? reply.fingerprint;
       reply.segments = chunk.usage?.prompt_tokens_details?.segments ?? reply.segments;
       for (const choice of chunk.choices) {
         reply.takeTokens(choice.logprobs?.content ?? [], choice.origins ?? []);
@@ -75,6 +76,7 @@ function overSocket(reply, stop, changed) {
       if (event.type === "error") reject(failure(event));
       else if (event.type === "response.failed") reject(failure(event.response));
       else if (/^response\.(completed|incomplete)$/.test(event.type)) {
+        reply.fingerprint = event.response.system_fingerprint;
         reply.segments = event.response.usage?.input_tokens_details.segments ?? [];
         reply.end(event.response.status, event.response.metrics);
         resolve();

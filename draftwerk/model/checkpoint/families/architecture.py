@@ -19,10 +19,12 @@ class TensorNames(NamedTuple):
     ffn_norm: str | None = "post_attention_layernorm"
     after_ffn: str | None = None
     query_norm: str = "self_attn.q_norm"
+    """Each head's by its number, where it has a place for one."""
     key_norm: str = "self_attn.k_norm"
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     """One name where the three are one matrix."""
     output: str = "self_attn.o_proj"
+    sinks: str = "self_attn.sinks"
     convolution: str = "conv.conv"
     convolution_input: str = "conv.in_proj"
     convolution_output: str = "conv.out_proj"
@@ -32,8 +34,18 @@ class TensorNames(NamedTuple):
     expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
     """Each expert's by its number; without a place for one, those of all, [experts, out, in]."""
     expert_down: str = "mlp.experts.{}.down_proj"
+    shared_gate_up: tuple[str, ...] = ()
+    """Of the FFN that every token has beside experts; empty where it is called as any FFN."""
+    shared_down: str = ""
+    shared_gate: str = "mlp.shared_expert_gate"
     last_norm: str = "model.norm"
     """Of the hidden state behind all layers; this name is whole."""
+
+    def dense(self, has_experts: bool) -> tuple[tuple[str, ...], str]:
+        """Return gate and up, and down, of the FFN that all tokens have in a layer."""
+        if has_experts and self.shared_gate_up:
+            return self.shared_gate_up, self.shared_down
+        return self.gate_up, self.down
 
     @property
     def norms(self) -> list[str]:
@@ -53,8 +65,9 @@ class GgufNames(NamedTuple):
     """Whether query and key rows are in the order of a rotation of neighbours."""
     fields: Callable[[Callable[..., Any]], Json] = lambda _: {}
     """Config fields from metadata, beside the usual ones; is given what looks up a key."""
+    ffn_norm: str = "ffn_norm"
+    """The tensor, as is the next."""
     last_norm: str = "output_norm"
-    """The tensor."""
     is_for: Callable[[Callable[..., Any]], bool] = lambda _: True
     """Whether a file is of this class, where several have the name."""
 
@@ -118,6 +131,10 @@ class Architecture:
     """Field of the config that gives a convolution and its two matrices biases."""
     taps: Callable[[Json], int] = lambda _: 0
     """How many tokens a convolution sees, the own one last."""
+    has_expert_biases: bool = False
+    """Whether the router and the matrices of experts have biases."""
+    experts_interleave: bool = False
+    """Whether gates and ups take turns in safetensors, whose matrices are [experts, in, out]."""
     graph: Callable[[Json], Graph] = _no_changes
     layers: Callable[[Json], Sequence[LayerKind]] = all_alike
     experts: Callable[[Json], Experts] | None = None

@@ -26,10 +26,9 @@ def _side_by_side(hf: Json) -> Graph:
 
 
 def _stable(hf: Json) -> Graph:
-    for field in ("qk_layernorm", "use_parallel_residual"):
-        if hf.get(field):
-            raise Refused(f"{field} is not supported")
-    return Graph(norm="layer")
+    if hf.get("use_parallel_residual"):
+        raise Refused("use_parallel_residual is not supported")
+    return Graph(norm="layer", head_norm="each" if hf.get("qk_layernorm") else "shared")
 
 
 def _local(hf: Json) -> Sequence[LayerKind]:
@@ -78,7 +77,11 @@ ROWS = (
         model_type="stablelm",
         summary="LayerNorm; partial rotary",
         gguf=GgufNames("stablelm"),
+        names=TensorNames(
+            query_norm="self_attn.q_layernorm.norms.{}", key_norm="self_attn.k_layernorm.norms.{}"
+        ),
         required=("num_key_value_heads",),
+        query_key_norm=lambda hf: bool(hf.get("qk_layernorm")),
         norm_eps="layer_norm_eps",
         has_norm_bias=True,
         qkv_bias="use_qkv_bias",

@@ -10,25 +10,37 @@ from draftwerk.model.checkpoint.families.architecture import (
     Json,
     TensorNames,
     all_alike,
+    number,
 )
 from draftwerk.model.checkpoint.families.llama import (
     MULTIPLIERS,
     granite_fields,
     granite_graph,
 )
-from draftwerk.model.checkpoint.families.windows import all_slide, last_slide, sliding
+from draftwerk.model.checkpoint.families.windows import (
+    all_slide,
+    every,
+    gguf_windows,
+    last_slide,
+    sliding,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
 
 LayerKinds = Callable[[Json], Sequence[LayerKind]]
 
 
 def experts_of(
-    *counts: str, size: str = "intermediate_size", normalises: str = "", shared: str = ""
+    *counts: str,
+    size: str = "intermediate_size",
+    normalises: str = "",
+    shared: str = "",
+    gates_shared: bool = False,
 ) -> Callable[[Json], Experts]:
     """Return what reads experts from a config by the names of its fields.
 
     `counts` are names that the number has had. `normalises` is the field by which the weights of
-    the chosen sum to one; without, they do. `shared` is the size of an FFN beside the experts.
+    the chosen sum to one; without, they do. `shared` is the size of an FFN beside the experts,
+    which may be gated.
     """
 
     def read(hf: Json) -> Experts:
@@ -39,6 +51,7 @@ def experts_of(
             ffn_size=_count(hf, size),
             normalises=bool(hf.get(normalises)) if normalises else True,
             shared_ffn_size=_count(hf, shared) if shared and hf.get(shared) != 0 else 0,
+            shared_is_gated=gates_shared,
         )
         if found.used > found.count:
             raise Refused(f"num_experts_per_tok {found.used} is more than {count} {found.count}")
@@ -75,6 +88,27 @@ def _unclipped(hf: Json) -> Graph:
     if hf.get("clip_qkv") is not None:
         raise Refused(f"clip_qkv {hf['clip_qkv']!r} is not supported")
     return Graph(head_norm="projection")
+
+
+def _clamped(hf: Json) -> Graph:
+    if not (hf.get("rope_scaling") or hf.get("rope_parameters")):
+        raise Refused("config.json lacks rope_scaling")
+    return Graph(
+        norm="rms_rounded_once",
+        has_sinks=True,
+        gate_limit=number(hf, "swiglu_limit"),
+        gate_slope=number(hf, "swiglu_alpha"),
+    )
+
+
+def _clamped_fields(get: Callable[..., Any]) -> Json:
+    rule = {
+        "rope_type": get(".rope.scaling.type", "default"),
+        "factor": get(".rope.scaling.factor"),
+        "original_max_position_embeddings": get(".rope.scaling.original_context_length"),
+        "truncate": False,
+    }
+    return {**_gguf_experts(get), **gguf_windows(get), "rope_scaling": rule}
 
 
 def _gguf_experts(get: Callable[..., Any]) -> Json:
@@ -181,5 +215,29 @@ ROWS = (
         experts=experts_of("num_local_experts", shared="shared_intermediate_size"),
         graph=granite_graph,
         layers=everywhere(all_alike),
+    ),
+    Architecture(
+        hf_name="GptOssForCausalLM",
+        model_type="gpt_oss",
+        summary="experts with clamped gates; sinks; every other one with a window",
+        gguf=GgufNames("gpt-oss", fields=_clamped_fields, ffn_norm="post_attention_norm"),
+        names=TensorNames(
+            router="mlp.router",
+            expert_gate_up=("mlp.experts.gate_up_proj",),
+            expert_down="mlp.experts.down_proj",
+        ),
+        required=("num_key_value_heads", "head_dim"),
+        defaults={
+            **{"sliding_window": 128, "attention_bias": True},
+            **{"swiglu_alpha": 1.702, "swiglu_limit": 7.0},
+        },
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        has_expert_biases=True,
+        experts_interleave=True,
+        experts=experts_of("num_local_experts"),
+        graph=_clamped,
+        layers=everywhere(sliding(every(2))),
+        theta=150_000.0,
     ),
 )

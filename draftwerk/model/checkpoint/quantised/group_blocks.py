@@ -12,6 +12,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 ByteRows = NDArray[np.uint8]
 ScaleRows = NDArray[np.float32]
+NO_EXPONENT = 0xFF
 NOT_A_NUMBER = 0x7F
 """Of e4m3, with either sign."""
 
@@ -31,13 +32,33 @@ def nibble_blocks(
     blocks = np.empty((rows, 2 * half // size, 4 + size // 2), np.uint8)
     each = _spread(words | zeros, blocks.shape[1])
     blocks[..., :4] = each[..., None].view(np.uint8)
-    halves = pairs.reshape(rows, -1, 2, 8)
+    blocks[..., 4:] = _first_and_second_half(pairs).reshape(rows, blocks.shape[1], -1)
+    return blocks.reshape(rows, -1)
+
+
+def fp4_blocks(name: str, pairs: ByteRows, scales: ByteRows) -> ByteRows:
+    """Return MXFP4's blocks [rows, bytes a row] of 32 inputs, as a GGUF has them.
+
+    `pairs` [rows, groups, 16] have inputs 2 i and 2 i + 1, the first in the lower nibble; scales
+    [rows, groups] are exponents. Raises Refused for one that is no number.
+    """
+    if (scales == NO_EXPONENT).any():
+        raise Refused(f"{name}: a scale is no number")
+    rows, groups = scales.shape
+    blocks = np.empty((rows, groups, 17), np.uint8)
+    blocks[..., 0] = scales
+    blocks[..., 1:] = _first_and_second_half(pairs).reshape(rows, groups, -1)
+    return blocks.reshape(rows, -1)
+
+
+def _first_and_second_half(pairs: ByteRows) -> ByteRows:
+    """Return nibbles of which each byte has i and i + 16 of 32, not 2 i and 2 i + 1."""
+    halves = pairs.reshape(len(pairs), -1, 2, 8)
     first, second = halves[:, :, 0], halves[:, :, 1]
     quants = np.empty((*first.shape, 2), np.uint8)
     quants[..., 0] = first & 15 | second << 4
     quants[..., 1] = first >> 4 | second & 0xF0
-    blocks[..., 4:] = quants.reshape(rows, blocks.shape[1], -1)
-    return blocks.reshape(rows, -1)
+    return quants
 
 
 def byte_blocks(values: ByteRows, scales: ScaleRows, size: int) -> ByteRows:

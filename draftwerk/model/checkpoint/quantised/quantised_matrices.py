@@ -1,7 +1,6 @@
 """The tensors of a quantised checkpoint: matrices as blocks, each made when it is asked for."""
 
-from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from draftwerk.model.checkpoint.quantised.group_blocks import (
     ScaleRows,
     byte_blocks,
     check_numbers,
+    fp4_blocks,
     nibble_blocks,
 )
 from draftwerk.model.checkpoint.quantised.scheme import (
@@ -27,7 +27,13 @@ from draftwerk.model.checkpoint.quantised.scheme import (
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 
-Read = Callable[[str], Tensor]
+
+class Read(Protocol):
+    """Returns a tensor, or one expert's matrix of those of all."""
+
+    def __call__(self, name: str, expert: int | None = None, /) -> Tensor: ...
+
+
 NUMBERS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """Which nibble of a word has column 0, 1, ..."""
@@ -61,7 +67,8 @@ class QuantisedMatrices:
         if is_read:
             return StoredMatrix(kind, shape, self._blocks(name, rows, size))
         inside = size // 2 if self.scheme.layout in MAIN else size
-        unread = np.empty((len(rows), shape[1] // size * (4 + inside)), np.uint8)
+        block = inside + (1 if self.scheme.layout == "mxfp4" else 4)
+        unread = np.empty((len(rows), shape[1] // size * block), np.uint8)
         return StoredMatrix(kind, shape, unread)
 
     def _blocks(self, name: str, rows: range, size: int) -> ByteRows:
@@ -71,6 +78,10 @@ class QuantisedMatrices:
             if self.scheme.layout == "fp8":
                 check_numbers(name, values)
             return byte_blocks(values, self._row_scales(prefix, rows), size)
+        if self.scheme.layout == "mxfp4":
+            expert, within = within_expert(self.inventory[name].shape[2], rows)
+            pairs, scales = (self._read(prefix + end, expert) for end in (".blocks", ".scales"))
+            return fp4_blocks(name, *(each[within].numpy() for each in (pairs, scales)))
         self._check_order(prefix)
         of = {"gptq": self._gptq, "awq": self._awq, "packed": self._packed}[self.scheme.layout]
         return nibble_blocks(name, *of(prefix, span), size)
@@ -120,6 +131,12 @@ class QuantisedMatrices:
                         f"{name}: inputs in another order than their groups (desc_act) are not "
                         "supported; take a checkpoint without, or a GGUF"
                     )
+
+
+def within_expert(height: int, rows: range) -> tuple[int, slice]:
+    """Return whose rows they are, of experts one above the other, and which of its rows."""
+    expert, first = divmod(rows.start, height)
+    return expert, slice(first, first + rows.stop - rows.start, rows.step)
 
 
 def _nibbles(words: Tensor, order: range | tuple[int, ...]) -> ByteRows:

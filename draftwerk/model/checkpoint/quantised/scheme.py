@@ -6,6 +6,7 @@ A matrix `NAME.weight` of the inventory is then several tensors:
     awq     NAME.qweight [k, n/8], .qzeros [k/g, n/8], .scales [k/g, n]
     packed  NAME.weight_packed [n, k/8], .weight_scale [n, k/g], .weight_shape, perhaps
             .weight_zero_point [n/8, k/g] and .weight_g_idx [k]       (compressed-tensors)
+    mxfp4   NAME.blocks [experts, n, k/32, 16], .scales [experts, n, k/32]
     int8    NAME.weight [n, k], .weight_scale [n, 1]                  (compressed-tensors)
     fp8     NAME.weight [n, k], .weight_scale or .weight_scale_inv: of all, of rows, or of blocks
 """
@@ -19,13 +20,19 @@ from draftwerk.model.checkpoint.files.shards import StoredTensor
 from draftwerk.model.checkpoint.unsupported import Refused
 
 FIELDS = ("quantization_config", "compression_config")
-SERVED = "AWQ, GPTQ, compressed-tensors and FP8 are, as is a GGUF file"
+SERVED = "AWQ, GPTQ, compressed-tensors, FP8 and MXFP4 are, as is a GGUF file"
 WEIGHT = ".weight"
-MAIN = {"gptq": ".qweight", "awq": ".qweight", "packed": ".weight_packed"}
+MAIN = {
+    "gptq": ".qweight",
+    "awq": ".qweight",
+    "packed": ".weight_packed",
+    "mxfp4": ".blocks",
+}
 """What a quantised matrix is told by; of the others by its type."""
 MARKED = {"int8": "I8", "fp8": "F8_E4M3"}
 FORMATS = {"pack-quantized": "packed", "int-quantized": "int8", "float-quantized": "fp8"}
 BITS = {"packed": 4, "int8": 8, "fp8": 8}
+MX_GROUP = 32
 
 
 class Scheme(NamedTuple):
@@ -114,11 +121,16 @@ def _compressed(config: Json) -> Scheme:
     return Scheme(name, layout, _group(weights))
 
 
+def _mxfp4(config: Json) -> Scheme:
+    return Scheme("MXFP4", "mxfp4", MX_GROUP)
+
+
 READERS = {
     "gptq": _gptq,
     "awq": _awq,
     "fp8": _fp8,
     "compressed-tensors": _compressed,
+    "mxfp4": _mxfp4,
 }
 
 
@@ -164,13 +176,16 @@ def collapsed(
         shape = _shape(scheme, name, stored)
         kind, _ = kind_of(scheme, name, shape)
         found[name] = stored[_main(scheme, name)]._replace(dtype="BF16", shape=shape)
-        sizes[kind] = sizes.get(kind, 0) + prod(shape) * (4 if kind[:2] == "G4" else 8) // 8
+        eighths = 8 if kind[:2] in ("G8", "F8") else 4
+        sizes[kind] = sizes.get(kind, 0) + prod(shape) * eighths // 8
     return found, sizes
 
 
 def kind_of(scheme: Scheme, name: str, shape: tuple[int, ...]) -> tuple[str, int]:
     """Return the type that holds a matrix exactly, and its inputs a block. Raises Refused."""
     inputs = shape[1]
+    if scheme.layout == "mxfp4":
+        return "MXFP4", MX_GROUP
     group = inputs if scheme.group == -1 else scheme.group
     if inputs % group:
         raise Refused(f"{name}: {inputs} inputs are no whole groups of {group}")
@@ -185,10 +200,17 @@ def _main(scheme: Scheme, name: str) -> str:
     return name.removesuffix(WEIGHT) + MAIN.get(scheme.layout, WEIGHT)
 
 
-def _shape(scheme: Scheme, name: str, stored: Mapping[str, StoredTensor]) -> tuple[int, int]:
-    """Return rows and inputs. Raises Refused for parts that are missing or do not fit."""
-    prefix = name.removesuffix(WEIGHT)
+def _shape(scheme: Scheme, name: str, stored: Mapping[str, StoredTensor]) -> tuple[int, ...]:
+    """Return rows and inputs; of experts as without blocks, [experts, in, out].
+
+    Raises Refused for parts that are missing or do not fit.
+    """
     held = stored[_main(scheme, name)].shape
+    if scheme.layout == "mxfp4":
+        if len(held) != 4 or held[3] != MX_GROUP // 2:
+            raise Refused(f"{_main(scheme, name)} has shape {held}, not one of experts in MXFP4")
+        _check_parts(scheme, name, stored, {".scales": (held[:3],)})
+        return held[0], MX_GROUP * held[2], held[1]
     if len(held) != 2:
         raise Refused(f"{_main(scheme, name)} has shape {held}, not one of a matrix")
     rows, inputs = {
@@ -197,14 +219,24 @@ def _shape(scheme: Scheme, name: str, stored: Mapping[str, StoredTensor]) -> tup
         "packed": (held[0], 8 * held[1]),
     }.get(scheme.layout, held)
     groups = 1 if scheme.group == -1 else -(-inputs // scheme.group)
-    for end, shapes in _parts(scheme, rows, groups).items():
+    _check_parts(scheme, name, stored, _parts(scheme, rows, groups))
+    return rows, inputs
+
+
+def _check_parts(
+    scheme: Scheme,
+    name: str,
+    stored: Mapping[str, StoredTensor],
+    parts: Mapping[str, tuple[tuple[int, ...], ...]],
+) -> None:
+    prefix = name.removesuffix(WEIGHT)
+    for end, shapes in parts.items():
         part = stored.get(prefix + end)
         if part is None:
             raise Refused(f"the weights lack {prefix + end}, which {scheme.name} needs")
         if part.shape not in shapes:
             wanted = " or ".join(map(str, shapes))
             raise Refused(f"{part.path}: {prefix + end} has shape {part.shape}, not {wanted}")
-    return rows, inputs
 
 
 def _parts(scheme: Scheme, rows: int, groups: int) -> dict[str, tuple[tuple[int, ...], ...]]:

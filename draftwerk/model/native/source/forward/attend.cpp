@@ -248,6 +248,14 @@ void Forward::attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
     }
 }
 
+// What weighed values are divided by. A sink is one more score, which has no value: it is counted
+// here, once for all tiles.
+float Forward::total_of(int layer, int head, const Partial &sum, int row) const {
+    const std::vector<float> &sinks = model.layers[layer].sinks;
+    if (sinks.empty()) return sum.total[row];
+    return sum.total[row] + exponential(sinks[head] - sum.largest[row]);
+}
+
 void Forward::finish(int layer, const Block &block, int kv_head, const Partial &sum) {
     int row = 0;
     for (int token = block.begin; token < block.end; token++) {
@@ -255,7 +263,7 @@ void Forward::finish(int layer, const Block &block, int kv_head, const Partial &
             int head = model.shard.heads.first + kv_head * attention.group() + g;
             int column = head * shape.head_size;
             float *out = sum.output + static_cast<size_t>(row) * attention.padded();
-            Floats total = broadcast(sum.total[row]);
+            const Floats total = broadcast(total_of(layer, head, sum, row));
             for (int i = 0; i < attention.padded(); i += LANES) {
                 Floats value = load(out + i) / total;
                 store(out + i, in_bf16 ? round_to_bf16(value) : value);

@@ -24,6 +24,10 @@ void Forward::multiply_router(int layer, int item) {
 void Forward::route(int row) {
     const int count = shape.experts, used = shape.experts_used;
     float *score = scores(row), *weight = weights(row);
+    if (shape.shared_is_gated) {
+        const float share = 1.0f / (exponential(-score[count]) + 1.0f);
+        shared_weight(row) = in_bf16 ? widen(to_bf16(share)) : share;
+    }
     int32_t *best = chosen(row);
     Floats most = broadcast(-INFINITY), sum = broadcast(0.0f);
     for (int i = 0; i < count; i += LANES) {
@@ -148,6 +152,7 @@ void Forward::multiply_expert_down(int layer, int item) {
         multiply(matrix, space.expert_ffn, rows.first + row, count, at.tile,
                  next.share(pass, passes), out);
         for (int r = 0; r < count; r++) {
+            add_bias(matrix, at.tile, out + r * TILE);
             float *to = contribution(places[rows.first + row + r]) + first;
             copy_rounded(out + r * TILE, columns, in_bf16, to);
         }

@@ -80,7 +80,8 @@ int Forward::items_of_step(int stage, int layer, int step) {
     const int every = batch.token_count, count = count_at(layer);
     if (step > ROPE && is_unread(layer)) return -1;
     if (step >= GATE_UP && step <= DOWN && !model.dense_ffn(of)) return 0;
-    if (step >= ROUTER && step <= COMBINE && !of.shape.has_experts) return 0;
+    const bool is_of_experts = step == ROUTER || step == ROUTE || (step > DOWN && step <= COMBINE);
+    if (is_of_experts && !of.shape.has_experts) return 0;
     switch (step) {
         case ATTENTION_NORM: case ROPE: return rows_or_serial(stage, every);
         case QKV: return (of.qkv.tiles - first_qkv_tile(layer)) * groups(every);

@@ -2,8 +2,8 @@
 // row see another, except attention, and that only through positions.
 //
 //     stage   0      1 ..............................................................
-//             embed  norm qkv rope attend (put) output (norm) norm gate-up (put) down
-//             (router route in up (put) down combine) (norm)
+//             embed  norm qkv rope attend (put) output (norm) norm (router route)
+//             gate-up (put) down (in up (put) down combine) (norm)
 //
 // and at last norm, head. Norms of what is added stand where a layer has them; so do experts, of
 // which each row has a few: the rows of an expert are multiplied together (experts.cpp).
@@ -17,8 +17,8 @@
 #include "forward/model.h"
 
 enum Step {
-    ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, MIXED, FFN_NORM, GATE_UP, GATED, DOWN,
-    ROUTER, ROUTE, EXPERT_IN, EXPERT_UP, EXPERT_GATED, EXPERT_DOWN, COMBINE, FED, STEPS
+    ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, MIXED, FFN_NORM, ROUTER, ROUTE, GATE_UP,
+    GATED, DOWN, EXPERT_IN, EXPERT_UP, EXPERT_GATED, EXPERT_DOWN, COMBINE, FED, STEPS
 };
 
 // Tokens in a batch at most for rows to share tiles: of more the partial results grow too large.
@@ -113,8 +113,12 @@ struct Forward : Job {
     void multiply_expert_down(int layer, int item);
     void put_expert_gated(int place, int column, int count, const float *values);
     void combine(int layer, int row);
-    float *scores(int row) { return space.scores.as<float>() + row * width(shape.experts); }
-    float *weights(int row) { return space.weights.as<float>() + row * width(shape.experts_used); }
+    float *scores(int row) { return space.scores.as<float>() + row * width(shape.router_rows()); }
+    float *weights(int row) {
+        return space.weights.as<float>() + row * width(shape.experts_used + 1);
+    }
+    // Of what every token has beside its experts.
+    float &shared_weight(int row) { return weights(row)[shape.experts_used]; }
     int32_t *chosen(int row) { return &space.chosen[row * shape.experts_used]; }
     float *contribution(int place) {
         return space.contributions.as<float>() + place * width(shape.hidden);
@@ -143,6 +147,7 @@ struct Forward : Job {
                               bool is_normed);
     void multiply_gate_up(int layer, int item);
     void multiply_up(int layer, int item);
+    void weigh_shared(int row, float *out);
     void put_gated(int row, int column, int count, const float *values);
     void multiply_head(int item);
 
@@ -184,6 +189,7 @@ struct Forward : Job {
     void attend_split(int layer, int item, AttentionScratch &scratch);
     void attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
                       AttentionScratch &scratch);
+    float total_of(int layer, int head, const Partial &sum, int row) const;
     void finish(int layer, const Block &block, int kv_head, const Partial &sum);
 
     // Where things are.

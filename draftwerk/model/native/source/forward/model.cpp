@@ -75,7 +75,7 @@ size_t Model::arena_bytes(Kind kind, Kind head_kind) const {
 size_t Model::router_bytes() const {
     size_t routers = 0;
     for (const Layer &layer : layers) routers += layer.shape.has_experts != 0;
-    return routers ? routers * packed_bytes(Format::fp32, shape.experts, shape.hidden, 1) : 0;
+    return routers ? routers * packed_bytes(Format::fp32, shape.router_rows(), shape.hidden, 1) : 0;
 }
 
 void Model::set_matrix(int layer, Part part, int expert, const Source &source) {
@@ -120,7 +120,7 @@ void Model::set_vector(int layer, Vector which, const float *values, int size) {
     Layer &of = layers[layer];
     std::vector<float> *vectors[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm,
                                      &of.key_norm, nullptr, &of.after_attention, &of.after_ffn,
-                                     &of.taps};
+                                     &of.taps, &of.sinks};
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 
@@ -131,8 +131,8 @@ void Model::reserve_experts(int rows) {
     auto floats = [](int count, int width) {
         return Memory(static_cast<size_t>(count) * round_up(width, TILE) * sizeof(float));
     };
-    space.scores = floats(rows, shape.experts);
-    space.weights = floats(rows, shape.experts_used);
+    space.scores = floats(rows, shape.router_rows());
+    space.weights = floats(rows, shape.experts_used + 1);
     space.chosen.resize(places);
     space.contributions = floats(places, shape.hidden);
     space.expert_gated = floats(places, shape.expert_ffn);

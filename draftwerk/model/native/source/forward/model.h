@@ -30,13 +30,16 @@ struct Shape {
     int32_t experts, experts_used, expert_ffn;  // of layers that have some
     int32_t experts_sum_to_one;   // the weights of a token's, else they are shares of all
     int32_t shared_ffn;           // of what every token has beside them; 0: nothing
+    int32_t shared_is_gated;      // by one more row of the router
     int32_t taps;                 // tokens that a convolution sees, the own one last
     float norm_epsilon;
     float embedding_multiplier, residual_multiplier, logit_scale;
     float logit_softcap, attention_softcap;     // 0: none
     float attention_scale;        // 0: 1 / sqrt(head_size)
+    float gate_limit, gate_slope; // of clamped gates
     float temperature_beta, temperature_length; // queries times 1 + beta ln(1 + floor(p / length))
     float rotary_magnitudes[2];
+    int router_rows() const { return experts + shared_is_gated; }
 };
 
 // What is one layer's own; mirrors `LayerShape` in library.py.
@@ -49,8 +52,9 @@ struct LayerShape {
 
 enum class Mixer { attention = 0, convolution = 1 };
 enum class NormKind { rms = 0, rms_rounded_once = 1, layer = 2 };
-enum class Activation { silu = 0, gelu_tanh = 1, relu_squared = 2 };
-enum class HeadNorm { shared = 0, projection = 1 };             // of each head; over all heads
+enum class Activation { silu = 0, gelu_tanh = 1, relu_squared = 2, clamped_silu = 3 };
+// Of each head, with the same weights or with its own; over all heads.
+enum class HeadNorm { shared = 0, projection = 1, each = 2 };
 enum class RotaryRounding { all = 0, angles = 1, result = 2 };  // of bf16
 
 // What one of several ranks computes of each product's columns; mirrors `Shard` in library.py. Every
@@ -80,7 +84,7 @@ enum class Part {
 };
 enum class Vector {
     attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4,
-    after_attention = 5, after_ffn = 6, taps = 7
+    after_attention = 5, after_ffn = 6, taps = 7, sinks = 8
 };
 
 // Norms are weights, then biases where there are any; empty where a layer has none.
@@ -90,6 +94,7 @@ struct Layer {
     std::vector<Matrix> expert_gate_up, expert_down;
     std::vector<float> attention_norm, ffn_norm, query_norm, key_norm, after_attention, after_ffn;
     std::vector<float> taps;             // of a convolution: [taps][hidden], a row of biases if any
+    std::vector<float> sinks;            // [heads], scores of nothing; or empty
     LayerShape shape;
     int window_index = 0;                // in the model's windows
     int plane = 0;                       // of the pages, its first

@@ -28,11 +28,14 @@ void Forward::multiply_qkv(int layer, int item) {
 void Forward::multiply_into_hidden(int layer, const Matrix &matrix, const Operand &operand,
                                    int item, bool is_normed) {
     const Span own = model.shard.hidden;
+    const bool is_shared = shape.shared_is_gated && &operand == &space.ffn &&
+                                model.layers[layer].shape.has_experts;
     products(matrix, operand, count_at(layer), item,
              [&](int row, Span columns, float *out) {
                  if (is_normed) {
                      return copy_rounded(out, columns.count, in_bf16, delta(row) + columns.first);
                  }
+                 if (is_shared) weigh_shared(row, out);
                  // Beyond this rank's columns are another's, or the next row.
                  int count = model.meeting ? own.count - columns.first : columns.count;
                  float *to = hidden(token_at(layer, row)) + own.first + columns.first;
@@ -69,6 +72,11 @@ void Forward::multiply_up(int layer, int item) {
                      static_cast<Activation>(shape.activation), out, TILE);
                  put_gated(row, columns.first, count, out);
              });
+}
+
+void Forward::weigh_shared(int row, float *out) {
+    if (in_bf16) scale<true>(out, 1.0f, TILE);
+    (in_bf16 ? scale<true> : scale<false>)(out, shared_weight(row), TILE);
 }
 
 void Forward::multiply_head(int item) {

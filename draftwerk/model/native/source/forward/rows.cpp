@@ -159,8 +159,13 @@ void Forward::norm_heads(const Layer &layer, float *heads, int first) const {
         if (first == 0) normalise(heads, layer.query_norm.data(), keys * size, false, heads);
         return normalise(key, layer.key_norm.data(), attention.kv_heads * size, false, key);
     }
+    const bool differ = static_cast<HeadNorm>(shape.head_norm) == HeadNorm::each;
     for (int head = first; head < values; head++) {
         const float *weight = head < keys ? layer.query_norm.data() : layer.key_norm.data();
+        if (differ) {
+            const Span &own = head < keys ? model.shard.heads : model.shard.kv_heads;
+            weight += (own.first + (head < keys ? head : head - keys)) * size;
+        }
         normalise(heads + head * size, weight, size, false, heads + head * size);
     }
 }

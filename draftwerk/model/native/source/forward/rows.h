@@ -86,6 +86,24 @@ void silu_and_mul(const float *gate, const float *up, int size, float *out) {
     }
 }
 
+struct Clamps {
+    float limit, slope;
+};
+
+// out = gate sigmoid(slope gate) (up + 1), gates at most the limit, ups within it.
+template <bool BF16>
+void clamped_and_mul(const float *gate, const float *up, int size, const Clamps &by, float *out) {
+    const Floats limit = broadcast(by.limit), least = broadcast(-by.limit);
+    for (int i = 0; i < size; i += LANES) {
+        Floats g = min(rounded<BF16>(load(gate + i)), limit);
+        Floats u = max(min(rounded<BF16>(load(up + i)), limit), least);
+        Floats e = exponential(broadcast(0.0f) - rounded<BF16>(g * broadcast(by.slope)));
+        Floats share = rounded<BF16>(broadcast(1.0f) / (e + broadcast(1.0f)));
+        Floats more = rounded<BF16>(u + broadcast(1.0f));
+        store(out + i, rounded<BF16>(more * rounded<BF16>(g * share)));
+    }
+}
+
 // By the formula with tanh: x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
 inline Floats gelu(const Floats &x) {
     Floats cubic = fma(x * x * x, broadcast(0.044715f), x);

@@ -1,0 +1,127 @@
+"""Text files beside a message: counted before they are sent, sent before the text, kept."""
+
+from pathlib import Path
+
+from draftwerk.actors.client_prompts import Chat
+from tests.api.conftest import serving
+from tests.api.page.looks import Look, check_look, in_every_look, show_as
+from tests.api.page.test_talk import KNOWN, ask, asked, click, shown
+from tests.api.support import browser
+from tests.api.support.browser import Page, needs_browser
+from tests.api.support.fake_engine import FakeEngine
+
+NOTE = "document.getElementById('attached-note').textContent"
+COUNTED = "document.querySelectorAll('#attached span:not(:empty)').length"
+NOTES = "A note.\n" * 20
+CODE = "```\nfenced\n```\n"
+
+
+async def attach(page: Page, *paths: Path) -> None:
+    """Choose files in the dialog of the browser."""
+    found = await page.call("Runtime.evaluate", expression="document.getElementById('files')")
+    await page.call(
+        "DOM.setFileInputFiles",
+        files=[str(path) for path in paths],
+        objectId=found["result"]["objectId"],
+    )
+
+
+def written(folder: Path, **texts: str) -> list[Path]:
+    """Write files, and return their paths."""
+    paths = [folder / name.replace("_", ".") for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text, encoding="utf-8")
+    return paths
+
+
+@needs_browser
+@in_every_look
+async def test_files_are_counted_shown_and_sent_before_the_text(
+    chromium: int, tmp_path: Path, look: Look
+) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await show_as(page, look)
+        await page.until(KNOWN)
+        await attach(page, *written(tmp_path, notes_txt=NOTES, code_md=CODE))
+        await page.until(f"{NOTE}.includes('of 4,096 tokens') && {COUNTED} === 2")
+        counts = await shown(page, "#attached span")
+        assert counts == [f"{len(NOTES)} tokens", f"{len(CODE)} tokens"], "a byte is a token"
+        await check_look(page, "#attached b", "#attached span", "#attached-note")
+        box = "document.getElementById('prompt').getBoundingClientRect()"
+        assert await page.run(f"{box}.bottom <= innerHeight")
+        await ask(page, "Sum up")
+        [sent] = asked(served)
+        assert (
+            sent == f"File notes.txt:\n```\n{NOTES}```\n\nFile code.md:\n````\n{CODE}````\n\nSum up"
+        )
+        assert await shown(page, "#attached li") == []
+        assert await shown(page, ".file b") == ["notes.txt", "code.md"]
+        assert await shown(page, ".bubble") == ["Sum up"]
+        await page.run("document.querySelectorAll('.file').forEach((each) => { each.open = true })")
+        await check_look(page, ".file b", ".file pre")
+
+
+@needs_browser
+async def test_files_stay_with_their_question(chromium: int, tmp_path: Path) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.until(KNOWN)
+        await attach(page, *written(tmp_path, notes_txt=NOTES))
+        await page.until("document.querySelectorAll('#attached li').length === 1")
+        await ask(page, "Sum up")
+        [first] = asked(served)
+        await page.call("Page.reload")
+        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        assert await shown(page, ".file pre") == [NOTES]
+        await ask(page, "And now?")
+        assert asked(served)[0] == first
+        await click(page, ".edit", 0)
+        await page.run("document.querySelector('.user textarea').value = 'In one word'")
+        await click(page, ".user .send")
+        await page.until("document.querySelectorAll('.answer').length === 1")
+        await page.until("document.getElementById('go').textContent === 'Send'")
+        assert asked(served) == [first.replace("Sum up", "In one word")]
+
+
+@needs_browser
+async def test_what_is_no_text_is_refused_and_a_file_can_be_removed(
+    chromium: int, tmp_path: Path
+) -> None:
+    picture, big = tmp_path / "picture.png", tmp_path / "big.txt"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    big.write_bytes(b"a" * (2**20 + 1))
+    problem = "document.getElementById('problem').textContent"
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.until(KNOWN)
+        await attach(page, picture, big, *written(tmp_path, notes_txt=NOTES))
+        await page.until(f"{problem}.includes('MiB')")
+        said = "picture.png is no text in UTF-8. big.txt is over 1 MiB."
+        assert await page.run(problem) == said
+        assert await shown(page, "#attached b") == ["notes.txt"]
+        await click(page, "#attached button")
+        assert await shown(page, "#attached li") == []
+        await ask(page, "Alone")
+        assert asked(served) == ["Alone"]
+
+
+@needs_browser
+async def test_a_prompt_that_is_too_long_is_said_so_before_it_is_sent(
+    chromium: int, tmp_path: Path
+) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.until(KNOWN)
+        await attach(page, *written(tmp_path, long_txt="word " * 1000))
+        await page.until(f"{NOTE}.includes('too long')")
+        assert served.engine.submitted == []
+
+
+@needs_browser
+async def test_files_alone_are_a_message(chromium: int, tmp_path: Path) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.until(KNOWN)
+        await attach(page, *written(tmp_path, notes_txt=NOTES))
+        await page.until("document.querySelectorAll('#attached li').length === 1")
+        await ask(page, "")
+        prompt, _ = served.engine.submitted[-1]
+        assert isinstance(prompt, Chat)
+        assert prompt.messages[0].content == f"File notes.txt:\n```\n{NOTES}```"
+        assert await shown(page, "#chat-list .open") == ["notes.txt"]
