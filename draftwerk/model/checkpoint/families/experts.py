@@ -72,16 +72,19 @@ def everywhere(layers: LayerKinds) -> LayerKinds:
     return lambda hf: [LayerKind(one.window, one.rotary, True) for one in layers(hf)]
 
 
-def _sparse_steps(hf: Json) -> Sequence[LayerKind]:
-    """Return Qwen3-MoE's layers: every few have experts, but for those that are named."""
-    step, dense = hf.get("decoder_sparse_step"), hf.get("mlp_only_layers") or []
-    if not isinstance(step, int) or step < 1 or not isinstance(dense, list):
-        raise Refused(f"decoder_sparse_step {step!r} or mlp_only_layers {dense!r} is none")
-    kinds = sliding(last_slide)(hf)
-    return [
-        LayerKind(kind.window, kind.rotary, (index + 1) % step == 0 and index not in dense)
-        for index, kind in enumerate(kinds)
-    ]
+def _sparse_steps(layers: LayerKinds) -> LayerKinds:
+    """Return Qwen's layers: every few have experts, but for those that are named."""
+
+    def kinds(hf: Json) -> Sequence[LayerKind]:
+        step, dense = hf.get("decoder_sparse_step"), hf.get("mlp_only_layers") or []
+        if not isinstance(step, int) or step < 1 or not isinstance(dense, list):
+            raise Refused(f"decoder_sparse_step {step!r} or mlp_only_layers {dense!r} is none")
+        return [
+            LayerKind(kind.window, kind.rotary, (index + 1) % step == 0 and index not in dense)
+            for index, kind in enumerate(layers(hf))
+        ]
+
+    return kinds
 
 
 def _unclipped(hf: Json) -> Graph:
@@ -150,7 +153,7 @@ ROWS = (
             size="moe_intermediate_size",
             normalises="norm_topk_prob",
         ),
-        layers=_sparse_steps,
+        layers=_sparse_steps(sliding(last_slide)),
     ),
     Architecture(
         hf_name="MixtralForCausalLM",
