@@ -54,6 +54,8 @@ def save_gguf(
     writer.add_token_list([f"t{index}" for index in range(VOCAB)])
     writer.add_eos_token_id(2)
     for name, tensor in with_stacked_norms(dict(model.named_parameters())).items():
+        if "shared_expert_gate" in name:
+            tensor = tensor.squeeze(0)
         if ".conv.conv." in name:
             tensor = tensor.squeeze(1)
         if "mlp.experts" in name or "moe.experts" in name or tensor.ndim == 3:
@@ -91,6 +93,8 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
         writer.add_expert_used_count(config.num_experts_per_tok)
         size = getattr(config, "moe_intermediate_size", config.intermediate_size)
         writer.add_expert_feed_forward_length(size)
+    if family == "qwen2_moe":
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if family in ("granite", "granitemoe"):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)

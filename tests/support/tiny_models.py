@@ -40,6 +40,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         **{"moe_intermediate_size": 32, "num_experts": 7, "num_experts_per_tok": 3},
         **{"num_hidden_layers": 3, "norm_topk_prob": True},
     },
+    "qwen2_moe": {
+        **{"moe_intermediate_size": 32, "num_experts": 7, "num_experts_per_tok": 3},
+        "shared_expert_intermediate_size": 64,
+    },
     "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2},
     "olmoe": {"num_experts": 6, "num_experts_per_tok": 2},
     "granitemoe": {

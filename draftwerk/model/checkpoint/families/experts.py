@@ -18,6 +18,8 @@ from draftwerk.model.checkpoint.families.llama import (
     granite_graph,
 )
 from draftwerk.model.checkpoint.families.windows import (
+    FULL,
+    SLIDING,
     all_slide,
     every,
     gguf_windows,
@@ -87,6 +89,13 @@ def _sparse_steps(layers: LayerKinds) -> LayerKinds:
     return kinds
 
 
+def _first_alternate(hf: Json) -> Sequence[str]:
+    """Return Qwen2-MoE's default: with `use_sliding_window` every other of the first layers."""
+    first = hf["max_window_layers"] if hf.get("use_sliding_window") else 0
+    slides = [i % 2 == 0 and i < first for i in range(hf["num_hidden_layers"])]
+    return [SLIDING if each else FULL for each in slides]
+
+
 def _unclipped(hf: Json) -> Graph:
     if hf.get("clip_qkv") is not None:
         raise Refused(f"clip_qkv {hf['clip_qkv']!r} is not supported")
@@ -154,6 +163,37 @@ ROWS = (
             normalises="norm_topk_prob",
         ),
         layers=_sparse_steps(sliding(last_slide)),
+    ),
+    Architecture(
+        hf_name="Qwen2MoeForCausalLM",
+        model_type="qwen2_moe",
+        summary="experts, and a gated one of all tokens",
+        gguf=GgufNames(
+            "qwen2moe",
+            fields=lambda get: {
+                **_gguf_experts(get),
+                "shared_expert_intermediate_size": get(".expert_shared_feed_forward_length"),
+            },
+        ),
+        names=TensorNames(
+            shared_gate_up=("mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"),
+            shared_down="mlp.shared_expert.down_proj",
+        ),
+        required=("num_key_value_heads", "shared_expert_intermediate_size"),
+        defaults={
+            **{"sliding_window": 4096, "max_window_layers": 28, "use_sliding_window": False},
+            **{"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": False},
+            "qkv_bias": True,
+        },
+        qkv_bias="qkv_bias",
+        experts=experts_of(
+            "num_experts",
+            size="moe_intermediate_size",
+            normalises="norm_topk_prob",
+            shared="shared_expert_intermediate_size",
+            gates_shared=True,
+        ),
+        layers=_sparse_steps(sliding(_first_alternate)),
     ),
     Architecture(
         hf_name="MixtralForCausalLM",
