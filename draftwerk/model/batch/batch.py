@@ -57,6 +57,8 @@ class Batch:
     seen: Tensor | None = None
     """[T] of a token in causal order, how many slots of its row it sees, ascending within the row;
     None means `prefix + i + 1` of new token i."""
+    adapters: Tensor | None = None
+    """[R] the number of each row's adapter, -1 for none; None where no row has one."""
     layers: int | None = None
     """Layers to run; of fewer than all no logits are computed, and the last has keys and values
     alone."""

@@ -35,6 +35,8 @@ class BatchBuilder:
     outputs: list[int] = field(default_factory=list)
     scattered: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     """Slots, in the row's sequence, of rows whose tokens are not in line, by the row's number."""
+    adapters: list[int] = field(default_factory=list[int])
+    """Of the rows, -1 for none."""
     offsets: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     """(first token, tokens, what is added to their positions) of rows at other positions."""
 
@@ -67,6 +69,7 @@ class BatchBuilder:
         draft: Draft,
         samples: bool,
         scored: range = range(0),
+        adapter: int = -1,
     ) -> int:
         """Add known tokens and their draft; return the index of its first logits in the output.
 
@@ -78,27 +81,30 @@ class BatchBuilder:
             return len(self.outputs)
         self.outputs.extend(len(self.tokens) + index for index in scored)
         if is_chain(draft):
-            self._add_row([*known, *draft.tokens], start, blocks)
+            self._add_row([*known, *draft.tokens], start, blocks, adapter)
         else:
-            self._add_tree(known, start, blocks, draft)
+            self._add_tree(known, start, blocks, draft, adapter)
         first = len(self.outputs)
         if samples:
             end = len(self.tokens)
             self.outputs.extend(range(end - len(draft.tokens) - bool(known), end))
         return first
 
-    def _add_row(self, tokens: list[int], start: int, blocks: tuple[int, ...]) -> None:
+    def _add_row(
+        self, tokens: list[int], start: int, blocks: tuple[int, ...], adapter: int = -1
+    ) -> None:
         self.tokens.extend(tokens)
         self.starts.append(len(self.tokens))
         self.firsts.append(start)
         self.tables.append(blocks)
+        self.adapters.append(adapter)
 
     def _add_tree(
-        self, known: list[int], start: int, blocks: tuple[int, ...], draft: Draft
+        self, known: list[int], start: int, blocks: tuple[int, ...], draft: Draft, adapter: int
     ) -> None:
         if len(known) + len(draft.tokens) > MASKED_MAX:
             # A causal row for all but the last known token; the mask then needs to name no more.
-            self._add_row(known[:-1], start, blocks)
+            self._add_row(known[:-1], start, blocks, adapter)
             known, start = known[-1:], start + len(known) - 1
         depths = [start + index for index in range(len(known))]
         masks = [(2 << index) - 1 for index in range(len(known))]
@@ -107,7 +113,7 @@ class BatchBuilder:
         for node, parent in enumerate(draft.parents):
             masks.append((masks[end + parent] if parent >= 0 else above) | 1 << end + node)
         self.trees.append((len(self.tokens), depths, masks))
-        self._add_row([*known, *draft.tokens], start, blocks)
+        self._add_row([*known, *draft.tokens], start, blocks, adapter)
 
     def load(self) -> StepLoad:
         """Return what a step over this batch computes; a node attends to its own path alone."""
@@ -156,11 +162,13 @@ class BatchBuilder:
             ancestors,
             np.array(self.outputs, np.int32),
         )
+        adapters = None if max(self.adapters) < 0 else np.array(self.adapters, np.int32)
         facts = Facts(int(counts.max()), int(ends.max()), bool(self.trees))
         return Batch(
             *(torch.from_numpy(array).to(device) for array in arrays),
             facts=facts,
             seen=None if seen is None else torch.from_numpy(seen).to(device),
+            adapters=None if adapters is None else torch.from_numpy(adapters).to(device),
         )
 
     def block_tables(self) -> NDArray[np.int32]:

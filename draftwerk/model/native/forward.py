@@ -14,13 +14,21 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import Experts, LayerKind, ModelConfig
+from draftwerk.model.checkpoint.lora.lora_card import PARTS
+from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import AnyWeights, ExpertWeights, LayerWeights, WeightMatrix
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.native.library import LayerShape, RoundArrays, Shape, ShardColumns
+from draftwerk.model.native.library import (
+    AdapterModule,
+    LayerShape,
+    RoundArrays,
+    Shape,
+    ShardColumns,
+)
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import (
     KINDS,
@@ -196,6 +204,16 @@ class NativeForward:
             self._on_layer(index)
         self._set_matrix(0, Part.HEAD, weights.lm_head)
         self._set_vector(0, Vector.NORM, weights.norm)
+
+    def add_adapter(self, adapter: Adapter) -> None:
+        """Add an adapter behind those there are; batches name it by its number."""
+        modules = (AdapterModule * len(adapter))()
+        for to, one in zip(modules, adapter, strict=True):
+            to.a, to.b = one.a.data_ptr(), one.b.data_ptr()
+            to.layer, to.part, to.first = one.layer, PARTS.index(one.part), one.first
+            (to.rank, to.inputs), to.columns = one.a.shape, len(one.b)
+            to.scale = one.scale
+        self._library.model_add_adapter(self.handle, modules, len(adapter))
 
     def reading(self, limit_s: float = inf) -> tuple[int, float]:
         """Return the bytes of all matrices, and the milliseconds that reading them takes."""
@@ -481,6 +499,8 @@ def _arrays(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None) -
     sizes |= {"outputs": arrays.output_count}
     if batch.seen is not None:
         sizes["seen"] = tokens
+    if batch.adapters is not None:
+        sizes["adapters"] = rows
     for name, size in sizes.items():
         tensor: Tensor = getattr(batch, name)
         _check_tensor(name, tensor, torch.int64 if name == "ancestors" else torch.int32)

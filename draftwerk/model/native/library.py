@@ -70,7 +70,7 @@ class RoundArrays(Structure):
     _fields_: ClassVar = [
         *((name, c_void_p) for name in ("tokens", "positions", "slots", "row_starts")),
         *((name, c_void_p) for name in ("kv_lengths", "block_tables", "ancestors", "outputs")),
-        *((name, c_void_p) for name in ("keys", "values", "logits", "states", "seen")),
+        *((name, c_void_p) for name in ("keys", "values", "logits", "states", "adapters", "seen")),
         *((name, c_void_p) for name in ("hidden_in", "hidden_out")),
         *((name, c_int32) for name in ("token_count", "row_count", "table_width")),
         *((name, c_int32) for name in ("output_count", "block_count", "block_size", "layers")),
@@ -140,6 +140,16 @@ class StoredPart(Structure):
     ]
 
 
+class AdapterModule(Structure):
+    """Mirrors `AdapterModule` in source/forward/adapters.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_void_p) for name in ("a", "b")),
+        *((name, c_int32) for name in ("layer", "part", "first", "columns", "rank", "inputs")),
+        ("scale", c_float),
+    ]
+
+
 class TreeShape(Structure):
     """Mirrors `TreeShape` in source/draft_head/draft_tree.h."""
 
@@ -171,6 +181,7 @@ STRUCTS = {
     "TreeShape": TreeShape,
     "TurnedKeys": TurnedKeys,
     "StoredPart": StoredPart,
+    "AdapterModule": AdapterModule,
 }
 """By the names of the C++ structs that they mirror."""
 SIGNATURES = {
@@ -229,6 +240,7 @@ SIGNATURES = {
     "measure_multiply_adds": (c_double, [c_void_p, c_int, c_long]),
     "measure_stream": (c_int64, [c_void_p]),
     "measure_linears": (None, [c_void_p, c_int, c_int]),
+    "model_add_adapter": (c_char_p, [c_void_p, POINTER(AdapterModule), c_int]),
     "struct_bytes": (c_int64, [c_char_p]),
     "model_forward": (c_char_p, [c_void_p, POINTER(RoundArrays)]),
 }

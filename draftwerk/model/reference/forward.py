@@ -15,8 +15,10 @@ from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.signature import PLAIN, Attention, ScoredAttention, Scoring
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights, Weights
+from draftwerk.model.reference.adapters import Adapt, TorchAdapters
 from draftwerk.model.reference.convolution import convolved, store_inputs, tap_slots
 
 TILE = 32
@@ -78,6 +80,7 @@ class TorchForward:
         """Of the latest batch, which are the same for every layer."""
         self.states: Tensor | None = None
         """What the head read in the latest call, [S, hidden] in any dtype."""
+        self.adapters = TorchAdapters(self._linear)
         # A GPU has kernels for every height, and is asked for exactness elsewhere.
         self.tile = TILE if weights.embedding.device.type == "cpu" else 0
         self.wide: dict[int, Tensor] = {}
@@ -86,6 +89,11 @@ class TorchForward:
         self.frequencies = [
             torch.tensor(each.inverse_frequencies, device=device) for each in config.rotaries
         ]
+
+    def add_adapter(self, adapter: Adapter) -> None:
+        """Add an adapter behind those there are; batches name it by its number."""
+        embedding = self.weights.embedding
+        self.adapters.add(adapter, embedding.device, embedding.dtype)
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""
@@ -104,10 +112,11 @@ class TorchForward:
         # Before the last stage every layer has all tokens: a later one goes on with them.
         every = len(layers) - self.shard.is_last
         for index, layer in enumerate(layers[:every]):
+            adapt = self.adapters.of_layer(index, batch)
             normed = self._norm(hidden, layer.attention_norm)
-            query = self._store(layer, index, normed, rotations, batch, pages)
+            query = self._store(layer, index, normed, rotations, batch, pages, adapt)
             attended = self._mix(layer, query, index, batch, pages)
-            hidden = self._finish(layer, hidden, normed, attended)
+            hidden = self._finish(layer, hidden, normed, attended, adapt)
         if not self.shard.is_last:
             return hidden
         hidden = self._last(layers[every], every, hidden, rotations, batch, pages)
@@ -132,22 +141,24 @@ class TorchForward:
         Nothing reads what the others would come to.
         """
         normed = self._norm(hidden, layer.attention_norm)
-        query = self._store(layer, index, normed, rotations, batch, pages)
+        adapt = self.adapters.of_layer(index, batch)
+        query = self._store(layer, index, normed, rotations, batch, pages, adapt)
         if not len(batch.outputs):
             return hidden[:0]
         attended = self._mix(layer, query, index, batch, pages)
         wanted = batch.outputs
-        return self._finish(layer, hidden[wanted], normed[wanted], attended[wanted])
+        adapt = self.adapters.of_layer(index, batch, wanted)
+        return self._finish(layer, hidden[wanted], normed[wanted], attended[wanted], adapt)
 
     def _finish(
-        self, layer: LayerWeights, hidden: Tensor, normed: Tensor, attended: Tensor
+        self, layer: LayerWeights, hidden: Tensor, normed: Tensor, attended: Tensor, adapt: Adapt
     ) -> Tensor:
         """Add what attention and the FFN come to."""
-        mixed = self._project(layer, attended)
+        mixed = self._project(layer, attended, adapt)
         hidden = self._add(hidden, mixed, layer.after_attention)
         if not self.graph.is_parallel:
             normed = self._norm(hidden, layer.ffn_norm)
-        return self._add(hidden, self._feed(layer, normed), layer.after_ffn)
+        return self._add(hidden, self._feed(layer, normed, adapt), layer.after_ffn)
 
     def _add(self, hidden: Tensor, added: Tensor, norm: Tensor | None) -> Tensor:
         added = self._norm(added, norm)
@@ -246,6 +257,7 @@ class TorchForward:
         rotations: list[Rotation],
         batch: Batch,
         pages: Pages,
+        adapt: Adapt,
     ) -> Tensor:
         """Write keys and values into the pages; return the rotated queries [T, heads, D].
 
@@ -256,7 +268,7 @@ class TorchForward:
             store_inputs(gate * value, pages, self._planes_of(index), batch.slots)
             return query
         heads, kv_heads = len(self.shard.heads), len(self.shard.kv_heads)
-        qkv = self._linear(normed, layer.qkv, layer.qkv_bias)
+        qkv = adapt("qkv", normed, self._linear(normed, layer.qkv, layer.qkv_bias))
         by_head = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_size)
         query, key, value = by_head.split([heads, kv_heads, kv_heads], dim=1)
         graph, rotary = self.graph, self.config.kind(index + self.shard.layers.start).rotary
@@ -293,17 +305,18 @@ class TorchForward:
         turned = rotated(turning, rotation).to(heads.dtype)
         return turned if size == heads.shape[-1] else torch.cat([turned, heads[..., size:]], -1)
 
-    def _project(self, layer: LayerWeights, attended: Tensor) -> Tensor:
+    def _project(self, layer: LayerWeights, attended: Tensor, adapt: Adapt) -> Tensor:
         attended = self.gather(attended.flatten(1), "attended")
-        return self.gather(self._linear(attended, layer.output, layer.output_bias), "hidden")
+        output = adapt("output", attended, self._linear(attended, layer.output, layer.output_bias))
+        return self.gather(output, "hidden")
 
-    def _feed(self, layer: LayerWeights, normed: Tensor) -> Tensor:
+    def _feed(self, layer: LayerWeights, normed: Tensor, adapt: Adapt) -> Tensor:
         if layer.experts is None:
-            return self._dense(layer, normed)
+            return self._dense(layer, normed, adapt)
         fed = self._experts(layer.experts, normed)
         if layer.gate_up is None:
             return fed
-        shared, gate = self._dense(layer, normed), layer.experts.shared_gate
+        shared, gate = self._dense(layer, normed, adapt), layer.experts.shared_gate
         if self.config.experts and self.config.experts.shared_is_gated and gate is not None:
             shared = self._linear(normed, gate, None).sigmoid() * shared
         return fed + shared
@@ -335,10 +348,12 @@ class TorchForward:
             return (up + 1) * (gate * (gate * self.graph.gate_slope).sigmoid())
         return ACTIVATIONS[self.graph.activation](gate) * up
 
-    def _dense(self, layer: LayerWeights, normed: Tensor) -> Tensor:
+    def _dense(self, layer: LayerWeights, normed: Tensor, adapt: Adapt) -> Tensor:
         gate_up, down = layer.dense
-        gated = self.gather(self._gated(self._linear(normed, gate_up, layer.gate_up_bias)), "ffn")
-        return self.gather(self._linear(gated, down, layer.down_bias), "hidden")
+        gates = adapt("gate_up", normed, self._linear(normed, gate_up, layer.gate_up_bias))
+        gated = self.gather(self._gated(gates), "ffn")
+        fed = adapt("down", gated, self._linear(gated, down, layer.down_bias))
+        return self.gather(fed, "hidden")
 
     def _untiled(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         wide = self.wide.get(id(weight)) if len(values) > 1 else None

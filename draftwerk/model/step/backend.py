@@ -4,8 +4,8 @@ Backends are torch (`model.reference`), the CPU's kernels (`model.native`) and a
 (`model.gpu`); twins have equal file names. What a backend has no kernel for it takes from torch.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 import torch
@@ -125,6 +125,8 @@ class LoadedModel:
     """What guesses whole chains at once, of a draft model on a GPU."""
     turn_slots: TurnSlots | None = None
     """What brings a segment's slots to another place; None where segments cannot be reused."""
+    adapters: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The numbers of the forward's adapters, by their digests."""
     shared: SharedPages | None = None
     """Where the pages are, if the server owns their memory."""
 

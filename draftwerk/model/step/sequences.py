@@ -1,6 +1,6 @@
 """What a device remembers of a sequence, and what that does to its logits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -9,6 +9,8 @@ from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
 from draftwerk.speculative.protocol.rounds import NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
+
+NO_ADAPTER = -1
 
 
 class BadRow(ValueError):
@@ -24,6 +26,8 @@ class CachedSequence:
     sampling: Sampling
     given: tuple[int, ...] = ()
     """Generated tokens that are to be verified."""
+    adapter: int = NO_ADAPTER
+    """The number of its adapter."""
     matcher: Matcher | None = None
     """Where the generated tokens stand in the grammar, if there is one."""
     logit_edits: LogitEdits | None = field(init=False)
@@ -67,8 +71,12 @@ class CachedSequence:
 class CachedSequences:
     """The live sequences of one device, by id."""
 
-    def __init__(self, grammars: Grammars | None = None) -> None:
+    def __init__(
+        self, grammars: Grammars | None = None, adapters: Mapping[str, int] | None = None
+    ) -> None:
+        """`adapters` are the numbers of the model's, by their digests."""
         self.grammars = grammars
+        self.adapters = {"": NO_ADAPTER, **(adapters or {})}
         self.sequences: dict[int, CachedSequence] = {}
 
     def begin(self, round_: Round) -> None:
@@ -120,6 +128,8 @@ class CachedSequences:
     def _cached(self, new_sequence: NewSequence) -> CachedSequence:
         """Return the state that a new sequence begins with."""
         sampling, matcher = new_sequence.sampling, None
+        if new_sequence.adapter not in self.adapters:
+            raise BadRow(f"the adapter {new_sequence.adapter} is not loaded")
         if sampling.grammar is not None:
             if self.grammars is None:
                 raise BadGrammar("the model has no tokenizer")
@@ -129,5 +139,6 @@ class CachedSequences:
             new_sequence.prompt_count,
             sampling,
             new_sequence.given,
+            self.adapters[new_sequence.adapter],
             matcher,
         )

@@ -64,7 +64,7 @@ class TargetRunner:
         self.backend = parts.backend
         self.successor_count = successor_count
         self.clock = clock
-        self.cached_sequences = CachedSequences(parts.grammars)
+        self.cached_sequences = CachedSequences(parts.grammars, parts.adapters)
         self._ended: float | None = None  # when the step before ended
 
     def step(self, proposal: Proposal) -> Verdict:
@@ -190,7 +190,9 @@ class TargetRunner:
             return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
         known = sequence.tokens[row.start : row.stop]
         scored = range(row.scored[0] - row.start, row.scored[1] - row.start)
-        first = builder.add(known, row.start, row.blocks, draft, row.samples, scored)
+        first = builder.add(
+            known, row.start, row.blocks, draft, row.samples, scored, sequence.adapter
+        )
         return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
 
     def _begin_walk(self, plan: RowPlan) -> TreeWalk:

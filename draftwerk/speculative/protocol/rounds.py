@@ -29,6 +29,8 @@ class NewSequence(Plain, frozen=True):
     given: tuple[int, ...] = ()
     """Generated tokens that are taken for granted until one is wrong: they are all that is drafted.
     """
+    adapter: str = ""
+    """Digest of the adapter that its rows are computed with; empty for none."""
 
 
 UNSAMPLED = Sampling(temperature=0.0)

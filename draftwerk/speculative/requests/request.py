@@ -67,6 +67,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which drafts are made for the request."""
     tenant: str = ""
     """The API key's name."""
+    adapter: str = ""
+    """Digest of the LoRA adapter that the text is computed with; empty for none."""
     cache_salt: str = ""
     """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
     priority: int = 0
@@ -83,8 +85,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def name_space(self) -> str:
-        """Within what cached blocks and finished outputs are shared; salts never meet tenants."""
-        return f"salt {self.cache_salt}" if self.cache_salt else f"tenant {self.tenant}"
+        """Within what cached blocks and finished outputs are shared; salts never meet tenants, nor
+        one adapter another."""
+        own = f"salt {self.cache_salt}" if self.cache_salt else f"tenant {self.tenant}"
+        return f"adapter {self.adapter} {own}" if self.adapter else own
 
     def waited(self, wait_s: float) -> "Options":
         """Return them for a reader who waited so much longer, where anything depends on that."""

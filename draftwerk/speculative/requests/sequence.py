@@ -45,6 +45,8 @@ class SequenceRequest:
     """Tokens that the client expects."""
     given: tuple[int, ...] = ()
     """Tokens that the text is taken to have, all of which are drafted."""
+    adapter: str = ""
+    """Digest of the adapter that it is computed with; empty for none."""
     prompt_logprobs: int = -1
     """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
     had_tokens: bool = False
@@ -186,6 +188,7 @@ class Sequence:
             self.request.name_space,
             self.request.prediction,
             self.request.given,
+            self.request.adapter,
         )
 
     def tables(self) -> list[BlockTable]:

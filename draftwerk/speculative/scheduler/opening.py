@@ -111,6 +111,7 @@ class Opener:
             name_space=options.name_space,
             prediction=request.prediction,
             given=options.given,
+            adapter=options.adapter,
             prompt_logprobs=options.prompt_logprobs,
             had_tokens=any(request.committed) or bool(request.ended),
             resumed=bool(request.committed),

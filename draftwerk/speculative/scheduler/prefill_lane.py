@@ -192,5 +192,10 @@ class PrefillLane:
             draft_max=0,
             blocks=tuple(blocks),
             # Whole each time: what the process does not keep, it cannot lose.
-            new_sequence=NewSequence(tuple(sequence.tokens[: stop + 1]), stop + 1, UNSAMPLED),
+            new_sequence=NewSequence(
+                tuple(sequence.tokens[: stop + 1]),
+                stop + 1,
+                UNSAMPLED,
+                adapter=sequence.request.adapter,
+            ),
         )

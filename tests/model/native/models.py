@@ -15,7 +15,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 def tiny_config(**changes) -> ModelConfig:
     head_size = changes.get("head_size", 16)
     settings = {
-        "architecture": "llama",
+        "architecture": "LlamaForCausalLM",
         "vocab_size": 101,
         "hidden_size": 64,
         "layer_count": 2,

@@ -5,6 +5,7 @@ Forward::Forward(Model &model, const Batch &batch, bool only_products)
       attention(model.attention()), in_bf16(shape.in_bf16), only_products(only_products),
       layers(batch.layers), all(model.windows.size()), narrow(model.windows.size()) {
     if (only_products) return;
+    spread_adapters();
     spell_out_ancestors();
     if (shape.taps) find_taps();
     cut(all, false);
@@ -88,10 +89,13 @@ int Forward::items_of_step(int stage, int layer, int step) {
         case ATTEND: return of.convolves() ? rows_or_serial(stage, count) : open_attention(layer);
         case ATTENDED:
             if (of.convolves()) return 0;
-            return goes_straight(space.attention) ? 0 : rows_or_serial(stage, count);
+            if (goes_straight(space.attention) && !adapts(layer, ::Part::output)) return 0;
+            return rows_or_serial(stage, count);
         case OUTPUT: return tiles(of.output, count);
         case GATE_UP: return tiles(of.gate_up, count) / model.ffn_parts();
-        case GATED: return goes_straight(space.ffn) ? 0 : rows_or_serial(stage, count);
+        case GATED:
+            if (goes_straight(space.ffn) && !adapts(layer, ::Part::down)) return 0;
+            return rows_or_serial(stage, count);
         case DOWN: return tiles(of.down, count);
         case ROUTER: return tiles(of.router, count);
         case EXPERT_IN: return open_experts(layer);
@@ -118,12 +122,13 @@ void Forward::run(int stage, int item, int thread) {
             if (of.convolves()) return run_rows(stage, item);
             return attend(layer, item, *model.scratch[thread]);
         case OUTPUT:
-            return multiply_into_hidden(layer, of.output,
+            return multiply_into_hidden({layer, ::Part::output}, of.output,
                                         of.convolves() ? space.convolved : space.attention, item,
                                         !of.after_attention.empty());
         case GATE_UP: return shape.is_gated ? multiply_gate_up(layer, item) : multiply_up(layer, item);
         case DOWN:
-            return multiply_into_hidden(layer, of.down, space.ffn, item, !of.after_ffn.empty());
+            return multiply_into_hidden({layer, ::Part::down}, of.down, space.ffn, item,
+                                        !of.after_ffn.empty());
         case ROUTER: return multiply_router(layer, item);
         case EXPERT_IN: return gather_expert(item);
         case EXPERT_UP: return multiply_expert_up(layer, item);

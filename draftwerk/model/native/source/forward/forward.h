@@ -68,7 +68,9 @@ struct Forward : Job {
     int rows_or_serial(int stage, int count);
     int rows_at(int stage) const;
     void run_rows(int stage, int item);
+    void run_span(int stage, int first, int count);
     void run_row(int stage, int row);
+    void quantise(::Part part, int row, const float *values, Operand &to);
     void embed(int row);
     int hand_on();
     void normalise(const float *in, const float *weight, int size, bool biased, float *out) const;
@@ -88,6 +90,26 @@ struct Forward : Job {
     void *inputs_at(int layer, int64_t slot, int piece) const;
     void store_inputs(int layer, int row);
     void convolve(int layer, int number);
+
+    // adapt.cpp: what rows with adapters have beside the model's matrices
+    struct Adapted {                     // a matrix that adapters may have a part for
+        int layer = -1;
+        ::Part part = ::Part::qkv;
+        bool is_any() const { return layer >= 0; }
+    };
+    std::vector<const Adapter *> adapters;       // by token, null for none; empty if no row has one
+    std::vector<const Adapter *> used_adapters;  // each once
+    void spread_adapters();
+    const AdapterPart *part_of(int layer, ::Part part, int row) const;
+    bool adapts(int layer, ::Part part) const;
+    // Calls `each(part, first row, rows)` for rows side by side that have the same adapter.
+    template <class Each>
+    void each_run(int layer, ::Part part, int first, int count, int most, Each each) const;
+    const Operand &input_of(::Part part) const;
+    void put_unquantised(::Part part, int row, const float *values);
+    void multiply_a_after(int stage, int first, int count);
+    void fetch_adapters(Adapted of, int tile) const;
+    void add_adapters(Adapted of, int tile, int first, int count, float *out) const;
 
     // experts.cpp: what is done to the rows of an expert
     struct ExpertRows {
@@ -134,16 +156,17 @@ struct Forward : Job {
     // Of one pair of tiles, gate and up, `put(row, values)` the products of the two.
     template <class Put>
     void multiply_gates(const Matrix &matrix, const Operand &operand, int first_row, int rows,
-                        int pair, int group, Upcoming next, Upcoming next_up, Put put);
+                        int pair, int group, Upcoming next, Upcoming next_up, Put put,
+                        Adapted adapted = {});
     Upcoming upcoming(const Matrix &matrix, int tile) const;
     // Calls `each(row, columns, results of that row)` for an item of a product, bias added; there
     // are 48 results, and of a stored matrix's last columns fewer.
     template <class Each>
     void products(const Matrix &matrix, const Operand &operand, int rows, int item, Each each,
-                  int first_tile = 0);
+                  int first_tile = 0, Adapted adapted = {});
     int first_qkv_tile(int layer) const;
     void multiply_qkv(int layer, int item);
-    void multiply_into_hidden(int layer, const Matrix &matrix, const Operand &operand, int item,
+    void multiply_into_hidden(Adapted of, const Matrix &matrix, const Operand &operand, int item,
                               bool is_normed);
     void multiply_gate_up(int layer, int item);
     void multiply_up(int layer, int item);

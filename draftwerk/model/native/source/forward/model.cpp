@@ -124,6 +124,48 @@ void Model::set_vector(int layer, Vector which, const float *values, int size) {
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 
+static TileColumns columns_of(const Matrix &matrix, int parts, int size) {
+    TileColumns found(matrix.tiles);
+    for (int tile = 0; tile < matrix.tiles; tile++) {
+        for (int i = 0; i < TILE; i++) {
+            int column = matrix.first_column(tile) + i;
+            bool is_there = i < matrix.column_count(tile);
+            if (parts == 2) {            // their tiles alternate
+                int own = tile / 2 * TILE + i;
+                column = tile % 2 * size + own, is_there = own < size;
+            }
+            found[tile][i] = is_there ? column : -1;
+        }
+    }
+    return found;
+}
+
+std::array<TileColumns, ADAPTED_PARTS> Model::columns_of(const Layer &of) const {
+    return {::columns_of(of.qkv, 1, 0), ::columns_of(of.output, 1, 0),
+            ::columns_of(of.gate_up, ffn_parts(), dense_ffn(of)), ::columns_of(of.down, 1, 0)};
+}
+
+void Model::add_adapter(const std::vector<AdapterModule> &modules) {
+    std::vector<std::array<TileColumns, ADAPTED_PARTS>> columns;
+    for (const Layer &layer : layers) columns.push_back(columns_of(layer));
+    adapters.push_back(packed_adapter(adapter_format(), modules, columns));
+    for (const auto &layer : adapters.back().layers) {
+        for (const AdapterPart &part : layer) adapted_ranks = std::max(adapted_ranks, part.ranks);
+    }
+    workspace.rows = 0;
+}
+
+void Model::reserve_adapters(int rows) {
+    for (Operand &inner : workspace.inner) inner.reserve(adapter_format(), rows, adapted_ranks);
+    if (workspace.normal.elementwise()) return;
+    const int inputs[] = {shape.hidden, attended_width(), 0, shape.ffn};
+    for (int part = 0; part < ADAPTED_PARTS; part++) {
+        if (inputs[part]) {
+            workspace.unquantised[part].reserve(adapter_format(), rows, inputs[part]);
+        }
+    }
+}
+
 // Of a batch of so many rows, each with a place for each of its experts.
 void Model::reserve_experts(int rows) {
     Workspace &space = workspace;
@@ -161,6 +203,7 @@ void Model::reserve(int rows, int outputs) {
         if (shape.taps) space.convolved.reserve(format(), rows, shape.hidden);
         space.ffn.reserve(format(), rows, shape.ffn);
         if (shape.experts) reserve_experts(rows);
+        if (!adapters.empty()) reserve_adapters(rows);
     }
     if (outputs > space.outputs) {
         space.outputs = round_up(outputs, 64);
@@ -186,6 +229,10 @@ const char *Model::refusal(const Batch &batch) const {
         return "row_starts do not cover the tokens";
     }
     for (int r = 0; r < batch.row_count; r++) {
+        if (batch.adapters && batch.adapters[r] != -1 &&
+            outside(batch.adapters[r], static_cast<int32_t>(adapters.size()))) {
+            return "a row has an adapter that is not there";
+        }
         int count = batch.row_starts[r + 1] - batch.row_starts[r];
         int blocks = (batch.kv_lengths[r] + batch.block_size - 1) / batch.block_size;
         if (count <= 0 || batch.kv_lengths[r] < count) return "a row's kv_length is too short";

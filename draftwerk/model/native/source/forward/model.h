@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "forward/adapters.h"
 #include "matrix/packing.h"
 #include "matrix/stored.h"
 #include "threads/meeting.h"
@@ -71,6 +72,7 @@ struct Batch {
     void *keys, *values;
     float *logits;
     float *states;                       // of the outputs, as the head reads them; or null
+    const int32_t *adapters;             // by row, -1 for none; or null
     const int32_t *seen;                 // by token, how many slots of its row it sees; or null
     const float *hidden_in;              // what an earlier stage has come to; null: embed the tokens
     float *hidden_out;                   // for a later stage; null: this one has the head
@@ -106,6 +108,8 @@ struct Workspace {
     int rows = 0, outputs = 0;
     Memory hidden, delta, qkv, attended, gated, cosine, sine, partial;
     Operand normal, attention, convolved, ffn, last;
+    Operand unquantised[ADAPTED_PARTS];  // of rows with adapters, where matrices read blocks
+    Operand inner[ADAPTED_PARTS];        // what A has come to
     Memory scores, weights, contributions, expert_gated;
     std::vector<int32_t> chosen;         // experts of each row, ascending
     Operand routed, expert_in, expert_ffn;
@@ -120,6 +124,8 @@ struct Model {
     std::vector<float> inverse_frequencies;     // [rotary_count][rotary_pairs]
     std::vector<int> windows;            // of the layers, each once
     std::vector<Layer> layers;
+    std::vector<Adapter> adapters;
+    int adapted_ranks = 0;               // of the adapters' parts at most
     std::vector<float> norm;
     Matrix head;
     const void *embedding = nullptr;     // [vocab, hidden], the caller's; null: it is stored
@@ -151,6 +157,12 @@ struct Model {
     void set_stored(int layer, Part part, int expert, const std::vector<StoredPart> &parts, int k,
                     const float *bias);
     void set_vector(int layer, Vector which, const float *values, int size);
+    // Adds an adapter behind those there are; once all matrices are set.
+    void add_adapter(const std::vector<AdapterModule> &modules);
+    std::array<TileColumns, ADAPTED_PARTS> columns_of(const Layer &layer) const;
+    Format adapter_format() const {
+        return format() == Format::fp32 ? Format::fp32 : Format::bf16;
+    }
     Matrix &place(int layer, Part part, int expert);
     int dense_ffn(const Layer &layer) const {
         return layer.shape.has_experts ? shape.shared_ffn : shard.ffn.count;
@@ -158,6 +170,7 @@ struct Model {
     void embed(int token, float *values) const;
     void reserve(int rows, int outputs);
     void reserve_experts(int rows);
+    void reserve_adapters(int rows);
     // Returns null, or why the batch cannot be run.
     const char *refusal(const Batch &batch) const;
     void forward(const Batch &batch);

@@ -22,12 +22,13 @@ void Forward::multiply_qkv(int layer, int item) {
              [&](int row, Span columns, const float *out) {
                  copy_rounded(out, columns.count, in_bf16, qkv(row) + columns.first);
              },
-             first_qkv_tile(layer));
+             first_qkv_tile(layer), {layer, ::Part::qkv});
 }
 
-void Forward::multiply_into_hidden(int layer, const Matrix &matrix, const Operand &operand,
+void Forward::multiply_into_hidden(Adapted of, const Matrix &matrix, const Operand &operand,
                                    int item, bool is_normed) {
     const Span own = model.shard.hidden;
+    const int layer = of.layer;
     const bool is_shared = shape.shared_is_gated && &operand == &space.ffn &&
                                 model.layers[layer].shape.has_experts;
     products(matrix, operand, count_at(layer), item,
@@ -40,7 +41,8 @@ void Forward::multiply_into_hidden(int layer, const Matrix &matrix, const Operan
                  int count = model.meeting ? own.count - columns.first : columns.count;
                  float *to = hidden(token_at(layer, row)) + own.first + columns.first;
                  add_to_hidden(out, std::min(columns.count, count), to);
-             });
+             },
+             0, of);
 }
 
 void Forward::multiply_gate_up(int layer, int item) {
@@ -51,7 +53,8 @@ void Forward::multiply_gate_up(int layer, int item) {
                    upcoming(matrix, later), upcoming(matrix, later + 1),
                    [&](int row, const float *values) {
                        put_gated(row, column, std::min(TILE, size - column), values);
-                   });
+                   },
+                   {layer, ::Part::gate_up});
 }
 
 void Forward::put_gated(int row, int column, int count, const float *values) {
@@ -71,7 +74,8 @@ void Forward::multiply_up(int layer, int item) {
                  (in_bf16 ? activate<true> : activate<false>)(
                      static_cast<Activation>(shape.activation), out, TILE);
                  put_gated(row, columns.first, count, out);
-             });
+             },
+             0, {layer, ::Part::gate_up});
 }
 
 void Forward::weigh_shared(int row, float *out) {

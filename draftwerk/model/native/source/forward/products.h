@@ -27,12 +27,14 @@ void Forward::in_passes(const Matrix &matrix, int rows, int group, Each each) {
 
 template <class Each>
 void Forward::products(const Matrix &matrix, const Operand &operand, int rows, int item,
-                       Each each, int first_tile) {
+                       Each each, int first_tile, Adapted adapted) {
     int span = matrix.tiles - first_tile, tile = first_tile + item % span;
     Upcoming next = upcoming(matrix, tile + model.pool.size());
     alignas(64) float out[ROWS_MAX * TILE];
+    fetch_adapters(adapted, tile);
     in_passes(matrix, rows, item / span, [&](int first, int count, int pass, int passes) {
         multiply(matrix, operand, first, count, tile, next.share(pass, passes), out);
+        add_adapters(adapted, tile, first, count, out);
         for (int r = 0; r < count; r++) {
             add_bias(matrix, tile, out + r * TILE);
             each(first + r, Span{matrix.first_column(tile), matrix.column_count(tile)},
@@ -43,7 +45,8 @@ void Forward::products(const Matrix &matrix, const Operand &operand, int rows, i
 
 template <class Put>
 void Forward::multiply_gates(const Matrix &matrix, const Operand &operand, int first_row, int rows,
-                             int pair, int group, Upcoming next, Upcoming next_up, Put put) {
+                             int pair, int group, Upcoming next, Upcoming next_up, Put put,
+                             Adapted adapted) {
     alignas(64) float gate[ROWS_MAX * TILE], up[ROWS_MAX * TILE];
     const int tile = 2 * pair;
     auto activate = [&](float *g, const float *u) {
@@ -56,10 +59,14 @@ void Forward::multiply_gates(const Matrix &matrix, const Operand &operand, int f
         }
         (in_bf16 ? silu_and_mul<true> : silu_and_mul<false>)(g, u, TILE, g);
     };
+    fetch_adapters(adapted, tile);
+    fetch_adapters(adapted, tile + 1);
     in_passes(matrix, rows, group, [&](int first, int count, int pass, int passes) {
         int row = first_row + first;
         multiply(matrix, operand, row, count, tile, next.share(pass, passes), gate);
         multiply(matrix, operand, row, count, tile + 1, next_up.share(pass, passes), up);
+        add_adapters(adapted, tile, row, count, gate);
+        add_adapters(adapted, tile + 1, row, count, up);
         for (int r = 0; r < count; r++) {
             float *g = gate + r * TILE, *u = up + r * TILE;
             add_bias(matrix, tile, g);

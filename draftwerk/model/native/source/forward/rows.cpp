@@ -18,7 +18,7 @@ RotaryRounding rotary_rounding(const Shape &shape) {
 int Forward::rows_or_serial(int stage, int count) {
     if (only_products) return 0;
     if (count > SERIAL_ROWS) return (count + SERIAL_ROWS - 1) / SERIAL_ROWS;
-    for (int row = 0; row < count; row++) run_row(stage, row);
+    run_span(stage, 0, count);
     return 0;
 }
 
@@ -31,8 +31,13 @@ int Forward::rows_at(int stage) const {
 }
 
 void Forward::run_rows(int stage, int item) {
-    int end = std::min(rows_at(stage), (item + 1) * SERIAL_ROWS);
-    for (int row = item * SERIAL_ROWS; row < end; row++) run_row(stage, row);
+    int first = item * SERIAL_ROWS;
+    run_span(stage, first, std::min(rows_at(stage) - first, SERIAL_ROWS));
+}
+
+void Forward::run_span(int stage, int first, int count) {
+    for (int row = first; row < first + count; row++) run_row(stage, row);
+    multiply_a_after(stage, first, count);
 }
 
 void Forward::run_row(int stage, int row) {
@@ -48,15 +53,22 @@ void Forward::run_row(int stage, int row) {
         case ATTENTION_NORM: return norm(layer.attention_norm, row, space.normal, row);
         case ROPE: return layer.convolves() ? store_inputs(index, row) : rope(layer, index, row);
         case ATTEND: return convolve(index, row);
-        case ATTENDED: return space.attention.put_row(row, attended(row));
+        case ATTENDED: return quantise(::Part::output, row, attended(row), space.attention);
         case MIXED: return add_normed(layer.after_attention, index, row);
         case FFN_NORM: return norm_for_ffn(layer, token_at(index, row), row);
         case ROUTE: return route(row);
         case EXPERT_GATED: return space.expert_ffn.put_row(row, expert_gated(row));
         case COMBINE: return combine(index, row);
         case FED: return add_normed(layer.after_ffn, index, row);
-        default: return space.ffn.put_row(row, gated_row(row));
+        default: return quantise(::Part::down, row, gated_row(row), space.ffn);
     }
+}
+
+// Puts a row into an operand, unless it is there already.
+void Forward::quantise(::Part part, int row, const float *values, Operand &to) {
+    if (goes_straight(to)) return;
+    to.put_row(row, values);
+    put_unquantised(part, row, values);
 }
 
 // Leaves the hidden states to the next stage, and ends the job.
@@ -124,6 +136,7 @@ void Forward::norm(const std::vector<float> &weight, int row, Operand &to, int t
                   values);
     }
     to.put_row(to_row, values);
+    if (&to == &space.normal) put_unquantised(::Part::qkv, to_row, values);
 }
 
 // A router reads floats.

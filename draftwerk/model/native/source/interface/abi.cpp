@@ -87,6 +87,10 @@ void model_set_embedding(void *model, const void *data, int is_bf16) {
     static_cast<Model *>(model)->embedding_is_bf16 = is_bf16 != 0;
 }
 
+const char *model_add_adapter(void *model, const AdapterModule *modules, int count) {
+    return unless_full([&] { static_cast<Model *>(model)->add_adapter({modules, modules + count}); });
+}
+
 const char *model_forward(void *model, const Batch *batch) {
     Model &of = *static_cast<Model *>(model);
     if (const char *refusal = of.refusal(*batch)) return refusal;
@@ -199,6 +203,7 @@ int64_t struct_bytes(const char *name) {
         {"TreeShape", sizeof(TreeShape)},
         {"TurnedKeys", sizeof(TurnedKeys)},
         {"StoredPart", sizeof(StoredPart)},
+        {"AdapterModule", sizeof(AdapterModule)},
     };
     for (const auto &one : sizes) {
         if (strcmp(one.name, name) == 0) return static_cast<int64_t>(one.bytes);
