@@ -32,6 +32,8 @@ from draftwerk.model.checkpoint.inventory import (
     check_tensors,
     text_tensors,
 )
+from draftwerk.model.checkpoint.lora.lora_card import LoraCard
+from draftwerk.model.checkpoint.lora.lora_merge import MergedAdapters
 from draftwerk.model.checkpoint.quantised.quantised_matrices import (
     QuantisedMatrices,
     within_expert,
@@ -80,6 +82,7 @@ def load(
     shard: Shard | None = None,
     keeps_blocks: bool = False,
     dequantise: Dequantise | None = None,
+    merged: Sequence[LoraCard] = (),
 ) -> Checkpoint:
     """Find a model and read its weights onto a device, as `dtype` or, if None, as stored.
 
@@ -90,14 +93,22 @@ def load(
     read: its layers, its rows of each matrix, and empty tensors for the embedding or the lm_head
     that it does not have. The config is the whole model's.
 
+    Adapters that are `merged` are added to the matrices.
+
     Raises Refused, naming the cause, for whatever is not a model that is served.
     """
     name, directory = locate(source, progress)
     config = read_config(directory)
     card = read_card(directory)
     shard = shard or whole(config)
+    if merged and (card is not None or scheme_of(read_supported(directory))):
+        raise Refused(
+            f"{merged[0].path}: it cannot be merged into {name}: that takes safetensors that are "
+            "not quantised; lora serves it beside them"
+        )
     if card is None:
         tensors = _safetensors(directory, dtype, device, matrices, keeps_blocks, dequantise)
+        tensors.merged = MergedAdapters(merged)
         progress(f"reading {name}")
         lazily = isinstance(tensors, QuantisedTensors)
         return Checkpoint(name, directory, config, _weights(tensors, config, shard, lazily))
@@ -159,6 +170,7 @@ class Tensors:
         self.stored = stored
         self.dtype = dtype
         self.device = device
+        self.merged = MergedAdapters(())
         paths = {tensor.path for tensor in stored.values()}
         self.open = {path: safe_open(path, framework="pt") for path in paths}
 
@@ -176,6 +188,7 @@ class Tensors:
             return torch.empty(0, *shape[1:], dtype=self.dtype)
         else:
             tensor = file.get_slice(own)[rows.start : rows.stop]
+        tensor = self.merged.added(name, rows, tensor)
         return tensor.to(self.device, self.dtype or STORED.get(tensor.dtype, torch.float32))
 
     def norm(self, name: str, row: Architecture) -> Tensor:

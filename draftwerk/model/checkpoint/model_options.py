@@ -9,6 +9,13 @@ NATIVE = "native"
 """The attention that comes with the C++ forward."""
 
 
+class LoraFolder(msgspec.Struct, frozen=True):
+    """An adapter's folder, and the digest that it had when the server was started."""
+
+    path: str
+    digest: str
+
+
 class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How one model is to run; plain data, so that it can cross to a device process."""
 
@@ -23,6 +30,10 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """0 means as many as are fastest, of the CPUs that affinity and the container's quota leave."""
     kv_dtype: str = "auto"
     """Of keys and values: auto (as the activations), int8 on a CPU, or fp8 on a GPU."""
+    lora: tuple[LoraFolder, ...] = ()
+    """Adapters that rows may have."""
+    lora_merge: tuple[LoraFolder, ...] = ()
+    """Adapters that all rows have, merged into the weights as they are read."""
     block_count: int = 256
     block_size: int = 16
     sources: tuple[str, ...] | None = None

@@ -35,6 +35,7 @@ from draftwerk.model.native.trials import native_roofline
 from draftwerk.model.process.parts import (
     DTYPES,
     kernel_words,
+    merge_words,
     native_part,
     needs_of,
     torch_part,
@@ -123,6 +124,8 @@ def build(
         raise Refused(
             "pipeline_parallel and tensor_parallel divide a model on a CPU: take device cpu"
         )
+    if options.lora or options.lora_merge:
+        _check_adapters(options, device)
     if device.type == "cuda" and find_spec("triton") is not None:
         return _gpu(options, device, progress, drafts)
     why = ""
@@ -143,6 +146,16 @@ def build(
     name = choose_attention(options.attention, needs_of(options, device)).name
     make = partial(_torch, device=device, progress=progress, why=why)
     return _whole_or_divided(replace(options, attention=name), make, progress)
+
+
+def _check_adapters(options: ModelOptions, device: torch.device) -> None:
+    """Raise Refused where adapters are not served."""
+    if device.type == "cuda":
+        raise Refused("lora and lora_merge are not served on a GPU yet: take device cpu")
+    if grid_of(options).size > 1:
+        raise Refused(
+            "lora and lora_merge do not go together with pipeline_parallel and tensor_parallel yet"
+        )
 
 
 def _whole_or_divided(
@@ -209,6 +222,7 @@ def _native(
         backend=backend,
         grammars=grammars or _grammars(model),
         draft_head=head,
+        adapters=part.adapters,
         shared=part.shared,
         turn_slots=_turn_slots(options, model.config, pool) if is_whole else None,
     )
@@ -246,6 +260,7 @@ def _page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, 
     if options.pages_descriptor < 0:
         return ""
     words = (options.dtype, options.kv_dtype, str(options.block_size), *words)
+    words += merge_words(options)
     if read_card(directory) is not None:  # hashing it would take longer than packing it
         return identity_fingerprint(directory, words).hex()
     found = weights_fingerprint(directory, cache_directory(), words)
@@ -311,6 +326,7 @@ def _torch(
         vocab_size=model.config.vocab_size,
         grammars=_grammars(model),
         draft_head=head,
+        adapters=part.adapters,
         shared=part.shared,
     )
     kernels = f"none ({why}): torch serves, {TORCH_SLOWNESS}" if why else ""

@@ -10,6 +10,7 @@ from torch import Tensor
 from draftwerk.machine.host import memory_bytes as machine_bytes
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.batch.batch import Pages
+from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -25,6 +26,7 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import STORED, dequantised, rows_of
 from draftwerk.model.native.trials import trial_s
+from draftwerk.model.process.lora_cards import add_adapters, lora_cards
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.reference.forward import TorchForward, prefer_speed
 from draftwerk.model.reference.kv_pages import allocate, page_shape
@@ -45,6 +47,8 @@ class TorchPart(NamedTuple):
     pages: Pages
     shared: SharedPages | None
     threads: int
+    adapters: dict[str, int]
+    """Their numbers by their digests."""
 
 
 class NativePart(NamedTuple):
@@ -57,6 +61,8 @@ class NativePart(NamedTuple):
     pool: Pool
     threads: int
     measured_s: float
+    adapters: dict[str, int]
+    """Their numbers by their digests."""
 
 
 def native_part(
@@ -68,6 +74,7 @@ def native_part(
         locate(options.source, progress, reads=True)
     tries_threads = not options.threads and usable_cpus() > ALWAYS_ALL
     has_matrices = store is None or not store.is_packed or tries_threads
+    config = read_config(locate(options.source)[1])
     model = load(
         options.source,
         None,
@@ -76,6 +83,7 @@ def native_part(
         shard=share.shard,
         keeps_blocks=options.dtype == STORED,
         dequantise=dequantised,
+        merged=lora_cards(options.lora_merge, config),
     )
     _check_blocks(options, model.weights)
     begun = perf_counter()
@@ -95,9 +103,10 @@ def native_part(
     )
     if has_matrices:
         model.all_done()
+    adapters = add_adapters(forward, options.lora, config)
     shape = page_shape(model.config, options.block_count, options.block_size, forward.page_width)
     shared, pages = page_memory(shape, forward.page_dtype, options.pages_descriptor)
-    return NativePart(model, forward, pages, shared, pool, threads, measured_s)
+    return NativePart(model, forward, pages, shared, pool, threads, measured_s, adapters)
 
 
 def torch_part(
@@ -109,18 +118,20 @@ def torch_part(
         threads = options.threads or usable_cpus()
         torch.set_num_threads(threads)
     attention = choose_attention(options.attention, needs_of(options, device)).attention
-    locate(options.source, progress, reads=True)
-    model = load(options.source, dtype, device, progress, shard=share.shard)
+    _, directory = locate(options.source, progress, reads=True)
+    merged = lora_cards(options.lora_merge, read_config(directory))
+    model = load(options.source, dtype, device, progress, shard=share.shard, merged=merged)
     forward = TorchForward(model.config, model.weights, attention, share.shard, share.gather)
     if share.shard is None and not options.exact:
         prefer_speed(forward, machine_bytes())
+    adapters = add_adapters(forward, options.lora, model.config)
     if device.type == "cpu":
         shape = page_shape(model.config, options.block_count, options.block_size)
         shared, pages = page_memory(shape, dtype, options.pages_descriptor)
     else:
         shared = None
         pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
-    return TorchPart(model, forward, pages, shared, threads)
+    return TorchPart(model, forward, pages, shared, threads, adapters)
 
 
 def _check_blocks(options: ModelOptions, weights: AnyWeights) -> None:
@@ -158,8 +169,13 @@ def _weight_store(options: ModelOptions, kernels: Library, share: Share) -> Weig
     if options.weights_descriptor < 0:
         return None
     _, directory = locate(options.source)
-    words = (options.dtype, *kernel_words(kernels), *share.words)
+    words = (options.dtype, *kernel_words(kernels), *share.words, *merge_words(options))
     return WeightStore(options.weights_descriptor, identity_fingerprint(directory, words))
+
+
+def merge_words(options: ModelOptions) -> tuple[str, ...]:
+    """Return what tells weights with merged adapters from others."""
+    return tuple(f"merged {each.digest}" for each in options.lora_merge)
 
 
 def kernel_words(kernels: Library) -> tuple[str, str]:

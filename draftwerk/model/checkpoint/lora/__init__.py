@@ -1,1 +1,1 @@
-"""LoRA adapters as PEFT writes them: a folder of adapter_config.json and adapter_model.safetensors."""
+"""LoRA adapters as PEFT writes them: adapter_config.json and adapter_model.safetensors."""

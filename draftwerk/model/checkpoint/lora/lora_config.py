@@ -27,8 +27,13 @@ REFUSED = (
     "target_parameters",
     "alora_invocation_tokens",
     "arrow_config",
+    "use_bdlora",
+    "kasa_config",
+    "monteclora_config",
 )
 """Fields that change what an adapter computes, and are not served."""
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
+"""Ways to begin a training that change the model's own weights, unless they were changed back."""
 RANK_MAX = 1024
 Number = TypeVar("Number", int, float)
 
@@ -43,6 +48,7 @@ class LoraConfig(msgspec.Struct, frozen=True, kw_only=True):
     rank_pattern: dict[str, int] = {}
     alpha_pattern: dict[str, float] = {}
     bias: str = "none"
+    init_lora_weights: bool | str = True
 
     def rank(self, module: str) -> int:
         return _by_pattern(self.rank_pattern, module, self.r)
@@ -83,6 +89,11 @@ def _check(path: Path, config: LoraConfig) -> None:
         raise Refused(f"{path}: peft_type {config.peft_type!r} is not supported, only 'LORA'")
     if config.bias != "none":
         raise Refused(f"{path}: bias {config.bias!r} is not supported, only 'none'")
+    if str(config.init_lora_weights).lower().startswith(CHANGES_BASE):
+        raise Refused(
+            f"{path}: init_lora_weights {config.init_lora_weights!r} is not supported: its base "
+            "model has other weights; save it as a plain LoRA"
+        )
     for rank in (config.r, *config.rank_pattern.values()):
         if not 1 <= rank <= RANK_MAX:
             raise Refused(f"{path}: a rank of {rank} is not within 1 to {RANK_MAX}")

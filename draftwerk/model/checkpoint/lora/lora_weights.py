@@ -39,10 +39,10 @@ def load_lora(card: LoraCard, config: ModelConfig) -> Adapter:
 
 
 def _matrices(pair: LoraPair, config: ModelConfig) -> LoraMatrices:
-    module, b = pair.module, _read(pair.b)
+    module, b = pair.module, read_matrix(pair.b)
     if module.part == "qkv" and BY_CLASS[config.architecture].pairs_are_neighbours:
         b = b[_order(config)[module.first : module.first + module.columns] - module.first]
-    return LoraMatrices(pair.layer, module.part, module.first, _read(pair.a), b, pair.scale)
+    return LoraMatrices(pair.layer, module.part, module.first, read_matrix(pair.a), b, pair.scale)
 
 
 def _order(config: ModelConfig) -> Tensor:
@@ -53,6 +53,7 @@ def _order(config: ModelConfig) -> Tensor:
     return torch.cat([turned, values])
 
 
-def _read(tensor: StoredTensor) -> Tensor:
+def read_matrix(tensor: StoredTensor) -> Tensor:
+    """Return a matrix of an adapter's file in float32."""
     with safe_open(tensor.path, framework="pt") as file:
         return file.get_tensor(tensor.name).float().contiguous()
