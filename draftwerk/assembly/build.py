@@ -23,6 +23,7 @@ from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.api.core.ports import RunningServer, ServedModel
+from draftwerk.assembly.lora_adapters import LoraAdapters, read_adapters
 from draftwerk.assembly.model_processes import (
     ModelMemory,
     TargetDevice,
@@ -36,7 +37,7 @@ from draftwerk.assembly.model_processes import (
     successors,
     target_device,
 )
-from draftwerk.assembly.plan import Plan, available, plan
+from draftwerk.assembly.plan import NO_ADAPTERS, Plan, available, plan
 from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import cache_directory, locate
@@ -85,6 +86,8 @@ class LoadedModels:
     """What the target's process measured."""
     memory: ModelMemory
     """What the target's processes share."""
+    adapters: LoraAdapters = NO_ADAPTERS
+    """Those that requests may name."""
     fingerprint: str = ""
     """As in `ServedModel`."""
     prefill: tuple[ProcessDevice[Proposal, Verdict], ...] = ()
@@ -162,7 +165,8 @@ async def load_models(
     """Run the model processes while the block lasts. Raises ConfigError."""
     target_info, draft_info = await to_thread.run_sync(read_infos, settings, report)
     settings = located(settings, target_info, draft_info)
-    planned = plan(settings, target_info, draft_info)
+    adapters = await to_thread.run_sync(read_adapters, settings, Path(target_info.directory))
+    planned = plan(settings, target_info, draft_info, adapters=adapters)
     memory = model_memory(settings, planned.target_page_bytes)
     measured = {} if known.ready is None else measured_options(known.ready)
     options = {**planned.target_options, **measured}
@@ -196,8 +200,9 @@ async def load_models(
             methods=available(planned.methods, ready.draft_head, settings.speculate),
             ready=ready,
             memory=memory,
+            adapters=adapters,
             fingerprint=await to_thread.run_sync(
-                fingerprint_of, settings, planned.dtype, target_info, ready
+                fingerprint_of, settings, planned.dtype, target_info, ready, adapters
             ),
             prefill=prefill,
             nursery=None if known.nursery is not None else later.nursery,
@@ -266,7 +271,14 @@ def no_proposer() -> None:
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
     """Return what clients are shown of models that are loaded."""
-    card = listed_model(models.target_info, models.draft_info, models.text, settings, models.plan)
+    card = listed_model(
+        models.target_info,
+        models.draft_info,
+        models.text,
+        settings,
+        models.plan,
+        models.adapters,
+    )
     return msgspec.structs.replace(
         card,
         context_max=tokens_max,
@@ -286,11 +298,13 @@ def listed_model(
     text: TextTokenizer,
     settings: EngineSettings,
     planned: Plan,
+    adapters: LoraAdapters,
 ) -> ServedModel:
     """Return what is known of models before they are loaded."""
     return ServedModel(
         name=(*settings.served_model_name, target.name)[0],
         aliases=settings.served_model_name[1:],
+        adapters=adapters.served,
         reasons=text.reasons,
         calls=text.call_format,
         middle=text.middle,
@@ -313,7 +327,9 @@ def listed_model(
     )
 
 
-def fingerprint_of(settings: EngineSettings, dtype: str, info: ModelInfo, ready: Ready) -> str:
+def fingerprint_of(
+    settings: EngineSettings, dtype: str, info: ModelInfo, ready: Ready, adapters: LoraAdapters
+) -> str:
     """Return the `system_fingerprint` of a model as it is served."""
     words = (
         dtype,
@@ -323,6 +339,7 @@ def fingerprint_of(settings: EngineSettings, dtype: str, info: ModelInfo, ready:
         settings.tool_format,
         settings.control_tokens,
         repr(info.sampling),
+        *(f"merged {card.digest}" for card in adapters.merged),
         # Without exactness all that computes is part of what is computed.
         *(() if ready.exact else (ready.device, ready.attention, ready.kernels)),
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from shutil import which
 from typing import Protocol
 
+from draftwerk.assembly.lora_adapters import LoraAdapters
 from draftwerk.machine.host import free_bytes, gpu_free_bytes, memory_bytes
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
@@ -21,6 +22,9 @@ BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2, "store
 KV_SHARE = 0.75
 """Of the memory that the models leave, what `--kv-memory auto` takes."""
 KV_AUTO_MIN = 64 * 2**20
+
+
+NO_ADAPTERS = LoraAdapters()
 
 
 class ModelSizes(Protocol):
@@ -62,6 +66,7 @@ def plan(
     target: ModelSizes,
     draft: ModelSizes | None,
     memory: int | None = None,
+    adapters: LoraAdapters = NO_ADAPTERS,
 ) -> Plan:
     """Return the plan. Raises ConfigError for settings that contradict the models.
 
@@ -81,7 +86,7 @@ def plan(
     ]
     token_bytes = sum(sizes)
     free = _free(settings)
-    loading = target.loading_bytes(dtype)
+    loading = target.loading_bytes(dtype) + adapters.bytes
     _check_fit(target, dtype, free)
     loading += 0 if draft is None else draft.loading_bytes(draft_dtype)
     if settings.kv_memory == "auto":
@@ -118,6 +123,7 @@ def plan(
             "pipeline_parallel": settings.pipeline_parallel,
             "tensor_parallel": settings.tensor_parallel,
             **options,
+            **adapters.options,
         },
         draft_options=(
             {"source": settings.draft, "dtype": draft_dtype, **options}

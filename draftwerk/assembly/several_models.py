@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 from anyio import to_thread
@@ -30,6 +31,7 @@ from draftwerk.assembly.build import (
     read_infos,
     read_text,
 )
+from draftwerk.assembly.lora_adapters import read_adapters
 from draftwerk.assembly.model_entries import ModelEntry, model_entries
 from draftwerk.assembly.plan import KV_AUTO_MIN, Plan, auto_kv_bytes, on_gpu, plan
 from draftwerk.machine.child_python import python_command
@@ -130,16 +132,17 @@ def listed_of(entry: ModelEntry, room: int, report: Report) -> LoadableModel:
     changes: dict[str, object] = {} if entry.settings.spare == "on" else {"spare": "imports"}
     settings = msgspec.structs.replace(located(entry.settings, target, draft), **changes)
     text = read_text(target, settings.tool_format, settings.control_tokens)
-    settings = sized(settings, target, draft, room)
-    planned = plan(settings, target, draft)
-    fixed = fixed_bytes(settings, planned, target, draft)
+    adapters = read_adapters(settings, Path(target.directory))
+    settings = sized(settings, target, draft, room - adapters.bytes)
+    planned = plan(settings, target, draft, adapters=adapters)
+    fixed = fixed_bytes(settings, planned, target, draft) + adapters.bytes
     whole = fixed + bytes_of(settings.kv_memory)
     if whole > room:
         raise ConfigError(
             f"memory_max: {target.name} takes {whole / 2**20:.0f} MiB with its cache, and "
             f"{room / 2**20:.0f} MiB are for models"
         )
-    card = listed_model(target, draft, text, settings, planned)
+    card = listed_model(target, draft, text, settings, planned, adapters)
     return LoadableModel(entry, settings, target, card, text, whole)
 
 

@@ -20,6 +20,8 @@ class EngineKeywords(TypedDict, total=False):
     served_model_name: Sequence[str]
     draft: StrPath
     draft_head: StrPath
+    lora: Sequence[str]
+    lora_merge: Sequence[str]
     speculate: str
     dtype: Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8"]
     kv_dtype: Literal["auto", "int8", "fp8"]

@@ -60,6 +60,8 @@ class SamplingParams(SamplingFields, frozen=True, kw_only=True):
     """What its reader is promised: `ttft` and `tpot`, such as "500ms"; a number is of seconds."""
     deadline: str | float | None = None
     """From its arrival until it fails unless its text has begun."""
+    lora: str | None = None
+    """The name of an adapter that the LLM was made with."""
     cache_salt: str | None = None
     """Requests share cached prefixes with those of an equal salt only."""
     speculation: Literal["auto", "off"] | Speculation = "auto"

@@ -1,5 +1,6 @@
 """The settings of the models and the engine."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +15,10 @@ from draftwerk.settings.setting_fields import (
 )
 from draftwerk.speculative.requests.slo import SloPolicy, read_promise
 from draftwerk.speculative.sources.registry import SETTINGS
+
+LORA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LATEST = "latest"
+"""What Ollama's clients put behind every name."""
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +45,22 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"metavar": "FILE"},
         ),
     ] = "auto"
+    lora: Annotated[
+        Strings,
+        Meta(
+            description="a LoRA adapter in PEFT's form, for requests that name it (model "
+            "NAME:LORA, or lora); may be repeated",
+            extra={"metavar": "LORA=DIR"},
+        ),
+    ] = ()
+    lora_merge: Annotated[
+        Strings,
+        Meta(
+            description="a LoRA adapter that becomes a part of the weights, for every request; may "
+            "be repeated",
+            extra={"metavar": "DIR"},
+        ),
+    ] = ()
     speculate: Annotated[
         str,
         Meta(
@@ -180,6 +201,12 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 0.0
 
     @property
+    def lora_folders(self) -> dict[str, Path]:
+        """Where the adapters are, by their names."""
+        pairs = (each.partition("=") for each in self.lora)
+        return {name: Path(folder).expanduser() for name, _, folder in pairs}
+
+    @property
     def ranks(self) -> int:
         """How many processes compute a step of the target together."""
         return self.pipeline_parallel * self.tensor_parallel
@@ -191,6 +218,7 @@ def check_engine(settings: EngineSettings) -> None:
         raise ConfigError(
             "pipeline_parallel and tensor_parallel divide a model on a CPU, not on device cuda"
         )
+    _check_lora(settings)
     if settings.kv_store and settings.device == "cuda":
         raise ConfigError("kv_store: a GPU's blocks cannot be kept; it needs device cpu")
     if settings.prefill_processes and settings.device == "cuda":
@@ -206,3 +234,26 @@ def check_engine(settings: EngineSettings) -> None:
         raise ConfigError(f"slo: {error}") from None
     if settings.draft_head not in ("auto", "off") and not Path(settings.draft_head).is_file():
         raise ConfigError(f"draft_head: there is no file {settings.draft_head}; or auto, or off")
+
+
+def _check_lora(settings: EngineSettings) -> None:
+    """Refuse adapters without a name of their own or a folder, and where none are served."""
+    for each in settings.lora:
+        name, _, folder = each.partition("=")
+        if not folder or not LORA_NAME.fullmatch(name) or name == LATEST:
+            raise ConfigError(
+                f"lora: {each!r} must be NAME=DIR, the name of letters, digits, dots and dashes"
+            )
+    if len(settings.lora_folders) < len(settings.lora):
+        raise ConfigError("lora: two adapters have one name")
+    for folder in (*settings.lora_folders.values(), *map(Path, settings.lora_merge)):
+        if not folder.expanduser().is_dir():
+            raise ConfigError(f"lora: there is no folder {folder}")
+    if not (settings.lora or settings.lora_merge):
+        return
+    if settings.device == "cuda":
+        raise ConfigError("lora and lora_merge are not served on a GPU yet: take device cpu")
+    if settings.ranks > 1:
+        raise ConfigError(
+            "lora and lora_merge do not go together with pipeline_parallel and tensor_parallel yet"
+        )

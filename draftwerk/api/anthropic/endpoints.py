@@ -26,6 +26,7 @@ from draftwerk.api.core.handling import (
     json_reply,
 )
 from draftwerk.api.core.prompt_tokens import count_tokens
+from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decode import body_of, loaded_state, named_state
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
@@ -46,11 +47,12 @@ async def message(request: Request) -> GenerationResponse:
     options = message_options(body, RequestContext(state.model, state.new_seed), plan, tokens_max)
     names = {**NAMES, "response_format": plan.blamed or "tools"}
     call = call_of(request, "message", prompts, options, names)
+    model = served_as(state.model, body.model)
     metadata = ReplyMetadata(
         id="msg_" + call.request_id,
         created=int(state.now()),
-        model=state.model.name,
-        fingerprint=state.model.fingerprint,
+        model=model.name,
+        fingerprint=model.fingerprint,
         is_parsed=plan.form is not None,
     )
     serializer = MessageSerializer(metadata, prompt_count)

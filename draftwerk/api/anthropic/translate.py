@@ -22,6 +22,7 @@ from draftwerk.api.anthropic.schema import (
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.given_turns import check_turns
 from draftwerk.api.fields.grammars import TextForm, schema_grammar
@@ -144,5 +145,6 @@ def message_options(
         stop=tuple(body.stop_sequences or ()),
         reply=plan.form,
         speculation=speculation_of(body.speculation, context.model),
+        adapter=served_as(context.model, body.model).adapter,
         cache_salt=body.cache_salt or "",
     )

@@ -47,6 +47,14 @@ class ReceiptSigner(Protocol):
         ...
 
 
+class ServedAdapter(msgspec.Struct, frozen=True):
+    """A LoRA adapter that requests may name."""
+
+    name: str
+    digest: str
+    """Of all that decides what it computes."""
+
+
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What clients and the banner show of the models; counts of tokens unless stated otherwise."""
 
@@ -54,6 +62,10 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What replies call the model."""
     aliases: tuple[str, ...] = ()
     """What requests may call it too."""
+    adapters: tuple[ServedAdapter, ...] = ()
+    """Beside it; a request has one by its name behind the model's and a colon, or by `lora`."""
+    adapter: str = ""
+    """Of a request's own, the digest."""
     context_max: int
     vocab_size: int = 0
     family: str = ""
@@ -113,7 +125,22 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         """Every name that a request may give."""
-        return (self.name, *self.aliases)
+        own = (self.name, *self.aliases)
+        return (*own, *(f"{name}:{each.name}" for each in self.adapters for name in own))
+
+    def adapted(self, digest: str) -> "ServedModel | None":
+        """Return what clients are shown of it with an adapter; None without that one."""
+        if not digest:
+            return self
+        found = next((each for each in self.adapters if each.digest == digest), None)
+        if found is None:
+            return None
+        return msgspec.structs.replace(
+            self,
+            name=f"{self.name}:{found.name}",
+            fingerprint=self.fingerprint and f"{self.fingerprint}+{digest}",
+            adapter=digest,
+        )
 
 
 class ShelvedModel(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from draftwerk.api.core.handling import (
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decode import body_of, loaded_state, named
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.ollama.lines import (
@@ -105,11 +106,12 @@ def _unloaded(request: Request, body: OllamaBody, is_asked: bool) -> Response | 
 def _serializer(
     request: Request, state: ServerState, body: OllamaBody, is_parsed: bool = False
 ) -> OllamaSerializer:
+    model = served_as(state.model, body.model)
     metadata = ReplyMetadata(
         id=request.scope["request_id"],
         created=int(state.now()),
-        model=state.model.name,
-        fingerprint=state.model.fingerprint,
+        model=model.name,
+        fingerprint=model.fingerprint,
         is_parsed=is_parsed,
     )
     return OllamaSerializer(metadata, isinstance(body, OllamaChatBody))

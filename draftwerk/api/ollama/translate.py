@@ -11,6 +11,7 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decode import check_served, instead_of
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.given_turns import check_message, check_turns
@@ -190,5 +191,6 @@ def engine_options(
         stop=tuple(each for each in stop if each),
         reply=plan.form,
         speculation=speculation_of(body.speculation, context.model),
+        adapter=served_as(context.model, body.model).adapter,
         cache_salt=body.cache_salt or "",
     )

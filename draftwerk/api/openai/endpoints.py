@@ -22,6 +22,7 @@ from draftwerk.api.core.handling import (
 from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
 from draftwerk.api.core.state import Call, ServerState
+from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decode import body_of, loaded_state, named_state
 from draftwerk.api.fields.grammars import grammar_of, text_form
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
@@ -269,11 +270,12 @@ def responses_serializer(
     if body.store and not keeps:
         raise refused("`store` is off here (--responses-max 0).", "store", "unsupported")
     include = body.include or ()
+    model = served_as(state.model, body.model, body.lora)
     metadata = ReplyMetadata(
         id=response_id,
         created=int(state.now()),
-        model=state.model.name,
-        fingerprint=state.model.fingerprint,
+        model=model.name,
+        fingerprint=model.fingerprint,
         logprobs=LOGPROBS in include,
         origins=ORIGINS in include,
         is_parsed=options.reply is not None,
@@ -321,11 +323,12 @@ def _metadata(
     is_parsed: bool = False,
 ) -> ReplyMetadata:
     requested = body.stream_options
+    model = served_as(state.model, body.model, body.lora)
     return ReplyMetadata(
         id=prefix + call.request_id,
         created=int(state.now()),
-        model=state.model.name,
-        fingerprint=state.model.fingerprint,
+        model=model.name,
+        fingerprint=model.fingerprint,
         receipt=wants_receipt(body, state),
         logprobs=logprobs,
         origins="token_origins" in (body.include or ()),

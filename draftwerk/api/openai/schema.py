@@ -120,6 +120,8 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
     """The fields that every generating endpoint shares."""
 
     model: Name | None = None
+    lora: Name | None = None
+    """An adapter of the server's, by its name; `model` may name it too, behind a colon."""
     stream: bool | None = None
     repeat_penalty: RepetitionPenalty | None = None
     """llama.cpp's name for it."""

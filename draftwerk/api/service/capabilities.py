@@ -34,6 +34,7 @@ def _card(card: ServedModel) -> dict[str, object]:
     return {
         "model": card.name,
         "aliases": card.aliases,
+        "adapters": {each.name: each.digest for each in card.adapters},
         "reasons": card.reasons,
         "tools": card.calls is not None,
         "chat_template_kwargs": card.variables,

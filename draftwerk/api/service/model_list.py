@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from draftwerk.api.core.handling import Endpoint, ModelStates, json_reply, models_of
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decode import body_of, named
 from draftwerk.api.fields.field_types import Name
 
@@ -96,11 +97,11 @@ async def unload(request: Request) -> Response:
 
 
 def _row(models: ModelStates, state: ServerState, name: str) -> ModelRow:
-    card = state.model
+    card = served_as(state.model, name)
     return ModelRow(
         id=name,
         created=card.created,
-        root=card.name,
+        root=state.model.name,
         max_model_len=card.context_max,
         capabilities=card.capabilities,
         system_fingerprint=card.fingerprint or None,

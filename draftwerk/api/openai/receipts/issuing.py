@@ -149,7 +149,7 @@ async def with_receipt(
 
 def issuer_of(state: ServerState, options: Options, prompt: Sequence[int]) -> Issuer:
     """Return what writes the receipt of one prompt's texts."""
-    model, signer = state.model, state.signer
+    model, signer = state.model.adapted(options.adapter) or state.model, state.signer
 
     def write(texts: Sequence[ReceiptText]) -> Receipt:
         return signed(receipt_of(model.name, model.fingerprint, prompt, options, texts), signer)

@@ -133,9 +133,12 @@ class ReceiptVerifier:
         if isinstance(receipt, ReceiptVerdict):
             return receipt
         signer = self.state.signer
-        found = fault(
-            receipt, self.state.model.fingerprint, "" if signer is None else signer.public
-        )
+        adapter = str(receipt.parameters.get("adapter", ""))
+        model = self.state.model.adapted(adapter)
+        fingerprint = (model or self.state.model).fingerprint
+        found = fault(receipt, fingerprint, "" if signer is None else signer.public)
+        if found is None and model is None:
+            found = "parameters.adapter", f"this server has no adapter {adapter[:40]}"
         if found is not None:
             return ReceiptVerdict(verdict="refused", field=found[0], reason=found[1])
         try:

@@ -1,0 +1,64 @@
+"""A server's adapters: their cards, read before a model process is started for them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from draftwerk.api.core.ports import ServedAdapter
+from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.hub import cache_directory
+from draftwerk.model.checkpoint.lora.lora_card import LoraCard, read_lora
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.settings.setting_fields import ConfigError
+
+NUMBER_BYTES = 4
+"""Of an adapter's numbers at most, which are float32 or bf16."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoraAdapters:
+    """Adapters that fit the model."""
+
+    named: Mapping[str, LoraCard] = field(default_factory=dict[str, LoraCard])
+    merged: tuple[LoraCard, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """What one process has of them in memory."""
+        return NUMBER_BYTES * sum(card.elements for card in self.named.values())
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What a model process is told, by the names of its options."""
+        return {
+            "lora": [_folder(card) for card in self.named.values()],
+            "lora_merge": [_folder(card) for card in self.merged],
+        }
+
+    @property
+    def served(self) -> tuple[ServedAdapter, ...]:
+        """What clients are shown of them."""
+        return tuple(ServedAdapter(name, card.digest) for name, card in self.named.items())
+
+
+def read_adapters(settings: EngineSettings, directory: Path) -> LoraAdapters:
+    """Return the settings' adapters for a model. Raises ConfigError."""
+    if not (settings.lora or settings.lora_merge):
+        return LoraAdapters()
+    try:
+        config, cache = read_config(directory), cache_directory()
+        merged = (Path(each).expanduser() for each in settings.lora_merge)
+        return LoraAdapters(
+            {
+                name: read_lora(folder, config, cache)
+                for name, folder in settings.lora_folders.items()
+            },
+            tuple(read_lora(folder, config, cache) for folder in merged),
+        )
+    except Refused as error:
+        raise ConfigError(f"lora: {error}") from None
+
+
+def _folder(card: LoraCard) -> dict[str, str]:
+    return {"path": str(card.path.absolute()), "digest": card.digest}

@@ -1,0 +1,164 @@
+"""Whole servers with LoRA adapters: in a crowd each text is the one that it is alone."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from benchmarks.support.processes import model_process
+from benchmarks.support.server import draftwerk
+from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.native.build import NativeUnavailable, library_path
+from tests.support.tiny_adapters import RANKS, SETS, save_adapter
+from tests.support.tiny_models import save_tiny_with_text
+from validation.receipts import ReceiptClient
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SETTINGS = ("--kv-memory", "16MiB", "--spare", "off", "--served-model-name", "base")
+NAMES = [f"number-{number}" for number in range(8)]
+COMPLETIONS = "/v1/completions"
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a tiny model, and eight adapters of several ranks and modules."""
+    directory = tmp_path_factory.mktemp("tiny")
+    save_tiny_with_text(directory / "base", seed=3)
+    config = read_config(directory / "base")
+    found = {"base": directory / "base"}
+    for seed, (name, rank) in enumerate(zip(NAMES, RANKS, strict=True)):
+        modules = SETS[seed % len(SETS)]
+        found[name] = save_adapter(directory / name, config, 50 * seed, modules, rank)
+    return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["bf16", "int8"])
+async def client(
+    folders: dict[str, Path], request: pytest.FixtureRequest
+) -> AsyncGenerator[ReceiptClient]:
+    try:
+        library_path()
+    except NativeUnavailable as error:
+        pytest.skip(f"no native kernels here: {error}")
+    words = [word for name in NAMES for word in ("--lora", f"{name}={folders[name]}")]
+    settings = (*SETTINGS, "--dtype", request.param, *words)
+    async with (
+        draftwerk(str(folders["base"]), *settings) as server,
+        aiohttp.ClientSession() as http,
+    ):
+        yield ReceiptClient(http, server.url)
+
+
+async def asked(client: ReceiptClient, number: int, **fields: Any) -> Json:
+    """Ask the question of a number: of sixteen two have an adapter each, one has none."""
+    body = {
+        "model": "base" if number == 8 else f"base:{NAMES[number % 8]}",
+        "prompt": f"This is question {number // 8}. " * 5,
+        "max_tokens": 24,
+        "seed": 40 + number,
+        "temperature": number % 2,
+        "logprobs": 2,
+        "ignore_eos": True,
+        **fields,
+    }
+    async with client.http.post(f"{client.url}{COMPLETIONS}", json=body) as response:
+        reply = await response.json()
+        assert response.status == 200, reply
+        return reply
+
+
+async def test_texts_and_logprobs_in_a_crowd_are_those_alone(client: ReceiptClient) -> None:
+    alone = [await asked(client, number, cache_salt=f"alone {number}") for number in range(16)]
+    crowd = await asyncio.gather(*(asked(client, number) for number in range(16)))
+    for one, among in zip(alone, crowd, strict=True):
+        assert one["choices"] == among["choices"]
+        assert one["model"] == among["model"]
+    assert len({each["choices"][0]["text"] for each in alone}) > 8
+    assert crowd[8]["model"] == "base" and crowd[1]["model"] == "base:number-1"
+
+
+async def test_drafts_searches_and_several_texts_change_nothing(client: ReceiptClient) -> None:
+    for fields in ({"n": 3}, {"beam_width": 3, "n": 2, "temperature": 0, "logprobs": None}):
+        plain = await asked(client, 3, speculation={"enabled": False}, **fields)
+        drafted = await asyncio.gather(*(asked(client, number, **fields) for number in (3, 4, 8)))
+        assert drafted[0]["choices"] == plain["choices"]
+
+
+async def test_a_prompt_is_found_again_by_its_own_adapter_alone(client: ReceiptClient) -> None:
+    prompt = "A prompt that all of them read, again and again. " * 8
+
+    async def hits(number: int) -> int:
+        reply = await asked(client, number, prompt=prompt, cache_salt="of this test")
+        return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    for number in (0, 1, 8):
+        assert await hits(number) == 0
+        assert await hits(number) > 50
+
+
+async def test_receipts_name_the_adapter_and_verify(client: ReceiptClient) -> None:
+    body = {"prompt": "A b c", "max_tokens": 20, "seed": 7, "ignore_eos": True}
+    found = [
+        await client.receipt(COMPLETIONS, {**body, "model": "base", **choice})
+        for choice in ({}, {"lora": NAMES[0]}, {"lora": NAMES[1]})
+    ]
+    verdicts = await client.verdicts(found)
+    assert [each["verdict"] for each in verdicts] == ["equal"] * 3, verdicts
+    assert len({each["fingerprint"] for each in found}) == 3
+    assert "adapter" not in found[0]["parameters"]
+    digest = found[1]["parameters"]["adapter"]
+    assert found[1]["fingerprint"] == f"{found[0]['fingerprint']}+{digest}"
+    swapped = {**found[1], "parameters": {**found[1]["parameters"], "adapter": "0" * 16}}
+    (verdict,) = await client.verdicts([swapped])
+    assert verdict["verdict"] == "refused"
+
+
+async def test_a_killed_target_goes_on_with_every_adapter(folders: dict[str, Path]) -> None:
+    words = [word for name in NAMES for word in ("--lora", f"{name}={folders[name]}")]
+    settings = (*SETTINGS, "--dtype", "bf16", "--prefill-processes", "1", *words)
+    async with (
+        draftwerk(str(folders["base"]), *settings) as server,
+        aiohttp.ClientSession() as http,
+    ):
+        client = ReceiptClient(http, server.url)
+
+        async def crowd() -> list[Json]:
+            long = {"max_tokens": 300, "prompt": "A long question, read apart. " * 40}
+            return await asyncio.gather(*(asked(client, each, **long) for each in range(16)))
+
+        undisturbed = await crowd()
+        again = asyncio.create_task(crowd())
+        await asyncio.sleep(0.3)
+        victim = model_process(server.pid, "target")
+        assert victim is not None and not again.done()
+        os.kill(victim, signal.SIGKILL)
+        for one, other in zip(undisturbed, await again, strict=True):
+            assert one["choices"] == other["choices"]
+        assert model_process(server.pid, "target") != victim
+
+
+async def test_merged_and_beside_the_model_are_the_same_adapter(folders: dict[str, Path]) -> None:
+    settings = (*SETTINGS, "--dtype", "fp32")
+    question = {"prompt": "A b c", "max_tokens": 12, "temperature": 0, "logprobs": 1}
+    texts: list[str] = []
+    for words in (
+        ("--lora", f"a={folders[NAMES[0]]}"),
+        ("--lora-merge", str(folders[NAMES[0]])),
+        (),
+    ):
+        async with (
+            draftwerk(str(folders["base"]), *settings, *words) as server,
+            aiohttp.ClientSession() as http,
+        ):
+            body = {**question, "model": "base:a" if "--lora" in words else "base"}
+            async with http.post(f"{server.url}{COMPLETIONS}", json=body) as response:
+                texts.append((await response.json())["choices"][0]["text"])
+    assert texts[0] == texts[1] != texts[2]
