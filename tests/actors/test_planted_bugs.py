@@ -107,10 +107,10 @@ def crowded_segments() -> None:
             run(Setting(seed, blended=1.0, block_count=20))
 
 
-def apart() -> None:
+def apart(**how: Any) -> None:
     """Engines whose prompts other processes compute, which die; no actor may need a restart."""
     for seed in range(SEEDS):
-        counters = run(Setting(seed, prefill=1 + seed % 2, prefill_lost=0.15)).counters
+        counters = run(Setting(seed, prefill=1 + seed % 2, prefill_lost=0.15, **how)).counters
         assert counters["restarts"] == 0
 
 

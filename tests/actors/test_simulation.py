@@ -114,6 +114,19 @@ def test_reused_segments_are_those_that_stand_alone() -> None:
     assert counters["failed"] == 0
 
 
+@pytest.mark.parametrize(
+    "how", [{}, {"run_ahead": True}, {"prefill": 1, "prefill_lost": 0.05}, {"store": True}]
+)
+def test_nothing_is_found_again_that_another_adapter_has_computed(how: dict[str, Any]) -> None:
+    losses = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
+    counters = total([Setting(seed, adapted=0.7, **how, **losses[seed % 4]) for seed in range(24)])
+    for happened in ("adapter finished", "adapter search finished", "preemptions", "recoveries"):
+        assert counters[happened] > 5, counters
+    assert counters["adapter finished"] > 100, counters
+    assert counters["prefix_hits"] > 50, counters
+    assert counters["failed"] == 0
+
+
 def test_reused_segments_are_the_same_while_others_run_ahead() -> None:
     how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
     settings = [

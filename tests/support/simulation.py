@@ -264,6 +264,10 @@ class Setting:
     """What clients have declared of their prompts, by their seeds."""
     blended: float = 0.0
     """The share of clients whose prompts have segments."""
+    adapters: dict[int, str] = field(default_factory=dict[int, str])
+    """What clients have asked for, by their seeds."""
+    adapted: float = 0.0
+    """The share of clients whose texts are computed with one of two adapters."""
     odd: float = 0.0
     """The share of clients that send what no device can compute."""
     promise: Promise = NOTHING_PROMISED
@@ -384,7 +388,9 @@ def target_device(
 ) -> RecoveringTarget | ProcessDevice[Proposal, Verdict]:
     """Return the target, over pages that outlive its process or over pages that end with it."""
     if not setting.recovers:
-        make = partial(ToyTarget, setting.block_count, size, blends=setting.blends)
+        make = partial(
+            ToyTarget, setting.block_count, size, blends=setting.blends, asked=setting.adapters
+        )
         begin = lambda: drafted(setting, make(), rng)  # noqa: E731
         return ProcessDevice(child_of(fates.target, begin, Proposal), Verdict)
     journal = MoveJournal(memoryview(bytearray(JOURNAL_BYTES)))
@@ -395,6 +401,7 @@ def target_device(
         pages=pages,
         journal=journal,
         blends=setting.blends,
+        asked=setting.adapters,
     )
     spawn = child_of(fates.target, lambda: drafted(setting, make(), rng), Proposal)
     return RecoveringTarget(
@@ -520,6 +527,9 @@ async def client(
         prompt, options = with_segments(rng, options)
         assert options.blend is not None
         setting.blends[options.sampling.seed] = options.blend
+    elif setting.adapted and rng.random() < setting.adapted:
+        options = msgspec.structs.replace(options, adapter=rng.choice(["one", "two"]))
+        setting.adapters[options.sampling.seed] = options.adapter
     options = with_promise(options, setting)
     patience = rng.choice([rng.uniform(0, 0.2), rng.uniform(0, 20), 1e6, 1e6, 1e6])
     outcome.kinds = kinds(options)
@@ -582,6 +592,8 @@ def kinds(options: Options) -> list[str]:
     found["blend"] = options.blend is not None
     found["blend search"] = found["blend"] and found["search"]
     found["promise"] = options.promise is not None
+    found["adapter"] = bool(options.adapter)
+    found["adapter search"] = found["adapter"] and found["search"]
     return [name for name, is_so in found.items() if is_so]
 
 

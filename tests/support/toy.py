@@ -158,6 +158,11 @@ Cell = tuple[int, int]
 """A token, and a hash of all that it saw."""
 
 
+def origin(adapter: str) -> Cell:
+    """Return what the first token of a text sees: whose weights it is computed with."""
+    return -1, sum(map(ord, adapter))
+
+
 def chained(tokens: Sequence[int], start: int, before: Cell = (-1, 0)) -> list[Cell]:
     """Return the cells of tokens from a position on, each computed after the one before."""
     cells: list[Cell] = []
@@ -183,7 +188,11 @@ def deviation(tokens: Sequence[int], position: int) -> float:
 
 
 def cells_of(
-    tokens: Sequence[int], prompt_count: int, blend: Blend | None, block_size: int
+    tokens: Sequence[int],
+    prompt_count: int,
+    blend: Blend | None,
+    block_size: int,
+    adapter: str = "",
 ) -> list[Cell]:
     """Return all cells of a text by the definition of its blend, without engine or cache."""
     parts = () if blend is None else canonical_parts(blend, prompt_count, block_size)
@@ -200,7 +209,7 @@ def cells_of(
             del kept[place]
     cells: list[Cell] = []
     for place, token in enumerate(tokens):
-        before = cells[-1] if cells else (-1, 0)
+        before = cells[-1] if cells else origin(adapter)
         cells.append(kept.get(place) or (token, hash((before, place))))
     return cells
 
@@ -219,6 +228,10 @@ class ToyTarget:
     openings: dict[int, tuple[int, Sampling]] = field(
         default_factory=dict[int, tuple[int, Sampling]]
     )
+    adapters: dict[int, str] = field(default_factory=dict[int, str])
+    """Those that sequences are computed with, by their ids."""
+    asked: dict[int, str] = field(default_factory=dict[int, str])
+    """Those that requests have asked for, by their seeds."""
     steps: int = 0
     deviations: dict[int, tuple[float, ...]] = field(default_factory=dict[int, tuple[float, ...]])
     pages: list[Cell] = field(default_factory=list[Cell])
@@ -247,8 +260,10 @@ class ToyTarget:
                 assert row.sequence_id not in self.histories, "copied over a living sequence"
                 self.histories[row.sequence_id] = list(self.histories[row.branch.origin])
                 self.openings[row.sequence_id] = self.openings[row.branch.origin]
+                self.adapters[row.sequence_id] = self.adapters[row.branch.origin]
         for sequence_id in round_.finished_ids:
-            del self.histories[sequence_id], self.openings[sequence_id]
+            for known in (self.histories, self.openings, self.adapters):
+                del known[sequence_id]
         self.journal.begin(round_)
         size = self.block_size
         for source, target in round_.copies:
@@ -280,6 +295,7 @@ class ToyTarget:
                 row.new_sequence.prompt_count,
                 row.new_sequence.sampling,
             )
+            self.adapters[row.sequence_id] = row.new_sequence.adapter
         history = self.histories[row.sequence_id]
         history.extend(row.new_token_ids)
         assert len(draft.tokens) <= row.draft_max, "more drafts than slots"
@@ -287,8 +303,9 @@ class ToyTarget:
         if row.blend is not None:
             self._blend(row, row.blend, history)
             return
+        first = origin(self.adapters[row.sequence_id])
         for position in range(row.start, row.stop):
-            seen = self.pages[self._slot(row, position - 1)] if position else (-1, 0)
+            seen = self.pages[self._slot(row, position - 1)] if position else first
             self._put(self._slot(row, position), (history[position], hash((seen, position))))
         depths = draft.depths()
         for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
@@ -346,7 +363,8 @@ class ToyTarget:
         context = [token for token, _ in cells]
         assert context == self.histories[row.sequence_id], "the pages hold another text"
         blend = self.blends.get(sampling.seed)
-        expected = cells_of(context, prompt_count, blend, self.block_size)
+        adapter = self.asked.get(sampling.seed, "")
+        expected = cells_of(context, prompt_count, blend, self.block_size, adapter)
         assert cells == expected, "a token's KV was computed after another text"
         if row.branch is not None:
             candidates = tuple(self._offers(row, draft, context))
