@@ -1,0 +1,101 @@
+"""What LoRA adapters cost: a step of sixteen rows with eight adapters, beside the same without.
+
+    python -m benchmarks.speed.lora_cost [--rank 16] [--modules all] [--dtypes bf16 int8]
+
+The model is of the default one's shape, with random weights. Both steps are measured in turns in
+one process, so that a busy machine slows them alike. Prints tokens/s of both, medians, and what the
+adapters cost; and the same of a prompt's chunk of 256 tokens with one adapter.
+"""
+
+import argparse
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from benchmarks.kernels import (
+    KV_LENGTH,
+    default_shape,
+    interleaved,
+    many_rows,
+    one_row,
+    random_weights,
+    spread,
+)
+from draftwerk.model.batch.batch import Batch
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.lora.lora_card import adapted_modules
+from draftwerk.model.checkpoint.lora.lora_weights import Adapter, LoraMatrices
+from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference.kv_pages import allocate
+
+ROWS, ADAPTERS = 16, 8
+CHUNK = 256
+ROUNDS = 40
+BLOCK_SIZE = 16
+MODULES = {
+    "all": ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+    "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "qv": ("q_proj", "v_proj"),
+}
+
+
+class Cost(NamedTuple):
+    """Medians, in milliseconds."""
+
+    without: float
+    adapted: float
+
+    def line(self, what: str, tokens: int) -> str:
+        """Return a line of the report."""
+        rates = (1e3 * tokens / each for each in self)
+        before, after = rates
+        share = 1 - after / before
+        return f"{what:24} {before:9.1f} {after:9.1f} tokens/s {share:7.1%}"
+
+
+def random_adapter(config: ModelConfig, modules: tuple[str, ...], rank: int) -> Adapter:
+    """Return an adapter of small numbers."""
+    found: list[LoraMatrices] = []
+    for layer in range(config.layer_count):
+        for name, module in adapted_modules(config, layer).items():
+            if name.rpartition(".")[2] in modules:
+                a = torch.randn(rank, module.inputs) * module.inputs**-0.5
+                b = torch.randn(module.columns, rank) * 0.01
+                found.append(LoraMatrices(layer, module.part, module.first, a, b, 2.0))
+    return tuple(found)
+
+
+def measured(forward: NativeForward, batch: Batch, adapters: list[int]) -> Cost:
+    """Return what a step takes without adapters and with those of its rows."""
+    cpu = torch.device("cpu")
+    config, blocks = default_shape(), int(batch.block_tables.max()) + 1
+    pages = allocate(config, blocks, BLOCK_SIZE, forward.page_dtype, cpu, forward.page_width)
+    adapted = replace(batch, adapters=torch.tensor(adapters, dtype=torch.int32))
+    runs = [lambda: forward(batch, pages), lambda: forward(adapted, pages)]
+    interleaved(runs, 3)
+    return Cost(*(spread(times)[0] for times in interleaved(runs, ROUNDS)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what LoRA adapters cost.")
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--modules", choices=[*MODULES], default="all")
+    parser.add_argument("--dtypes", choices=[*FORMATS], nargs="+", default=["bf16", "int8"])
+    arguments = parser.parse_args()
+    config = default_shape()
+    print(f"rank {arguments.rank}, {arguments.modules}: tokens/s without, with, and the cost")
+    for dtype in arguments.dtypes:
+        forward = NativeForward(config, random_weights(config), dtype, Pool())
+        for _ in range(ADAPTERS):
+            adapter = random_adapter(config, MODULES[arguments.modules], arguments.rank)
+            forward.add_adapter(adapter)
+        rows = measured(forward, many_rows(ROWS, KV_LENGTH), [n % ADAPTERS for n in range(ROWS)])
+        print(rows.line(f"{dtype}, {ROWS} rows", ROWS))
+        chunk = measured(forward, one_row(CHUNK, CHUNK, 1), [3])
+        print(chunk.line(f"{dtype}, a chunk of {CHUNK}", CHUNK))
+
+
+if __name__ == "__main__":
+    main()
