@@ -227,6 +227,7 @@ LARGE = {
         ("EngineSettings", "Settings", "EngineKeywords", "LoadTestOptions"),
         "one option a field, in one list",
     ),
+    "SamplingBody": "the fields of a request, as others have defined them",
     "RequestRow": "one column of a result file a field",
     "Architecture": "one switch of a class of Transformers a field",
     "ServedModel": "one fact that clients are shown of a model a field",

@@ -8,6 +8,7 @@ adapters cost; and the same of a prompt's chunk of 256 tokens with one adapter.
 """
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -73,7 +74,10 @@ def measured(forward: NativeForward, batch: Batch, adapters: list[int]) -> Cost:
     config, blocks = default_shape(), int(batch.block_tables.max()) + 1
     pages = allocate(config, blocks, BLOCK_SIZE, forward.page_dtype, cpu, forward.page_width)
     adapted = replace(batch, adapters=torch.tensor(adapters, dtype=torch.int32))
-    runs = [lambda: forward(batch, pages), lambda: forward(adapted, pages)]
+    runs: list[Callable[[], object]] = [
+        lambda: forward(batch, pages),
+        lambda: forward(adapted, pages),
+    ]
     interleaved(runs, 3)
     return Cost(*(spread(times)[0] for times in interleaved(runs, ROUNDS)))
 

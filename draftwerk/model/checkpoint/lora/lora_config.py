@@ -35,7 +35,7 @@ REFUSED = (
 CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 """Ways to begin a training that change the model's own weights, unless they were changed back."""
 RANK_MAX = 1024
-Number = TypeVar("Number", int, float)
+LoraNumber = TypeVar("LoraNumber", int, float)
 
 
 class LoraConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class LoraConfig(msgspec.Struct, frozen=True, kw_only=True):
         return alpha / (sqrt(rank) if self.use_rslora else rank)
 
 
-def _by_pattern(patterns: Mapping[str, Number], module: str, default: Number) -> Number:
+def _by_pattern(patterns: Mapping[str, LoraNumber], module: str, default: LoraNumber) -> LoraNumber:
     for pattern, value in patterns.items():
         if re.match(rf"(.*\.)?({pattern})$", module):
             return value
