@@ -20,6 +20,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/generate": {"model": MODEL, "prompt": "Hello", "stream": False},
 }
 FIELDS = [*OTHERS]
+OBEYED_HERE = dict.fromkeys([*BODIES][:3], ("lora",))
+"""What a protocol has a meaning for."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "null"}}}
 
 
@@ -35,6 +37,8 @@ async def test_a_field_that_would_change_the_text_is_refused_by_name(
     served: Served, path: str
 ) -> None:
     for name in FIELDS:
+        if name in OBEYED_HERE.get(path, ()):
+            continue
         reply = await post(served, path, **{name: 0.7})
         error = reply.json()["error"]
         param = reply.json()["param"] if path.startswith("/api") else error["param"]
