@@ -14,7 +14,9 @@ from draftwerk.assembly.several_models import (
     listed_of,
     memory_for_models,
 )
+from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
+from tests.support.tiny_adapters import save_adapter
 from tests.support.tiny_models import save_tiny_with_text
 
 ROOM = 2 * 2**30
@@ -47,6 +49,17 @@ def test_what_is_listed_is_known_without_loading(tiny: Path) -> None:
     assert (card.name, card.family, card.dtype) == ("tiny", "llama", "bf16")
     assert 0 < card.context_max < 2048, "as far as the cache holds"
     assert card.fingerprint == "" and card.created > 0
+
+
+def test_adapters_are_listed_and_take_memory_before_loading(tiny: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "models.toml"
+    folder = save_adapter(tmp_path / "a", read_config(tiny))
+    rows.write_text(f'[[model]]\nname = "m"\npath = "{tiny}"\nlora = ["poet={folder}"]\n')
+    chosen = load({"models": str(rows), "device": "cpu", "kv_memory": "1MiB"}, {})
+    (entry,) = model_entries(chosen)
+    found = listed_of(entry, ROOM, lambda _: None)
+    assert found.card.names == ("m", "m:poet")
+    assert found.memory_bytes > listed(tiny, kv_memory="1MiB").memory_bytes
 
 
 def test_a_cache_of_its_own_size_leaves_room_for_a_second_model(tiny: Path) -> None:
