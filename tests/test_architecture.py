@@ -224,7 +224,7 @@ MEMBERS_MAX = 25
 LARGE = {
     "ResponseObject": "the body of a reply, as others have defined it",
     **dict.fromkeys(
-        ("EngineSettings", "Settings", "EngineKeywords", "LoadTestOptions"),
+        ("EngineSettings", "Settings", "EngineKeywords", "LoadTestOptions", "ModelOptions"),
         "one option a field, in one list",
     ),
     "SamplingBody": "the fields of a request, as others have defined them",
