@@ -6,10 +6,11 @@ The server, the Python API, `draftwerk doctor` and the benchmarks all start here
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
+from threading import Thread
 from time import perf_counter
 
 import anyio
@@ -27,21 +28,23 @@ from draftwerk.assembly.lora_adapters import LoraAdapters, read_adapters
 from draftwerk.assembly.model_processes import (
     ModelMemory,
     TargetDevice,
-    TargetSuccessors,
+    TargetProcesses,
     device,
     measured_options,
     model_memory,
     open_store,
     prefill_devices,
+    start_nursery,
     succeeded,
-    successors,
     target_device,
 )
 from draftwerk.assembly.plan import NO_ADAPTERS, Plan, available, plan
+from draftwerk.assembly.start_stages import StartStages
 from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -93,7 +96,7 @@ class LoadedModels:
     prefill: tuple[ProcessDevice[Proposal, Verdict], ...] = ()
     """What computes prompts alone."""
     nursery: Nursery | None = None
-    """What forks the target's successors, where there is such a process."""
+    """What forks the target's processes, where there is such a process of its own."""
 
     @property
     def recoveries(self) -> RecoveryStats:
@@ -167,11 +170,15 @@ async def load_models(
     settings = located(settings, target_info, draft_info)
     adapters = await to_thread.run_sync(read_adapters, settings, Path(target_info.directory))
     planned = plan(settings, target_info, draft_info, adapters=adapters)
+    hashing = Thread(target=hash_files, args=(Path(target_info.directory),), daemon=True)
+    hashing.start()
     memory = model_memory(settings, planned.target_page_bytes)
     measured = {} if known.ready is None else measured_options(known.ready)
-    options = {**planned.target_options, **measured}
-    target = target_device(options, settings, memory, known.nursery)
-    later: TargetSuccessors | None = None
+    own = None if known.nursery else await start_nursery(settings, target_info)
+    first = TargetProcesses(
+        {**planned.target_options, **measured}, memory, settings.silence_s, known.nursery or own
+    )
+    target = target_device(first)
     draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
     if planned.draft_options is not None:
@@ -184,7 +191,7 @@ async def load_models(
             read_text, target_info, settings.tool_format, settings.control_tokens
         )
         ready = await target.start(report)
-        later = await successors(planned, settings, ready, memory, target_info, known.nursery)
+        later = first.after(ready)
         prefill = prefill_devices(settings, ready, later)
         if isinstance(target, RecoveringTarget):
             target = succeeded(target, settings, ready, later)
@@ -202,18 +209,18 @@ async def load_models(
             memory=memory,
             adapters=adapters,
             fingerprint=await to_thread.run_sync(
-                fingerprint_of, settings, planned.dtype, target_info, ready, adapters
+                fingerprint_of, settings, planned.dtype, target_info, ready, adapters, hashing
             ),
             prefill=prefill,
-            nursery=None if known.nursery is not None else later.nursery,
+            nursery=own,
         )
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None
     finally:
         for each in (target, *prefill):
             await each.close()
-        if later is not None and later.nursery is not None and known.nursery is None:
-            await later.nursery.close()
+        if own is not None:
+            await own.close()
         if draft is not None:
             await draft.close()
         memory.close()
@@ -327,10 +334,22 @@ def listed_model(
     )
 
 
+def hash_files(directory: Path) -> None:
+    """Hash a model's files, which is remembered: with gigabytes that takes seconds."""
+    with suppress(Refused):  # told by what needs them
+        weights_fingerprint(directory, cache_directory(), ())
+
+
 def fingerprint_of(
-    settings: EngineSettings, dtype: str, info: ModelInfo, ready: Ready, adapters: LoraAdapters
+    settings: EngineSettings,
+    dtype: str,
+    info: ModelInfo,
+    ready: Ready,
+    adapters: LoraAdapters,
+    hashing: Thread,
 ) -> str:
-    """Return the `system_fingerprint` of a model as it is served."""
+    """Return the `system_fingerprint` of a model as it is served, whose files are being hashed."""
+    hashing.join()
     words = (
         dtype,
         settings.kv_dtype,
@@ -358,8 +377,11 @@ def measure(settings: EngineSettings) -> Ready:
         info, _ = read_infos(settings, print)
         options = plan(located(settings, info, None), info, None).target_options
         target = device("target", options, Verdict, Proposal, settings.silence_s)
+        stages = StartStages()
         try:
-            return await target.start(lambda _: None)
+            ready = await target.start(stages.show)
+            print(f"         {stages.text()}")
+            return ready
         finally:
             await target.close()
 

@@ -1,7 +1,7 @@
 """The model processes of a server: how they are started, what they share, what succeeds one."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +13,6 @@ from draftwerk.actors.devices.forking import Nursery, can_fork
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
-from draftwerk.assembly.plan import Plan
 from draftwerk.cache.page_layout import memory_bytes
 from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.block_record import FINGERPRINT_BYTES
@@ -23,6 +22,7 @@ from draftwerk.machine.child_python import python_command
 from draftwerk.machine.host import available_bytes, proportional_bytes
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.info import ModelInfo
+from draftwerk.model.native.servable import may_use_gpu
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.protocol.forks import NurseryModel, Order
@@ -96,28 +96,19 @@ def model_memory(settings: EngineSettings, page_bytes: int) -> ModelMemory:
         ) from None
 
 
-def target_device(
-    options: dict[str, object],
-    settings: EngineSettings,
-    memory: ModelMemory,
-    nursery: Nursery | None = None,
-) -> TargetDevice:
-    """Return the target's device, which recovers by itself where its pages outlive a process."""
-    process = TargetSuccessors(options, memory, settings.silence_s, nursery).device()
-    if memory.pages is None:
-        return process
-    return RecoveringTarget(process, RoundsInFlight(MoveJournal(memoryview(memory.pages.map()))))
-
-
 @dataclass(frozen=True, slots=True)
-class TargetSuccessors:
-    """What starts processes like the target's first one: they find all measured and packed."""
+class TargetProcesses:
+    """What starts the target's process, and later ones like it."""
 
     options: dict[str, object]
     memory: ModelMemory
     silence_s: float
     nursery: Nursery | None = None
     """What forks them, where there is one."""
+
+    def after(self, ready: Ready) -> "TargetProcesses":
+        """Return what starts further processes: they find all measured and packed."""
+        return replace(self, options={**self.options, **measured_options(ready)})
 
     def device(self, **options: object) -> ProcessDevice[Proposal, Verdict]:
         """Return the device of such a process, which is not started yet; some options differ."""
@@ -142,33 +133,30 @@ def measured_options(ready: Ready) -> dict[str, object]:
     }
 
 
-async def successors(
-    planned: Plan,
-    settings: EngineSettings,
-    ready: Ready,
-    memory: ModelMemory,
-    info: ModelInfo,
-    nursery: Nursery | None = None,
-) -> TargetSuccessors:
-    """Return what starts the target's successors, now that it is known how the first one runs.
-
-    They come from the nursery that is given, or from one of this model's own.
-    """
-    options = {**planned.target_options, **measured_options(ready)}
+async def start_nursery(settings: EngineSettings, info: ModelInfo) -> Nursery | None:
+    """Start what forks the target's processes, where it can; it imports while others go on."""
     # A GPU's process has its pages to itself, and no successor that could go on with them.
     # A divided target's ranks are started by its first one.
     divided = settings.pipeline_parallel * settings.tensor_parallel > 1
-    has_own = settings.spare != "off" and can_fork() and not divided
-    if nursery is None and ready.device == "cpu" and has_own:
-        model = NurseryModel(str(info.directory), info.vocab_size, info.eos_token_ids)
-        words = msgspec.json.encode(model).decode()
-        nursery = Nursery(python_command("draftwerk.model.process.nursery", words))
-        await nursery.start()
-    return TargetSuccessors(options, memory, settings.silence_s, nursery)
+    if may_use_gpu(settings.device) or settings.spare == "off" or not can_fork() or divided:
+        return None
+    model = NurseryModel(str(info.directory), info.vocab_size, info.eos_token_ids)
+    words = msgspec.json.encode(model).decode()
+    nursery = Nursery(python_command("draftwerk.model.process.nursery", words))
+    await nursery.start()
+    return nursery
+
+
+def target_device(processes: TargetProcesses) -> TargetDevice:
+    """Return the target's device, which recovers by itself where its pages outlive a process."""
+    process, memory = processes.device(), processes.memory
+    if memory.pages is None:
+        return process
+    return RecoveringTarget(process, RoundsInFlight(MoveJournal(memoryview(memory.pages.map()))))
 
 
 def succeeded(
-    target: RecoveringTarget, settings: EngineSettings, ready: Ready, later: TargetSuccessors
+    target: RecoveringTarget, settings: EngineSettings, ready: Ready, later: TargetProcesses
 ) -> TargetDevice:
     """Say what succeeds the first process."""
     if ready.device != "cpu":  # its pages are its own after all
@@ -178,7 +166,7 @@ def succeeded(
 
 
 def prefill_devices(
-    settings: EngineSettings, ready: Ready, later: TargetSuccessors
+    settings: EngineSettings, ready: Ready, later: TargetProcesses
 ) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
     """Return the devices that compute prompts alone; none is started yet.
 
