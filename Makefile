@@ -14,7 +14,8 @@ HAS_COMPILER := { command -v $${CXX:-g++} || command -v c++ || command -v clang+
 # has. A file's tests stay together, the longest files first.
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest
-FAST := tests/actors tests/api tests/assembly tests/cache tests/cluster tests/loadtest tests/speculative tests/test_architecture.py
+FAST := tests/actors tests/api tests/assembly tests/cache tests/cluster tests/loadtest tests/settings tests/shelf \
+	tests/speculative tests/test_architecture.py
 # Output of jobs side by side, each in one piece; make 3.81 (macOS) cannot.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
