@@ -4,9 +4,11 @@ Dequantised weights are rounded to bf16, whichever way they are computed with: t
 that `--dtype bf16`, `fp32`, `int8` and `int4` start from.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from mmap import ACCESS_READ, MADV_DONTNEED, mmap
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import torch
@@ -22,6 +24,8 @@ from draftwerk.model.checkpoint.stored_matrix import GROUP_KINDS, StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
+DROPPED_S = 0.05
+"""Between two times that pages are given back: some tens of megabytes are read meanwhile."""
 Dequantise = Callable[[StoredMatrix], Tensor]
 
 
@@ -47,19 +51,36 @@ class GgufFiles:
         return self._data[tensor.file][tensor.begin : end].reshape(count, -1)
 
     def layer_done(self, index: int) -> None:
-        """Count a layer as read, and give its pages back: the file's bytes are held once."""
+        """Count a layer as read."""
         prefix = f"model.layers.{index}."
         tensors = self.card.tensors
         self._progress.add(sum(tensors[name].size for name in tensors if name.startswith(prefix)))
-        self._drop()
 
-    def all_done(self) -> None:
-        """Give all pages back. Raises Refused if a file was written meanwhile."""
+    @contextmanager
+    def being_read(self) -> Iterator[None]:
+        """Give pages back while they are read, so that the file's bytes are in memory once.
+
+        Raises Refused at the end if a file was written meanwhile.
+        """
+        done = Event()
+
+        def drop() -> None:
+            while not done.wait(DROPPED_S):
+                self._drop()
+
+        dropping = Thread(target=drop, daemon=True)
+        dropping.start()
+        try:
+            yield
+        finally:
+            done.set()
+            dropping.join()
+            self._drop()
         self._progress.finish()
-        self._drop()
         self.card.check_unchanged()
 
     def _drop(self) -> None:
+        """Unmap what was read; what is read again comes from the system's cache."""
         for each in self._maps:
             each.madvise(MADV_DONTNEED)
 

@@ -1,6 +1,7 @@
 """A model's weights in memory: safetensors, mapped; projections fused as in `Weights`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, cast, overload
@@ -63,14 +64,13 @@ class Checkpoint:
     """What a GGUF's weights are read from."""
 
     def layer_done(self, index: int) -> None:
-        """Say that a layer was read, and is not needed any more."""
+        """Say that a layer was read."""
         if self.files is not None:
             self.files.layer_done(index)
 
-    def all_done(self) -> None:
-        """Say that all was read. Raises Refused if a file was written meanwhile."""
-        if self.files is not None:
-            self.files.all_done()
+    def being_read(self) -> AbstractContextManager[None]:
+        """Have little of the files in memory. Raises Refused if one was written meanwhile."""
+        return nullcontext() if self.files is None else self.files.being_read()
 
 
 def load(

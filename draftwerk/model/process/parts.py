@@ -1,5 +1,6 @@
 """What one process has of a model on a CPU: weights, forward pass, pages."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
 from typing import NamedTuple
@@ -90,19 +91,18 @@ def native_part(
     threads = options.threads or _threads(model, options.dtype)
     measured_s = perf_counter() - begun
     pool = Pool(threads)
-    forward = NativeForward(
-        model.config,
-        model.weights,
-        options.dtype,
-        pool,
-        options.kv_dtype,
-        store,
-        share.shard,
-        share.seats.columns_handle,
-        on_layer=model.layer_done,
-    )
-    if has_matrices:
-        model.all_done()
+    with model.being_read() if has_matrices else nullcontext():
+        forward = NativeForward(
+            model.config,
+            model.weights,
+            options.dtype,
+            pool,
+            options.kv_dtype,
+            store,
+            share.shard,
+            share.seats.columns_handle,
+            on_layer=model.layer_done,
+        )
     adapters = add_adapters(forward, options.lora, config)
     shape = page_shape(model.config, options.block_count, options.block_size, forward.page_width)
     shared, pages = page_memory(shape, forward.page_dtype, options.pages_descriptor)

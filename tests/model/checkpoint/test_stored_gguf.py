@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -125,9 +126,9 @@ def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path):
     path = save_gguf(tmp_path / "m.gguf", "llama", "Q4_0")
     lines: list[str] = []
     model = load(str(path), None, progress=lines.append, keeps_blocks=True)
-    for index in range(2):
-        model.layer_done(index)
-    model.all_done()
+    with model.being_read():
+        for index in range(2):
+            model.layer_done(index)
     assert lines[-1].startswith("loading m: 0.0 of 0.0 MB") or "0.1 MB" in lines[-1]
 
 
@@ -138,7 +139,30 @@ def test_a_file_that_was_written_meanwhile_is_refused(how: str, tmp_path: Path):
     model = load(str(directory), None, keeps_blocks=True)
     os.utime(path, (1, 1))
     with pytest.raises(Refused, match=rf"{path}: it was written while it was read; start again"):
-        load(str(directory), None) if how == "before" else model.all_done()
+        if how == "before":
+            load(str(directory), None)
+        with model.being_read():
+            pass
+
+
+def test_pages_are_given_back_while_they_are_read(tmp_path: Path):
+    path = save_gguf(tmp_path / "m.gguf", "llama", "Q4_0")
+    model = load(str(path), None, keeps_blocks=True)
+    assert model.files is not None
+    files, dropped = model.files, Event()
+    drop = files._drop
+
+    def note() -> None:
+        drop()
+        dropped.set()
+
+    files._drop = note
+    with model.being_read():
+        assert dropped.wait(10)
+        (first, *_) = blocks_of(path).weights.layers
+        assert torch.equal(
+            plain_values(model.weights.layers[0].down[0]), plain_values(first.down[0])
+        )
 
 
 def test_a_file_that_is_cut_between_layers_is_refused_before_it_is_read(tmp_path: Path):
