@@ -110,18 +110,18 @@ struct Replay {
         model = model_create(pool, &shape, layers.data(), read_many<float>().data());
     }
     void set_matrix() {
-        int layer = read<int32_t>(), part = read<int32_t>(), is_bf16 = read<int32_t>();
-        int n = read<int32_t>(), k = read<int32_t>();
+        int layer = read<int32_t>(), part = read<int32_t>(), expert = read<int32_t>();
+        int is_bf16 = read<int32_t>(), n = read<int32_t>(), k = read<int32_t>();
         auto data = read_many<uint8_t>();
         auto bias = read_many<float>();
-        model_set_matrix(model, layer, part, 0, data.data(), is_bf16, n, k,
+        model_set_matrix(model, layer, part, expert, data.data(), is_bf16, n, k,
                          bias.empty() ? nullptr : bias.data());
     }
     void set_blocks() {
-        int layer = read<int32_t>(), part = read<int32_t>();
+        int layer = read<int32_t>(), part = read<int32_t>(), expert = read<int32_t>();
         Parts of(read<int32_t>());
         auto bias = read_many<float>();
-        model_set_stored(model, layer, part, 0, of.parts.data(), of.count(), of.k,
+        model_set_stored(model, layer, part, expert, of.parts.data(), of.count(), of.k,
                          bias.empty() ? nullptr : bias.data());
     }
     void quantise() {
@@ -191,7 +191,7 @@ struct Replay {
     }
 
     void multiply_stored() {
-        Parts of(1);
+        Parts of(read<int32_t>());
         const int n = of.parts[0].count, k = of.k;
         auto inputs = read_many<float>();
         void *matrix = stored_create(pool, of.parts.data(), 1, k);

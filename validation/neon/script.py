@@ -2,28 +2,55 @@
 
 import ctypes
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import torch
-from msgspec.structs import astuple
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
-from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
-from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.native.draft_head import KIND as DRAFT_KIND
 from draftwerk.model.native.draft_head import MATRICES, TREE, VECTORS
-from draftwerk.model.native.forward import HEAD_KIND, QUANTISED, Part, Vector, shape_of
-from draftwerk.model.native.library import TreeStart
+from draftwerk.model.native.library import LayerShape, Shape, StoredPart, TreeStart, library
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import KINDS, halved, quantised
+from draftwerk.model.native.stored import KINDS, halved, parts_of, quantised
 from draftwerk.speculative.sampling.params import Sampling
+
+
+class RecordingPool(Pool):
+    """A pool whose models are made in a script too."""
+
+    def __init__(self, pool: Pool, script: "Script") -> None:
+        self._pool = pool  # it ends with the last that uses it
+        self.threads, self.handle = pool.threads, pool.handle
+        self.library = cast(ctypes.CDLL, RecordingLibrary(pool.library, script))
+
+
+class RecordingLibrary:
+    """The kernels' functions; those that a script has by the same name are written to it."""
+
+    def __init__(self, library: ctypes.CDLL, script: "Script") -> None:
+        self._library, self._script = library, script
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function, write = getattr(self._library, name), getattr(self._script, name, None)
+        if write is None:
+            return function
+
+        def both(*arguments: Any) -> Any:
+            write(*arguments)
+            return function(*arguments)
+
+        return both
 
 
 class Script:
     """Calls in their order; every tensor float32 unless stated otherwise."""
+
+    _embedding_size = 0
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -31,39 +58,62 @@ class Script:
     def close(self) -> None:
         self._file.close()
 
-    def model(
-        self, config: ModelConfig, weights: Weights, dtype: str, kv_dtype: str, pool: Pool
+    def model_create(
+        self,
+        pool: int,
+        shape: Shape,
+        layers: "ctypes.Array[LayerShape]",
+        frequencies: "ctypes.Array[ctypes.c_float]",
     ) -> None:
-        """Create a model, as `NativeForward` does."""
-
-        def set_matrix(layer: int, part: Part, matrix: Tensor, bias: Tensor | None) -> None:
-            if dtype not in QUANTISED:
-                return self._matrix(layer, part, matrix, bias)
-            kind = HEAD_KIND if part is Part.HEAD else QUANTISED[dtype]
-            parts = (quantised(matrix, kind, pool),)
-            is_halved = part is Part.GATE_UP and config.graph.is_gated
-            self._blocks(layer, part, halved(parts) if is_halved else parts, bias)
-
         self._call("m")
-        self._struct(shape_of(config, dtype, kv_dtype))
-        layers = [list(astuple(config.kind(index))) for index in range(config.layer_count)]
-        self._many(torch.tensor(layers, dtype=torch.int32))
-        self._many(torch.tensor(config.rope_inverse_frequencies))
-        for index, layer in enumerate(weights.layers):
-            set_matrix(index, Part.QKV, layer.qkv, layer.qkv_bias)
-            set_matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
-            set_matrix(index, Part.GATE_UP, layer.dense[0], layer.gate_up_bias)
-            set_matrix(index, Part.DOWN, layer.dense[1], layer.down_bias)
-            self._vector(index, Vector.ATTENTION_NORM, layer.attention_norm)
-            self._vector(index, Vector.FFN_NORM, layer.ffn_norm)
-            self._vector(index, Vector.QUERY_NORM, layer.query_norm)
-            self._vector(index, Vector.KEY_NORM, layer.key_norm)
-        set_matrix(0, Part.HEAD, weights.lm_head, None)
-        self._vector(0, Vector.NORM, weights.norm)
-        embedding = weights.embedding.bfloat16() if dtype == "bf16" else weights.embedding
+        self._struct(shape)
+        self._bytes(bytes(layers))
+        self._bytes(bytes(frequencies))
+        self._embedding_size = shape.vocab * shape.hidden
+
+    def model_set_matrix(
+        self,
+        model: int,
+        layer: int,
+        part: int,
+        expert: int,
+        data: int,
+        is_bf16: bool,
+        n: int,
+        k: int,
+        bias: int | None,
+    ) -> None:
+        self._call("w")
+        self._ints(layer, part, expert, is_bf16, n, k)
+        self._bytes(ctypes.string_at(data, n * k * (2 if is_bf16 else 4)))
+        self._bias(bias, n)
+
+    def model_set_stored(
+        self,
+        model: int,
+        layer: int,
+        part: int,
+        expert: int,
+        parts: "ctypes.Array[StoredPart]",
+        count: int,
+        k: int,
+        bias: int | None,
+    ) -> None:
+        self._call("b")
+        self._ints(layer, part, expert)
+        self._parts(parts, k)
+        self._bias(bias, sum(each.count for each in parts))
+
+    def model_set_vector(self, model: int, layer: int, which: int, values: int, size: int) -> None:
+        self._call("v")
+        self._ints(layer, which)
+        self._bytes(ctypes.string_at(values, 4 * size))
+
+    def model_set_embedding(self, model: int, values: int, is_bf16: bool) -> None:
         self._call("e")
-        self._ints(embedding.dtype == torch.bfloat16)
-        self._many(embedding)
+        self._ints(is_bf16)
+        size = self._embedding_size * (2 if is_bf16 else 4)
+        self._bytes(ctypes.string_at(values, size))
 
     def pages(self, pages: Pages) -> None:
         """Set keys and values, which later rounds read and write."""
@@ -100,7 +150,7 @@ class Script:
     def stored(self, matrix: StoredMatrix, inputs: Tensor) -> None:
         """Multiply with stored blocks. Results: products [rows, columns], values [columns, k]."""
         self._call("q")
-        self._part(matrix)
+        self._parts(parts_of([matrix]), matrix.shape[1])
         self._many(inputs)
 
     def quantise(self, matrix: Tensor, kind: str) -> None:
@@ -126,42 +176,27 @@ class Script:
         matrices = [getattr(head, name) for name in MATRICES] + [target_head[head.vocabulary]]
         for which, matrix in enumerate(matrices):
             parts = (quantised(matrix, DRAFT_KIND, pool),)
-            self._parts(halved(parts) if which == 0 else parts)
+            parts = halved(parts) if which == 0 else parts
+            self._parts(parts_of(parts), parts[0].shape[1])
         for name in VECTORS:
             self._many(getattr(head, name))
         self._struct(TREE)
         self._bytes(b"".join(bytes(start) for start in starts))
         self._many(states)
 
-    def _matrix(self, layer: int, part: Part, matrix: Tensor, bias: Tensor | None) -> None:
-        self._call("w")
-        self._ints(layer, part, matrix.dtype == torch.bfloat16, *matrix.shape)
-        self._many(matrix)
-        self._many(torch.empty(0) if bias is None else bias)
+    def _bias(self, bias: int | None, count: int) -> None:
+        self._bytes(b"" if bias is None else ctypes.string_at(bias, 4 * count))
 
-    def _blocks(
-        self, layer: int, part: Part, parts: tuple[StoredMatrix, ...], bias: Tensor | None
-    ) -> None:
-        self._call("b")
-        self._ints(layer, part)
-        self._parts(parts)
-        self._many(torch.empty(0) if bias is None else bias)
-
-    def _parts(self, parts: tuple[StoredMatrix, ...]) -> None:
+    def _parts(self, parts: "ctypes.Array[StoredPart]", k: int) -> None:
         self._ints(len(parts))
         for part in parts:
-            self._part(part)
-
-    def _part(self, part: StoredMatrix) -> None:
-        self._ints(KINDS[part.kind], *part.shape)
-        data = part.data if part.rows is None else part.data[part.rows]
-        self._bytes(data.tobytes())
-
-    def _vector(self, layer: int, which: Vector, values: Tensor | None) -> None:
-        if values is not None:
-            self._call("v")
-            self._ints(layer, which)
-            self._many(values)
+            self._ints(part.kind, part.count, k)
+            size = library().stored_file_bytes(part.kind, k)
+            rows = range(part.count)
+            if part.rows:
+                rows = (ctypes.c_int64 * part.count).from_address(part.rows)
+            blocks = (ctypes.string_at(part.data + row * part.row_bytes, size) for row in rows)
+            self._bytes(b"".join(blocks))
 
     def _call(self, letter: str) -> None:
         self._file.write(letter.encode())
