@@ -56,6 +56,7 @@ from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.recurrent_states import NO_STATES, StateRules, StateSlots
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -96,6 +97,8 @@ class EngineParts:
     """What computes prompts alone, over the target's pages."""
     block_count: int
     block_size: int
+    states: StateSlots = NO_STATES
+    """Of a model with recurrent layers."""
     context_max: int
     """Tokens that the model can attend to."""
     stop_token_ids: tuple[int, ...]
@@ -130,6 +133,16 @@ class EngineParts:
     def tokens_max(self) -> int:
         """Prompt and generated tokens of one choice: the context, if the pool can hold it."""
         return min(self.context_max, self.block_count * self.block_size)
+
+
+def state_rules(parts: EngineParts) -> StateRules | None:
+    """Return what is common to the states of all sequences; None without recurrent layers."""
+    slots = parts.states
+    if not slots.count:
+        return None
+    # What is read, what is written, and with two rounds under way what the second one writes.
+    own = 2 + parts.limits.run_ahead
+    return StateRules(BlockPool(slots.count, 1), own, parts.block_size, slots.interval)
 
 
 @dataclass(slots=True)
@@ -179,6 +192,7 @@ class Pipeline:
             measurements.stats,
             measurements.step_cost,
             measurements.lengths,
+            state_rules(parts),
         )
         namer = BlockNamer(parts.name_secret)
         self.side = SidePipes(self.to_cache, messages_max, waits, parts.trace)
@@ -195,6 +209,7 @@ class Pipeline:
                 parts.tokens_max,
                 blocks=(parts.block_count, parts.block_size),
                 round_max=parts.limits.tokens_max,
+                searches=not parts.states.count,
             ),
             parts.worker,
             parts.trace,
@@ -205,7 +220,12 @@ class Pipeline:
             detokenizer=self.to_detokenizer.outbox,
             scheduler=scheduler,
             opener=Opener(
-                scheduler.pool, namer, parts.limits, parts.stop_token_ids, parts.tokens_max
+                scheduler.pool,
+                namer,
+                parts.limits,
+                parts.stop_token_ids,
+                parts.tokens_max,
+                scheduler.running_set.states,
             ),
             trace=parts.trace,
             prefill=self.side.to_prefill,

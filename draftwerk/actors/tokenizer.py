@@ -49,6 +49,8 @@ class TextLimits:
     """The pool: how many blocks, of how many tokens."""
     round_max: int = 2**31
     """Tokens in one round."""
+    searches: bool = True
+    """Whether beam searches are served: not by a model with recurrent layers."""
 
 
 class RefusedError(Exception):
@@ -239,6 +241,8 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
     _check_options(encoded.options, count, vocab_size, context_max)
     options = encoded.options
     room = context_max - count if options.tokens_max is None else options.tokens_max
+    if options.beam_width > 1 and not limits.searches:
+        raise RefusedError("a model with recurrent layers has no beam searches", "beam_width")
     refusal = beam_refusal(options, count, room, limits.blocks, limits.round_max)
     if refusal is not None:
         raise RefusedError(*refusal)

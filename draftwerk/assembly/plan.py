@@ -5,6 +5,7 @@ from shutil import which
 from typing import Protocol
 
 from draftwerk.assembly.lora_adapters import LoraAdapters
+from draftwerk.cache.recurrent_states import NO_STATES, StateSlots
 from draftwerk.machine.host import free_bytes, gpu_free_bytes, memory_bytes
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
@@ -19,6 +20,8 @@ DRAFT_MAX = 15
 BLOCK_SIZE = 16
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2, "stored": 2}
 """A number in the KV pages; quantised weights leave activations in bf16."""
+STATES_EACH = 4
+"""Recurrent states of a text: up to three while it runs, and a snapshot of it."""
 KV_SHARE = 0.75
 """Of the memory that the models leave, what `--kv-memory auto` takes."""
 KV_AUTO_MIN = 64 * 2**20
@@ -37,6 +40,8 @@ class ModelSizes(Protocol):
     @property
     def head_size(self) -> int: ...
     @property
+    def state_bytes(self) -> int: ...
+    @property
     def context_max(self) -> int: ...
     @property
     def stored_format(self) -> str: ...
@@ -53,9 +58,10 @@ class Plan:
     target_options: dict[str, object]
     draft_options: dict[str, object] | None
     target_page_bytes: int
-    """Of the target's keys and values, all blocks together."""
+    """Of the target's keys and values, all blocks together, and of its recurrent states."""
     block_count: int
     block_size: int
+    states: StateSlots
     dtype: str
     methods: tuple[str, ...]
     limits: RoundLimits
@@ -72,6 +78,8 @@ def plan(
 
     `memory` is this machine's, in bytes, for models on its CPU; by default the system's own figure.
     """
+    if draft is not None and draft.state_bytes:
+        raise ConfigError(f"draft: {draft.name} has recurrent layers: it cannot draft yet")
     if draft is not None and draft.vocab_size != target.vocab_size:
         raise ConfigError(
             f"the draft model's vocabulary has {draft.vocab_size} tokens, the target's has "
@@ -90,10 +98,15 @@ def plan(
     _check_fit(target, dtype, free)
     loading += 0 if draft is None else draft.loading_bytes(draft_dtype)
     if settings.kv_memory == "auto":
-        kv_bytes = auto_kv_bytes(free, loading, token_bytes * target.context_max)
+        sequence_bytes = token_bytes * target.context_max + STATES_EACH * target.state_bytes
+        kv_bytes = auto_kv_bytes(free, loading, sequence_bytes)
     else:
         kv_bytes = bytes_of(settings.kv_memory)
     _check_memory(settings, kv_bytes, memory_bytes() if memory is None else memory)
+    states = NO_STATES
+    if target.state_bytes:
+        states = state_slots(settings, target, kv_bytes, token_bytes * block_size)
+        kv_bytes -= states.count * target.state_bytes
     block_count = kv_bytes // (token_bytes * block_size)
     if block_count < 1:
         raise ConfigError(f"kv_memory {settings.kv_memory} does not hold a single block")
@@ -113,6 +126,7 @@ def plan(
         "block_count": block_count,
         "block_size": block_size,
     }
+    page_bytes = block_count * block_size * sizes[0]
     return Plan(
         target_options={
             "source": settings.model or None,
@@ -122,6 +136,7 @@ def plan(
             "sources": methods if runs_ahead else None,
             "pipeline_parallel": settings.pipeline_parallel,
             "tensor_parallel": settings.tensor_parallel,
+            "state_slots": states.count,
             **options,
             **adapters.options,
         },
@@ -130,9 +145,10 @@ def plan(
             if "draft" in methods
             else None
         ),
-        target_page_bytes=block_count * block_size * sizes[0],
+        target_page_bytes=page_bytes + states.count * target.state_bytes,
         block_count=block_count,
         block_size=block_size,
+        states=states,
         dtype=dtype,
         methods=methods,
         limits=RoundLimits(
@@ -142,6 +158,31 @@ def plan(
             promise=read_promise(settings.slo),
             slo_policy=settings.slo_policy,
         ),
+    )
+
+
+def state_slots(
+    settings: EngineSettings, target: ModelSizes, memory: int, block_bytes: int
+) -> StateSlots:
+    """Return how many recurrent states the cache's memory holds beside keys and values: half of it.
+
+    Snapshots of a prompt are so far apart that keys and values between them take four times as
+    much. Raises ConfigError for what is not served with recurrent layers.
+    """
+    for field in ("kv_store", "prefill_processes", "draft"):
+        if getattr(settings, field):
+            raise ConfigError(
+                f"{field}: {target.name} has recurrent layers, which do not go together with that "
+                f"yet: leave out --{field.replace('_', '-')}"
+            )
+    count = min(memory // 2 // target.state_bytes, RoundLimits().rows_max * STATES_EACH)
+    if count < STATES_EACH:
+        raise ConfigError(
+            f"kv_memory {settings.kv_memory}: a text of {target.name} has {STATES_EACH} recurrent "
+            f"states of {target.state_bytes / 2**20:.0f} MiB, for which half of it is too little"
+        )
+    return StateSlots(
+        count, 4 * max(1, target.state_bytes // block_bytes) * (settings.block_size or BLOCK_SIZE)
     )
 
 

@@ -45,6 +45,11 @@ class BlockTable:
         return self._pool.block_size
 
     @property
+    def names(self) -> Sequence[bytes]:
+        """Of the first blocks, those that are full and committed."""
+        return self._names
+
+    @property
     def slots(self) -> int:
         """Slots that the table can hold now."""
         return len(self.blocks) * self._pool.block_size

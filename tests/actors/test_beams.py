@@ -10,6 +10,7 @@ import pytest
 from draftwerk.actors.beam_options import beam_refusal
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Ended, Event, Failed
+from draftwerk.cache.recurrent_states import StateSlots
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
@@ -154,6 +155,13 @@ def test_logprobs_under_a_grammar_are_refused() -> None:
     sampling = Sampling(temperature=0.0, grammar=Grammar("regex", "a"), logprobs=1)
     refusal = beam_refusal(changed(sampling=sampling), 5, 10, (24, 4), 256)
     assert refusal is not None and refusal[1] == "logprobs"
+
+
+@on_both_loops
+async def test_a_recurrent_model_searches_no_beams() -> None:
+    async with running(Bench().parts(states=StateSlots(8, 8))) as engine:
+        (refusal,) = await events(engine, BEAMS)
+        assert isinstance(refusal, Failed) and refusal.field == "beam_width"
 
 
 @on_both_loops

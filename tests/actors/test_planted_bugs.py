@@ -14,6 +14,7 @@ from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from textwrap import dedent
 from typing import Any, NamedTuple
 
@@ -81,6 +82,23 @@ def recoveries_ahead() -> None:
     for seed in range(2 * SEEDS):
         counters = run(Setting(seed, lost=0.15, spare=bool(seed % 2), run_ahead=True)).counters
         assert counters["restarts"] <= counters["recoveries"] + 2
+
+
+def recurrent() -> None:
+    """Engines of a model with recurrent states, in few slots or in many."""
+    for seed in range(SEEDS):
+        run(Setting(seed, state_slots=3 + seed % 12, run_ahead=bool(seed % 2)))
+        run(Setting(seed, state_slots=9, lost=0.15, run_ahead=bool(seed % 2)))
+
+
+def recurrent_model() -> None:
+    """A model with a delta rule, in any schedule and with any trees."""
+    from tests.model.checkpoint import test_families
+
+    with TemporaryDirectory() as directory:
+        test_families.test_greedy_text_equals_transformers_for_any_schedule_and_drafts(
+            "qwen3_5_text", {}, Path(directory)
+        )
 
 
 def second_tiers() -> None:

@@ -54,6 +54,32 @@ def test_a_target_lost_with_two_rounds_in_flight_computes_both_again() -> None:
     assert counters["failed"] == 0
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"run_ahead": True},
+        {"block_count": 14},
+        {"block_count": 14, "run_ahead": True},
+        {"run_ahead": True, "lost": 0.1},
+        {"lost": 0.1, "spare": True},
+        {"bugs": 0.003},
+    ],
+    ids=str,
+)
+def test_recurrent_states_change_no_text(how: dict[str, Any]) -> None:
+    """In so few slots that one text runs at a time, and in so many that snapshots stay."""
+    counters = total([Setting(seed, state_slots=3 + seed % 12, **how) for seed in range(16)])
+    for happened in ("finished", "left", "accepted", "rejected", "prefix_hits"):
+        assert counters[happened] > 0, counters
+    if "block_count" in how:
+        assert counters["preemptions"] > 0, counters
+    if how.get("lost"):
+        assert counters["recoveries"] > 5, counters
+        assert counters["target dies in the middle of its work"] > 0, counters
+    assert counters["failed"] == 0
+
+
 @pytest.mark.parametrize("lost", [0.0, 0.05])
 def test_no_promise_changes_a_text(lost: float) -> None:
     promise = Promise(ttft=0.5, tpot=0.0001)

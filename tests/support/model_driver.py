@@ -13,6 +13,7 @@ from draftwerk.speculative.protocol.rounds import (
     NewSequence,
     Proposal,
     Row,
+    RowState,
 )
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.rounds import make_round, make_row
@@ -30,6 +31,8 @@ class Live:
     sampling: Sampling
     goal: int
     blocks: tuple[int, ...] = ()
+    states: tuple[int, int] = (-1, -1)
+    """Slots that its next row reads and writes, of a model with recurrent layers."""
     computed: int = 0
     sent_count: int = 0
     decisions: list[Decision] = field(default_factory=list)
@@ -71,6 +74,8 @@ class Driver:
     def add(self, sequence_id: int, prompt: list[int], sampling: Sampling, goal: int) -> Live:
         """Begin a sequence; goal is how many tokens to generate."""
         live = Live(sequence_id, list(prompt), len(prompt), sampling, goal)
+        if self.runner.pages.states is not None:
+            live.states = 2 * len(self.all), 2 * len(self.all) + 1
         self.live.append(live)
         self.all.append(live)
         return live
@@ -112,12 +117,16 @@ class Driver:
         live.blocks += tuple(self.free.pop() for _ in range(needed - len(live.blocks)))
         new_sequence = NewSequence(tuple(live.tokens), live.prompt_count, live.sampling)
         new_token_ids = tuple(live.tokens[live.sent_count :]) if live.sent_count else ()
+        read, written = live.states
+        live.states = written, read
+        state = RowState(read if live.computed else -1, written) if written >= 0 else None
         row = make_row(
             live.computed,
             stop,
             sequence_id=live.sequence_id,
             samples=stop == len(live.tokens),
             draft_max=capacity,
+            state=state,
             blocks=live.blocks,
             new_token_ids=new_token_ids,
             new_sequence=None if live.sent_count else new_sequence,

@@ -22,6 +22,8 @@ from draftwerk.model.text.grammar import grammars_of
 
 CPU = torch.device("cpu")
 FP32 = torch.float32
+STATE_SLOTS = 16
+"""Of a model with recurrent layers."""
 
 
 def require_kernels() -> None:
@@ -56,7 +58,7 @@ def make_drafter(directory: Path, block_count: int = 128, block_size: int = 4) -
 
 def _parts(model: Checkpoint, block_count: int, block_size: int) -> LoadedModel:
     forward = TorchForward(model.config, model.weights, attend)
-    pages = allocate(model.config, block_count, block_size, FP32, CPU)
+    pages = allocate(model.config, block_count, block_size, FP32, CPU, state_slots=STATE_SLOTS)
     config = model.config
     grammars = grammars_of(model.directory, config.vocab_size, config.eos_token_ids)
     return LoadedModel(

@@ -24,6 +24,7 @@ from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
+from draftwerk.cache.recurrent_states import StateSlots
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.blend.rules import Blend, RuleName
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
@@ -270,6 +271,8 @@ class Setting:
     """The share of clients whose texts are computed with one of two adapters."""
     odd: float = 0.0
     """The share of clients that send what no device can compute."""
+    state_slots: int = 0
+    """Of a model with recurrent layers; such a one has no beam searches."""
     promise: Promise = NOTHING_PROMISED
     policy: SloPolicy = "serve"
     promised: float = 0.0
@@ -316,7 +319,8 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     size = 4
     recoveries = RecoveryStats()
     pages: list[Cell] = [(-1, 0)] * (setting.block_count * size)
-    target = target_device(setting, fates, size, recoveries, pages, rng)
+    states: list[Cell] = [(-1, 0)] * setting.state_slots
+    target = target_device(setting, fates, size, recoveries, pages, rng, states)
     draft = ProcessDevice[Round, tuple[Draft, ...]](
         child_of(fates.draft, lambda: Guesser(rng).propose, Round), tuple[Draft, ...]
     )
@@ -334,6 +338,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         draft=lambda: draft.fresh() if setting.guesser and not setting.run_ahead else None,
         block_count=setting.block_count,
         block_size=size,
+        states=StateSlots(setting.state_slots, 2 * size),
         context_max=CONTEXT,
         stop_token_ids=(STOP,),
         limits=RoundLimits(
@@ -385,11 +390,16 @@ def target_device(
     stats: RecoveryStats,
     pages: list[Cell],
     rng: random.Random,
+    states: list[Cell],
 ) -> RecoveringTarget | ProcessDevice[Proposal, Verdict]:
     """Return the target, over pages that outlive its process or over pages that end with it."""
     if not setting.recovers:
-        make = partial(
-            ToyTarget, setting.block_count, size, blends=setting.blends, asked=setting.adapters
+        make = lambda: ToyTarget(  # noqa: E731
+            setting.block_count,
+            size,
+            blends=setting.blends,
+            asked=setting.adapters,
+            states=[*states],
         )
         begin = lambda: drafted(setting, make(), rng)  # noqa: E731
         return ProcessDevice(child_of(fates.target, begin, Proposal), Verdict)
@@ -402,6 +412,7 @@ def target_device(
         journal=journal,
         blends=setting.blends,
         asked=setting.adapters,
+        states=states,
     )
     spawn = child_of(fates.target, lambda: drafted(setting, make(), rng), Proposal)
     return RecoveringTarget(
@@ -465,7 +476,7 @@ async def simulate(setting: Setting) -> Report:
     return report
 
 
-def random_options(rng: random.Random) -> Options:
+def random_options(rng: random.Random, *, searches: bool = True) -> Options:
     sampling = Sampling(
         temperature=rng.choice([0.0, 0.7, 1.0]),
         top_k=rng.choice([0, 0, 5]),
@@ -489,7 +500,7 @@ def random_options(rng: random.Random) -> Options:
         priority=rng.choice([0, 0, -1]),
         stop_token_ids=() if sampling.grammar else stop_tokens(sampling.seed),
     )
-    return in_beams(options, rng) if rng.random() < 0.2 else options
+    return in_beams(options, rng) if rng.random() < 0.2 and searches else options
 
 
 def stop_tokens(seed: int) -> tuple[int, ...]:
@@ -520,7 +531,7 @@ async def client(
 ) -> None:
     """Be one client: come late, read slowly, leave early; every text must be the plain one."""
     await anyio.sleep(rng.uniform(0, 0.3))
-    options = random_options(rng)
+    options = random_options(rng, searches=not setting.state_slots)
     shared = [1 + n % 5 for n in range(rng.choice([0, 9, 17]))]
     prompt = [*shared, *(rng.randrange(1, POISON[0]) for _ in range(rng.randint(1, 9)))]
     if setting.blended and not outcome.odd and rng.random() < setting.blended:

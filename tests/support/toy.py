@@ -26,6 +26,7 @@ from draftwerk.speculative.protocol.rounds import (
     Proposal,
     Row,
     RowBlend,
+    RowState,
     SegmentCopy,
     SegmentRead,
     StepReport,
@@ -172,6 +173,11 @@ def chained(tokens: Sequence[int], start: int, before: Cell = (-1, 0)) -> list[C
     return cells
 
 
+def scanned(state: Cell, token: int) -> Cell:
+    """Return the state behind one more token."""
+    return state[0] + 1, hash((state, token))
+
+
 def turned(cell: Cell, turn: int) -> Cell:
     """Return a cell whose keys were rotated."""
     return cell[0], hash((cell[1], "turned", turn)) if turn else cell[1]
@@ -239,6 +245,8 @@ class ToyTarget:
     journal: MoveJournal = field(default_factory=MoveJournal)
     blends: dict[int, Blend] = field(default_factory=dict[int, Blend])
     """What is declared of the prompts of some requests, by their seeds."""
+    states: list[Cell] = field(default_factory=list[Cell])
+    """Slots of recurrent states: a position, and a hash of all tokens before it."""
     dies_after: int | None = None
     """Writes to the pages that are left to it; None means all."""
 
@@ -307,12 +315,28 @@ class ToyTarget:
         for position in range(row.start, row.stop):
             seen = self.pages[self._slot(row, position - 1)] if position else first
             self._put(self._slot(row, position), (history[position], hash((seen, position))))
+        if row.state is not None:
+            source = row.state.source
+            state = self.states[source] if source >= 0 else (0, 0)
+            assert state[0] == row.start, "a state of another position"
+            self._scan(row.state, row.start, state, history[row.start : row.stop])
         depths = draft.depths()
         for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
             before = row.stop - 1 if parent < 0 else row.stop + parent
             seen = self.pages[self._slot(row, before)]
             cell = (token, hash((seen, row.stop + depths[node])))
             self._put(self._slot(row, row.stop + node), cell)
+
+    def _scan(self, use: RowState, start: int, state: Cell, tokens: Sequence[int]) -> None:
+        """Go on with a state, and keep it where it is to be kept; the row begins at `start`."""
+        for token in tokens:
+            state = scanned(state, token)
+            for position, slot in use.saves:
+                if start < position == state[0]:
+                    self._live()
+                    self.states[slot] = state
+        self._live()
+        self.states[use.target] = state
 
     def _blend(self, row: Row, blend: RowBlend, history: list[int]) -> None:
         """Copy, probe, read segments and compute some places, in this order."""
@@ -366,6 +390,11 @@ class ToyTarget:
         adapter = self.asked.get(sampling.seed, "")
         expected = cells_of(context, prompt_count, blend, self.block_size, adapter)
         assert cells == expected, "a token's KV was computed after another text"
+        if row.state is not None:
+            state = (0, 0)
+            for token in context:
+                state = scanned(state, token)
+            assert self.states[row.state.target] == state, "a state of another text"
         if row.branch is not None:
             candidates = tuple(self._offers(row, draft, context))
             return Decision(
@@ -386,6 +415,9 @@ class ToyTarget:
         kept = [self.pages[self._slot(row, row.stop + node)] for node in path]
         for depth, cell in enumerate(kept):
             self._put(self._slot(row, row.stop + depth), cell)
+        if row.state is not None:
+            state = self.states[row.state.target]
+            self._scan(row.state, row.start, state, [draft.tokens[node] for node in path])
         logprobs = tuple(ChosenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
         output = context[prompt_count:]
         if tokens[-1] in sampling.stop_token_ids:

@@ -1,5 +1,6 @@
 """One round as tensors: what `forward` reads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,10 +16,32 @@ class Pages:
 
     keys: Tensor
     values: Tensor
+    states: Tensor | None = None
+    """Slots of recurrent states, [slots, numbers] in float32; None without recurrent layers."""
 
     @property
     def block_size(self) -> int:
         return self.keys.shape[2]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    """One sequence's tokens in a batch, and the slots of its recurrent state.
+
+    tokens   first ... first + count   known, from position `start` on; then a node for each parent
+    """
+
+    first: int
+    count: int
+    parents: tuple[int, ...]
+    """Of a draft tree's nodes, by index; -1 for the last known token."""
+    start: int
+    source: int
+    """The slot that is read; -1 for the state before the first token."""
+    target: int
+    """The slot that is written; -1 for none."""
+    saves: tuple[tuple[int, int], ...] = ()
+    """(position, slot) that are written where the sequence comes to the position."""
 
 
 @dataclass(slots=True)
@@ -62,6 +85,8 @@ class Batch:
     layers: int | None = None
     """Layers to run; of fewer than all no logits are computed, and the last has keys and values
     alone."""
+    states: tuple[BatchState, ...] = ()
+    """Of each sequence, in the order of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +117,14 @@ class Forward(Protocol):
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Return float32 logits [S, vocab]."""
+        ...
+
+
+class RecurrentForward(Forward, Protocol):
+    """A `Forward` with recurrent layers."""
+
+    def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], pages: Pages) -> None:
+        """Take states of the latest batch along the nodes that were accepted."""
         ...
 
 

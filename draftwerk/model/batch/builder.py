@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from draftwerk.model.batch.batch import Batch, Facts
+from draftwerk.model.batch.batch import Batch, BatchState, Facts
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.protocol.rounds import Draft, RowState
 
+NO_STATE = RowState(-1, -1)
+"""Of a row that begins a text, and whose end is of no interest."""
 MASKED_MAX = 63
 """New tokens of a row with ancestor masks: the bits of an int64 without its sign."""
 
@@ -39,6 +41,7 @@ class BatchBuilder:
     """Of the rows, -1 for none."""
     offsets: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     """(first token, tokens, what is added to their positions) of rows at other positions."""
+    states: list[BatchState] = field(default_factory=list[BatchState])
 
     def add_places(
         self, tokens: list[int], places: list[int], blocks: tuple[int, ...], samples: bool
@@ -70,6 +73,7 @@ class BatchBuilder:
         samples: bool,
         scored: range = range(0),
         adapter: int = -1,
+        state: RowState = NO_STATE,
     ) -> int:
         """Add known tokens and their draft; return the index of its first logits in the output.
 
@@ -80,6 +84,8 @@ class BatchBuilder:
         if not known and not draft.tokens:
             return len(self.outputs)
         self.outputs.extend(len(self.tokens) + index for index in scored)
+        own = len(self.tokens), len(known), draft.parents, start
+        self.states.append(BatchState(*own, state.source, state.target, state.saves))
         if is_chain(draft):
             self._add_row([*known, *draft.tokens], start, blocks, adapter)
         else:
@@ -167,6 +173,7 @@ class BatchBuilder:
         return Batch(
             *(torch.from_numpy(array).to(device) for array in arrays),
             facts=facts,
+            states=tuple(self.states),
             seen=None if seen is None else torch.from_numpy(seen).to(device),
             adapters=None if adapters is None else torch.from_numpy(adapters).to(device),
         )

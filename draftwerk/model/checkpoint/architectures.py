@@ -13,13 +13,14 @@ from draftwerk.model.checkpoint.families import (
     lfm,
     llama,
     olmo,
+    qwen_next,
 )
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.unsupported import Refused
 
 ARCHITECTURES = (
     *(*llama.ROWS, *olmo.ROWS, *gemma.ROWS, *cohere.ROWS, *glm.ROWS),
-    *(*experts.ROWS, *lfm.ROWS),
+    *(*experts.ROWS, *lfm.ROWS, *qwen_next.ROWS),
 )
 BY_CLASS = {row.hf_name: row for row in ARCHITECTURES}
 WRAPPED = {wrapper: row.hf_name for row in ARCHITECTURES for wrapper in row.wrappers}

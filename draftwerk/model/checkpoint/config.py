@@ -11,7 +11,7 @@ NormKind = Literal["rms", "rms_rounded_once", "layer"]
 
 
 Activation = Literal["silu", "gelu_tanh", "relu_squared"]
-Mixer = Literal["attention", "convolution"]
+Mixer = Literal["attention", "convolution", "delta"]
 """By what a layer's tokens see those before them."""
 
 
@@ -46,6 +46,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     attention_softcap: float = 0.0
     has_sinks: bool = False
     """Whether each head has one more score, of nothing."""
+    has_output_gate: bool = False
+    """Whether what is attended to is multiplied by sigmoids of the layer's input."""
     attention_scale: float = 0.0
     """On scores; 0 for 1 / sqrt(head_size)."""
     temperature_beta: float = 0.0
@@ -69,6 +71,39 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what that comes to is multiplied with sigmoid(w normed), one number a token."""
 
 
+class DeltaRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A gated delta rule: each value head has a matrix that every token changes a little."""
+
+    key_heads: int
+    value_heads: int
+    """Each group of them has one key head."""
+    key_size: int
+    value_size: int
+    taps: int
+    """Tokens that its convolution sees, the own one last."""
+
+    @property
+    def channels(self) -> int:
+        """Inputs of a token: queries, keys, values."""
+        return 2 * self.key_heads * self.key_size + self.value_heads * self.value_size
+
+    @property
+    def rows(self) -> tuple[int, int, int, int]:
+        """Rows of the matrix of inputs: those, gates of outputs, steps, decays."""
+        width = self.value_heads * self.value_size
+        return self.channels, width, self.value_heads, self.value_heads
+
+    @property
+    def state_size(self) -> int:
+        """Numbers of one layer's state: the matrices, and inputs of the tokens before."""
+        matrix = self.value_heads * self.key_size * self.value_size
+        return matrix + (self.taps - 1) * self.channels
+
+
+STATE_HEADER = 16
+"""Numbers before the layers' states in a slot; the first is the position."""
+
+
 class LayerKind(msgspec.Struct, frozen=True):
     """What is one layer's own."""
 
@@ -86,9 +121,17 @@ def planes_of(kinds: Sequence[LayerKind], hidden_size: int, key_numbers: int) ->
     In one there are a token's keys and values, or as many inputs of a convolution.
     """
     wide = -(-hidden_size // (2 * key_numbers))
-    counts = [wide if kind.mixer == "convolution" else 1 for kind in kinds]
+    wanted = {"attention": 1, "convolution": wide, "delta": 0}
+    counts = [wanted[kind.mixer] for kind in kinds]
     starts = accumulate(counts, initial=0)
     return [range(start, start + count) for start, count in zip(starts, counts, strict=False)]
+
+
+def state_size(kinds: Sequence[LayerKind], rule: DeltaRule | None) -> int:
+    """Return the numbers of a recurrent state of all layers; 0 where none is recurrent."""
+    if rule is None:
+        return 0
+    return STATE_HEADER + sum(kind.mixer == "delta" for kind in kinds) * rule.state_size
 
 
 class Rotary(msgspec.Struct, frozen=True):
@@ -127,6 +170,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     experts: Experts | None = None
     taps: int = 0
     """Tokens that a convolution sees, the own one last."""
+    delta: DeltaRule | None = None
 
     @property
     def rotaries(self) -> tuple[Rotary, ...]:
@@ -142,8 +186,10 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     def kind(self, layer: int) -> LayerKind:
         return self.layers[layer] if self.layers else LayerKind()
 
-    def convolves(self, layer: int) -> bool:
-        return self.kind(layer).mixer == "convolution"
+    @property
+    def state_size(self) -> int:
+        """Numbers of a state of all layers; 0 where none is recurrent."""
+        return state_size(self.layers, self.delta)
 
     @property
     def planes(self) -> list[range]:
@@ -161,6 +207,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
             return "experts"
         if self.taps:
             return "a convolution"
+        if self.delta is not None:
+            return "a delta rule"
         plain = Graph()
         for name in Graph.__struct_fields__:
             if (value := getattr(self.graph, name)) != getattr(plain, name):

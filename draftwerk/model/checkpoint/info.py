@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from draftwerk.model.checkpoint.architectures import architecture_of, completed
-from draftwerk.model.checkpoint.config import planes_of
+from draftwerk.model.checkpoint.config import planes_of, state_size
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
@@ -19,7 +19,12 @@ from draftwerk.model.checkpoint.inventory import check_tensors, text_tensors
 from draftwerk.model.checkpoint.quantised.scheme import collapsed, scheme_of
 from draftwerk.model.checkpoint.rope_fields import check_rope
 from draftwerk.model.checkpoint.stored_matrix import STORED
-from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported, sizes_of
+from draftwerk.model.checkpoint.supported import (
+    GENERATION_FILE,
+    check_supported,
+    delta_of,
+    sizes_of,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
@@ -38,6 +43,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     kv_heads_per_token: int
     """Keys and values, of all planes of the pages."""
     head_size: int
+    state_bytes: int = 0
+    """Of a slot for a recurrent state; 0 where no layer is recurrent."""
     family: str = ""
     """Its architecture, as its configuration calls it."""
     stored_format: str = "bf16"
@@ -93,6 +100,7 @@ def read_info(location: Location) -> ModelInfo:
         eos_token_ids=end_tokens(hf, read_generation(location.directory)),
         kv_heads_per_token=2 * planes * kv_heads,
         head_size=head_size,
+        state_bytes=4 * state_size(kinds, delta_of(hf)),
         family=hf.get("model_type", ""),
     )
 

@@ -7,22 +7,26 @@ from typing import NamedTuple
 from draftwerk.model.checkpoint.architectures import architecture_of
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
-from draftwerk.model.checkpoint.supported import experts_of, sizes_of
+from draftwerk.model.checkpoint.supported import delta_of, experts_of, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 TEXT = {"language_model.": "", "model.language_model.": "model."}
 """Prefixes of the tensors of a text part, and what stands there in a model of text alone."""
-IMAGES = (
+NOT_TEXT = (
     "vision_tower.",
     "model.vision_tower.",
     "multi_modal_projector.",
     "model.multi_modal_projector.",
+    "model.visual.",
+    "mtp.",
 )
 STACKED = ("gate_exps", "up_exps", "down_exps")
 """The matrices of all experts in a GGUF."""
 BARE = re.compile(r"(\.(?:experts\.(?:gate_up|down)_proj|sinks))(?:_(bias|blocks|scales))?$")
 """Names of parameters of gpt-oss that end in no word of their own."""
+DELTA_INPUTS = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
+"""The matrices of a delta rule's inputs."""
 TensorShape = tuple[int, ...]
 
 
@@ -49,6 +53,8 @@ def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
         _add_norms(row, hidden, [layer + name for name in row.names.norms], required)
         if kinds[index].mixer == "convolution":
             _add_convolution(hf, layer, required, of_gguf)
+        elif kinds[index].mixer == "delta":
+            _add_delta(hf, layer, required)
         else:
             _add_attention(hf, layer, required, optional, of_gguf)
         has_experts = kinds[index].has_experts
@@ -78,7 +84,8 @@ def _add_attention(
     row, sizes, hidden = architecture_of(hf), sizes_of(hf), hf["hidden_size"]
     size = sizes.head_size
     query, key = sizes.num_heads * size, sizes.num_kv_heads * size
-    rows = _fused(row.names.qkv, (query, key, key))
+    gates = 1 + row.graph(hf).has_output_gate
+    rows = _fused(row.names.qkv, (gates * query, key, key))
     required |= {f"{layer}{name}.weight": (count, hidden) for name, count in rows.items()}
     output = f"{layer}{row.names.output}"
     required[f"{output}.weight"] = (hidden, query)
@@ -112,6 +119,24 @@ def _add_convolution(hf: Json, layer: str, required: dict[str, TensorShape], of_
     required |= {f"{layer}{name}.weight": shape for name, shape in shapes.items()}
     if _says(hf, row.convolution_bias):
         required |= {f"{layer}{name}.bias": shape[:1] for name, shape in shapes.items()}
+
+
+def _add_delta(hf: Json, layer: str, required: dict[str, TensorShape]) -> None:
+    row, hidden, rule = architecture_of(hf), hf["hidden_size"], delta_of(hf)
+    assert rule is not None
+    channels, width, heads, _ = rule.rows
+    shapes: dict[str, TensorShape] = {
+        **{
+            f"{name}.weight": (rows, hidden)
+            for name, rows in zip(DELTA_INPUTS, rule.rows, strict=True)
+        },
+        "conv1d.weight": (channels, 1, rule.taps),
+        "A_log": (heads,),
+        "dt_bias": (heads,),
+        "norm.weight": (rule.value_size,),
+        "out_proj.weight": (hidden, width),
+    }
+    required |= {f"{layer}{row.names.delta}{name}": shape for name, shape in shapes.items()}
 
 
 def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> int:
@@ -179,7 +204,7 @@ def text_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
             found[own] = tensor._replace(name=name)
         elif prefix is not None:
             found[TEXT[prefix] + name.removeprefix(prefix)] = tensor._replace(name=name)
-        elif not name.startswith(IMAGES):
+        elif not name.startswith(NOT_TEXT):
             found[name] = tensor
     return found
 

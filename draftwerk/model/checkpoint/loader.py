@@ -27,6 +27,7 @@ from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.inventory import (
+    DELTA_INPUTS,
     EMBEDDING,
     HEAD,
     STACKED,
@@ -42,7 +43,7 @@ from draftwerk.model.checkpoint.quantised.quantised_matrices import (
 from draftwerk.model.checkpoint.quantised.scheme import Scheme, scheme_of
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights, Weights
+from draftwerk.model.checkpoint.weights import DeltaWeights, ExpertWeights, LayerWeights, Weights
 from draftwerk.speculative.protocol.frames import OnProgress
 
 CPU = torch.device("cpu")
@@ -352,6 +353,7 @@ class MixerWeights(TypedDict):
     output_bias: Tensor | None
     sinks: Tensor | None
     taps: Tensor | None
+    delta: DeltaWeights | None
 
 
 class LazyLayers(Sequence[LayerWeights]):
@@ -405,7 +407,7 @@ def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> L
     ffn = range(dense) if has_experts else shard.ffn
     halves = [(ffn.start, ffn.stop, dense)] * (1 + config.graph.is_gated)
     gate_up_names, down_name = names.dense(has_experts)
-    mixer = _convolution if config.convolves(index) else _attention
+    mixer = MIXERS[config.kind(index).mixer]
 
     def gate_up(kind: str) -> NamedRows:
         return _rows_of(layer, gate_up_names, kind, halves)
@@ -446,7 +448,8 @@ def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) 
     ]
 
     def qkv(kind: str) -> NamedRows:
-        return _rows_of(layer, names.qkv, kind, spans)
+        rows = _rows_of(layer, names.qkv, kind, spans)
+        return _gates_last(rows, size) if config.graph.has_output_gate else rows
 
     def output(kind: str) -> NamedRows:
         return [(f"{layer}{names.output}.{kind}", shard.hidden)]
@@ -476,7 +479,17 @@ def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) 
         output_bias=tensors.fused_bias(output("bias")),
         sinks=tensors.find(f"{layer}{names.sinks}.weight"),
         taps=None,
+        delta=None,
     )
+
+
+def _gates_last(rows: NamedRows, size: int) -> NamedRows:
+    """Return rows of queries that take turns with their gates, a head each, with those behind."""
+    (name, queries), *others = rows
+    heads = range(2 * queries.start, 2 * queries.stop, 2 * size)
+    own = [(name, range(first, first + size)) for first in heads]
+    gates = [(name, range(first + size, first + 2 * size)) for first in heads]
+    return [*own, *others, *gates]
 
 
 def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
@@ -501,7 +514,37 @@ def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str
         output_bias=tensors.fused_bias(outputs("bias")),
         sinks=None,
         taps=torch.cat(rows),
+        delta=None,
     )
+
+
+def _delta(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
+    """Return what a layer with a delta rule has."""
+    rule, layer = config.delta, layer + BY_CLASS[config.architecture].names.delta
+    assert rule is not None
+    inputs = [
+        (f"{layer}{name}.weight", range(rows))
+        for name, rows in zip(DELTA_INPUTS, rule.rows, strict=True)
+    ]
+    taps = tensors.values(f"{layer}conv1d.weight")
+    return MixerWeights(
+        qkv=tensors.fused(inputs),
+        qkv_bias=None,
+        query_norm=None,
+        key_norm=None,
+        output=tensors.fused([(f"{layer}out_proj.weight", shard.hidden)]),
+        output_bias=None,
+        sinks=None,
+        taps=taps.reshape(rule.channels, rule.taps).T.contiguous(),
+        delta=DeltaWeights(
+            decay=-tensors.values(f"{layer}A_log").float().exp(),
+            step_bias=tensors.values(f"{layer}dt_bias").float(),
+            norm=tensors.values(f"{layer}norm.weight"),
+        ),
+    )
+
+
+MIXERS = {"attention": _attention, "convolution": _convolution, "delta": _delta}
 
 
 def _experts(

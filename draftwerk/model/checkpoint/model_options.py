@@ -36,6 +36,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Adapters that all rows have, merged into the weights as they are read."""
     block_count: int = 256
     block_size: int = 16
+    state_slots: int = 0
+    """Of a model with recurrent layers."""
     sources: tuple[str, ...] | None = None
     """Draft sources that run beside the target; None where drafts come with the rounds."""
     draft_head: str = "off"

@@ -39,6 +39,18 @@ class ExpertWeights(Generic[M]):
 
 
 @dataclass(slots=True)
+class DeltaWeights:
+    """What a layer with a delta rule has beside its matrices."""
+
+    decay: Tensor
+    """[value heads], -exp(A_log) in float32."""
+    step_bias: Tensor
+    """[value heads]"""
+    norm: Tensor
+    """[value_size], of what a head comes to."""
+
+
+@dataclass(slots=True)
 class LayerWeights(Generic[M]):
     """One decoder layer; matrices are [out, in] as in `torch.nn.functional.linear`."""
 
@@ -46,7 +58,8 @@ class LayerWeights(Generic[M]):
     """[hidden], or [2 * hidden] with biases behind the weights; None where nothing is normed."""
     qkv: M
     """[(heads + 2 * kv_heads) * head_size, hidden]: all query rows, then key, then value. Of a
-    convolution [3 * hidden, hidden]: gates of its inputs, gates of its outputs, inputs."""
+    convolution [3 * hidden, hidden]: gates of its inputs, gates of its outputs, inputs. Behind the
+    values the gates of outputs, where there are some. Of a delta rule as in `DeltaRule.rows`."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     """[head_size], or [heads * head_size] where a norm is over all heads, or each has its own."""
@@ -65,9 +78,10 @@ class LayerWeights(Generic[M]):
     after_ffn: Tensor | None = None
     experts: ExpertWeights[M] | None = None
     taps: Tensor | None = None
-    """Of a convolution: [taps, hidden], that of the own token last, and a row of biases if any."""
+    """Of a convolution: [taps, channels], that of the own token last; a row of biases if any."""
     sinks: Tensor | None = None
     """[heads], scores of nothing."""
+    delta: DeltaWeights | None = None
 
     @property
     def dense(self) -> tuple[M, M]:

@@ -2,18 +2,20 @@
 
 import ctypes
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from itertools import chain
 from math import inf
 from statistics import median
 from time import perf_counter
 
+import numpy as np
 import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Batch, Pages
-from draftwerk.model.checkpoint.config import Experts, LayerKind, ModelConfig
+from draftwerk.model.batch.batch import Batch, BatchState, Pages
+from draftwerk.model.checkpoint.config import DeltaRule, Experts, LayerKind, ModelConfig
 from draftwerk.model.checkpoint.lora.lora_card import PARTS
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.packed_weights import WeightStore
@@ -25,9 +27,11 @@ from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.library import (
     AdapterModule,
     LayerShape,
+    PathRow,
     RoundArrays,
     Shape,
     ShardColumns,
+    StateRow,
 )
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import (
@@ -55,10 +59,13 @@ NORMS = ("rms", "rms_rounded_once", "layer")
 ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared", "clamped_silu")
 HEAD_NORMS = ("shared", "projection", "each")
 ROTARY_ROUNDINGS = ("all", "angles", "result")
-MIXERS = ("attention", "convolution")
+MIXERS = ("attention", "convolution", "delta")
 """In the order of the enumerations in source/forward/model.h."""
 NO_EXPERTS = Experts(count=0, used=0, ffn_size=0)
+NO_DELTA = DeltaRule(key_heads=0, value_heads=0, key_size=0, value_size=0, taps=0)
 HIDDEN_MAX = 16384
+KEY_MAX, TAPS_MAX = 256, 8
+"""Of a delta rule."""
 GROUP_MAX = 256
 READINGS = 5
 
@@ -89,6 +96,9 @@ class Vector(IntEnum):
     AFTER_FFN = 6
     TAPS = 7
     SINKS = 8
+    DECAY = 9
+    STEP_BIAS = 10
+    GATED_NORM = 11
 
 
 class NativeForward:
@@ -146,6 +156,8 @@ class NativeForward:
         self.states: Tensor | None = None
         """What the head read in the latest call, float32 [S, hidden]."""
         self._is_packed = store is not None and store.is_packed
+        self._node_starts: dict[int, int] = {}
+        """Of the latest batch, by a row's first token."""
         self.embedding: Tensor | None = None
         """[vocab, hidden]; None where it is stored."""
         if isinstance(weights.embedding, Tensor):
@@ -242,6 +254,10 @@ class NativeForward:
         logits = torch.empty(outputs if is_last else 0, config.vocab_size)
         self.states = torch.empty(outputs if is_last else 0, config.hidden_size)
         arrays = _arrays(batch, pages, logits, self.states)
+        state_rows = StateRows(batch, pages, config) if config.delta is not None else None
+        if state_rows is not None:
+            state_rows.describe(arrays)
+            self._node_starts = state_rows.node_starts
         arrays.layers = config.layer_count if batch.layers is None else batch.layers
         result = logits if is_last else torch.empty(len(batch.tokens), config.hidden_size)
         if not is_last:
@@ -251,6 +267,22 @@ class NativeForward:
             arrays.hidden_in = hidden.data_ptr()
         self._library.model_forward(self.handle, arrays)
         return result
+
+    def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], pages: Pages) -> None:
+        """Take states of the latest batch along the nodes that were accepted."""
+        arrays, kept = RoundArrays(), list[object]()
+        _set_states(arrays, pages, self._config)
+        paths = (PathRow * len(rows))()
+        for path, (state, nodes) in zip(paths, rows, strict=True):
+            first = self._node_starts[state.first]
+            numbers = (ctypes.c_int32 * len(nodes))(*(first + node for node in nodes))
+            wanted = (ctypes.c_int32 * (2 * len(state.saves)))(*chain.from_iterable(state.saves))
+            kept += [numbers, wanted]
+            path.nodes = ctypes.addressof(numbers)
+            path.wanted = ctypes.addressof(wanted)
+            path.count, path.saves = len(nodes), len(state.saves)
+            path.target, path.position = state.target, state.start + state.count
+        self._library.model_advance(self.handle, arrays, paths, len(rows))
 
     @property
     def hidden_size(self) -> int:
@@ -291,6 +323,12 @@ class NativeForward:
             Vector.TAPS: None if layer.taps is None else layer.taps.flatten(),
             Vector.SINKS: layer.sinks,
         }
+        if (delta := layer.delta) is not None:
+            vectors |= {
+                Vector.DECAY: delta.decay,
+                Vector.STEP_BIAS: delta.step_bias,
+                Vector.GATED_NORM: delta.norm,
+            }
         for which, vector in vectors.items():
             if vector is not None:
                 self._set_vector(index, which, vector)
@@ -379,6 +417,9 @@ def _check(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
         raise Refused("kv_dtype int8: layers that convolve keep their inputs in bf16 or fp32")
     if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
+    rule = config.delta or NO_DELTA
+    if rule.key_size > KEY_MAX or rule.taps > TAPS_MAX or rule.channels > HIDDEN_MAX * 2:
+        raise NativeUnavailable("the delta rule is too wide for the native kernels")
     if config.experts is None:
         return
     is_mixed = not all(kind.has_experts for kind in config.layers)
@@ -435,6 +476,7 @@ def page_format(config: ModelConfig, dtype: str, kv_dtype: str) -> tuple[torch.d
 
 def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
     graph, experts = config.graph, config.experts or NO_EXPERTS
+    delta = config.delta or NO_DELTA
     multiplier = graph.embedding_multiplier
     if dtype == "bf16" and graph.rounds_embedding_multiplier:
         multiplier = float(torch.tensor(multiplier, dtype=torch.bfloat16))
@@ -465,6 +507,12 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         shared_ffn=experts.shared_ffn_size,
         shared_is_gated=experts.shared_is_gated,
         taps=config.taps,
+        delta_key_heads=delta.key_heads,
+        delta_value_heads=delta.value_heads,
+        delta_key_size=delta.key_size,
+        delta_value_size=delta.value_size,
+        delta_taps=delta.taps,
+        has_output_gate=graph.has_output_gate,
         norm_epsilon=config.norm_eps,
         embedding_multiplier=multiplier,
         residual_multiplier=graph.residual_multiplier,
@@ -478,6 +526,65 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         temperature_length=graph.temperature_length,
         rotary_magnitudes=tuple(rotary.magnitude for rotary in config.rotaries),
     )
+
+
+def _set_states(arrays: RoundArrays, pages: Pages, config: ModelConfig) -> None:
+    if pages.states is None:
+        return
+    _check_tensor("states", pages.states, torch.float32)
+    if pages.states.shape[1] != config.state_size:
+        raise ValueError(f"states are another model's: {tuple(pages.states.shape)}")
+    arrays.state_slots, arrays.state_numbers = pages.states.data_ptr(), config.state_size
+
+
+class StateRows:
+    """The recurrent states of a batch, as the library has them."""
+
+    def __init__(self, batch: Batch, pages: Pages, config: ModelConfig) -> None:
+        """Without slots each text begins, and nothing is kept of it. Raises ValueError."""
+        if not batch.states:
+            raise ValueError("a batch without states")
+        self._pages, self._config = pages, config
+        self.node_starts: dict[int, int] = {}
+        """By a row's first token, the number of its first node."""
+        self._rows = (StateRow * len(batch.states))()
+        parents = np.full(len(batch.tokens), -1, np.int32)
+        saves: list[int] = []
+        nodes = 0
+        for row, state in zip(self._rows, batch.states, strict=True):
+            source, target, own = state.source, state.target, state.saves
+            if pages.states is None:
+                source, target, own = -1, -1, ()
+            row.first, row.count, row.nodes = state.first, state.count, len(state.parents)
+            row.start, row.source, row.target = state.start, source, target
+            row.first_save, row.saves = len(saves) // 2, len(own)
+            saves += chain.from_iterable(own)
+            behind = state.first + state.count
+            parents[behind : behind + len(state.parents)] = state.parents
+            self.node_starts[state.first] = nodes
+            nodes += len(state.parents)
+        self._parents, self._saves = parents, np.array(saves, np.int32)
+        self._check(len(batch.tokens))
+
+    def _check(self, tokens: int) -> None:
+        slots = 0 if self._pages.states is None else len(self._pages.states)
+        end = 0
+        for row in self._rows:
+            if row.first != end or row.count < 1:
+                raise ValueError("states do not cover the tokens")
+            end = row.first + row.count + row.nodes
+            if not (-1 <= row.source < max(slots, 0) and -1 <= row.target < max(slots, 0)):
+                raise ValueError("a state is outside its slots")
+        if end != tokens or any(not 0 <= slot < slots for slot in self._saves[1::2]):
+            raise ValueError("states do not cover the tokens")
+
+    def describe(self, arrays: RoundArrays) -> None:
+        """Tell the library; what it is told of lives as long as this."""
+        _set_states(arrays, self._pages, self._config)
+        arrays.state_row_count = len(self._rows)
+        arrays.state_rows = ctypes.addressof(self._rows)
+        arrays.state_parents = self._parents.ctypes.data
+        arrays.state_saves = self._saves.ctypes.data
 
 
 def _arrays(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None) -> RoundArrays:

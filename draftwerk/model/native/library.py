@@ -38,7 +38,9 @@ class Shape(Structure):
         *((name, c_int32) for name in ("rotary_pairs", "rotary_count")),
         *((name, c_int32) for name in ("experts", "experts_used", "expert_ffn")),
         *((name, c_int32) for name in ("experts_sum_to_one", "shared_ffn", "shared_is_gated")),
-        ("taps", c_int32),
+        *((name, c_int32) for name in ("taps", "delta_key_heads", "delta_value_heads")),
+        *((name, c_int32) for name in ("delta_key_size", "delta_value_size", "delta_taps")),
+        ("has_output_gate", c_int32),
         *((name, c_float) for name in ("norm_epsilon", "embedding_multiplier")),
         *((name, c_float) for name in ("residual_multiplier", "logit_scale", "logit_softcap")),
         *((name, c_float) for name in ("attention_softcap", "attention_scale")),
@@ -64,6 +66,24 @@ class ShardColumns(Structure):
     ]
 
 
+class StateRow(Structure):
+    """Mirrors `StateRow` in source/forward/model.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_int32) for name in ("first", "count", "nodes", "start")),
+        *((name, c_int32) for name in ("source", "target", "first_save", "saves")),
+    ]
+
+
+class PathRow(Structure):
+    """Mirrors `PathRow` in source/forward/model.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_void_p) for name in ("nodes", "wanted")),
+        *((name, c_int32) for name in ("count", "saves", "target", "position")),
+    ]
+
+
 class RoundArrays(Structure):
     """Mirrors `Batch` in source/forward/model.h."""
 
@@ -74,6 +94,12 @@ class RoundArrays(Structure):
         *((name, c_void_p) for name in ("hidden_in", "hidden_out")),
         *((name, c_int32) for name in ("token_count", "row_count", "table_width")),
         *((name, c_int32) for name in ("output_count", "block_count", "block_size", "layers")),
+        ("state_row_count", c_int32),
+        ("state_numbers", c_int64),
+        *(
+            (name, c_void_p)
+            for name in ("state_slots", "state_rows", "state_parents", "state_saves")
+        ),
     ]
 
 
@@ -173,6 +199,8 @@ STRUCTS = {
     "Shape": Shape,
     "LayerShape": LayerShape,
     "Shard": ShardColumns,
+    "StateRow": StateRow,
+    "PathRow": PathRow,
     "RoundArrays": RoundArrays,
     "SamplingRequest": SamplingArguments,
     "LogprobRequest": LogprobRequest,
@@ -243,6 +271,7 @@ SIGNATURES = {
     "model_add_adapter": (c_char_p, [c_void_p, POINTER(AdapterModule), c_int]),
     "struct_bytes": (c_int64, [c_char_p]),
     "model_forward": (c_char_p, [c_void_p, POINTER(RoundArrays)]),
+    "model_advance": (c_char_p, [c_void_p, POINTER(RoundArrays), POINTER(PathRow), c_int]),
 }
 
 

@@ -62,7 +62,9 @@ def model_shape(config: ModelConfig, weight_bytes: float, kv_bytes: float) -> Mo
     dense = config.ffn_size if experts is None else experts.shared_ffn_size
     return ModelShape(
         layer_count=config.layer_count,
-        convolving_count=sum(map(config.convolves, range(config.layer_count))),
+        without_keys=sum(
+            config.kind(index).mixer != "attention" for index in range(config.layer_count)
+        ),
         hidden_size=config.hidden_size,
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,

@@ -11,6 +11,7 @@ from torch import Tensor
 from draftwerk.machine.host import memory_bytes as machine_bytes
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.batch.batch import Pages
+from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
@@ -31,7 +32,7 @@ from draftwerk.model.process.lora_cards import add_adapters, lora_cards
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.reference.forward import TorchForward, prefer_speed
 from draftwerk.model.reference.kv_pages import allocate, page_shape
-from draftwerk.model.reference.shared_pages import SharedPages, page_memory
+from draftwerk.model.reference.shared_pages import NO_STATES, SharedPages, page_memory
 from draftwerk.speculative.protocol.frames import OnProgress
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -105,8 +106,15 @@ def native_part(
         )
     adapters = add_adapters(forward, options.lora, config)
     shape = page_shape(model.config, options.block_count, options.block_size, forward.page_width)
-    shared, pages = page_memory(shape, forward.page_dtype, options.pages_descriptor)
+    shared, pages = page_memory(
+        shape, forward.page_dtype, options.pages_descriptor, states_of(options, model.config)
+    )
     return NativePart(model, forward, pages, shared, pool, threads, measured_s, adapters)
+
+
+def states_of(options: ModelOptions, config: ModelConfig) -> tuple[int, int]:
+    """Return the slots of recurrent states, and the numbers of each."""
+    return (options.state_slots, config.state_size) if config.state_size else NO_STATES
 
 
 def torch_part(
@@ -127,7 +135,9 @@ def torch_part(
     adapters = add_adapters(forward, options.lora, model.config)
     if device.type == "cpu":
         shape = page_shape(model.config, options.block_count, options.block_size)
-        shared, pages = page_memory(shape, dtype, options.pages_descriptor)
+        shared, pages = page_memory(
+            shape, dtype, options.pages_descriptor, states_of(options, model.config)
+        )
     else:
         shared = None
         pages = allocate(model.config, options.block_count, options.block_size, dtype, device)

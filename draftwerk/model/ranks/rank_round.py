@@ -45,4 +45,4 @@ def batch_of(round_: RankRound) -> Batch:
         name: torch.from_numpy(np.frombuffer(data, kind).reshape(shape).copy())
         for name, (kind, shape, data) in round_.arrays.items()
     }
-    return Batch(**tensors, facts=Facts(*round_.facts), layers=None)
+    return Batch(**tensors, facts=Facts(*round_.facts), states=(), layers=None)

@@ -32,6 +32,20 @@ def tap_slots(batch: Batch, block_size: int, taps: int) -> Tensor:
     return torch.stack(found[::-1], dim=1)
 
 
+class TapSlots:
+    """Those slots of the latest batch, which are the same for every layer."""
+
+    def __init__(self, taps: int) -> None:
+        self._taps = taps
+        self._batch: Batch | None = None
+        self._slots = torch.empty(0)
+
+    def __call__(self, batch: Batch, block_size: int) -> Tensor:
+        if batch is not self._batch:
+            self._batch, self._slots = batch, tap_slots(batch, block_size, self._taps)
+        return self._slots
+
+
 def _before(at: Tensor, ancestors: Tensor) -> Tensor:
     """Return which token of its row each one follows; those of the prefix are below 0."""
     below = at - 1

@@ -3,9 +3,9 @@
 It is the twin the fast kernels are compared with, and what runs where they cannot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -13,13 +13,14 @@ from torch.nn.functional import gelu, layer_norm, linear, pad, relu, silu
 
 from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.signature import PLAIN, Attention, ScoredAttention, Scoring
-from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.batch.batch import Batch, BatchState, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights, Weights
 from draftwerk.model.reference.adapters import Adapt, TorchAdapters
-from draftwerk.model.reference.convolution import convolved, store_inputs, tap_slots
+from draftwerk.model.reference.convolution import TapSlots, convolved, store_inputs
+from draftwerk.model.reference.delta import DeltaLayers
 
 TILE = 32
 """Rows of every product on a CPU, so that a row's bits depend less on how many others there are.
@@ -32,6 +33,15 @@ WIDE_SHARE = 0.25
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines."""
+
+
+class Mixed(NamedTuple):
+    """What a layer keeps of a batch's tokens until they are mixed."""
+
+    query: Tensor
+    """Of attention, rotated [T, heads, D]; of a delta rule what the tokens come to."""
+    gate: Tensor | None = None
+    """Of what they come to [T, ...]."""
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -74,10 +84,12 @@ class TorchForward:
             Scoring(self.graph.attention_scale, self.graph.attention_softcap, config.kind(i).window)
             for i in self.shard.layers
         ]
-        self.planes = config.planes
-        self._tapped: Batch | None = None
-        self._tap_slots = torch.empty(0)
-        """Of the latest batch, which are the same for every layer."""
+        own = [config.planes[index] for index in self.shard.layers]
+        self.planes = [range(each.start - own[0].start, each.stop - own[0].start) for each in own]
+        """Of the pages, by layer."""
+        self.mixers = [config.kind(index).mixer for index in self.shard.layers]
+        self.delta = None if config.delta is None else DeltaLayers(config.delta)
+        self.tapped = TapSlots(config.taps)
         self.states: Tensor | None = None
         """What the head read in the latest call, [S, hidden] in any dtype."""
         self.adapters = TorchAdapters(self._linear)
@@ -114,8 +126,8 @@ class TorchForward:
         for index, layer in enumerate(layers[:every]):
             adapt = self.adapters.of_layer(index, batch)
             normed = self._norm(hidden, layer.attention_norm)
-            query = self._store(layer, index, normed, rotations, batch, pages, adapt)
-            attended = self._mix(layer, query, index, batch, pages)
+            stored = self._store(layer, index, normed, rotations, batch, pages, adapt)
+            attended = self._mix(layer, stored, index, batch, pages)
             hidden = self._finish(layer, hidden, normed, attended, adapt)
         if not self.shard.is_last:
             return hidden
@@ -142,10 +154,10 @@ class TorchForward:
         """
         normed = self._norm(hidden, layer.attention_norm)
         adapt = self.adapters.of_layer(index, batch)
-        query = self._store(layer, index, normed, rotations, batch, pages, adapt)
+        stored = self._store(layer, index, normed, rotations, batch, pages, adapt)
         if not len(batch.outputs):
             return hidden[:0]
-        attended = self._mix(layer, query, index, batch, pages)
+        attended = self._mix(layer, stored, index, batch, pages)
         wanted = batch.outputs
         adapt = self.adapters.of_layer(index, batch, wanted)
         return self._finish(layer, hidden[wanted], normed[wanted], attended[wanted], adapt)
@@ -214,16 +226,33 @@ class TorchForward:
         return self._norm(heads.flatten(1), weight).view_as(heads)
 
     def _mix(
-        self, layer: LayerWeights, query: Tensor, index: int, batch: Batch, pages: Pages
+        self, layer: LayerWeights, stored: Mixed, index: int, batch: Batch, pages: Pages
     ) -> Tensor:
         """Return what each token comes to by those that it sees, before the last product."""
-        if layer.taps is None:
-            return self._attend(layer, query, index, batch, pages)
-        if self._tapped is not batch:
-            self._tapped = batch
-            self._tap_slots = tap_slots(batch, pages.block_size, self.config.taps)
-        planes = self._planes_of(index)
-        return query * convolved(layer.taps, pages, planes, self._tap_slots, query.dtype)
+        query, gate = stored
+        if self.mixers[index] == "delta":
+            return query
+        if self.mixers[index] == "convolution":
+            assert layer.taps is not None
+            own = layer.taps, pages, self.planes[index], self.tapped(batch, pages.block_size)
+            return query * convolved(*own, query.dtype)
+        attended = self._attend(layer, query, index, batch, pages)
+        return attended if gate is None else attended.flatten(1) * gate.sigmoid()
+
+    def _scan(
+        self, layer: LayerWeights, index: int, normed: Tensor, batch: Batch, pages: Pages
+    ) -> Tensor:
+        """Return what tokens come to by a delta rule; their states are written."""
+        assert self.delta is not None and layer.taps is not None and layer.delta is not None
+        number = self.mixers[:index].count("delta")
+        inputs = self._linear(normed, layer.qkv, layer.qkv_bias)
+        own = layer.taps, layer.delta, inputs, batch.states, pages.states
+        return self.delta.mix(number, *own, self.config.norm_eps)
+
+    def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], pages: Pages) -> None:
+        """Take states of the latest batch along the nodes that were accepted."""
+        if self.delta is not None and pages.states is not None:
+            self.delta.advance(rows, pages.states)
 
     def _attend(
         self, layer: LayerWeights, query: Tensor, index: int, batch: Batch, pages: Pages
@@ -236,16 +265,10 @@ class TorchForward:
             return self.attention(query, keys, values, batch)
         return cast(ScoredAttention, self.attention)(query, keys, values, batch, scoring)
 
-    def _planes_of(self, index: int) -> range:
-        """Return which planes of the pages a layer has."""
-        first, planes = self.shard.layers.start, self.planes
-        before, own = planes[first].start, planes[first + index]
-        return range(own.start - before, own.stop - before)
-
     def _pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values, of this rank's heads."""
         own = self.shard.kv_heads
-        plane = self._planes_of(index).start
+        plane = self.planes[index].start
         keys, values = pages.keys[plane], pages.values[plane]
         return keys[:, :, own.start : own.stop], values[:, :, own.start : own.stop]
 
@@ -258,18 +281,24 @@ class TorchForward:
         batch: Batch,
         pages: Pages,
         adapt: Adapt,
-    ) -> Tensor:
+    ) -> Mixed:
         """Write keys and values into the pages; return the rotated queries [T, heads, D].
 
         Of a convolution its inputs are written, and the gates of its outputs are returned.
         """
-        if layer.taps is not None:
+        if self.mixers[index] == "delta":
+            return Mixed(self._scan(layer, index, normed, batch, pages))
+        if self.mixers[index] == "convolution":
             gate, query, value = self._linear(normed, layer.qkv, layer.qkv_bias).chunk(3, dim=1)
-            store_inputs(gate * value, pages, self._planes_of(index), batch.slots)
-            return query
+            store_inputs(gate * value, pages, self.planes[index], batch.slots)
+            return Mixed(query)
         heads, kv_heads = len(self.shard.heads), len(self.shard.kv_heads)
         qkv = adapt("qkv", normed, self._linear(normed, layer.qkv, layer.qkv_bias))
-        by_head = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_size)
+        gate = None
+        if self.graph.has_output_gate:
+            width = heads * self.config.head_size
+            qkv, gate = qkv.split([qkv.shape[1] - width, width], dim=1)
+        by_head = qkv.reshape(len(qkv), heads + 2 * kv_heads, self.config.head_size)
         query, key, value = by_head.split([heads, kv_heads, kv_heads], dim=1)
         graph, rotary = self.graph, self.config.kind(index + self.shard.layers.start).rotary
         if not graph.norms_after_rotation:
@@ -291,10 +320,10 @@ class TorchForward:
         keys.view(-1, *keys.shape[2:])[batch.slots] = key
         values.view(-1, *values.shape[2:])[batch.slots] = value
         if not graph.temperature_beta:
-            return query
+            return Mixed(query, gate)
         turns = (batch.positions / graph.temperature_length).floor()
         heat = 1 + graph.temperature_beta * torch.log1p(turns)
-        return query * heat[:, None, None].to(query.dtype)
+        return Mixed(query * heat[:, None, None].to(query.dtype), gate)
 
     def _turned(self, heads: Tensor, rotation: Rotation) -> Tensor:
         """Rotate the first dimensions of [T, heads, D]."""

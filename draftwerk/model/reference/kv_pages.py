@@ -18,6 +18,7 @@ def allocate(
     dtype: torch.dtype,
     device: torch.device,
     width: int = 0,
+    state_slots: int = 0,
 ) -> Pages:
     """Return zeroed pages; on a CPU the memory is taken only as blocks are first written.
 
@@ -25,7 +26,10 @@ def allocate(
     """
     shape = page_shape(config, block_count, block_size, width)
     if device.type == "cpu":
-        return private_pages(shape, dtype)
+        pages = private_pages(shape, dtype)
+        if config.state_size and state_slots:
+            pages.states = torch.zeros(state_slots, config.state_size)
+        return pages
     return Pages(
         torch.zeros(shape, dtype=dtype, device=device),
         torch.zeros(shape, dtype=dtype, device=device),

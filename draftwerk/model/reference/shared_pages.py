@@ -12,26 +12,40 @@ from draftwerk.model.batch.batch import Pages
 from draftwerk.model.reference.kv_pages import private_pages
 from draftwerk.speculative.protocol.journal import MoveJournal
 
+NO_STATES = (0, 0)
+
 
 class SharedPages:
     """Keys and values over a descriptor's memory, as `PageLayout` has them, and the journal."""
 
-    def __init__(self, descriptor: int, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        """`shape` is that of the keys: [layers, blocks, block_size, kv_heads, width].
+    def __init__(
+        self,
+        descriptor: int,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        states: tuple[int, int] = NO_STATES,
+    ) -> None:
+        """`shape` is that of the keys: [planes, blocks, block_size, kv_heads, width].
 
-        Raises ValueError where the memory does not have the size of such pages.
+        `states` is [slots, numbers] of recurrent states, which lie behind the planes. Raises
+        ValueError where the memory does not have the size of such pages.
         """
         layers, block_count, *unit = shape
         unit_bytes = int(np.prod(unit)) * dtype.itemsize
         self.layout = PageLayout(2 * layers, block_count, unit_bytes)
         self._mapping = mapped(descriptor)
-        needed = memory_bytes(self.layout.page_bytes)
+        state_bytes = 4 * states[0] * states[1]
+        needed = memory_bytes(self.layout.page_bytes + state_bytes)
         if len(self._mapping.view) != needed:
             raise ValueError(
                 f"pages need {needed} bytes of shared memory, not {len(self._mapping.view)}"
             )
         half = self.layout.page_bytes // 2
         self.pages = Pages(self._tensor(0, shape, dtype), self._tensor(half, shape, dtype))
+        if state_bytes:
+            start = self.layout.page_bytes
+            data = np.frombuffer(self._mapping.view[start : start + state_bytes], np.float32)
+            self.pages.states = torch.from_numpy(data.reshape(states))
         self.journal = MoveJournal(self._mapping.view)
         self.huge_pages = HugePages(self.layout, self._mapping)
 
@@ -85,13 +99,18 @@ class HugePages:
 
 
 def page_memory(
-    shape: tuple[int, ...], dtype: torch.dtype, descriptor: int
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    descriptor: int,
+    states: tuple[int, int] = NO_STATES,
 ) -> tuple[SharedPages | None, Pages]:
     """Return a CPU's pages, in the parent's memory where it has handed some over.
 
-    `shape` is that of the keys, and -1 no descriptor.
+    `shape` is that of the keys, `states` [slots, numbers], and -1 no descriptor.
     """
     if descriptor < 0:
-        return None, private_pages(shape, dtype)
-    shared = SharedPages(descriptor, shape, dtype)
+        pages = private_pages(shape, dtype)
+        pages.states = torch.zeros(states) if all(states) else None
+        return None, pages
+    shared = SharedPages(descriptor, shape, dtype, states)
     return shared, shared.pages

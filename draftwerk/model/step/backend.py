@@ -6,12 +6,12 @@ Backends are torch (`model.reference`), the CPU's kernels (`model.native`) and a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Forward, Pages, StatesForward
+from draftwerk.model.batch.batch import BatchState, Forward, Pages, RecurrentForward, StatesForward
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.draft_head.chains import ChainDrafter
 from draftwerk.model.draft_head.tree import TreeHead
@@ -142,6 +142,11 @@ class LoadedModel:
         keys = self.pages.keys
         pages = kv_pages.private_pages(tuple(keys.shape), keys.dtype)
         return replace(self, pages=pages, shared=None)
+
+    def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]]) -> None:
+        """Take states of the latest round along the nodes that were accepted."""
+        if rows:
+            cast(RecurrentForward, self.forward).advance(rows, self.pages)
 
     def run(self, builder: BatchBuilder) -> Tensor:
         """Return the logits of a round."""

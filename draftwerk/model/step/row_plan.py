@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from draftwerk.model.batch.batch import BatchState
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.presampled import PackedTree
 from draftwerk.model.step.sequences import CachedSequence
@@ -31,6 +32,8 @@ class RowPlan(NamedTuple):
     first: int
     """The row's first row of logits."""
     block_size: int
+    state: BatchState | None = None
+    """Of a model with recurrent layers."""
 
     @property
     def begins_known(self) -> bool:

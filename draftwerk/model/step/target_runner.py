@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from draftwerk.model.batch.builder import BatchBuilder
+from draftwerk.model.batch.builder import NO_STATE, BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.blend.blend_rows import check_blend, copy_segments, lay_out, probe_rows
 from draftwerk.model.step.given import margins
@@ -168,6 +168,12 @@ class TargetRunner:
         if moves := _moves(walks, presampled):
             self.backend.move_slots(self.pages, moves)
 
+        # Recurrent states go along them.
+        if self.pages.states is not None:
+            self.parts.advance(
+                [(walk.plan.state, walk.path) for walk in walks if walk.plan.state and walk.path]
+            )
+
         # 7. Report what is asked for beside the tokens, of the rows that came through.
         whole = [walk for walk in walks if not walk.error]
         failed = [WalkedRow(walk, NO_REPORT) for walk in walks if walk.error]
@@ -190,10 +196,11 @@ class TargetRunner:
             return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
         known = sequence.tokens[row.start : row.stop]
         scored = range(row.scored[0] - row.start, row.scored[1] - row.start)
-        first = builder.add(
-            known, row.start, row.blocks, draft, row.samples, scored, sequence.adapter
-        )
-        return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
+        state = row.state or NO_STATE
+        own = known, row.start, row.blocks, draft, row.samples, scored, sequence.adapter, state
+        first = builder.add(*own)
+        held = builder.states[-1] if row.state is not None else None
+        return RowPlan(number, row, sequence, draft, first, self.pages.block_size, held)
 
     def _begin_walk(self, plan: RowPlan) -> TreeWalk:
         return TreeWalk(plan)

@@ -1,5 +1,7 @@
 """What must hold of a row before it is computed; a row that fails is answered alone."""
 
+from torch import Tensor
+
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import MASKED_MAX, is_chain
 from draftwerk.model.step.sequences import BadRow, CachedSequence
@@ -17,6 +19,8 @@ def check_row(
     if row.samples and row.stop != known:
         raise BadRow(f"a sampling row stops at {row.stop}, not at its {known} known tokens")
     _check_draft(row, draft)
+    if pages.states is not None:
+        _check_state(row, pages.states)
     reserved = row.stop + len(draft.tokens)
     if len(row.blocks) * pages.block_size < reserved:
         raise BadRow(f"{len(row.blocks)} blocks do not hold {reserved} slots")
@@ -26,6 +30,20 @@ def check_row(
         raise BadRow("a token is outside the vocabulary")
     if not _within(draft.tokens, vocab_size):
         raise BadRow("a drafted token is outside the vocabulary")
+
+
+def _check_state(row: Row, states: Tensor) -> None:
+    """Raise BadRow unless the row goes on from the state of its start, and leaves that one."""
+    state, count = row.state, len(states)
+    if state is None:
+        raise BadRow("a row of a recurrent model without a state")
+    if not -1 <= state.source < count or not 0 <= state.target < count:
+        raise BadRow("a state is outside its slots")
+    if state.source == state.target:
+        raise BadRow("a state is written where it is read")
+    held = 0 if state.source < 0 else int(states[state.source, 0])
+    if held != row.start:
+        raise BadRow(f"the state is that of position {held}, the row starts at {row.start}")
 
 
 def _is_known(row: Row) -> bool:

@@ -55,8 +55,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     """What a decoder's cost depends on; sizes are counts of elements."""
 
     layer_count: int
-    convolving_count: int = 0
-    """Of the layers, those that have no keys and values; their matrices count as the others'."""
+    without_keys: int = 0
+    """Of the layers, those that do not attend; their matrices count as the others'."""
     hidden_size: int
     num_heads: int
     num_kv_heads: int
@@ -116,7 +116,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of one token's keys and values in all layers that have some."""
         return (
             2
-            * (self.layer_count - self.convolving_count)
+            * (self.layer_count - self.without_keys)
             * self.num_kv_heads
             * self.head_size
             * self.kv_bytes
@@ -132,7 +132,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     def attention_flops(self, load: StepLoad) -> int:
         """Return the FLOPs of scores and weighted sums of a step, in all layers that have some."""
-        layers = self.layer_count - self.convolving_count - (not load.outputs)
+        layers = self.layer_count - self.without_keys - (not load.outputs)
         return 4 * layers * self.num_heads * self.head_size * load.context_tokens
 
     def weights_read(self, load: StepLoad) -> float:

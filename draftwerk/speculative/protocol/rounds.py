@@ -190,6 +190,19 @@ class RowBlend(Plain, frozen=True):
     """Slots of the row, ascending, whose tokens are computed; the others stay as they are."""
 
 
+class RowState(Plain, frozen=True):
+    """The slots of a row's recurrent state: one is read, another written.
+
+    What is read is the state at `start`, what is written that at the end of the accepted path.
+    """
+
+    source: int
+    """-1 before the first token."""
+    target: int
+    saves: tuple[tuple[int, int], ...] = ()
+    """(position, slot): written as well if the row begins before the position and comes to it."""
+
+
 class Row(Plain, frozen=True, kw_only=True):
     """One sequence's part of a round.
 
@@ -229,6 +242,8 @@ class Row(Plain, frozen=True, kw_only=True):
     """(from, to) positions of known tokens after which the next one's log-probability is wanted."""
     prompt_logprobs: int = -1
     """Alternatives to report beside each."""
+    state: RowState | None = None
+    """Of a model with recurrent layers."""
 
     @property
     def token_count(self) -> int:

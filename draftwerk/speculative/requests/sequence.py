@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.recurrent_states import SequenceStates
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import (
     NOTHING_LEARNED,
@@ -75,6 +76,8 @@ class Sequence:
     """The choice that computes the shared prompt; this one waits, then finds it cached."""
     blending: "Blending | None" = None
     """What becomes of the segments of its prompt, if some are reused."""
+    states: SequenceStates | None = None
+    """Of a model with recurrent layers."""
     computed: int = 0
     planned: int = 0
     """What of the known tokens is computed once all rounds in flight are."""
@@ -205,6 +208,8 @@ class Sequence:
     def leave(self) -> list[int]:
         """Give back every block; return the ids of branches that devices are to forget."""
         self.table.release()
+        if self.states is not None:
+            self.states.leave()
         if self.blending is not None:
             self.blending.reset()
         return []
@@ -217,6 +222,8 @@ class Sequence:
     def check(self) -> None:
         """Assert that what is computed has a place."""
         assert self.computed <= self.table.slots, "KV outside the table"
+        if self.states is not None:
+            self.states.check()
         if self.blending is not None:
             self.blending.check()
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.beams.root import search_root
@@ -33,6 +34,8 @@ class Opener:
     """The model's own, which end every text that does not ignore them."""
     context_max: int
     """Prompt and generated tokens at most."""
+    states: StateRules | None = None
+    """For a model with recurrent layers."""
     _ids: "count[int]" = field(default_factory=lambda: count(1))
 
     def open(self, request: EncodedRequest, now_s: float) -> list[Sequence]:
@@ -82,6 +85,9 @@ class Opener:
             tokens=[*request.tokens, *committed],
             table=table,
             blending=blending,
+            states=None
+            if self.states is None
+            else SequenceStates(self.states, request.options.name_space),
             scored=request.options.scored_from,
             deadlines=self._deadlines(request, now_s),
         )

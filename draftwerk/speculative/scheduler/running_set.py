@@ -5,11 +5,12 @@ waiting --admit--> running --end-->
    +---- preempt -----+      (its blocks go home; the prefix index makes coming back cheap)
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
 from draftwerk.speculative.scheduler.occupancy import Occupancy
@@ -34,9 +35,14 @@ class RunningSet:
     """Every live sequence: running ones in order of admission, and the queue of waiting ones."""
 
     def __init__(
-        self, pool: BlockPool, stats: SchedulerStats, lengths: TextLengths | None = None
+        self,
+        pool: BlockPool,
+        stats: SchedulerStats,
+        lengths: TextLengths | None = None,
+        states: StateRules | None = None,
     ) -> None:
         """With `lengths`, a sequence enters only if all will probably fit to their ends."""
+        self.states = states
         self.lengths = lengths
         self.pool = pool
         self.stats = stats
@@ -45,7 +51,7 @@ class RunningSet:
         self.now_s = 0.0  # of the round that is planned
         self._finished_ids: list[int] = []
         self._occupancy = Occupancy()
-        self._refused = (0, 0)  # the last that found no room, and the blocks available then
+        self._refused = (0, 0, 0)  # the last that found no room, and what was available then
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
@@ -53,12 +59,17 @@ class RunningSet:
 
     def admit(self, sequence: Sequence) -> bool:
         """Run a sequence: find its prefix, take blocks for the rest; or leave it as it was."""
-        attempt = sequence.sequence_id, self.pool.available
-        if attempt == self._refused:
+        if (sequence.sequence_id, *self._available()) == self._refused:
             return False  # its prefix need not be named again while nothing has become free
         if self._overflows(sequence):
             return False
         found = sequence.table.match(sequence.reusable, sequence.names)
+        if sequence.states is not None:
+            count = sequence.states.enter(sequence.table.names)
+            if count is None:
+                return self._refuse(sequence)
+            found = count * self.pool.block_size
+            sequence.table.truncate(found)
         if sequence.blending is not None:
             found = sequence.blending.begin(sequence.table, found)
         if (
@@ -66,14 +77,24 @@ class RunningSet:
             or self._is_cramped(sequence)
             or self._overflows(sequence)
         ):
-            sequence.table.release()
-            self._refused = sequence.sequence_id, self.pool.available
-            return False
+            return self._refuse(sequence)
         sequence.computed = sequence.planned = found
         sequence.sent_count = 0
         self.running[sequence.sequence_id] = sequence
         self._count_admission(sequence, found)
         return True
+
+    def _available(self) -> tuple[int, int]:
+        """Return the blocks, and the slots of states, that could be had."""
+        return self.pool.available, 0 if self.states is None else self.states.pool.available
+
+    def _refuse(self, sequence: Sequence) -> bool:
+        """Leave a sequence as it was, which found no room."""
+        sequence.table.release()
+        if sequence.states is not None:
+            sequence.states.leave()
+        self._refused = sequence.sequence_id, *self._available()
+        return False
 
     def _count_admission(self, sequence: Sequence, found: int) -> None:
         """Count a client's sequence of which `found` tokens were in the prefix cache."""
@@ -132,12 +153,18 @@ class RunningSet:
         if not victims or self.pool.available + held < need:
             return
         for victim in victims:
-            if self.pool.available >= need and len(self.running) < rows_max:
+            if self._has(need) and len(self.running) < rows_max:
                 break
             self.preempt(victim)
         # At once, before rows that are already running take the blocks for their drafts.
         if len(self.running) < rows_max and self.admit(first):
             self.waiting.remove(first)
+
+    def _has(self, blocks: int) -> bool:
+        """Return whether there are so many blocks, and slots for the states of a sequence."""
+        if self.pool.available < blocks:
+            return False
+        return self.states is None or self.states.pool.available >= self.states.own
 
     @property
     def may_preempt(self) -> bool:
@@ -200,6 +227,20 @@ class RunningSet:
             "a waiting sequence holds blocks"
         )
         assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
+        if self.states is not None:
+            self._check_states(self.states.pool)
+
+    def _check_states(self, pool: BlockPool) -> None:
+        pool.check()
+        held = Counter(
+            slot
+            for sequence in (*self.running.values(), *self.waiting)
+            if sequence.states is not None
+            for slot in sequence.states.held()
+        )
+        assert all(pool.holders(slot) == held[slot] for slot in range(pool.capacity)), (
+            "a state leaked"
+        )
 
     def _is_cramped(self, sequence: Sequence) -> bool:
         """Return whether a sequence would have to give way for more blocks of its own."""

@@ -11,6 +11,7 @@ from math import inf
 import msgspec
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.costs.step_cost import StepCost
@@ -75,15 +76,17 @@ class Scheduler:
         stats: SchedulerStats | None = None,
         cost: StepCost | None = None,
         lengths: TextLengths | None = None,
+        states: StateRules | None = None,
     ) -> None:
         """`stats`, `cost` and `lengths` are of all schedulers, where there are several in turn.
 
-        Without `lengths` sequences enter by what is known of them alone.
+        Without `lengths` sequences enter by what is known of them alone. `states` are for a model
+        with recurrent layers.
         """
         self.pool = pool
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
-        self.running_set = RunningSet(pool, self.stats, lengths)
+        self.running_set = RunningSet(pool, self.stats, lengths, states)
         self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
         self.cost = StepCost() if cost is None else cost
         self.round_times = RoundTimes()

@@ -111,6 +111,7 @@ class TinyCard:
     stored_format: str = "bf16"
     name: str = "tiny"
     loading: int = 0
+    state_bytes: int = 0
 
     def loading_bytes(self, dtype: str) -> int:
         return self.loading
@@ -156,3 +157,42 @@ def test_pages_take_the_memory_of_their_format() -> None:
     found = {kind: head_bytes(128, "bf16", kind) for kind in ("auto", "int8", "fp8")}
     assert found == {"auto": 256, "int8": 132, "fp8": 128}
     assert head_bytes(128, "fp32", "auto") == 512
+
+
+def recurrent() -> TinyCard:
+    """Return a model whose token has 64 bytes of keys and values, and a state 10,000."""
+    return TinyCard(vocab_size=9, kv_heads_per_token=4, head_size=8, state_bytes=10_000)
+
+
+def test_recurrent_states_have_half_of_the_memory() -> None:
+    planned = plan(Settings(kv_memory="1MiB"), recurrent(), None, memory=2**40)
+    states = planned.states
+    assert states.count == 2**19 // 10_000 == planned.target_options["state_slots"]
+    assert planned.block_count == (2**20 - states.count * 10_000) // (64 * 16)
+    assert planned.target_page_bytes == planned.block_count * 64 * 16 + states.count * 10_000
+    # The keys and values between two snapshots take four times as much as one.
+    assert states.interval == 4 * (10_000 // (64 * 16)) * 16
+    assert plan(Settings(), TinyCard(9, 2, 8), None).states.count == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"kv_store": "/x"}, "kv_store: tiny has recurrent layers"),
+        ({"prefill_processes": 1}, "prefill_processes: tiny has recurrent layers"),
+        ({"draft": "x"}, "draft: tiny has recurrent layers"),
+        ({"kv_memory": "70000"}, "a text of tiny has 4 recurrent states of 0 MiB"),
+    ],
+)
+def test_what_recurrent_layers_do_not_go_together_with_is_refused(settings, reason) -> None:
+    draft = (
+        TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8) if "draft" in settings else None
+    )
+    with pytest.raises(ConfigError, match=reason):
+        plan(Settings(**settings), recurrent(), draft, memory=2**40)
+
+
+def test_a_recurrent_model_does_not_draft() -> None:
+    target = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8)
+    with pytest.raises(ConfigError, match="draft: tiny has recurrent layers: it cannot draft yet"):
+        plan(Settings(draft="x"), target, recurrent(), memory=2**40)

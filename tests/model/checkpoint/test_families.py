@@ -123,7 +123,10 @@ def switches_of(config: ModelConfig) -> Iterator[ModelConfig]:
     for name in Graph.__struct_fields__:
         default = getattr(plain, name)
         # In float32 nothing is rounded; norms of other sizes cannot be computed at all.
-        if "round" in name or name in ("norm", "head_norm", "is_gated", "temperature_length"):
+        if "round" in name or name in (
+            *("norm", "head_norm", "is_gated", "temperature_length"),
+            "has_output_gate",
+        ):
             continue
         if getattr(config.graph, name) != default:
             yield replace(config, graph=replace(config.graph, **{name: default}))

@@ -9,7 +9,7 @@ from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, RowState
 
 
 def tiny_config(**changes) -> ModelConfig:
@@ -93,27 +93,38 @@ def random_pages(
         width or config.head_size,
     )
     generator = torch.Generator().manual_seed(9)
+    states = (
+        (99 * torch.randn(8, config.state_size, generator=generator)) if config.state_size else None
+    )
     return Pages(
         (99 * torch.randn(shape, generator=generator)).to(dtype),
         (99 * torch.randn(shape, generator=generator)).to(dtype),
+        states,
     )
 
 
-Part = tuple[list[int], int, tuple[int, ...], Draft]
-"""Known tokens to compute, the position of the first, the block table, drafted nodes."""
+Part = tuple[list[int], int, tuple[int, ...], Draft, RowState]
+"""Known tokens to compute, the position of the first, the block table, drafted nodes, states."""
 
 
 def part(
-    tokens: list[int], start: int = 0, blocks: tuple[int, ...] = (), draft: Draft = NO_DRAFT
+    tokens: list[int],
+    start: int = 0,
+    blocks: tuple[int, ...] = (),
+    draft: Draft = NO_DRAFT,
+    state: RowState | None = None,
 ) -> Part:
-    return tokens, start, blocks or tuple(range(1, 33)), draft
+    """Return a row; of a recurrent model it reads state 0 and writes 1 if none is said."""
+    if state is None:
+        state = RowState(0 if start else -1, 1)
+    return tokens, start, blocks or tuple(range(1, 33)), draft, state
 
 
 def round_of(parts: list[Part], block_size: int = 16) -> Batch:
     """Return a batch of these rows in which every token's logits are computed."""
     layout = BatchBuilder(block_size)
-    for tokens, start, blocks, draft in parts:
-        layout.add(tokens, start, blocks, draft, samples=True)
+    for tokens, start, blocks, draft, state in parts:
+        layout.add(tokens, start, blocks, draft, samples=True, state=state)
     batch = layout.batch(torch.device("cpu"))
     return replace(batch, outputs=torch.arange(len(batch.tokens), dtype=torch.int32))
 

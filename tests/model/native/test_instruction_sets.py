@@ -22,7 +22,7 @@ from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.protocol.rounds import Draft, RowState
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.model.native.models import (
@@ -139,10 +139,13 @@ def logits_of_families(isa: str, kind: str) -> list[Tensor]:
         tokens = random_tokens(150, vocab_size=VOCAB)
         for batch in (
             round_of([part(tokens[:140])]),
-            round_of([part(tokens[140:], 140)]),
-            round_of([part([3], 150, draft=TREE)]),
+            round_of([part(tokens[140:], 140, state=RowState(1, 0))]),
+            round_of([part([3], 150, draft=TREE, state=RowState(0, 2, ((152, 3),)))]),
         ):
             found.append(model(batch, pages))
+        if pages.states is not None:
+            model.advance([(batch.states[0], (0, 2))], pages)
+            found.append(pages.states[:4, 16:].clone())
     return found
 
 

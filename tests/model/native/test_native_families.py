@@ -14,7 +14,7 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import STORED
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.protocol.rounds import Draft, RowState
 from tests.model.native.models import part, random_pages, round_of
 from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import CASES, FAMILIES, VOCAB, oracle_logits, save_tiny
@@ -37,8 +37,11 @@ def pages_of(forward: NativeForward):
 
 def in_chunks(forward: NativeForward, bounds: list[int]) -> Tensor:
     pages = pages_of(forward)
-    rounds = [round_of([part(TOKENS[a:b], a)]) for a, b in pairwise(bounds)]
-    return torch.cat([forward(batch, pages) for batch in rounds])
+    found: list[Tensor] = []
+    for number, (a, b) in enumerate(pairwise(bounds)):
+        state = RowState(number % 2 if a else -1, 1 - number % 2)
+        found.append(forward(round_of([part(TOKENS[a:b], a, state=state)]), pages))
+    return torch.cat(found)
 
 
 @pytest.mark.parametrize(("family", "changes"), CASES.values(), ids=CASES)
@@ -109,6 +112,7 @@ def _through_a_tree(forward: NativeForward, prefix: int) -> Tensor:
         parents.append(last)
         last = path[-1]
     draft = Draft(tuple(tokens), tuple(parents), ("",) * len(tokens))
-    row = part(TOKENS[prefix - 1 : prefix], prefix - 1, draft=draft)
+    state = RowState(1, 0)
+    row = part(TOKENS[prefix - 1 : prefix], prefix - 1, draft=draft, state=state)
     logits = forward(round_of([row]), pages)
     return logits[[0, *(1 + node for node in path)]]

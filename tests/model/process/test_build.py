@@ -50,10 +50,14 @@ def test_an_option_that_cannot_be_obeyed_is_refused(options, reason, tmp_path: P
     [
         ({"kv_dtype": "int8"}, "kv_dtype int8: layers that convolve keep their inputs in bf16"),
         ({"pipeline_parallel": 2}, "Lfm2ForCausalLM: a convolution is not served by several ranks"),
+        (
+            {"tensor_parallel": 2},
+            "Qwen3_5ForCausalLM: a delta rule is not served by several ranks",
+        ),
     ],
 )
-def test_what_a_convolution_does_not_do_is_refused(options, reason, tmp_path: Path):
-    save_tiny(tmp_path, "lfm2")
+def test_what_other_mixers_do_not_do_is_refused(options, reason, tmp_path: Path):
+    save_tiny(tmp_path, "qwen3_5_text" if reason.startswith("Qwen") else "lfm2")
     with pytest.raises(Refused, match=reason):
         build(ModelOptions(source=str(tmp_path), **options), print)
 

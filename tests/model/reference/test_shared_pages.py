@@ -53,6 +53,23 @@ def test_a_block_is_where_its_layout_says() -> None:
     memory.close()
 
 
+def test_recurrent_states_lie_behind_the_planes() -> None:
+    states = 5, 24
+    memory = SharedMemory.make(memory_bytes(2 * torch.Size(SHAPE).numel() * 2 + 4 * 5 * 24))
+    found = SharedPages(memory.descriptor, SHAPE, torch.bfloat16, states)
+    again = SharedPages(memory.descriptor, SHAPE, torch.bfloat16, states)
+    assert found.pages.states is not None and again.pages.states is not None
+    found.pages.keys.fill_(1.0)
+    found.pages.values.fill_(1.0)
+    assert not found.pages.states.any()
+    found.pages.states.copy_(torch.arange(5 * 24.0).view(states))
+    assert again.pages.states[4, 23] == 119.0
+    assert (again.pages.values == 1.0).all()
+    with pytest.raises(ValueError, match="pages need"):
+        SharedPages(memory.descriptor, SHAPE, torch.bfloat16)
+    memory.close()
+
+
 def test_another_process_finds_what_was_written() -> None:
     memory = memory_of()
     first, second = shared(memory), shared(memory)

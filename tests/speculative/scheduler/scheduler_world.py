@@ -12,6 +12,7 @@ from random import Random
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, SequenceRequest
@@ -70,6 +71,7 @@ class World:
         limits: RoundLimits | None = None,
         lengths: TextLengths | None = None,
         hurry: Random | None = None,
+        state_slots: int = 0,
     ) -> None:
         """With `hurry`, requests are promised something and have deadlines, as it draws them."""
         self.rng = rng
@@ -77,10 +79,16 @@ class World:
         self.limits = limits or RoundLimits(
             pipeline_depth=2, rows_max=4, tokens_max=12, draft_max=4
         )
-        self.scheduler = Scheduler(BlockPool(block_count, block_size), self.limits, lengths=lengths)
+        self.states: StateRules | None = None
+        if state_slots:
+            own = 2 + self.limits.run_ahead
+            self.states = StateRules(BlockPool(state_slots, 1), own, block_size, 2 * block_size)
+        self.scheduler = Scheduler(
+            BlockPool(block_count, block_size), self.limits, lengths=lengths, states=self.states
+        )
         self.namer = BlockNamer(b"")
         self.context_max = min(CONTEXT, block_count * block_size)
-        self.target = ToyTarget(block_count, block_size)
+        self.target = ToyTarget(block_count, block_size, states=[(-1, 0)] * state_slots)
         self.guesser = Guesser(rng)
         self.reader = Reader()
         self.wanteds: dict[int, WantedText] = {}
@@ -151,6 +159,7 @@ class World:
             ),
             tokens=list(prompt),
             table=BlockTable(self.scheduler.pool, self.namer, space),
+            states=None if self.states is None else SequenceStates(self.states, space),
             deadlines=Deadlines(
                 arrived_s=self.now_s,
                 promise=self.limits.promise,
@@ -434,6 +443,7 @@ def story(seed: int, steps: int = 60) -> Counter[str]:
         ),
         lengths=rng.choice([None, TextLengths()]),
         hurry=hurry,
+        state_slots=(0, 5, 24)[seed % 3],
     )
     for _ in range(steps):
         match rng.choice(["submit", "plan", "plan", "plan", "commit", "commit", "cancel", "error"]):

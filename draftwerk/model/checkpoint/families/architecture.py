@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
+from draftwerk.model.checkpoint.config import DeltaRule, Experts, Graph, LayerKind
 from draftwerk.model.checkpoint.unsupported import Refused
 
 Json = Mapping[str, Any]
@@ -38,6 +38,8 @@ class TensorNames(NamedTuple):
     """Of the FFN that every token has beside experts; empty where it is called as any FFN."""
     shared_down: str = ""
     shared_gate: str = "mlp.shared_expert_gate"
+    delta: str = "linear_attn."
+    """Before the names of what a delta rule has."""
     last_norm: str = "model.norm"
     """Of the hidden state behind all layers; this name is whole."""
 
@@ -129,6 +131,7 @@ class Architecture:
     """Field of the config that gives the three matrices of the FFN biases."""
     convolution_bias: str | None = None
     """Field of the config that gives a convolution and its two matrices biases."""
+    delta: Callable[[Json], DeltaRule] | None = None
     taps: Callable[[Json], int] = lambda _: 0
     """How many tokens a convolution sees, the own one last."""
     has_expert_biases: bool = False

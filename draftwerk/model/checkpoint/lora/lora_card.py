@@ -167,8 +167,10 @@ def adapted_modules(config: ModelConfig, layer: int) -> dict[str, AdaptedModule]
     names, hidden = BY_CLASS[config.architecture].names, config.hidden_size
     query, key = (count * config.head_size for count in (config.num_heads, config.num_kv_heads))
     found: dict[str, AdaptedModule] = {}
-    if not config.convolves(layer):
+    if config.kind(layer).mixer == "attention":
         found = _stacked(names.qkv, "qkv", (query, key, key), hidden)
+        if config.graph.has_output_gate:
+            del found[names.qkv[0]]  # its rows take turns with those of gates
         found[names.output] = AdaptedModule("output", 0, hidden, query)
     if ffn := config.dense_size(layer):
         gate_up, down = names.dense(config.kind(layer).has_experts)

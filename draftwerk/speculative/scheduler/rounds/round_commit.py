@@ -53,8 +53,7 @@ class RoundCommit:
                 updates.append(replace(self._advance(sequence, decision, draft), scored=scored))
                 sequence.deadlines.keep_time(sequence.generated, now_s)
             else:
-                sequence.computed = row.stop
-                sequence.table.commit(sequence.tokens, sequence.computed)
+                self._keep(sequence, row.stop)
                 if scored := sequence.score(row, decision.prompt_logprobs):
                     updates.append(SequenceProgress(sequence, (), (), (), scored=scored))
         for sequence, parts in searches.items():
@@ -90,8 +89,7 @@ class RoundCommit:
         stop = len(sequence.tokens)
         kept, finish_reason = sequence.extend(decision.tokens)
         sequence.feedback = decision.feedback
-        sequence.computed = min(stop + len(decision.path), len(sequence.tokens))
-        sequence.table.commit(sequence.tokens, sequence.computed)
+        self._keep(sequence, min(stop + len(decision.path), len(sequence.tokens)))
         if sequence.in_flight:  # a row that continues this one: the device knows the new tokens
             sequence.planned = sequence.sent_count = len(sequence.tokens)
         else:
@@ -99,6 +97,15 @@ class RoundCommit:
         if finish_reason:
             self._running_set.end(sequence)
         return kept, finish_reason
+
+    @staticmethod
+    def _keep(sequence: Sequence, computed: int) -> None:
+        """Take in how far a sequence is computed, and name what is full."""
+        before, sequence.computed = sequence.computed, computed
+        sequence.table.commit(sequence.tokens, computed)
+        if (states := sequence.states) is not None:
+            names = sequence.table.names
+            states.end_row(before, computed, names, sequence.request.prompt_count)
 
     def _advance_search(self, root: SearchRoot, parts: list[VerifiedRow]) -> list[SequenceProgress]:
         """Apply the rows of a beam search; returns its progress."""

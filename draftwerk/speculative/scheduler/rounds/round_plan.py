@@ -3,7 +3,7 @@
 from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.blend.blending import BlendStep
-from draftwerk.speculative.protocol.rounds import NOTHING_LEARNED, Row
+from draftwerk.speculative.protocol.rounds import NOTHING_LEARNED, Row, RowState
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.rounds.blended_rows import next_step
 from draftwerk.speculative.scheduler.running_set import RunningSet
@@ -72,6 +72,10 @@ class RoundPlan:
         samples = stop >= len(sequence.tokens)
         fits = min(draft_max, sequence.table.slots - end) if samples else 0
         sent_count = sequence.sent_count
+        states, state = sequence.states, None
+        if states is not None:
+            prompt_count = sequence.request.prompt_count
+            state = RowState(*states.begin_row(start, stop, end + fits, prompt_count))
         row = Row(
             sequence_id=sequence.sequence_id,
             start=start,
@@ -87,6 +91,7 @@ class RoundPlan:
             blend=None if step is None else step.row,
             scored=sequence.scored_span(start, stop),
             prompt_logprobs=sequence.request.prompt_logprobs if sequence.scores else -1,
+            state=state,
         )
         sequence.sent_count = len(sequence.tokens)
         if row.blend is None or not row.blend.probes:  # a probe computes nothing that lasts

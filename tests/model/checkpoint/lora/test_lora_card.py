@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.lora.lora_card import adapted_modules, read_lora
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.model.native.models import tiny_config
@@ -114,3 +115,17 @@ def test_missing_and_cut_files_are_named(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(Refused, match=r"no adapter_model\.safetensors"):
         read_lora(folder, CONFIG, tmp_path)
+
+
+def test_of_layers_that_do_not_attend_the_ffn_alone_and_no_queries_with_gates():
+    config = tiny_config(
+        architecture="Qwen3_5ForCausalLM",
+        layers=(LayerKind(mixer="delta"), LayerKind()),
+        graph=Graph(has_output_gate=True),
+    )
+    ffn = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
+    assert adapted_modules(config, 0).keys() == ffn
+    own = {"self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"}
+    assert adapted_modules(config, 1).keys() == ffn | own
+    key = adapted_modules(config, 1)["self_attn.k_proj"]
+    assert key.first == config.num_heads * config.head_size

@@ -256,6 +256,19 @@ float Forward::total_of(int layer, int head, const Partial &sum, int row) const 
     return sum.total[row] + exponential(sinks[head] - sum.largest[row]);
 }
 
+// Multiplies what a head attends to by sigmoids.
+void Forward::gate(int token, int column, float *out) {
+    const int first = (attention.heads + 2 * attention.kv_heads) * shape.head_size + column;
+    for (int i = 0; i < shape.head_size; i += LANES) {
+        const int left = shape.head_size - i;
+        Floats z = load_first(qkv(token) + first + i, left);
+        Floats share = broadcast(1.0f) / (exponential(broadcast(0.0f) - z) + broadcast(1.0f));
+        if (in_bf16) share = round_to_bf16(share);
+        Floats y = load_first(out + i, left) * share;
+        store_first(out + i, in_bf16 ? round_to_bf16(y) : y, left);
+    }
+}
+
 void Forward::finish(int layer, const Block &block, int kv_head, const Partial &sum) {
     int row = 0;
     for (int token = block.begin; token < block.end; token++) {
@@ -268,6 +281,7 @@ void Forward::finish(int layer, const Block &block, int kv_head, const Partial &
                 Floats value = load(out + i) / total;
                 store(out + i, in_bf16 ? round_to_bf16(value) : value);
             }
+            if (shape.has_output_gate) gate(block.first + token, column, out);
             int at = number_at(layer, block.first + token);
             if (goes_straight(space.attention)) {
                 space.attention.put_columns(at, column, shape.head_size, out);

@@ -88,5 +88,5 @@ void Forward::convolve(int layer, int number) {
             store_first(to + at, in_bf16 ? round_to_bf16(y) : y, left);
         }
     }
-    space.convolved.put_row(number, to);
+    space.mixed.put_row(number, to);
 }

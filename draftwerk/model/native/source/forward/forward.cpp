@@ -8,6 +8,7 @@ Forward::Forward(Model &model, const Batch &batch, bool only_products)
     spread_adapters();
     spell_out_ancestors();
     if (shape.taps) find_taps();
+    if (model.delta_layers) find_parents();
     cut(all, false);
     // A later stage goes on with every token, a parallel FFN with the norms of every token.
     if (batch.hidden_out || batch.output_count == batch.token_count || shape.is_parallel) return;
@@ -79,16 +80,19 @@ int Forward::items_of(int stage) {
 int Forward::items_of_step(int stage, int layer, int step) {
     const Layer &of = model.layers[layer];
     const int every = batch.token_count, count = count_at(layer);
-    if (step > ROPE && is_unread(layer)) return -1;
+    if (step > (of.scans() ? ATTEND : ROPE) && is_unread(layer)) return -1;
     if (step >= GATE_UP && step <= DOWN && !model.dense_ffn(of)) return 0;
     const bool is_of_experts = step == ROUTER || step == ROUTE || (step > DOWN && step <= COMBINE);
     if (is_of_experts && !of.shape.has_experts) return 0;
     switch (step) {
         case ATTENTION_NORM: case ROPE: return rows_or_serial(stage, every);
         case QKV: return (of.qkv.tiles - first_qkv_tile(layer)) * groups(every);
-        case ATTEND: return of.convolves() ? rows_or_serial(stage, count) : open_attention(layer);
+        case ATTEND:
+            if (of.scans()) return scan_items();
+            return of.convolves() ? rows_or_serial(stage, count) : open_attention(layer);
         case ATTENDED:
             if (of.convolves()) return 0;
+            if (of.scans()) return rows_or_serial(stage, count);
             if (goes_straight(space.attention) && !adapts(layer, ::Part::output)) return 0;
             return rows_or_serial(stage, count);
         case OUTPUT: return tiles(of.output, count);
@@ -119,11 +123,12 @@ void Forward::run(int stage, int item, int thread) {
     switch (step) {
         case QKV: return multiply_qkv(layer, item);
         case ATTEND:
+            if (of.scans()) return scan(layer, item, space.slabs[thread].as<float>());
             if (of.convolves()) return run_rows(stage, item);
             return attend(layer, item, *model.scratch[thread]);
         case OUTPUT:
             return multiply_into_hidden({layer, ::Part::output}, of.output,
-                                        of.convolves() ? space.convolved : space.attention, item,
+                                        of.attends() ? space.attention : space.mixed, item,
                                         !of.after_attention.empty());
         case GATE_UP: return shape.is_gated ? multiply_gate_up(layer, item) : multiply_up(layer, item);
         case DOWN:

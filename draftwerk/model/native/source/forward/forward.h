@@ -14,6 +14,7 @@
 #include <atomic>
 #include <vector>
 
+#include "forward/delta.h"
 #include "forward/model.h"
 
 enum Step {
@@ -110,6 +111,20 @@ struct Forward : Job {
     void multiply_a_after(int stage, int first, int count);
     void fetch_adapters(Adapted of, int tile) const;
     void add_adapters(Adapted of, int tile, int first, int count, float *out) const;
+    // scan.cpp: what is done to the tokens of a row one after the other
+    std::vector<int> parents;            // by token, the one before it in the batch; -1: none
+    std::vector<int> state_rows, node_numbers;   // by token; -1: none
+    void find_parents();
+    void find_window(int layer, int token, const float **window);
+    void mix_token(int layer, int token);
+    int scan_items() const;
+    void store_window(int layer, int token, float *slot);
+    void scan(int layer, int item, float *slabs);
+    void gate_scanned(int layer, int number);
+    float *mixed(int token) {
+        return space.inputs.as<float>() + token * width(DeltaLayout(shape).mixed());
+    }
+    float *scanned(int token) { return space.scanned.as<float>() + token * width(model.own_mixed()); }
 
     // experts.cpp: what is done to the rows of an expert
     struct ExpertRows {
@@ -213,6 +228,7 @@ struct Forward : Job {
     void attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
                       AttentionScratch &scratch);
     float total_of(int layer, int head, const Partial &sum, int row) const;
+    void gate(int token, int column, float *out);
     void finish(int layer, const Block &block, int kv_head, const Partial &sum);
 
     // Where things are.

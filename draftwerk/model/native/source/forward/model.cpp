@@ -1,5 +1,7 @@
 #include "forward/model.h"
 
+#include "forward/delta.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -19,7 +21,8 @@ Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float 
     for (int layer = 0, plane = 0; layer < shape.layers; layer++) {
         layers[layer].shape = own[layer];
         layers[layer].plane = plane;
-        plane += layers[layer].convolves() ? wide : 1;
+        plane += layers[layer].scans() ? 0 : layers[layer].convolves() ? wide : 1;
+        if (layers[layer].scans()) layers[layer].number = delta_layers++;
         auto found = std::find(windows.begin(), windows.end(), own[layer].window);
         layers[layer].window_index = static_cast<int>(found - windows.begin());
         if (found == windows.end()) windows.push_back(own[layer].window);
@@ -46,6 +49,20 @@ AttentionShape Model::attention() const {
             static_cast<Format>(shape.kv_format), scale, shape.attention_softcap};
 }
 
+int Model::own_inputs() const {
+    return shape.taps ? 3 * shape.hidden : delta_layers ? DeltaLayout(shape).inputs() : 0;
+}
+
+int Model::own_mixed() const {
+    return shape.taps ? shape.hidden : delta_layers ? DeltaLayout(shape).value_width() : 0;
+}
+
+int Model::delta_layer(int number) const {
+    int layer = 0;
+    while (!layers[layer].scans() || layers[layer].number != number) layer++;
+    return layer;
+}
+
 size_t Model::arena_bytes(Kind kind, Kind head_kind) const {
     auto matrix_bytes = [&](Kind of, int n, int k, int parts) {
         if (format() != Format::stored) return packed_bytes(format(), n, k, parts);
@@ -58,10 +75,9 @@ size_t Model::arena_bytes(Kind kind, Kind head_kind) const {
     };
     size_t total = router_bytes() + matrix_bytes(head_kind, shard.vocab.count, shape.hidden, 1);
     for (const Layer &layer : layers) {
-        total += layer.convolves()
-                     ? bytes(3 * shape.hidden, shape.hidden, 1) + bytes(shape.hidden, shape.hidden, 1)
-                     : bytes(qkv_width(), shape.hidden, 1) +
-                           bytes(shard.hidden.count, attended_width(), 1);
+        const bool attends = !layer.convolves() && !layer.scans();
+        total += bytes(attends ? qkv_width() : own_inputs(), shape.hidden, 1) +
+                 bytes(shard.hidden.count, attends ? attended_width() : own_mixed(), 1);
         if (!layer.shape.has_experts) {
             total += ffn(shard.ffn.count, shape.ffn);
             continue;
@@ -120,7 +136,8 @@ void Model::set_vector(int layer, Vector which, const float *values, int size) {
     Layer &of = layers[layer];
     std::vector<float> *vectors[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm,
                                      &of.key_norm, nullptr, &of.after_attention, &of.after_ffn,
-                                     &of.taps, &of.sinks};
+                                     &of.taps, &of.sinks, &of.decay, &of.step_bias,
+                                     &of.gated_norm};
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 
@@ -183,6 +200,19 @@ void Model::reserve_experts(int rows) {
     space.expert_ffn.reserve(format(), places, shape.expert_ffn);
 }
 
+void Model::reserve_scans(int rows) {
+    const DeltaLayout layout(shape);
+    auto floats = [&](int width) {
+        return Memory(static_cast<size_t>(rows) * round_up(width, TILE) * sizeof(float));
+    };
+    workspace.inputs = floats(layout.mixed());
+    workspace.scanned = floats(layout.value_width());
+    if (!workspace.slabs.empty()) return;
+    for (int thread = 0; thread < pool.size(); thread++) {
+        workspace.slabs.push_back(Memory((NODES_MAX + 1) * layout.slab_numbers() * sizeof(float)));
+    }
+}
+
 void Model::reserve(int rows, int outputs) {
     Workspace &space = workspace;
     if (rows > space.rows) {
@@ -200,7 +230,8 @@ void Model::reserve(int rows, int outputs) {
         if (!layers.empty() && !layers.front().after_attention.empty()) space.delta = floats(shape.hidden);
         space.normal.reserve(format(), rows, shape.hidden);
         space.attention.reserve(format(), rows, attended_width());
-        if (shape.taps) space.convolved.reserve(format(), rows, shape.hidden);
+        if (own_mixed()) space.mixed.reserve(format(), rows, own_mixed());
+        if (delta_layers) reserve_scans(rows);
         space.ffn.reserve(format(), rows, shape.ffn);
         if (shape.experts) reserve_experts(rows);
         if (!adapters.empty()) reserve_adapters(rows);

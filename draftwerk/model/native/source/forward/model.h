@@ -33,6 +33,8 @@ struct Shape {
     int32_t shared_ffn;           // of what every token has beside them; 0: nothing
     int32_t shared_is_gated;      // by one more row of the router
     int32_t taps;                 // tokens that a convolution sees, the own one last
+    int32_t delta_key_heads, delta_value_heads, delta_key_size, delta_value_size, delta_taps;
+    int32_t has_output_gate;      // what is attended to is gated
     float norm_epsilon;
     float embedding_multiplier, residual_multiplier, logit_scale;
     float logit_softcap, attention_softcap;     // 0: none
@@ -51,7 +53,7 @@ struct LayerShape {
     int32_t mixer;                // Mixer
 };
 
-enum class Mixer { attention = 0, convolution = 1 };
+enum class Mixer { attention = 0, convolution = 1, delta = 2 };
 enum class NormKind { rms = 0, rms_rounded_once = 1, layer = 2 };
 enum class Activation { silu = 0, gelu_tanh = 1, relu_squared = 2, clamped_silu = 3 };
 // Of each head, with the same weights or with its own; over all heads.
@@ -62,6 +64,22 @@ enum class RotaryRounding { all = 0, angles = 1, result = 2 };  // of bf16
 // rank has all of what a product reads, so that a column is the same sum wherever it is computed.
 struct Shard {
     Span heads, kv_heads, hidden, ffn, vocab;
+};
+
+// One sequence's tokens in a batch, and the slots of its recurrent state; mirrors `StateRow` in
+// library.py. -1 is no slot.
+struct StateRow {
+    int32_t first, count;                // known tokens
+    int32_t nodes;                       // of a draft tree, behind them
+    int32_t start;                       // position of the first
+    int32_t source, target;              // slots that are read and written
+    int32_t first_save, saves;           // in the batch's (position, slot)
+};
+
+// An accepted path of the latest batch.
+struct PathRow {
+    const int32_t *nodes, *wanted;       // by number in the batch; (position, slot) to write too
+    int32_t count, saves, target, position;
 };
 
 // Mirrors `Round` in library.py; the arrays are those of model/batch.py.
@@ -78,6 +96,12 @@ struct Batch {
     float *hidden_out;                   // for a later stage; null: this one has the head
     int32_t token_count, row_count, table_width, output_count, block_count, block_size;
     int32_t layers;                      // to run; of fewer than all no logits are computed
+    int32_t state_row_count;
+    int64_t state_numbers;               // of a slot
+    float *state_slots;                  // [slots][state_numbers]
+    const StateRow *state_rows;
+    const int32_t *state_parents;        // by token, of nodes: a node of the same row, or -1
+    const int32_t *state_saves;          // (position, slot)
 };
 
 enum class Part {
@@ -86,7 +110,8 @@ enum class Part {
 };
 enum class Vector {
     attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4,
-    after_attention = 5, after_ffn = 6, taps = 7, sinks = 8
+    after_attention = 5, after_ffn = 6, taps = 7, sinks = 8, decay = 9, step_bias = 10,
+    gated_norm = 11
 };
 
 // Norms are weights, then biases where there are any; empty where a layer has none.
@@ -95,21 +120,37 @@ struct Layer {
     Matrix router;                       // of floats whatever the others are
     std::vector<Matrix> expert_gate_up, expert_down;
     std::vector<float> attention_norm, ffn_norm, query_norm, key_norm, after_attention, after_ffn;
-    std::vector<float> taps;             // of a convolution: [taps][hidden], a row of biases if any
+    std::vector<float> taps;             // of a convolution: [taps][channels], maybe a row of biases
     std::vector<float> sinks;            // [heads], scores of nothing; or empty
+    std::vector<float> decay, step_bias, gated_norm;   // of a delta rule
     LayerShape shape;
     int window_index = 0;                // in the model's windows
     int plane = 0;                       // of the pages, its first
+    int number = 0;                      // among those with a delta rule
+    bool attends() const { return static_cast<Mixer>(shape.mixer) == Mixer::attention; }
+    bool scans() const { return static_cast<Mixer>(shape.mixer) == Mixer::delta; }
     bool convolves() const { return static_cast<Mixer>(shape.mixer) == Mixer::convolution; }
+};
+
+// What the nodes of the latest batch have brought to layers with a delta rule.
+struct KeptInputs {
+    Memory memory;
+    int capacity = 0, width = 0;
+    void reserve(const struct Model &model, int nodes);
+    float *inputs(int number, int node) {
+        return memory.as<float>() + (static_cast<size_t>(number) * capacity + node) * width;
+    }
 };
 
 // Buffers of one forward pass, grown to the largest batch seen.
 struct Workspace {
     int rows = 0, outputs = 0;
     Memory hidden, delta, qkv, attended, gated, cosine, sine, partial;
-    Operand normal, attention, convolved, ffn, last;
+    Operand normal, attention, mixed, ffn, last;
     Operand unquantised[ADAPTED_PARTS];  // of rows with adapters, where matrices read blocks
     Operand inner[ADAPTED_PARTS];        // what A has come to
+    Memory inputs, scanned;              // of a delta rule
+    std::vector<Memory> slabs;           // by thread
     Memory scores, weights, contributions, expert_gated;
     std::vector<int32_t> chosen;         // experts of each row, ascending
     Operand routed, expert_in, expert_ffn;
@@ -132,17 +173,23 @@ struct Model {
     bool embedding_is_bf16 = false;
     Matrix stored_embedding;             // empty where it is the head
     Workspace workspace;
+    int delta_layers = 0;
+    KeptInputs kept;
     std::vector<std::unique_ptr<AttentionScratch>> scratch;
 
     Model(Pool &pool, const Shape &shape, const LayerShape *layers, const float *frequencies);
     AttentionShape attention() const;
     Format format() const { return static_cast<Format>(shape.format); }
     int qkv_width() const {
-        return (shard.heads.count + 2 * shard.kv_heads.count) * shape.head_size;
+        int queries = shard.heads.count * (1 + shape.has_output_gate);
+        return (queries + 2 * shard.kv_heads.count) * shape.head_size;
     }
-    // What rows have room for: of a convolution two gates and what goes in.
-    int inputs_width() const { return std::max(qkv_width(), shape.taps ? 3 * shape.hidden : 0); }
-    int mixed_width() const { return std::max(attended_width(), shape.taps ? shape.hidden : 0); }
+    // Of layers that do not attend: what goes in, gates too, and what tokens come to.
+    int own_inputs() const;
+    int own_mixed() const;
+    // What rows have room for.
+    int inputs_width() const { return std::max(qkv_width(), own_inputs()); }
+    int mixed_width() const { return std::max(attended_width(), own_mixed()); }
     int ffn_parts() const { return shape.is_gated ? 2 : 1; }
     int attended_width() const { return shape.heads * shape.head_size; }
     // Has this rank compute some columns alone; before any matrix is set.
@@ -171,9 +218,13 @@ struct Model {
     void reserve(int rows, int outputs);
     void reserve_experts(int rows);
     void reserve_adapters(int rows);
+    void reserve_scans(int rows);
     // Returns null, or why the batch cannot be run.
     const char *refusal(const Batch &batch) const;
     void forward(const Batch &batch);
+    // Takes states of the latest batch along accepted nodes.
+    void advance(const Batch &batch, const PathRow *rows, int count);
+    int delta_layer(int number) const;
     // The forward pass's matrix products alone, on whatever the buffers hold: for measuring.
     void linears(int rows, int outputs);
 };

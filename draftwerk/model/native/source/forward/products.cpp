@@ -11,7 +11,7 @@ Upcoming Forward::upcoming(const Matrix &matrix, int tile) const {
 // The first tile that has columns of keys or values, or inputs of a convolution.
 int Forward::first_qkv_tile(int layer) const {
     const Matrix &matrix = model.layers[layer].qkv;
-    const bool has_queries = is_unread(layer) && !model.layers[layer].convolves();
+    const bool has_queries = is_unread(layer) && model.layers[layer].attends();
     int queries = has_queries ? attention.heads * shape.head_size : 0, tile = 0;
     while (matrix.first_column(tile) + matrix.column_count(tile) <= queries) tile++;
     return tile;

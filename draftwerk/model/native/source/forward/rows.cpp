@@ -51,9 +51,13 @@ void Forward::run_row(int stage, int row) {
     const Layer &layer = model.layers[index];
     switch ((stage - 1) % STEPS) {
         case ATTENTION_NORM: return norm(layer.attention_norm, row, space.normal, row);
-        case ROPE: return layer.convolves() ? store_inputs(index, row) : rope(layer, index, row);
+        case ROPE:
+            if (layer.scans()) return mix_token(index, row);
+            return layer.convolves() ? store_inputs(index, row) : rope(layer, index, row);
         case ATTEND: return convolve(index, row);
-        case ATTENDED: return quantise(::Part::output, row, attended(row), space.attention);
+        case ATTENDED:
+            if (layer.scans()) return gate_scanned(index, row);
+            return quantise(::Part::output, row, attended(row), space.attention);
         case MIXED: return add_normed(layer.after_attention, index, row);
         case FFN_NORM: return norm_for_ffn(layer, token_at(index, row), row);
         case ROUTE: return route(row);

@@ -98,6 +98,11 @@ const char *model_forward(void *model, const Batch *batch) {
     return of.meeting && of.meeting->is_lost() ? LOST : nullptr;
 }
 
+// Takes recurrent states of the latest batch along accepted nodes.
+const char *model_advance(void *model, const Batch *batch, const PathRow *rows, int count) {
+    return unless_full([&] { static_cast<Model *>(model)->advance(*batch, rows, count); });
+}
+
 // Before any matrix is set; without a meeting the rank is alone with its columns.
 void model_split(void *model, const Shard *shard, void *meeting) {
     static_cast<Model *>(model)->split(*shard, static_cast<Meeting *>(meeting));
@@ -195,6 +200,8 @@ int64_t struct_bytes(const char *name) {
         {"Shape", sizeof(Shape)},
         {"LayerShape", sizeof(LayerShape)},
         {"Shard", sizeof(Shard)},
+        {"StateRow", sizeof(StateRow)},
+        {"PathRow", sizeof(PathRow)},
         {"RoundArrays", sizeof(Batch)},
         {"SamplingRequest", sizeof(SamplingRequest)},
         {"LogprobRequest", sizeof(LogprobRequest)},

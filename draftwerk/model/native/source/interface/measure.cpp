@@ -60,7 +60,7 @@ template <class Each>
 void each_matrix(const Model &model, Each each) {
     for (const Layer &layer : model.layers) {
         each(layer.qkv, model.workspace.normal);
-        each(layer.output, layer.convolves() ? model.workspace.convolved : model.workspace.attention);
+        each(layer.output, layer.attends() ? model.workspace.attention : model.workspace.mixed);
         if (model.dense_ffn(layer)) {
             each(layer.gate_up, model.workspace.normal);
             each(layer.down, model.workspace.ffn);

@@ -1,0 +1,180 @@
+"""The recurrent states of one sequence, in slots of a pool beside its blocks.
+
+A state is that of a position: what all tokens before it have come to. A row reads one slot and
+writes another, never the same, so it may be computed twice:
+
+    row r        reads A, writes B
+    row r + 1    reads B, writes C        A is free once r is answered
+
+A snapshot is a state at the end of a full block, kept under the block's name. A prompt goes on from
+a snapshot at exactly the end of the blocks that it finds.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.replacement import Origin
+
+START = -1
+"""Read in place of a slot: the state before the first token."""
+
+
+class StateUse(NamedTuple):
+    """What one row does with slots."""
+
+    source: int
+    target: int
+    saves: tuple[tuple[int, int], ...] = ()
+    """(position, slot): snapshots, made where the row passes the position."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateSlots:
+    """How many slots a model's memory has, and how often snapshots are worth theirs."""
+
+    count: int = 0
+    interval: int = 0
+    """Tokens between snapshots of a prompt, in whole blocks."""
+
+
+NO_STATES = StateSlots()
+
+
+@dataclass(frozen=True, slots=True)
+class StateRules:
+    """What is common to the states of all sequences."""
+
+    pool: BlockPool
+    """Of slots."""
+    own: int
+    """Slots of each sequence that runs: one more than rows under way."""
+    block_size: int
+    interval: int
+    """Tokens of a prompt between snapshots, in whole blocks."""
+
+
+@dataclass(slots=True)
+class SequenceStates:
+    """Slots that a running sequence holds, and the snapshots that it makes."""
+
+    rules: StateRules
+    name_space: str = ""
+    parting: int = 0
+    """Where the prompt leaves the blocks that were found, if no snapshot was there."""
+    _own: list[int] = field(default_factory=list[int])
+    _free: deque[int] = field(default_factory=deque[int])
+    """Of its own slots, those that no row under way reads or writes."""
+    _entry: int = START
+    """The snapshot that it began from, until its first row is answered."""
+    _latest: int = START
+    _rows: deque[StateUse] = field(default_factory=deque[StateUse])
+    """Under way."""
+    _newest: bytes = b""
+    """The snapshot of its reply: each takes the place of the one before."""
+
+    def enter(self, names: Sequence[bytes]) -> int | None:
+        """Take slots, and the last snapshot among the named blocks of a prompt.
+
+        Returns how many of those blocks can be used; None, and nothing is taken, if there is no
+        room.
+        """
+        assert not self._own, "a sequence enters once"
+        pool, count = self.rules.pool, len(names)
+        while count and pool.find(names[count - 1]) is None:
+            count -= 1
+        if count:
+            found = pool.find(names[count - 1])
+            assert found is not None
+            pool.reuse(found)
+            self._entry = found
+        own = pool.take(self.rules.own)
+        if own is None:
+            self._drop_entry()
+            return None
+        self._own, self._free = own, deque(own)
+        self._latest = self._entry
+        self.parting = len(names) * self.rules.block_size if count < len(names) else 0
+        return count
+
+    def begin_row(self, start: int, stop: int, reach: int, prompt_count: int) -> StateUse:
+        """Return what a row does that computes start .. stop, and a path as far as `reach`."""
+        saves: list[tuple[int, int]] = []
+        for position in self._boundaries(start, stop, reach, prompt_count):
+            for slot in self.rules.pool.take(1) or ():
+                saves.append((position, slot))
+        use = StateUse(self._latest, self._free.popleft(), tuple(saves))
+        self._latest = use.target
+        self._rows.append(use)
+        return use
+
+    def _boundaries(self, start: int, stop: int, reach: int, prompt_count: int) -> Iterator[int]:
+        """Yield where snapshots are to be made: at the end of the prompt, where it parts from
+        others, every so often within it, and at the last block of the reply."""
+        size, every = self.rules.block_size, self.rules.interval
+        last = (prompt_count - 1) // size * size
+        wanted = {last, self.parting, *range((start // every + 1) * every, last, every)}
+        yield from sorted(each for each in wanted if start < each <= stop)
+        following = (max(start, stop - 1) // size + 1) * size
+        if last < following <= reach and following not in wanted:
+            yield following
+
+    def end_row(self, start: int, end: int, names: Sequence[bytes], prompt_count: int) -> None:
+        """Take in that the oldest row is answered: it has come from `start` to `end`."""
+        use, size = self._rows.popleft(), self.rules.block_size
+        for position, slot in use.saves:
+            if start < position <= end:
+                name = names[position // size - 1]
+                self._name(slot, name, position)
+                if position > prompt_count - 1:
+                    self._replace(name)
+            self.rules.pool.drop([slot])
+        if use.source in self._own:
+            self._free.append(use.source)
+        else:
+            self._drop_entry()
+
+    def _name(self, slot: int, name: bytes, position: int) -> None:
+        depth = position // self.rules.block_size - 1
+        self.rules.pool.name(slot, name, Origin(depth, self.name_space))
+
+    def _replace(self, name: bytes) -> None:
+        """Have one snapshot of the reply, the newest."""
+        pool, old = self.rules.pool, self._newest
+        slot = pool.find(old) if old and old != name else None
+        if slot is not None and not pool.holders(slot):
+            pool.hold(slot)
+            pool.unname(slot)
+            pool.drop([slot])
+        self._newest = name
+
+    def leave(self) -> None:
+        """Give back every slot; snapshots stay."""
+        for use in self._rows:
+            self.rules.pool.drop(slot for _, slot in use.saves)
+        self._drop_entry()
+        self.rules.pool.drop(self._own)
+        self._own, self._latest, self._newest = [], START, b""
+        self._free.clear()
+        self._rows.clear()
+
+    def _drop_entry(self) -> None:
+        if self._entry != START:
+            self.rules.pool.drop([self._entry])
+        self._entry = START
+
+    def held(self) -> Iterator[int]:
+        """Yield every slot that it holds."""
+        yield from self._own
+        yield from (slot for use in self._rows for _, slot in use.saves)
+        if self._entry != START:
+            yield self._entry
+
+    def check(self) -> None:
+        """Assert that no slot is read and written at once."""
+        used = [slot for use in self._rows for slot in (use.source, use.target)]
+        assert not set(self._free) & set(used), "a slot is free and used"
+        assert all(use.source != use.target for use in self._rows), "a state is written in place"
+        assert len(self._free) + 1 >= len(self._own) - len(self._rows), "a slot is lost"

@@ -1,0 +1,173 @@
+"""The gated delta rule, one token after another: any cut, batch or tree gives the same state.
+
+Of a value head the state is a matrix S [key_size, value_size]. A token decays it, and then changes
+what it gives for the token's key k towards the token's value v (Yang et al., arXiv 2412.06464):
+
+    S = e^g S;    S = S + k (beta (v - k S))^T;    o = q S
+
+Inputs come through a short convolution, so a state has those of the tokens before it as well. A row
+reads one slot and writes another. Nodes of a tree go on from their parents, and leave their inputs:
+`advance` takes the state along the path that was accepted.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu, softplus
+
+from draftwerk.model.batch.batch import BatchState
+from draftwerk.model.checkpoint.config import STATE_HEADER, DeltaRule
+from draftwerk.model.checkpoint.weights import DeltaWeights
+
+NORM_EPS = 1e-6
+"""Of the lengths of queries and keys."""
+
+
+class LayerState(NamedTuple):
+    """What one layer has come to."""
+
+    matrices: Tensor
+    """[value heads, key_size, value_size], float32."""
+    inputs: Tensor
+    """[taps - 1, channels], of the tokens before, the last one last."""
+
+
+class TokenInputs(NamedTuple):
+    """Inputs of tokens [T], before the convolution."""
+
+    channels: Tensor
+    beta: Tensor
+    """[T, value heads], as the decay."""
+    decay: Tensor
+    """e^g in float32."""
+
+
+class DeltaLayers:
+    """The layers of a model that have a delta rule, over slots of states."""
+
+    def __init__(self, rule: DeltaRule) -> None:
+        self._rule = rule
+        self._kept: dict[int, tuple[Tensor, TokenInputs]] = {}
+        """Of the latest batch, by number among such layers: taps and inputs."""
+
+    def mix(
+        self,
+        number: int,
+        taps: Tensor,
+        weights: DeltaWeights,
+        inputs: Tensor,
+        rows: Sequence[BatchState],
+        slots: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        """Return what each token comes to [T, value heads * value_size]; rows' states are written.
+
+        `inputs` are those of all tokens, [T, sum of the rule's rows].
+        """
+        channels, gates, beta, decay = inputs.split(self._rule.rows, dim=1)
+        steps = softplus(decay.float() + weights.step_bias)
+        found = TokenInputs(channels, beta.sigmoid().float(), (weights.decay * steps).exp())
+        self._kept[number] = taps, found
+        out = torch.zeros(
+            len(inputs), self._rule.value_heads, self._rule.value_size, dtype=torch.float32
+        )
+        for row in rows:
+            self._scan(number, taps, found, row, slots, out)
+        return self._gated(out.to(inputs.dtype), gates, weights.norm, eps)
+
+    def _scan(
+        self,
+        number: int,
+        taps: Tensor,
+        inputs: TokenInputs,
+        row: BatchState,
+        slots: Tensor | None,
+        out: Tensor,
+    ) -> None:
+        state = self._read(number, slots, row.source, inputs.channels)
+        for index in range(row.count):
+            state, out[row.first + index] = self._step(state, taps, inputs, row.first + index)
+            self._save(number, slots, row, row.start + index + 1, state)
+        self._write(number, slots, row.target, row.start + row.count, state)
+        before = [state]
+        for node, parent in enumerate(row.parents):
+            at = row.first + row.count + node
+            state, out[at] = self._step(before[parent + 1], taps, inputs, at)
+            before.append(state)
+
+    def _step(
+        self, state: LayerState, taps: Tensor, inputs: TokenInputs, at: int
+    ) -> tuple[LayerState, Tensor]:
+        """Return the state behind a token, and what its heads come to [value heads, value_size]."""
+        rule = self._rule
+        window = torch.cat([state.inputs, inputs.channels[at][None]])
+        mixed = silu((window.float() * taps.float()).sum(0).to(window.dtype))
+        width = rule.key_heads * rule.key_size
+        query, key, value = mixed.float().split([width, width, len(mixed) - 2 * width])
+        group = rule.value_heads // rule.key_heads
+        query, key = (
+            _normed(each.view(rule.key_heads, -1)).repeat_interleave(group, 0)
+            for each in (query, key)
+        )
+        query = query / rule.key_size**0.5
+        matrices = state.matrices * inputs.decay[at][:, None, None]
+        held = (matrices * key[..., None]).sum(1)
+        change = (value.view(rule.value_heads, -1) - held) * inputs.beta[at][:, None]
+        matrices = matrices + key[..., None] * change[:, None]
+        return LayerState(matrices, window[1:]), (matrices * query[..., None]).sum(1)
+
+    def _gated(self, out: Tensor, gates: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Return outputs of heads normed, rounded, and gated in float32."""
+        wide = out.float()
+        normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+        normed = weight * normed.to(out.dtype)
+        return (normed * silu(gates.float()).view_as(normed)).to(out.dtype).flatten(1)
+
+    def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], slots: Tensor) -> None:
+        """Take the states that rows of the latest batch have written along accepted nodes."""
+        for number, (taps, inputs) in self._kept.items():
+            for row, path in rows:
+                state, end = self._read(number, slots, row.target, inputs.channels), row.count
+                for depth, node in enumerate(path, row.count + 1):
+                    state, _ = self._step(state, taps, inputs, row.first + row.count + node)
+                    self._save(number, slots, row, row.start + depth, state)
+                    end = depth
+                self._write(number, slots, row.target, row.start + end, state)
+
+    def _read(self, number: int, slots: Tensor | None, slot: int, like: Tensor) -> LayerState:
+        """Return a layer's state in a slot; without one, that before the first token."""
+        rule = self._rule
+        shape = rule.value_heads, rule.key_size, rule.value_size
+        if slot < 0 or slots is None:
+            none = like.new_zeros(rule.taps - 1, rule.channels)
+            return LayerState(torch.zeros(shape, dtype=torch.float32), none)
+        held = self._of_layer(number, slots, slot)
+        inputs = held[-(rule.taps - 1) * rule.channels :] if rule.taps > 1 else held[:0]
+        matrices = held[: held.numel() - inputs.numel()].view(shape)
+        return LayerState(matrices.clone(), inputs.view(-1, rule.channels).to(like.dtype))
+
+    def _write(
+        self, number: int, slots: Tensor | None, slot: int, position: int, state: LayerState
+    ) -> None:
+        if slot < 0 or slots is None:
+            return
+        numbers = torch.cat([state.matrices.flatten(), state.inputs.float().flatten()])
+        self._of_layer(number, slots, slot).copy_(numbers)
+        slots[slot, 0] = position
+
+    def _save(
+        self, number: int, slots: Tensor | None, row: BatchState, position: int, state: LayerState
+    ) -> None:
+        for wanted, slot in row.saves:
+            if wanted == position:
+                self._write(number, slots, slot, position, state)
+
+    def _of_layer(self, number: int, slots: Tensor, slot: int) -> Tensor:
+        size = self._rule.state_size
+        return slots[slot, STATE_HEADER + number * size : STATE_HEADER + (number + 1) * size]
+
+
+def _normed(heads: Tensor) -> Tensor:
+    return heads * torch.rsqrt(heads.pow(2).sum(-1, keepdim=True) + NORM_EPS)
