@@ -34,6 +34,15 @@ def require_kernels() -> None:
         pytest.skip(f"no native kernels here: {error}")
 
 
+def cache_with_kernels(home: Path) -> Path:
+    """Return a home of caches that holds this machine's compiled kernels, and nothing else."""
+    compiled = library_path()
+    cache = home / "draftwerk"
+    cache.mkdir(parents=True)
+    (cache / compiled.name).symlink_to(compiled)
+    return home
+
+
 def make_runner(directory: Path, block_count: int = 128, block_size: int = 4) -> TargetRunner:
     """Return a float32 runner with small blocks, so that every text crosses many."""
     model = load(str(directory), FP32)

@@ -16,7 +16,7 @@ from draftwerk.model.draft_head.head import save
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.draft_heads import idle_head
-from tests.support.runners import require_kernels
+from tests.support.runners import cache_with_kernels, require_kernels
 from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import TinyWords, save_tiny
 from validation.matrix import BLOCK_SIZE, PAIRWISE, SAMPLINGS, Matrix, check, totals
@@ -71,7 +71,7 @@ async def test_a_gguf_as_it_is_stored_is_exact_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_kernels()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_with_kernels(tmp_path / "cache")))
     monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
     path = save_gguf(
         tmp_path / "m.gguf", "llama", "Q4_0", {"attn_v": "Q8_0", "ffn_down": "Q5_1"}, seed=2
