@@ -29,6 +29,7 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.text import TextStream, TextTools
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
+from draftwerk.speculative.replies.channels import parser_of
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
 from draftwerk.speculative.requests.sequence import ScoredTokens
 
@@ -141,7 +142,7 @@ class Detokenizer:
             self.text.stream(opened.prompt, reply.shown_tokens if reply else frozenset()),
             StopScanner(opened.options.stop),
             self.text.decode(opened.prompt) if opened.options.echo else "",
-            parser=None if reply is None else ReplyParser(reply),
+            parser=None if reply is None else parser_of(reply),
             textless=frozenset(opened.options.stop_token_ids),
             opened=opened if opened.options.shows_hypotheses else None,
         )

@@ -50,6 +50,8 @@ END_TEXTS = {
     "<|end_of_text|>",
     "<end_of_utterance>",
     "<|END_OF_TURN_TOKEN|>",
+    "<|return|>",
+    "<|call|>",
 }
 """Control tokens that mean an end in whatever vocabulary they are."""
 SAMPLING = {
@@ -209,15 +211,16 @@ def _end_tokens(source: GgufSource) -> list[int]:
 
     Files name one, and llama.cpp finds the others by their text.
     """
+    tokens = source.get("tokenizer.ggml.tokens")
+    # Of one answer of harmony there are several messages.
+    known = END_TEXTS - {"<|end|>"} if "<|return|>" in tokens else END_TEXTS
     keys = (f"tokenizer.ggml.{name}_token_id" for name in ENDS)
     named = [token for key in keys if (token := source.get(key)) is not None]
     kinds = source.get("tokenizer.ggml.token_type") or []
     found = [
         index
-        for index, (text, kind) in enumerate(
-            zip(source.get("tokenizer.ggml.tokens"), kinds, strict=False)
-        )
-        if kind == TokenType.CONTROL and text in END_TEXTS
+        for index, (text, kind) in enumerate(zip(tokens, kinds, strict=False))
+        if kind == TokenType.CONTROL and text in known
     ]
     return list(dict.fromkeys([*named, *found]))
 

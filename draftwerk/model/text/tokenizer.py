@@ -36,6 +36,11 @@ from draftwerk.model.text.turns import (
     split_at,
 )
 from draftwerk.model.text.vocabulary import read_tokenizer, token_count
+from draftwerk.speculative.replies.channels import (
+    channel_calls,
+    channel_reasoning,
+    has_channels,
+)
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 from draftwerk.speculative.requests.middle import middle_tokens
 from draftwerk.speculative.sampling.params import Grammar
@@ -106,6 +111,8 @@ class TextTokenizer:
         specials = self._added_tokens()
         if self.own_format is not None:
             return with_specials(self.own_format.calls, specials)
+        if has_channels(self.chat_template.source):
+            return channel_calls(specials)
         found = derived_calls(self.chat_template.render, specials)
         if found is None:
             self.own_format = OWN_FORMATS[WORDED_FORMAT]
@@ -116,6 +123,8 @@ class TextTokenizer:
         template = self.chat_template
         if template is None:
             return None
+        if has_channels(template.source):
+            return channel_reasoning(self._added_tokens(), "reasoning_effort" in template.source)
         return derived_reasoning(template.render, template.source, self._added_tokens())
 
     def _added_tokens(self) -> dict[str, int]:
@@ -126,7 +135,8 @@ class TextTokenizer:
     def variables(self) -> tuple[str, ...]:
         """The variables of the chat template that requests may set."""
         source = "" if self.chat_template is None else self.chat_template.source
-        return tuple(each for each in VARIABLES if re.search(rf"\b{each}\b", source))
+        # Not the fields of messages that have such names.
+        return tuple(each for each in VARIABLES if re.search(rf"(?<![.'\"])\b{each}\b", source))
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt, with the model's own tokens around a text (such as
@@ -266,6 +276,8 @@ class TextTokenizer:
             message["name"] = turn.name
         if turn.reasoning:
             message["reasoning_content"] = turn.reasoning
+            if has_channels("" if self.chat_template is None else self.chat_template.source):
+                message |= _analysed(turn)
         if turn.call_id:
             message["tool_call_id"] = short_id(turn.call_id)
         if turn.calls:
@@ -338,6 +350,13 @@ class TextTokenizer:
             return self._bytes.get(token, b"")
         piece = self.tokenizer.id_to_token(token)
         return b"" if piece is None else _piece_bytes(piece)
+
+
+def _analysed(turn: Turn) -> dict[str, str]:
+    """Return reasoning as templates of harmony take it: with calls, that or content."""
+    if not (turn.calls and turn.content):
+        return {"thinking": turn.reasoning}
+    return {"thinking": f"{turn.reasoning}\n\n{turn.content}", "content": ""}
 
 
 class _Asked(NamedTuple):

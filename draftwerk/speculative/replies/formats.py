@@ -86,6 +86,12 @@ class ReasoningFormat(Struct, frozen=True):
     """Whether the template itself writes `open` at the end of a prompt, where the model reasons."""
     effort: bool = False
     """Whether the template takes an effort."""
+    behind: str = ""
+    """What follows `close` before text or a call."""
+    text_open: str = ""
+    """Before text, where a reply is messages with headers."""
+    aside_open: str = ""
+    """There, before text that a call follows."""
 
     @property
     def is_bounded(self) -> bool:

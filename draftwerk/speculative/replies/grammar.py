@@ -14,7 +14,12 @@ from msgspec import Struct
 
 from draftwerk.speculative.replies.argument_rules import ArgumentRules
 from draftwerk.speculative.replies.argument_schemas import ToolFunction, json_rule
-from draftwerk.speculative.replies.formats import CALLS_MAX, CallFormat, ReplyFormat
+from draftwerk.speculative.replies.formats import (
+    CALLS_MAX,
+    CallFormat,
+    ReasoningFormat,
+    ReplyFormat,
+)
 from draftwerk.speculative.replies.literals import ANY, escaped_pattern, literal, without
 from draftwerk.speculative.sampling.params import Grammar
 
@@ -82,12 +87,13 @@ class _Rules:
             bound = "" if limit is None else f"[max_tokens={limit}]"
             self.lines.append(f"reasoning{bound}: REASONING")
             self.lines.append(f"REASONING: {without(close)}")
-            inner = f"reasoning {self.literal(close)}"
+            inner = f"reasoning {self.literal(close + reasoning.behind)}"
         else:
             self.lines.append(f"reasoning[lazy]: /{ANY}{escaped_pattern(close)}/")
-            inner = "reasoning"
+            inner = f"reasoning {self.literal(reasoning.behind)}"
         # Where text may be anything it has the white space behind reasoning.
-        gap = " GAP" if self.rules.mode == "required" or self.rules.text is not None else ""
+        has_gap = self.rules.mode == "required" or self.rules.text is not None
+        gap = " GAP" if has_gap and not reasoning.behind else ""
         if gap:
             self.lines.append("GAP: /\\n{0,2}/")
         if self.form.reasoning_open:
@@ -96,6 +102,9 @@ class _Rules:
         return whole if self.rules.reasoning_required else f"({whole})?"
 
     def _body(self) -> str:
+        reasoning = self.rules.form.reasoning
+        if reasoning is not None and reasoning.text_open:
+            return self._messages(reasoning)
         calls, rules = self.form.calls, self.rules
         if calls is None or rules.mode == "none" or not rules.functions:
             self._plain_text(calls)
@@ -117,6 +126,22 @@ class _Rules:
         rest = self.literal(calls.begin[len(calls.trigger) :])
         self.lines.append(f"late_calls: opened {rest} {self._call_list(calls)}")
         return "(text | late_calls)?"
+
+    def _messages(self, reasoning: ReasoningFormat) -> str:
+        calls, rules = self.form.calls, self.rules
+        self._plain_text(calls)
+        text = f"{self.literal(reasoning.text_open)} text"
+        if calls is None or rules.mode == "none" or not rules.functions:
+            return text
+        self._calls(calls)
+        if rules.mode == "required":
+            return "calls"
+        if rules.text is not None:
+            return f"{text} | calls"
+        self.lines.append(f"ASIDE: {without(reasoning.close)}")
+        between = self.literal(reasoning.close + reasoning.behind)
+        aside = f"({self.literal(reasoning.aside_open)} ASIDE {between})?"
+        return f"{text} | {aside} calls"
 
     def _plain_text(self, calls: CallFormat | None) -> None:
         if self.rules.text is not None:

@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
+from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning
 from draftwerk.speculative.replies.formats import written
 from draftwerk.speculative.requests.request import Options
 from tests.api.conftest import MODEL, Served
@@ -93,6 +94,27 @@ async def test_chat_tells_reasoning_text_and_calls_apart(agent: Served, name: st
     assert choice.finish_reason == ("tool_calls" if WANTED[name][2] else "stop")
     ids = [each.id for each in choice.message.tool_calls or ()]
     assert len(set(ids)) == len(ids)
+
+
+CHANNELS = {
+    "text": ("<|channel|>final<|message|>Yes.", ("", "Yes.", [])),
+    "all": (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary"
+        "<|message|>So:<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
+        '<|constrain|>json<|message|>{"city": "a"}<|call|>',
+        ("Hm.", "So:", [("weather", {"city": "a"})]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+async def test_chat_tells_channels_apart(agent: Served, name: str) -> None:
+    calls, reasoning = channel_calls({}), channel_reasoning({}, True)
+    agent.state.model = msgspec.structs.replace(agent.state.model, calls=calls, reasoning=reasoning)
+    text, wanted = CHANNELS[name]
+    reply = await agent.openai.chat.completions.create(model=MODEL, messages=ask(text), tools=TOOLS)
+    assert plain_chat(reply.choices[0].message) == wanted
+    assert reply.choices[0].finish_reason == ("tool_calls" if wanted[2] else "stop")
 
 
 @answers

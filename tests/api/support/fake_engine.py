@@ -22,7 +22,7 @@ from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
-from draftwerk.speculative.replies.parser import ReplyParser
+from draftwerk.speculative.replies.channels import parser_of
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
 
@@ -283,7 +283,7 @@ class FakeChoice:
         self.stream = ByteStream()
         self.held = ""
         self.echo = prompt if options.echo else ""
-        self.parser = None if options.reply is None else ReplyParser(options.reply)
+        self.parser = None if options.reply is None else parser_of(options.reply)
         self.histogram = [0] * 7
         self.drafted = 0
         self.done = False

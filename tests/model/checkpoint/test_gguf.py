@@ -135,6 +135,16 @@ def test_all_ends_are_found(tmp_path: Path):
     assert read_config(tmp_path).eos_token_ids == (0, 7, 1)
 
 
+def test_a_message_of_harmony_is_no_end(tmp_path: Path):
+    path = tmp_path / "m.gguf"
+    ends = ["<|return|>", "<|end|>", "<|call|>", "<|endoftext|>"]
+    words = [*ends, *(f"t{index}" for index in range(VOCAB - 4))]
+    kinds = [gguf.TokenType.CONTROL] * 4 + [gguf.TokenType.NORMAL] * (VOCAB - 4)
+    write_gguf(path, "llama", "llama", texts=words, kinds=kinds, special={"eos_token_id": 0})
+    described(path, tmp_path)
+    assert read_config(tmp_path).eos_token_ids == (0, 2, 3)
+
+
 def test_llama3_rope_is_read_back_from_its_divisors(tmp_path: Path):
     rule = {"rope_type": "llama3", "factor": 32.0, **gguf_file.LLAMA3_DEFAULTS}
     plain, scaled = (rotary(8, THETA, scaling, 0)[0] for scaling in ({}, rule))

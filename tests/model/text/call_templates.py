@@ -143,6 +143,31 @@ ID_FIRST = f"{SYSTEM}{START}{CALLING}" + (
     f"{OTHERS}{END}{PROMPT}"
 )
 """Kimi K2: an id before the name, which is not known here."""
+HARMONY = """{{- '<|start|>system<|message|>Reasoning: ' }}
+{{- reasoning_effort | default('medium') }}
+{{- '\n\n# Valid channels: analysis, commentary, final.<|end|>' }}
+{%- if tools %}{{- '<|start|>developer<|message|># Tools\n\nnamespace functions {\n' }}
+{%- for tool in tools %}{{- 'type ' + tool.function.name + ' = (_: any) => any;\n' }}{%- endfor %}
+{{- '}<|end|>' }}{%- endif %}
+{%- set last = namespace(name=none) %}
+{%- for message in messages %}
+{%- if message.role == 'assistant' and message.tool_calls %}
+{%- if message.content and message.thinking %}{{- raise_exception('one or the other') }}{%- endif %}
+{%- set said = message.thinking or message.content %}
+{%- if said %}
+{{- '<|start|>assistant<|channel|>analysis<|message|>' + said + '<|end|>' }}{%- endif %}
+{%- set call = message.tool_calls[0].function %}{%- set last.name = call.name %}
+{{- '<|start|>assistant to=functions.' + call.name + '<|channel|>commentary json<|message|>' }}
+{{- call.arguments | tojson }}{{- '<|call|>' }}
+{%- elif message.role == 'assistant' %}
+{{- '<|start|>assistant<|channel|>final<|message|>' + message.content + '<|end|>' }}
+{%- elif message.role == 'tool' %}
+{{- '<|start|>functions.' + last.name + ' to=assistant<|channel|>commentary<|message|>' }}
+{{- message.content | tojson }}{{- '<|end|>' }}
+{%- else %}{{- '<|start|>' + message.role + '<|message|>' + message.content + '<|end|>' }}
+{%- endif %}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start|>assistant' }}{%- endif %}"""
+"""gpt-oss: messages in channels; not derived, but known."""
 FAMILIES = {
     "hermes": HERMES,
     "llama": LLAMA,

@@ -21,6 +21,8 @@ from draftwerk.speculative.replies.argument_schemas import (
     parameters_of,
     raw_strings,
 )
+from draftwerk.speculative.replies.channels import SPECIALS as CHANNELS
+from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat, written
 from draftwerk.speculative.replies.grammar import CallMode, ReplyRules, reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart
@@ -31,7 +33,7 @@ from tests.model.text.random_schemas import random_schema, random_value
 
 END = 2
 ADDED = ("<tool_call>", "</tool_call>", "<think>", "</think>")
-SPECIAL = ("[TOOL_CALLS]", "[ARGS]", "<|tool_call_start|>", "<|tool_call_end|>")
+SPECIAL = ("[TOOL_CALLS]", "[ARGS]", "<|tool_call_start|>", "<|tool_call_end|>", *CHANNELS)
 WEATHER = parameters_of(
     {
         "type": "object",
@@ -410,3 +412,47 @@ def test_a_schema_that_cannot_be_enforced_is_refused_with_the_reason() -> None:
     function = ToolFunction("it", parameters_of({"type": "object", "anyOf": [{"required": ["a"]}]}))
     with pytest.raises(BadSchema, match="anyOf"):
         reply_grammar(rules_of(format_of("coder"), functions=(function,)))
+
+
+def channel_rules(mode: CallMode, **more: Any) -> ReplyRules:
+    form = ReplyFormat(channel_calls(specials()), channel_reasoning(specials(), True))
+    return ReplyRules(form, mode, FUNCTIONS, **more)
+
+
+ANALYSIS = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+FINAL = "<|channel|>final<|message|>"
+CHANNEL_CALL = (
+    '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "x"}'
+)
+ASIDE = "<|channel|>commentary<|message|>So:<|end|><|start|>assistant"
+
+
+def test_replies_in_channels_keep_to_their_grammar() -> None:
+    allowed = {
+        "auto": [f"{FINAL}Yes.", ANALYSIS + FINAL, CHANNEL_CALL, ANALYSIS + ASIDE + CHANNEL_CALL],
+        "required": [CHANNEL_CALL, ANALYSIS + CHANNEL_CALL],
+        "none": [f"{FINAL}Yes.", f"{ANALYSIS}{FINAL}Yes."],
+    }
+    barred = {
+        "auto": ["Yes.", f"{ANALYSIS}Yes.", CHANNEL_CALL.replace("weather", "other")],
+        "required": [f"{FINAL}Yes.", f"{ANALYSIS}{FINAL}", ASIDE],
+        "none": [CHANNEL_CALL, ANALYSIS + CHANNEL_CALL],
+    }
+    for mode in allowed:
+        grammar = reply_grammar(channel_rules(mode))  # pyright: ignore[reportArgumentType]
+        for text in allowed[mode]:
+            assert may_end(followed(grammar, text)), (mode, text)
+        for text in barred[mode]:
+            with pytest.raises(BadGrammar):
+                followed(grammar, text)
+    inner = Grammar("json_schema", '{"type":"object","required":["a"]}')
+    grammar = reply_grammar(channel_rules("auto", text=inner))
+    assert may_end(followed(grammar, ANALYSIS + FINAL + '{"a": 1}'))
+    with pytest.raises(BadGrammar):
+        followed(grammar, ANALYSIS + FINAL + "Yes.")
+
+
+def test_a_call_in_a_channel_is_forced_up_to_its_arguments() -> None:
+    matcher = followed(reply_grammar(channel_rules("required")), ANALYSIS)
+    text = tokenizer().decode(list(matcher.jump_forward()), skip_special_tokens=False)
+    assert text.startswith("<|channel|>commentary to=functions.weather")

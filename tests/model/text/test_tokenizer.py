@@ -8,7 +8,7 @@ from shutil import copy
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from draftwerk.model.checkpoint.hub import locate
@@ -16,6 +16,8 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.chat_template import ChatTemplate, TemplateRefused
 from draftwerk.model.text.grammar import grammars_of
 from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.speculative.replies.channels import SPECIALS as CHANNELS
+from tests.model.text.call_templates import HARMONY
 
 CORPUS = [
     "the quick brown fox jumps over the lazy dog, again and again",
@@ -196,6 +198,47 @@ CHAT = (
     "{% for m in messages %}{{ '<s>' + m.role + ': ' + m.content + '</s>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<s>assistant: ' }}{% endif %}"
 )
+
+
+@dataclass(frozen=True)
+class Call:
+    id: str
+    name: str
+    arguments: str
+
+
+def test_a_conversation_in_channels_is_rendered_as_in_transformers(tmp_path: Path) -> None:
+    tokenizer = byte_level()
+    tokenizer.add_special_tokens([AddedToken(each, special=True) for each in CHANNELS])
+    text = saved(tokenizer, tmp_path, HARMONY)
+    oracle = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    arguments = {"city": "Köln", "days": 2}
+    call = Call("call_1", "weather", json.dumps(arguments))
+    turns = [
+        Turn("user", "the fox?"),
+        Turn("assistant", "", calls=(call,), reasoning="again"),
+        Turn("tool", "over", call_id="call_1"),
+    ]
+    function = {"name": "weather", "arguments": arguments}
+    messages = [
+        {"role": "user", "content": "the fox?"},
+        {"role": "assistant", "content": "", "thinking": "again", "tool_calls": [
+            {"type": "function", "function": function}
+        ]},
+        {"role": "tool", "content": "over"},
+    ]  # fmt: skip
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+    expected = oracle.apply_chat_template(
+        messages, tools=[tool], add_generation_prompt=True, reasoning_effort="low"
+    )["input_ids"]
+    effort = [("reasoning_effort", "low")]
+    assert text.encode_chat(turns, [json.dumps(tool)], effort) == expected
+    assert text.call_format and text.call_format.begin.startswith("<|channel|>commentary to=")
+    assert text.reasoning_format and text.reasoning_format.is_bounded
+    assert text.variables == ("reasoning_effort",)
+    beside = Turn("assistant", "So", calls=(call,), reasoning="again")
+    rendered = text.decode(text.encode_chat([turns[0], beside]), skip_special=False)
+    assert "<|channel|>analysis<|message|>again\n\nSo<|end|>" in rendered
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
