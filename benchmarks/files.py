@@ -2,13 +2,21 @@
 
 `python -m benchmarks.files` writes the files into `--folder`, loads each into an engine and into
 llama.cpp's library, and asks both in turn. The library is what `npm pack @node-llama-cpp/linux-x64`
-unpacks to, in the folder `--peer`. A row is a file by an instruction set: DRAFTWERK_ISA's, to which
-llama.cpp is held too. A cell is tokens a second and, in brackets, the ratio to llama.cpp's.
-*Products / read* is all matrix products of one token over a plain read of their bytes.
+unpacks to, in the folder `--peer`. A row is a file by an instruction set, of those that `--isas`
+names; llama.cpp is held to it too, but has no build of AVX2 with VNNI for this. A cell is tokens a
+second and, in brackets, the ratio to llama.cpp's. *Products / floor* is all matrix products of a
+step, for each number of users, over the longer of a plain read of their bytes and of their
+multiply-adds in registers.
+
+`--short` measures two files of 1B on the best instruction set and on AVX2, in a few minutes.
 """
 
+import os
 import random
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,9 +33,9 @@ from draftwerk.actors.messages import Delta, Failed
 from draftwerk.api.core.config import Settings
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.native.forward import NativeForward
-from draftwerk.model.native.isa import chosen
-from draftwerk.model.native.library import library
+from draftwerk.model.native.isa import ISAS, VARIABLE, chosen
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.trials import model_shape
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -35,6 +43,8 @@ PROMPT_TOKENS = 32
 PREFILL_TOKENS = 512
 OURS, PEER = WAYS = ("draftwerk", "llama.cpp")
 READ_ROUNDS = 9
+PEAK_STEPS = 50_000
+"""Of multiply-adds in registers."""
 PEER_FOLDER = Path(".peers/package")
 FILES = Path(".peers/files")
 
@@ -109,18 +119,22 @@ def peer_prefill(peer: LlamaModel) -> float:
     return PREFILL_TOKENS / (perf_counter() - begun)
 
 
-def products_over_read(path: Path) -> float:
-    """Return the milliseconds of all products of one token over those of reading their bytes."""
-    model = load(str(path), None, keeps_blocks=True)
-    forward = NativeForward(model.config, model.weights, "stored", Pool())
-    native = library()
+def products_over_floor(path: Path, rows: Sequence[int]) -> tuple[float, ...]:
+    """Return the time of all products of so many tokens over what bounds it."""
+    model, pool = load(str(path), None, keeps_blocks=True), Pool()
+    forward = NativeForward(model.config, model.weights, "stored", pool)
+    shape, native = model_shape(model.config, 1.0, 1.0), pool.library
+    macs = native.measure_multiply_adds(pool.handle, forward.format, PEAK_STEPS)
+    each = shape.layer_count * shape.layer_weights + shape.head_weights
     runs = [
         lambda: native.measure_stream(forward.handle),
-        lambda: native.measure_linears(forward.handle, 1, 1),
+        lambda: native.measure_multiply_adds(pool.handle, forward.format, PEAK_STEPS),
+        *(partial(native.measure_linears, forward.handle, count, count) for count in rows),
     ]
     interleaved(runs, 2)
-    read, products = (spread(times)[0] for times in interleaved(runs, READ_ROUNDS))
-    return products / read
+    read, peak, *products = (spread(times)[0] for times in interleaved(runs, READ_ROUNDS))
+    floors = (max(read, count * each / macs * peak) for count in rows)
+    return tuple(taken / floor for taken, floor in zip(products, floors, strict=True))
 
 
 async def rates(path: Path, given: Any) -> dict[tuple[str, int], list[float]]:
@@ -145,6 +159,23 @@ async def rates(path: Path, given: Any) -> dict[tuple[str, int], list[float]]:
     return found
 
 
+def row(path: Path, given: Any) -> list[object]:
+    """Return a file's cells on the instruction set of this process."""
+    measured = run(rates, path, given)
+    cells: list[object] = []
+    for users in (*given.users, 0):
+        own, other = (middle(measured[way, users]) for way in WAYS)
+        cells.append(f"{own:.3g} ({own / other:.2f})")
+    return [chosen().name, products_over_floor(path, given.users), *cells]
+
+
+def row_on(isa: str, path: Path, given: Any) -> list[object]:
+    """Return a file's cells on an instruction set, to which a process of its own is held."""
+    os.environ[VARIABLE] = isa
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
+        return child.submit(row, path, given).result()
+
+
 def table(argv: Sequence[str] | None = None) -> ResultTable:
     """Measure; a row for each file."""
     options = parser(__doc__, users=[1, 4, 16], tokens=64, repeats=3)
@@ -152,19 +183,21 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--folder", type=Path, default=FILES, help="where the files are")
     options.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     options.add_argument("--types", nargs="+", choices=FILE_TYPES, default=list(FILE_TYPES))
+    options.add_argument("--isas", nargs="+", choices=ISAS, default=[chosen().name])
+    options.add_argument("--short", action="store_true", help="less of all")
     given = options.parse_args(argv)
+    if given.short:
+        given.shapes, given.types, given.isas = ["1B"], ["Q4_0", "Q4_K_M"], [*given.isas, "avx2"]
+        given.tokens, given.repeats = 24, 2
     given.folder.mkdir(parents=True, exist_ok=True)
     columns = [*user_columns(given.users), f"prefill {PREFILL_TOKENS}"]
-    found = ResultTable(["file", "kernels", "products / read", *columns])
+    found = ResultTable(["file", "kernels", "products / floor", *columns])
     for shape in given.shapes:
         for mix in given.types:
             path = write(given.folder / f"{shape}-{mix}.gguf", SHAPES[shape], mix)
-            measured = run(rates, path, given)
-            cells: list[str] = []
-            for users in (*given.users, 0):
-                own, other = (middle(measured[way, users]) for way in WAYS)
-                cells.append(f"{own:.3g} ({own / other:.2f})")
-            found.add(f"{shape} {mix}", chosen().name, products_over_read(path), *cells)
+            for isa in given.isas:
+                found.add(f"{shape} {mix}", *row_on(isa, path, given))
+                print(*found.rows[-1], sep=", ", flush=True)
     return found
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from draftwerk.machine.threads import usable_cpus
 
-BACKENDS = {"avx2": "haswell", "avx512": "skylakex"}
+BACKENDS = {"avx2": "haswell", "avx2-vnni": "haswell", "avx512": "skylakex"}
 """Its builds for an instruction set of ours; for others the one that it takes for this machine."""
 BATCH_TOKENS = 2048
 
