@@ -39,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"draftwerk: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # of `draftwerk doctor | head`; what is buffered has no reader either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def reads_utf8() -> bool:

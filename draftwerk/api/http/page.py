@@ -37,8 +37,13 @@ async def page(request: Request) -> Response:
     name = request.path_params.get("name", PAGE)
     if name not in FILES:
         raise HTTPException(404)
-    headers = {**HEADERS, "etag": TAGS[name]}
     if request.headers.get("if-none-match") == TAGS[name]:
-        return Response(status_code=304, headers=headers)
+        return Response(status_code=304, headers={**HEADERS, "etag": TAGS[name]})
+    return file(name)
+
+
+def file(name: str) -> Response:
+    """Return one of the page's files."""
     kind = TYPES[name.rpartition(".")[2]]
+    headers = {**HEADERS, "etag": TAGS[name]}
     return Response(FILES[name], headers=headers, media_type=f"{kind}; charset=utf-8")

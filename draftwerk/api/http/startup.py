@@ -5,12 +5,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwerk.api.core.errors import ApiError, turned_away
-from draftwerk.api.http.page import HEADERS, PAGE
+from draftwerk.api.http.page import FILES, FOLDER, PAGE, file
 from draftwerk.api.http.request_id import RequestIdMiddleware
 
 RETRY_MS = 1000
 ANSWERS = {
-    "/": Response(PAGE, headers=HEADERS, media_type="text/html; charset=utf-8"),
+    "/": file(PAGE),
+    **{FOLDER + name: file(name) for name in FILES},
     "/health": Response(msgspec.json.encode({"status": "ok"}), media_type="application/json"),
 }
 

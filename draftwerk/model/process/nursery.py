@@ -92,6 +92,8 @@ def _become(order: Order, descriptors: list[int], grammars: "Grammars | None") -
         options = {**order.options, **dict(zip(order.descriptors, others, strict=True))}
         worker.run(order.role, msgspec.json.encode(options), is_forked=True, grammars=grammars)
         status = 0
+    except BrokenPipeError:
+        pass  # the server has gone meanwhile, and nothing waits for what this one says
     except BaseException:
         traceback.print_exc()
     finally:
