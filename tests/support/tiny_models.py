@@ -25,6 +25,20 @@ GRANITE = {
     "attention_multiplier": 0.21,
     "logits_scaling": 1.7,
 }
+DELTA: dict[str, Any] = {
+    **{"num_hidden_layers": 4, "head_dim": 16, "linear_conv_kernel_dim": 4},
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 6},
+    **{"linear_key_head_dim": 8, "linear_value_head_dim": 12},
+    # With less, two ways of Transformers' own to compute it are further apart than 1e-4.
+    "rms_norm_eps": 0.01,
+    "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],
+}
+DELTA_EXPERTS = {
+    **{"moe_intermediate_size": 32, "num_experts": 7, "num_experts_per_tok": 3},
+    "shared_expert_intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "smollm3": {"num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]},
     "granite": GRANITE,
@@ -114,14 +128,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         **{"num_hidden_layers": 5, "conv_L_cache": 3, "block_multiple_of": 8},
         "layer_types": ["conv", "full_attention", "conv", "full_attention", "conv"],
     },
-    "qwen3_5_text": {
-        **{"num_hidden_layers": 4, "head_dim": 16, "linear_conv_kernel_dim": 4},
-        **{"linear_num_key_heads": 2, "linear_num_value_heads": 6},
-        **{"linear_key_head_dim": 8, "linear_value_head_dim": 12},
-        # With less, two ways of Transformers' own to compute it are further apart than 1e-4.
-        "rms_norm_eps": 0.01,
-        "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],
-    },
+    "qwen3_5_text": DELTA,
+    "qwen3_5_moe_text": {**DELTA, **DELTA_EXPERTS},
+    "qwen3_next": {**DELTA, **DELTA_EXPERTS},
 }
 """What makes each family's own switches matter."""
 ROPES: dict[str, dict[str, Any]] = {
@@ -243,8 +252,15 @@ def tiny_model(family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
             noise = torch.randn(parameter.shape, generator=generator)
             centre = 1.0 if name.endswith("norm.weight") else 0.0
             spread = 3.0 if name.endswith("sinks") else 0.25
+            if name == "lm_head.weight" and has_delta_rule(model):
+                spread = 0.05
             parameter.copy_(centre + spread * noise)
     return model
+
+
+def has_delta_rule(model: PreTrainedModel) -> bool:
+    """Whether rounding is amplified, as each head's outcome is normed whatever its size."""
+    return "linear_attention" in (getattr(model.config, "layer_types", None) or ())
 
 
 def save_tiny(directory: Path, family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
@@ -272,7 +288,7 @@ def oracle_logits(model: PreTrainedModel, tokens: list[int]) -> Tensor:
 
     A delta rule computes a whole text in chunks, which are less exact than one token at a time.
     """
-    if "linear_attention" not in (getattr(model.config, "layer_types", None) or ()):
+    if not has_delta_rule(model):
         return model(torch.tensor([tokens])).logits[0]
     found, past = list[Tensor](), None
     for token in tokens:

@@ -27,6 +27,8 @@ BARE = re.compile(r"(\.(?:experts\.(?:gate_up|down)_proj|sinks))(?:_(bias|blocks
 """Names of parameters of gpt-oss that end in no word of their own."""
 DELTA_INPUTS = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
 """The matrices of a delta rule's inputs."""
+DELTA_BY_HEAD = ("in_proj_qkvz", "in_proj_ba")
+"""Or with the rows of each key head together."""
 TensorShape = tuple[int, ...]
 
 
@@ -125,11 +127,11 @@ def _add_delta(hf: Json, layer: str, required: dict[str, TensorShape]) -> None:
     row, hidden, rule = architecture_of(hf), hf["hidden_size"], delta_of(hf)
     assert rule is not None
     channels, width, heads, _ = rule.rows
+    inputs = dict(zip(DELTA_INPUTS, rule.rows, strict=True))
+    if row.has_delta_by_head:
+        inputs = dict(zip(DELTA_BY_HEAD, (channels + width, 2 * heads), strict=True))
     shapes: dict[str, TensorShape] = {
-        **{
-            f"{name}.weight": (rows, hidden)
-            for name, rows in zip(DELTA_INPUTS, rule.rows, strict=True)
-        },
+        **{f"{name}.weight": (count, hidden) for name, count in inputs.items()},
         "conv1d.weight": (channels, 1, rule.taps),
         "A_log": (heads,),
         "dt_bias": (heads,),

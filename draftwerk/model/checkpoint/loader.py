@@ -1,6 +1,6 @@
 """A model's weights in memory: safetensors, mapped; projections fused as in `Weights`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import BY_CLASS, architecture_of
-from draftwerk.model.checkpoint.config import Experts, ModelConfig
+from draftwerk.model.checkpoint.config import DeltaRule, Experts, ModelConfig
 from draftwerk.model.checkpoint.families.architecture import Architecture
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.gguf_card import read_card
@@ -27,6 +27,7 @@ from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.inventory import (
+    DELTA_BY_HEAD,
     DELTA_INPUTS,
     EMBEDDING,
     HEAD,
@@ -526,6 +527,8 @@ def _delta(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> M
         (f"{layer}{name}.weight", range(rows))
         for name, rows in zip(DELTA_INPUTS, rule.rows, strict=True)
     ]
+    if BY_CLASS[config.architecture].has_delta_by_head:
+        inputs = list(_by_head(layer, rule))
     taps = tensors.values(f"{layer}conv1d.weight")
     return MixerWeights(
         qkv=tensors.fused(inputs),
@@ -542,6 +545,17 @@ def _delta(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> M
             norm=tensors.values(f"{layer}norm.weight"),
         ),
     )
+
+
+def _by_head(layer: str, rule: DeltaRule) -> Iterator[tuple[str, range]]:
+    """Yield rows that lie by key head, in the order of the rule's."""
+    group = rule.value_heads // rule.key_heads
+    values = group * rule.value_size
+    matrices = (rule.key_size, rule.key_size, values, values), (group, group)
+    for name, counts in zip(DELTA_BY_HEAD, matrices, strict=True):
+        for part, count in enumerate(counts):
+            firsts = range(sum(counts[:part]), rule.key_heads * sum(counts), sum(counts))
+            yield from ((f"{layer}{name}.weight", range(at, at + count)) for at in firsts)
 
 
 MIXERS = {"attention": _attention, "convolution": _convolution, "delta": _delta}

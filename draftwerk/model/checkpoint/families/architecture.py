@@ -132,6 +132,8 @@ class Architecture:
     convolution_bias: str | None = None
     """Field of the config that gives a convolution and its two matrices biases."""
     delta: Callable[[Json], DeltaRule] | None = None
+    has_delta_by_head: bool = False
+    """Whether the rows of a delta rule's inputs are by key head, in two matrices."""
     taps: Callable[[Json], int] = lambda _: 0
     """How many tokens a convolution sees, the own one last."""
     has_expert_biases: bool = False

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
     Architecture,
@@ -71,10 +73,10 @@ def _count(hf: Json, field: str) -> int:
 
 def everywhere(layers: LayerKinds) -> LayerKinds:
     """Return layers that all have experts."""
-    return lambda hf: [LayerKind(one.window, one.rotary, True) for one in layers(hf)]
+    return lambda hf: [replace(one, has_experts=True) for one in layers(hf)]
 
 
-def _sparse_steps(layers: LayerKinds) -> LayerKinds:
+def sparse_steps(layers: LayerKinds) -> LayerKinds:
     """Return Qwen's layers: every few have experts, but for those that are named."""
 
     def kinds(hf: Json) -> Sequence[LayerKind]:
@@ -82,7 +84,7 @@ def _sparse_steps(layers: LayerKinds) -> LayerKinds:
         if not isinstance(step, int) or step < 1 or not isinstance(dense, list):
             raise Refused(f"decoder_sparse_step {step!r} or mlp_only_layers {dense!r} is none")
         return [
-            LayerKind(kind.window, kind.rotary, (index + 1) % step == 0 and index not in dense)
+            replace(kind, has_experts=(index + 1) % step == 0 and index not in dense)
             for index, kind in enumerate(layers(hf))
         ]
 
@@ -162,7 +164,7 @@ ROWS = (
             size="moe_intermediate_size",
             normalises="norm_topk_prob",
         ),
-        layers=_sparse_steps(sliding(last_slide)),
+        layers=sparse_steps(sliding(last_slide)),
     ),
     Architecture(
         hf_name="Qwen2MoeForCausalLM",
@@ -193,7 +195,7 @@ ROWS = (
             shared="shared_expert_intermediate_size",
             gates_shared=True,
         ),
-        layers=_sparse_steps(sliding(_first_alternate)),
+        layers=sparse_steps(sliding(_first_alternate)),
     ),
     Architecture(
         hf_name="MixtralForCausalLM",

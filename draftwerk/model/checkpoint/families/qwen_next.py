@@ -1,13 +1,29 @@
-"""Qwen3.5: three of four layers have a delta rule, and what the others attend to is gated."""
+"""Qwen3.5 and Qwen3-Next: three of four layers have a delta rule, the others gated attention."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from draftwerk.model.checkpoint.config import DeltaRule, Graph, LayerKind
-from draftwerk.model.checkpoint.families.architecture import Architecture, Json
+from draftwerk.model.checkpoint.families.architecture import Architecture, Json, TensorNames
+from draftwerk.model.checkpoint.families.experts import everywhere, experts_of, sparse_steps
 from draftwerk.model.checkpoint.families.windows import FULL
 from draftwerk.model.checkpoint.unsupported import Refused
 
 LINEAR = "linear_attention"
+EXPERTS = TensorNames(
+    shared_gate_up=("mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"),
+    shared_down="mlp.shared_expert.down_proj",
+)
+SHARED_EXPERTS, NORMALISED_EXPERTS = (
+    experts_of(
+        "num_experts",
+        size="moe_intermediate_size",
+        normalises=field,
+        shared="shared_expert_intermediate_size",
+        gates_shared=True,
+    )
+    for field in ("", "norm_topk_prob")
+)
 FIELDS = (
     "linear_num_key_heads",
     "linear_num_value_heads",
@@ -55,21 +71,55 @@ def _layers(hf: Json) -> Sequence[LayerKind]:
     return [LayerKind(mixer="delta" if kind == LINEAR else "attention") for kind in types]
 
 
+def _fields(size: str) -> dict[str, Any]:
+    """Return what the rows below have alike; `size` is the field with an FFN's."""
+    return {
+        "required": ("num_key_value_heads", "head_dim", *FIELDS),
+        "ffn_size": size,
+        "norm_offset": 1,
+        "query_key_norm": lambda _: True,
+        "qkv_bias": "attention_bias",
+        "output_bias": "attention_bias",
+        "graph": lambda _: Graph(norm="rms_rounded_once", has_output_gate=True),
+        "delta": _delta,
+        "rotary_share": 0.25,
+    }
+
+
+DEFAULTS = {"full_attention_interval": 4, "partial_rotary_factor": 0.25}
 ROWS = (
     Architecture(
         hf_name="Qwen3_5ForCausalLM",
         model_type="qwen3_5_text",
         summary="a gated delta rule in three of four; gated attention; partial rotary",
-        required=("num_key_value_heads", "head_dim", *FIELDS),
-        defaults={"full_attention_interval": 4, "partial_rotary_factor": 0.25},
-        norm_offset=1,
-        query_key_norm=lambda _: True,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-        graph=lambda _: Graph(norm="rms_rounded_once", has_output_gate=True),
-        delta=_delta,
+        defaults=DEFAULTS,
         layers=_layers,
-        rotary_share=0.25,
         wrappers=("Qwen3_5ForConditionalGeneration",),
+        **_fields("intermediate_size"),
+    ),
+    Architecture(
+        hf_name="Qwen3_5MoeForCausalLM",
+        model_type="qwen3_5_moe_text",
+        summary="as Qwen3.5; experts, and a gated one of all tokens",
+        defaults=DEFAULTS,
+        names=EXPERTS,
+        experts=SHARED_EXPERTS,
+        layers=everywhere(_layers),
+        wrappers=("Qwen3_5MoeForConditionalGeneration",),
+        **_fields("moe_intermediate_size"),
+    ),
+    Architecture(
+        hf_name="Qwen3NextForCausalLM",
+        model_type="qwen3_next",
+        summary="as Qwen3.5; experts, and a gated one of all tokens",
+        defaults={
+            **DEFAULTS,
+            **{"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True},
+        },
+        names=EXPERTS,
+        experts=NORMALISED_EXPERTS,
+        has_delta_by_head=True,
+        layers=sparse_steps(_layers),
+        **_fields("intermediate_size"),
     ),
 )
