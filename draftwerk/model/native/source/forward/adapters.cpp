@@ -9,6 +9,8 @@
 namespace {
 
 constexpr int PANEL_COLUMNS = 16;
+// Ranks that a panel of A has twice at most: for the first and for the second half of the inputs.
+constexpr int FOLDED_RANKS = PANEL_COLUMNS / 2;
 constexpr size_t WORD = 4;
 constexpr size_t STEP_BYTES = PANEL_COLUMNS * WORD;
 constexpr int REGISTERS = PANEL_COLUMNS / native::LANES;
@@ -19,10 +21,13 @@ constexpr int CHAINS = 4;
 int words(Format format, int inputs) {
     return format == Format::fp32 ? inputs : (inputs + 1) / 2;
 }
-int a_steps(Format format, int inputs) { return round_up(words(format, inputs), CHAINS); }
+// Steps of a whole panel; of a folded one half as many.
+int a_steps(Format format, int inputs) { return round_up(words(format, inputs), 2 * CHAINS); }
+bool is_folded(int ranks) { return ranks <= FOLDED_RANKS; }
 size_t a_bytes(Format format, const AdapterPart &part) {
-    size_t panels = round_up(part.ranks, PANEL_COLUMNS) / PANEL_COLUMNS;
-    return panels * a_steps(format, part.inputs) * STEP_BYTES;
+    const size_t half = a_steps(format, part.inputs) / 2 * STEP_BYTES;
+    const int left = part.ranks % PANEL_COLUMNS;
+    return half * (part.ranks / PANEL_COLUMNS * 2 + (left == 0 ? 0 : is_folded(left) ? 1 : 2));
 }
 size_t b_bytes(Format format, const AdapterTile &tile) {
     return TILE / PANEL_COLUMNS * words(format, tile.count) * STEP_BYTES;
@@ -47,13 +52,19 @@ struct Placed {
 
 void pack_a(Format format, const std::vector<Placed> &modules, const AdapterPart &part,
             uint8_t *to) {
-    const size_t panel = a_steps(format, part.inputs) * STEP_BYTES;
+    const int steps = a_steps(format, part.inputs);
+    const int half = steps / 2 * (format == Format::fp32 ? 1 : 2);
+    const size_t panel = steps * STEP_BYTES;
     for (auto [module, first] : modules) {
         for (int i = 0; i < module->rank; i++) {
             const float *row = module->a + static_cast<size_t>(i) * part.inputs;
-            const int rank = first + i;
+            const int rank = first + i, before = rank / PANEL_COLUMNS * PANEL_COLUMNS;
+            const bool folded = is_folded(part.ranks - before);
             for (int k = 0; k < part.inputs; k++) {
-                put(format, row[k], k, rank % PANEL_COLUMNS, to + rank / PANEL_COLUMNS * panel);
+                const bool second = folded && k >= half;
+                put(format, row[k], second ? k - half : k,
+                    rank - before + (second ? FOLDED_RANKS : 0),
+                    to + rank / PANEL_COLUMNS * panel);
             }
         }
     }
@@ -103,15 +114,39 @@ struct WordRows {
     }
 };
 
-template <bool PAIRS, int COUNT>
+// One step of a folded panel: its upper columns multiply what is `fold` words behind.
+template <bool PAIRS, int COUNT, class Address>
+[[gnu::always_inline]] inline void add_folded_step(Sums<COUNT, REGISTERS> &sums,
+                                                   const WordRows &rows, int step, int fold,
+                                                   Address words) {
+    constexpr int HALVES = Words<PAIRS>::HALVES;
+    repeat<HALVES>([&](auto later) {
+        constexpr int HALF = HALVES - 1 - later;
+        repeat<COUNT>([&](auto r) {
+            const uint8_t *row = rows.data + r * rows.stride;
+            const auto low = Words<PAIRS>::spread(row, step, HALF);
+            const auto high = Words<PAIRS>::spread(row, step + fold, HALF);
+            repeat<REGISTERS>([&](auto j) {
+                const auto w = Words<PAIRS>::load(words(j), HALF);
+                sums[r][j] = native::fma(native::halves_of<j>(low, high), w, sums[r][j]);
+            });
+        });
+    });
+}
+
+template <bool PAIRS, int COUNT, bool FOLDED>
 void multiply_a_panel(const WordRows &rows, int steps, const uint8_t *panel, float *out) {
     Sums<COUNT, REGISTERS> sums[CHAINS] = {};
-    for (int step = 0; step < steps; step += CHAINS) {
+    const int end = FOLDED ? steps / 2 : steps;
+    for (int step = 0; step < end; step += CHAINS) {
         repeat<CHAINS>([&](auto chain) {
-            add_step<PAIRS, COUNT, REGISTERS>(
-                sums[chain], rows.data, rows.stride, step + chain, [&](int j) {
-                    return panel + (step + chain) * STEP_BYTES + j * REGISTER_BYTES;
-                });
+            const int at = step + chain;
+            auto words = [&](int j) { return panel + at * STEP_BYTES + j * REGISTER_BYTES; };
+            if constexpr (FOLDED) {
+                add_folded_step<PAIRS, COUNT>(sums[chain], rows, at, end, words);
+            } else {
+                add_step<PAIRS, COUNT, REGISTERS>(sums[chain], rows.data, rows.stride, at, words);
+            }
         });
     }
     repeat<COUNT>([&](auto r) {
@@ -141,9 +176,14 @@ void add_b_panel(const WordRows &rows, int steps, const uint8_t *panel, float *o
 }
 
 using Kernel = void (*)(const WordRows &, int, const uint8_t *, float *);
-template <bool PAIRS>
-constexpr Kernel A_PANEL[] = {multiply_a_panel<PAIRS, 1>, multiply_a_panel<PAIRS, 2>,
-                              multiply_a_panel<PAIRS, 3>, multiply_a_panel<PAIRS, 4>};
+template <bool PAIRS, bool FOLDED>
+constexpr Kernel A_PANEL[] = {
+    multiply_a_panel<PAIRS, 1, FOLDED>, multiply_a_panel<PAIRS, 2, FOLDED>,
+    multiply_a_panel<PAIRS, 3, FOLDED>, multiply_a_panel<PAIRS, 4, FOLDED>};
+template <bool FOLDED>
+constexpr const auto &a_panel(bool pairs) {
+    return pairs ? A_PANEL<true, FOLDED> : A_PANEL<false, FOLDED>;
+}
 template <bool PAIRS>
 constexpr Kernel B_PANEL[] = {add_b_panel<PAIRS, 1>, add_b_panel<PAIRS, 2>, add_b_panel<PAIRS, 3>,
                               add_b_panel<PAIRS, 4>};
@@ -204,11 +244,13 @@ void multiply_a(const AdapterPart &part, const Operand &operand, int row, int co
     alignas(64) float out[ADAPTED_ROWS * PANEL_COLUMNS];
     for (int first = 0; first < part.ranks; first += PANEL_COLUMNS) {
         const uint8_t *panel = part.a + first / PANEL_COLUMNS * (steps * STEP_BYTES);
-        (pairs ? A_PANEL<true> : A_PANEL<false>)[count - 1](rows, steps, panel, out);
         const int ranks = std::min(PANEL_COLUMNS, part.ranks - first);
+        const bool folded = is_folded(ranks);
+        (folded ? a_panel<true>(pairs) : a_panel<false>(pairs))[count - 1](rows, steps, panel, out);
         const Floats scale = load_first(part.scales.data() + first, ranks);
         for (int r = 0; r < count; r++) {
             float *values = out + r * PANEL_COLUMNS;
+            for (int i = 0; folded && i < FOLDED_RANKS; i++) values[i] += values[i + FOLDED_RANKS];
             store(values, load(values) * scale);
             inner.put_columns(row + r, first, ranks, values);
         }

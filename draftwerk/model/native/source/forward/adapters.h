@@ -1,7 +1,9 @@
 // LoRA adapters: what a matrix of the model comes to for some rows, and beside it B (A x) * scale.
 //
 //     A   panels of 16 ranks, those of all modules of a fused matrix one behind the other:
-//         [inputs] words of [16], a word being a float or a pair of bf16
+//         [inputs] words of [16], a word being a float or a pair of bf16. Where eight ranks or
+//         fewer are left, their panel is folded: it has them twice, for the first and for the
+//         second half of the inputs
 //     B   by tile of the model's matrix, with its 48 columns: 3 panels of [ranks] words of [16]
 //
 // Sums are chains in a fixed order, so that a row's bits depend on it and on its adapter alone.

@@ -173,6 +173,12 @@ inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(f
 inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
 #endif
 
+// Register INDEX of sixteen lanes: the lower eight of one, the upper eight of the other.
+template <int INDEX>
+inline Floats halves_of(Floats low, Floats high) { return _mm512_mask_mov_ps(low, 0xff00, high); }
+template <int INDEX>
+inline Ints halves_of(Ints low, Ints high) { return _mm512_mask_mov_epi32(low, 0xff00, high); }
+
 inline Ints broadcast_quad(const int8_t *quad) {
     int32_t four;
     memcpy(&four, quad, sizeof four);

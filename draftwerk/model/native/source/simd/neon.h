@@ -179,6 +179,10 @@ using PairElement = float;
 inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(from, half); }
 inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
 
+// Register INDEX of sixteen lanes: the lower eight of one, the upper eight of the other.
+template <int INDEX>
+inline Floats halves_of(Floats low, Floats high) { return INDEX < 2 ? low : high; }
+
 inline Ints broadcast_quad(const int8_t *quad) {
     int32_t four;
     memcpy(&four, quad, sizeof four);
