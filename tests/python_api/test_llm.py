@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from draftwerk import (
     LLM,
@@ -20,6 +21,8 @@ from draftwerk import (
     SamplingParams,
     Speculation,
 )
+from draftwerk.model.checkpoint.hf_config import read_config
+from tests.support.tiny_adapters import save_adapter
 from tests.support.waiting import DEADLINE_S, wait_until
 
 QUESTION = [{"role": "user", "content": "Count to three, then count again."}]
@@ -374,3 +377,16 @@ def test_a_prompts_log_probabilities_are_the_same_however_they_are_asked_for(
     chat = {"messages": QUESTION, "prompt_logprobs": 0, "max_tokens": 1}
     reply = httpx.post(f"{server_url}/v1/chat/completions", json=chat, timeout=DEADLINE_S).json()
     assert len(reply["prompt_logprobs"]) == reply["usage"]["prompt_tokens"]
+
+
+def test_requests_name_adapters(tiny: Path, tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "a", read_config(tiny), rank=8)
+    greedy = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+    with LLM(tiny, dtype="fp32", kv_memory="16MiB", lora=[f"poet={folder}"]) as llm:
+        plain = llm.generate("A b c", greedy)
+        adapted = llm.generate("A b c", replace(greedy, lora="poet"))
+        assert plain.text != adapted.text
+        assert llm.generate("A b c", greedy).text == plain.text
+        with pytest.raises(RequestError, match="which has poet") as refusal:
+            llm.generate("A b c", replace(greedy, lora="nobody"))
+    assert refusal.value.field == "lora"

@@ -133,13 +133,15 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
         if not digest:
             return self
         found = next((each for each in self.adapters if each.digest == digest), None)
-        if found is None:
-            return None
+        return None if found is None else self.with_adapter(found)
+
+    def with_adapter(self, adapter: ServedAdapter) -> "ServedModel":
+        """Return what clients are shown of it with an adapter of its own."""
         return msgspec.structs.replace(
             self,
-            name=f"{self.name}:{found.name}",
-            fingerprint=self.fingerprint and f"{self.fingerprint}+{digest}",
-            adapter=digest,
+            name=f"{self.name}:{adapter.name}",
+            fingerprint=self.fingerprint and f"{self.fingerprint}+{adapter.digest}",
+            adapter=adapter.digest,
         )
 
 

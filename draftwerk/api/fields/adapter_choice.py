@@ -11,7 +11,7 @@ def served_as(model: ServedModel, name: str | None, lora: str | None = None) -> 
     if by_name is not None and by_field not in (None, by_name):
         raise refused("`lora` and `model` name two adapters.", "lora", "invalid")
     found = by_name or by_field
-    return model if found is None else model.adapted(found.digest) or model
+    return model if found is None else model.with_adapter(found)
 
 
 def _by_name(model: ServedModel, name: str) -> ServedAdapter | None:
