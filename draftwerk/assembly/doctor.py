@@ -121,6 +121,8 @@ def expectations(ready: "Ready") -> Iterator[Finding]:
     """Return the lines about a measured model's speed."""
     ranks = f", {1 + len(ready.ranks)} processes" if ready.ranks else ""
     yield Finding("good", "runs on", f"{ready.device}, attention {ready.attention}{ranks}")
+    if ready.states[0]:
+        yield _states(*ready.states)
     if ready.weight_bytes:
         rate = ready.weight_bytes / ready.weight_ms / 1e6
         words = (
@@ -138,6 +140,15 @@ def expectations(ready: "Ready") -> Iterator[Finding]:
     table = ", ".join(f"{tokens}: {ms:.1f}" for tokens, ms in costs.items())
     yield Finding("good", "milliseconds of a step, by tokens in it", table)
     yield Finding("good", "expect", _expect([*costs.items()]))
+
+
+def _states(slots: int, size: int) -> Finding:
+    """Say what recurrent layers keep of texts."""
+    words = (
+        f"{slots} slots of {size / MB:.1f} MB, {slots * size / MB:.0f} MB of kv-memory: two or "
+        "three for each text that runs, the others for snapshots of prompts and replies"
+    )
+    return Finding("good", "recurrent states", words)
 
 
 def _expect(costs: Sequence[tuple[int, float]]) -> str:

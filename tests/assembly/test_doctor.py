@@ -1,6 +1,7 @@
 """The doctor reports a busy machine: what it measures then is too slow."""
 
-from draftwerk.assembly.doctor import busy
+from draftwerk.assembly.doctor import busy, expectations
+from draftwerk.speculative.protocol.frames import Ready
 
 
 def test_a_quiet_machine_is_fine_and_a_busy_one_is_reported() -> None:
@@ -10,3 +11,12 @@ def test_a_quiet_machine_is_fine_and_a_busy_one_is_reported() -> None:
     assert "3.4 programs" in found.words
     assert "2 cores" in found.words
     assert busy(3.4, 64).state == "good"
+
+
+def test_what_recurrent_states_take_is_told() -> None:
+    ready = Ready(device="cpu", attention="native", exact=True)
+    assert [each.subject for each in expectations(ready)] == ["runs on"]
+    recurrent = Ready(device="cpu", attention="native", exact=True, states=(20, 50_000_000))
+    _, found = expectations(recurrent)
+    assert found.subject == "recurrent states"
+    assert found.words.startswith("20 slots of 50.0 MB, 1000 MB of kv-memory")

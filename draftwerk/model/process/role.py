@@ -240,6 +240,7 @@ def verification(size: StepSize, block_size: int, vocab_size: int = 2) -> Propos
 
 
 def _ready(built: Built, costs: StepTimes) -> Ready:
+    states = built.parts.pages.states
     return Ready(
         device=built.device,
         attention=built.attention,
@@ -255,4 +256,5 @@ def _ready(built: Built, costs: StepTimes) -> Ready:
         ranks=() if built.group is None else tuple(built.group.process_ids.values()),
         fingerprint=built.fingerprint,
         blends=built.blends,
+        states=(0, 0) if states is None else (len(states), states[0].nbytes),
     )

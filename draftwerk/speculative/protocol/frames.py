@@ -63,6 +63,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """Of everything that decides the bytes of a block beside its tokens; empty if not known."""
     blends: bool = False
     """Whether segments of prompts can be reused."""
+    states: tuple[int, int] = (0, 0)
+    """Slots of recurrent states, and the bytes of each."""
 
 
 def frame(kind: FrameKind, payload: bytes = b"") -> bytes:
