@@ -74,7 +74,8 @@ class Batch:
     ancestors: Tensor
     """[T] int64."""
     outputs: Tensor
-    """[S] indexes into T of the tokens whose logits are computed, ascending."""
+    """[S] indexes into T of the tokens whose states are computed, each once: ascending those that
+    have logits, and then the others."""
     facts: "Facts | None" = None
     """Facts about the tensors, on the host; reading them from a GPU would stop the queue."""
     seen: Tensor | None = None
@@ -82,6 +83,8 @@ class Batch:
     None means `prefix + i + 1` of new token i."""
     adapters: Tensor | None = None
     """[R] the number of each row's adapter, -1 for none; None where no row has one."""
+    logit_count: int | None = None
+    """How many of the outputs have logits; None means all."""
     layers: int | None = None
     """Layers to run; of fewer than all no logits are computed, and the last has keys and values
     alone."""
@@ -112,11 +115,16 @@ def facts_of(batch: Batch) -> Facts:
     )
 
 
+def logit_count_of(batch: Batch) -> int:
+    """Return how many of the batch's outputs have logits."""
+    return len(batch.outputs) if batch.logit_count is None else batch.logit_count
+
+
 class Forward(Protocol):
     """A model bound to its weights: writes the batch's K and V into the pages, returns logits."""
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
-        """Return float32 logits [S, vocab]."""
+        """Return float32 logits [S, vocab], at least of the outputs that have some."""
         ...
 
 

@@ -35,6 +35,9 @@ class BatchBuilder:
     trees: list[tuple[int, list[int], list[int]]] = field(default_factory=list)
     """(first token, positions, ancestors) of the rows with masks."""
     outputs: list[int] = field(default_factory=list)
+    """The tokens whose logits are computed."""
+    pooled: list[int] = field(default_factory=list)
+    """The tokens of which states alone are computed."""
     scattered: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     """Slots, in the row's sequence, of rows whose tokens are not in line, by the row's number."""
     adapters: list[int] = field(default_factory=list[int])
@@ -74,10 +77,12 @@ class BatchBuilder:
         scored: range = range(0),
         adapter: int = -1,
         state: RowState = NO_STATE,
+        pooled: range = range(0),
     ) -> int:
         """Add known tokens and their draft; return the index of its first logits in the output.
 
-        Logits of the known tokens that are `scored`, by index, come before it. With `samples`,
+        Logits of the known tokens that are `scored`, by index, come before it; those that are
+        `pooled` have states alone. With `samples`,
         logits are computed of the last known token and then of every node. Without known tokens
         only the nodes are computed.
         """
@@ -86,6 +91,7 @@ class BatchBuilder:
         self.outputs.extend(len(self.tokens) + index for index in scored)
         own = len(self.tokens), len(known), draft.parents, start
         self.states.append(BatchState(*own, state.source, state.target, state.saves))
+        self.pooled.extend(len(self.tokens) + index for index in pooled)
         if is_chain(draft):
             self._add_row([*known, *draft.tokens], start, blocks, adapter)
         else:
@@ -166,7 +172,7 @@ class BatchBuilder:
             ends,
             tables,
             ancestors,
-            np.array(self.outputs, np.int32),
+            np.array(self.outputs + self.pooled, np.int32),
         )
         adapters = None if max(self.adapters) < 0 else np.array(self.adapters, np.int32)
         facts = Facts(int(counts.max()), int(ends.max()), bool(self.trees))
@@ -174,6 +180,7 @@ class BatchBuilder:
             *(torch.from_numpy(array).to(device) for array in arrays),
             facts=facts,
             states=tuple(self.states),
+            logit_count=len(self.outputs) if self.pooled else None,
             seen=None if seen is None else torch.from_numpy(seen).to(device),
             adapters=None if adapters is None else torch.from_numpy(adapters).to(device),
         )

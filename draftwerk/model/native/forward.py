@@ -14,7 +14,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Batch, BatchState, Pages
+from draftwerk.model.batch.batch import Batch, BatchState, Pages, logit_count_of
 from draftwerk.model.checkpoint.config import DeltaRule, Experts, LayerKind, ModelConfig
 from draftwerk.model.checkpoint.lora.lora_card import PARTS
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
@@ -249,9 +249,9 @@ class NativeForward:
         `hidden` is what the stage before has come to; without one the tokens are embedded.
         """
         self._check_pages(pages)
-        outputs = len(batch.outputs)
+        outputs, logit_count = len(batch.outputs), logit_count_of(batch)
         is_last, config = self._shard.is_last, self._config
-        logits = torch.empty(outputs if is_last else 0, config.vocab_size)
+        logits = torch.empty(logit_count if is_last else 0, config.vocab_size)
         self.states = torch.empty(outputs if is_last else 0, config.hidden_size)
         arrays = _arrays(batch, pages, logits, self.states)
         state_rows = StateRows(batch, pages, config) if config.delta is not None else None
@@ -593,6 +593,7 @@ def _arrays(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None) -
         row_count=len(batch.kv_lengths),
         table_width=batch.block_tables.shape[1],
         output_count=len(batch.outputs),
+        logit_count=logit_count_of(batch),
         block_count=pages.keys.shape[1],
         block_size=pages.block_size,
         keys=pages.keys.data_ptr(),

@@ -93,7 +93,8 @@ class RoundArrays(Structure):
         *((name, c_void_p) for name in ("keys", "values", "logits", "states", "adapters", "seen")),
         *((name, c_void_p) for name in ("hidden_in", "hidden_out")),
         *((name, c_int32) for name in ("token_count", "row_count", "table_width")),
-        *((name, c_int32) for name in ("output_count", "block_count", "block_size", "layers")),
+        *((name, c_int32) for name in ("output_count", "logit_count")),
+        *((name, c_int32) for name in ("block_count", "block_size", "layers")),
         ("state_row_count", c_int32),
         ("state_numbers", c_int64),
         *(

@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Batch, Facts, facts_of
+from draftwerk.model.batch.batch import Batch, Facts, facts_of, logit_count_of
 
+SENT = ("facts", "logit_count")
+"""What is handed on beside tensors."""
 StoredArray = tuple[str, tuple[int, ...], bytes]
 """NumPy's name of the type, the shape, and the numbers."""
 
@@ -19,6 +21,7 @@ class RankRound(msgspec.Struct, frozen=True, array_like=True):
     arrays: dict[str, StoredArray]
     """The batch's tensors by the names of its fields."""
     facts: tuple[int, int, bool]
+    logit_count: int
     on_scratch: bool
     """Whether it runs over pages that nothing relies on, as when steps are measured."""
 
@@ -34,9 +37,9 @@ def encoded(batch: Batch, *, on_scratch: bool) -> bytes:
             arrays[field.name] = (array.dtype.str, array.shape, array.tobytes())
         else:
             # Whatever a batch says beside its tensors is to reach every rank, or be refused.
-            assert value is None or field.name == "facts", f"{field.name} is not handed on"
+            assert value is None or field.name in SENT, f"{field.name} is not handed on"
     known = (facts.row_max, facts.kv_max, facts.masked)
-    return msgspec.msgpack.encode(RankRound(arrays, known, on_scratch))
+    return msgspec.msgpack.encode(RankRound(arrays, known, logit_count_of(batch), on_scratch))
 
 
 def batch_of(round_: RankRound) -> Batch:
@@ -45,4 +48,5 @@ def batch_of(round_: RankRound) -> Batch:
         name: torch.from_numpy(np.frombuffer(data, kind).reshape(shape).copy())
         for name, (kind, shape, data) in round_.arrays.items()
     }
-    return Batch(**tensors, facts=Facts(*round_.facts), states=(), layers=None)
+    facts, count = Facts(*round_.facts), round_.logit_count
+    return Batch(**tensors, facts=facts, logit_count=count, states=(), layers=None)

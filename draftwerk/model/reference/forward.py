@@ -133,7 +133,8 @@ class TorchForward:
             return hidden
         hidden = self._last(layers[every], every, hidden, rotations, batch, pages)
         self.states = self._norm(hidden, self.weights.norm)
-        logits = self.gather(self._linear(self.states, self.weights.lm_head, None), "vocab").float()
+        read = self.states[: batch.logit_count]
+        logits = self.gather(self._linear(read, self.weights.lm_head, None), "vocab").float()
         if self.graph.logit_scale != 1.0:
             logits = logits * self.graph.logit_scale
         cap = self.graph.logit_softcap

@@ -26,7 +26,7 @@ bool Forward::gather_before(int stage) {
     if (stage == 0 || (layer == layers && step == 1)) return true;
     if (layer == layers && step == 2) {
         return others.gather({batch.logits, static_cast<size_t>(shape.vocab), shape.vocab},
-                             batch.output_count, own.vocab);
+                             batch.logit_count, own.vocab);
     }
     switch (step) {
         case ATTENDED: {
@@ -72,7 +72,7 @@ int Forward::items_of(int stage) {
         int after = (stage - 1) % STEPS;
         if (batch.hidden_out) return hand_on();
         if (after == 0) return rows_or_serial(stage, batch.output_count);
-        return after == 1 && batch.output_count ? tiles(model.head, batch.output_count) : -1;
+        return after == 1 && batch.logit_count ? tiles(model.head, batch.logit_count) : -1;
     }
     return items_of_step(stage, layer, (stage - 1) % STEPS);
 }
@@ -152,7 +152,8 @@ void Model::linears(int rows, int outputs) {
     reserve(rows, outputs);
     std::vector<float> logits(static_cast<size_t>(outputs) * shape.vocab);
     Batch batch{};
-    batch.token_count = rows, batch.output_count = outputs, batch.logits = logits.data();
+    batch.token_count = rows, batch.output_count = batch.logit_count = outputs;
+    batch.logits = logits.data();
     batch.layers = shape.layers;
     Forward job(*this, batch, true);
     pool.run(job);

@@ -250,9 +250,14 @@ const char *Model::refusal(const Batch &batch) const {
         if (outside(batch.slots[i], slot_count)) return "a slot is outside the pages";
         if (batch.positions[i] < 0) return "a position is negative";
     }
+    if (outside(batch.logit_count, batch.output_count + 1)) return "more logits than outputs";
+    std::vector<bool> is_output(batch.token_count);
     for (int i = 0; i < batch.output_count; i++) {
         if (outside(batch.outputs[i], batch.token_count)) return "an output is outside the batch";
-        if (i && batch.outputs[i] <= batch.outputs[i - 1]) return "outputs are not ascending";
+        if (is_output[batch.outputs[i]]) return "a token is two outputs";
+        is_output[batch.outputs[i]] = true;
+        bool begins = i == 0 || i == batch.logit_count;
+        if (!begins && batch.outputs[i] < batch.outputs[i - 1]) return "outputs are not ascending";
     }
     if (batch.layers < 1 || batch.layers > shape.layers) return "no such number of layers";
     if (batch.layers < shape.layers && batch.output_count) return "logits need all layers";

@@ -86,7 +86,7 @@ struct PathRow {
 struct Batch {
     const int32_t *tokens, *positions, *slots, *row_starts, *kv_lengths, *block_tables;
     const int64_t *ancestors;
-    const int32_t *outputs;
+    const int32_t *outputs;              // those with logits first; ascending, and then the others
     void *keys, *values;
     float *logits;
     float *states;                       // of the outputs, as the head reads them; or null
@@ -94,7 +94,8 @@ struct Batch {
     const int32_t *seen;                 // by token, how many slots of its row it sees; or null
     const float *hidden_in;              // what an earlier stage has come to; null: embed the tokens
     float *hidden_out;                   // for a later stage; null: this one has the head
-    int32_t token_count, row_count, table_width, output_count, block_count, block_size;
+    int32_t token_count, row_count, table_width, output_count, logit_count;
+    int32_t block_count, block_size;
     int32_t layers;                      // to run; of fewer than all no logits are computed
     int32_t state_row_count;
     int64_t state_numbers;               // of a slot

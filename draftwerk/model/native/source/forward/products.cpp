@@ -85,7 +85,7 @@ void Forward::weigh_shared(int row, float *out) {
 
 void Forward::multiply_head(int item) {
     const Span own = model.shard.vocab;
-    products(model.head, space.last, batch.output_count, item,
+    products(model.head, space.last, batch.logit_count, item,
              [&](int row, Span columns, float *out) {
                  size_t begin = static_cast<size_t>(row) * shape.vocab + own.first;
                  float *logits = batch.logits + begin + columns.first;
