@@ -148,6 +148,13 @@ class LoadedModel:
         if rows:
             cast(RecurrentForward, self.forward).advance(rows, self.pages)
 
+    @property
+    def states(self) -> Tensor:
+        """Return what the head read of the latest batch's outputs [S, hidden]."""
+        states = cast(StatesForward, self.forward).states
+        assert states is not None, "asked for before the first step"
+        return states
+
     def run(self, builder: BatchBuilder) -> Tensor:
         """Return the logits of a round."""
         device = torch.device("cpu") if self.host_batches else self.pages.keys.device

@@ -58,17 +58,21 @@ def score_rows(
     backend: Backend, logits: Tensor, plans: Sequence[RowPlan]
 ) -> dict[int, tuple[ChosenLogprob, ...]]:
     """Return the log-probabilities of the known tokens that are asked for, by number of row."""
-    asked = [
-        [
-            (row, plan.sequence.tokens[position + 1], plan.row.prompt_logprobs)
-            for row, position in enumerate(plan.scored, start=plan.first - len(plan.scored))
-        ]
-        for plan in plans
-    ]
+    asked = [_scores_asked(plan) for plan in plans]
     found = iter(backend.logprobs(logits, [request for row in asked for request in row]))
     return {
         plan.number: tuple(next(found) for _ in row) for plan, row in zip(plans, asked, strict=True)
     }
+
+
+def _scores_asked(plan: RowPlan) -> list[tuple[int, int, int]]:
+    """Return (logits row, token, alternatives) of a row's `scored` positions."""
+    if plan.row.answers:
+        return [(plan.first - 1, token, 0) for token in plan.row.answers]
+    return [
+        (row, plan.sequence.tokens[position + 1], plan.row.prompt_logprobs)
+        for row, position in enumerate(plan.scored, start=plan.first - len(plan.scored))
+    ]
 
 
 def topk_rows(plans: Iterable[RowPlan]) -> Iterator[int]:

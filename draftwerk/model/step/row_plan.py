@@ -42,7 +42,8 @@ class RowPlan(NamedTuple):
 
     @property
     def scored(self) -> range:
-        """The positions of known tokens with logits of their own, which come before `first`."""
+        """The positions of known tokens with logits of their own, which come before `first`, or
+        with states that are pooled."""
         return range(*self.row.scored)
 
     @property

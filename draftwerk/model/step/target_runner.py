@@ -11,13 +11,14 @@ from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.blend.blend_rows import check_blend, copy_segments, lay_out, probe_rows
 from draftwerk.model.step.given import margins
 from draftwerk.model.step.head_drafts import HeadDraft, WalkedRow, draft_ahead
+from draftwerk.model.step.pooled import pooled_sums
 from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
 from draftwerk.model.step.report import RowReport, report_rows, score_rows, topk_rows
 from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves, presample_requests
 from draftwerk.model.step.sequences import BadRow, CachedSequences
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.step.validation import check_row
-from draftwerk.model.step.verify import broken_logits, verify
+from draftwerk.model.step.verify import BROKEN, broken_logits, verify
 from draftwerk.speculative.protocol.journal import has_moves
 from draftwerk.speculative.protocol.rounds import (
     ChosenLogprob,
@@ -43,6 +44,8 @@ class StepAnswers(NamedTuple):
     """Those that came through, then those that failed."""
     scored: dict[int, tuple[ChosenLogprob, ...]]
     """Log-probabilities of known tokens, by the numbers of their rows."""
+    pooled: dict[int, bytes | None]
+    """Sums of states, by the numbers of their rows; None where they are no numbers."""
     margins: dict[int, float]
     """By number of row, of tokens that are not those given."""
     forwarded_at: float
@@ -94,12 +97,12 @@ class TargetRunner:
 
         # 3 - 7. Run the model and follow its answers, where there is anything to compute.
         plans = [plan for plan in read if plan.row.samples]
-        scoring = [plan for plan in read if plan.scored]
+        reporting = [plan for plan in read if plan.scored]
         laid_out = self.clock()
         answers = (
-            self._compute(builder, plans, scoring)
+            self._compute(builder, plans, reporting)
             if builder.tokens
-            else StepAnswers(NOTHING_PRESAMPLED, [], {}, {}, laid_out)
+            else StepAnswers(NOTHING_PRESAMPLED, [], {}, {}, {}, laid_out)
         )
         computed = self.clock()
 
@@ -116,6 +119,10 @@ class TargetRunner:
                 decisions[number] = replace(decisions[number], margin=margin)
         for number, logprobs in answers.scored.items():
             decisions[number] = replace(decisions[number], prompt_logprobs=logprobs)
+        for number, total in answers.pooled.items():
+            decisions[number] = (
+                Decision(error=BROKEN) if total is None else Decision(state_sum=total)
+            )
         for number, found in deviations.items():
             decisions[number] = Decision(deviations=found)
         before, self._ended = self._ended, self.clock()
@@ -146,7 +153,7 @@ class TargetRunner:
         self.cached_sequences.check()
 
     def _compute(
-        self, builder: BatchBuilder, plans: Sequence[RowPlan], scoring: Sequence[RowPlan]
+        self, builder: BatchBuilder, plans: Sequence[RowPlan], reporting: Sequence[RowPlan]
     ) -> StepAnswers:
         """Do what needs the round's logits."""
         # 3. Forward: one row of logits for the last known token and every node of a sampling row.
@@ -178,9 +185,19 @@ class TargetRunner:
         whole = [walk for walk in walks if not walk.error]
         failed = [WalkedRow(walk, NO_REPORT) for walk in walks if walk.error]
         reports = report_rows(self.backend, logits, whole, presampled.best, self.successor_count)
+        scoring = [plan for plan in reporting if not plan.row.pools]
         scored = score_rows(self.backend, logits, scoring)
         rows = [*map(WalkedRow, whole, reports), *failed]
-        return StepAnswers(presampled, rows, scored, margins(logits, whole), forwarded_at)
+        pooled = self._pooled(builder, [plan for plan in reporting if plan.row.pools])
+        return StepAnswers(presampled, rows, scored, pooled, margins(logits, whole), forwarded_at)
+
+    def _pooled(self, builder: BatchBuilder, plans: Sequence[RowPlan]) -> dict[int, bytes | None]:
+        """Return the sums of states of the rows that pool: theirs come behind those with logits."""
+        if not plans:
+            return {}
+        states = self.parts.states
+        first = len(builder.outputs)
+        return pooled_sums(states[first : first + len(builder.pooled)], plans)
 
     def _read(self, builder: BatchBuilder, number: int, row: Row, draft: Draft) -> RowPlan | BadRow:
         """Take in a row and lay it out, or say what is wrong with it."""
@@ -196,9 +213,10 @@ class TargetRunner:
             return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
         known = sequence.tokens[row.start : row.stop]
         scored = range(row.scored[0] - row.start, row.scored[1] - row.start)
+        scored, pooled = (range(0), scored) if row.pools else (scored, range(0))
         state = row.state or NO_STATE
         own = known, row.start, row.blocks, draft, row.samples, scored, sequence.adapter, state
-        first = builder.add(*own)
+        first = builder.add(*own, pooled)
         held = builder.states[-1] if row.state is not None else None
         return RowPlan(number, row, sequence, draft, first, self.pages.block_size, held)
 

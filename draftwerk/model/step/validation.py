@@ -28,6 +28,8 @@ def check_row(
         raise BadRow("a block is outside the pages")
     if not (_within(sequence.tokens[row.start : row.stop], vocab_size)):
         raise BadRow("a token is outside the vocabulary")
+    if not _within(row.answers, vocab_size):
+        raise BadRow("an answer is outside the vocabulary")
     if not _within(draft.tokens, vocab_size):
         raise BadRow("a drafted token is outside the vocabulary")
 

@@ -244,6 +244,10 @@ class Row(Plain, frozen=True, kw_only=True):
     """Alternatives to report beside each."""
     state: RowState | None = None
     """Of a model with recurrent layers."""
+    pools: bool = False
+    """Whether the sum of the states after those positions is wanted, and no log-probabilities."""
+    answers: tuple[int, ...] = ()
+    """Tokens whose log-probabilities are wanted there, in place of the known one's."""
 
     @property
     def token_count(self) -> int:
@@ -339,7 +343,9 @@ class Decision(Plain, frozen=True, kw_only=True):
     """Accepted nodes of the draft, by index, root side first."""
     logprobs: tuple[ChosenLogprob, ...] = ()
     prompt_logprobs: tuple[ChosenLogprob, ...] = ()
-    """Of the known token after each position of the row's `scored`."""
+    """Of the known token after each position of the row's `scored`, or of its `answers`."""
+    state_sum: bytes = b""
+    """Of a row that pools, as `state_sums` has it."""
     margin: float | None = None
     """Where the last token is not the one given there: by how much it beats that one, in nats;
     infinite if that one could not be drawn."""

@@ -28,7 +28,7 @@ TEXT_MAX = 2**20
 """No end: a sequence that was read stays open until it is closed."""
 
 
-class Reading(NamedTuple):
+class TrialReading(NamedTuple):
     """A prompt that was read, and its first token."""
 
     sequence: Sequence
@@ -92,7 +92,9 @@ class BlendTrial:
             blending=blending,
         )
 
-    def read(self, prompt: Tokens[int], blend: Blend | None = None, tokens: int = 1) -> Reading:
+    def read(
+        self, prompt: Tokens[int], blend: Blend | None = None, tokens: int = 1
+    ) -> TrialReading:
         """Read a prompt and generate; the sequence stays open, so its pages can be looked at."""
         sequence = self.sequence(prompt, blend, TEXT_MAX)
         self.scheduler.submit(sequence)
@@ -102,7 +104,7 @@ class BlendTrial:
             rounds += 1
             if sequence.generated and not first:
                 first = perf_counter() - begun
-        return Reading(sequence, first, rounds)
+        return TrialReading(sequence, first, rounds)
 
     def step(self) -> None:
         """Plan a round, compute it and take in the verdict."""

@@ -1,0 +1,174 @@
+"""Sums of states: equal bits in all chunks, company and kernels, and near Transformers' states."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.batch.batch import Forward
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.isa import available
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.verify import BROKEN
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    Decision,
+    NewSequence,
+    Proposal,
+    Round,
+    Row,
+)
+from draftwerk.speculative.protocol.state_sums import joined_sums, summed
+from draftwerk.speculative.sampling.params import Sampling
+from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny, tiny_model
+
+TOKENS = tuple(Random(5).choices(range(VOCAB), k=50))
+BLOCKS = 4
+"""Of 16 slots, for each sequence."""
+FAMILIES = ("llama", "qwen3", "gemma3_text", "cohere2", "olmo2", "qwen3_moe")
+"""Such whose last layers and norms differ."""
+
+
+def make_runner(directory: Path, pool: Pool | None, dtype: str = "fp32") -> TargetRunner:
+    """Return a runner of the kernels; of torch without a pool."""
+    model = load(str(directory), torch.float32)
+    page_dtype, width = torch.float32, 0
+    forward: Forward = TorchForward(model.config, model.weights, attend)
+    if pool is not None:
+        native = NativeForward(model.config, model.weights, dtype, pool)
+        forward, page_dtype, width = native, native.page_dtype, native.page_width
+    pages = allocate(model.config, 5 * BLOCKS, 16, page_dtype, torch.device("cpu"), width)
+    size = model.config.vocab_size
+    return TargetRunner(LoadedModel(forward=forward, pages=pages, vocab_size=size))
+
+
+def row(number: int, start: int, stop: int, pooled: tuple[int, int]) -> Row:
+    return Row(
+        sequence_id=number,
+        start=start,
+        stop=stop,
+        samples=False,
+        draft_max=0,
+        blocks=tuple(range(number * BLOCKS, (number + 1) * BLOCKS)),
+        new_sequence=NewSequence(TOKENS, len(TOKENS), Sampling(seed=1)),
+        scored=pooled,
+        pools=pooled[0] < pooled[1],
+    )
+
+
+def company(count: int) -> list[Row]:
+    """Return rows that pool, that only read, and that decode."""
+    found: list[Row] = []
+    for number in range(1, count + 1):
+        stop = 9 * number
+        decodes = number % 3 == 0
+        new = NewSequence(TOKENS[:stop] if decodes else TOKENS, stop, Sampling(seed=1))
+        one = row(number, 0, stop, (0, stop) if number % 3 == 1 else (0, 0))
+        found.append(Row(**{**_fields(one), "samples": decodes, "new_sequence": new}))
+    return found
+
+
+def _fields(one: Row) -> dict[str, object]:
+    return {name: getattr(one, name) for name in one.__struct_fields__}
+
+
+def steps(runner: TargetRunner, cuts: list[int], first: int = 0, others: int = 0) -> list[Decision]:
+    """Read TOKENS in chunks that end at `cuts`, states pooled from `first` on."""
+    found: list[Decision] = []
+    for number, (start, stop) in enumerate(zip([0, *cuts], [*cuts, len(TOKENS)], strict=True)):
+        pooled = max(start, first), max(start, first, stop)
+        rows = (row(0, start, stop, pooled), *company(others))
+        round_ = Round(round_id=number, pipeline_slot=0, rows=rows)
+        decisions = runner.step(Proposal(round_, (NO_DRAFT,) * len(rows))).decisions
+        assert not any(decision.error for decision in decisions)
+        found.append(decisions[0])
+    return found
+
+
+def pooled(runner: TargetRunner, cuts: list[int], first: int = 0, others: int = 0) -> bytes:
+    """Return the sum of the states from `first` on."""
+    total = b""
+    for decision in steps(runner, cuts, first, others):
+        total = joined_sums(total, decision.state_sum)
+    return total
+
+
+CASES = [([7, 30], 0), ([1, 2, 3], 3), ([49], 1), ([16, 32, 48], 4)]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("first", [0, len(TOKENS) - 1])
+def test_chunks_and_company_change_no_bit(
+    directory: Path, pool: Pool, first: int, dtype: str
+) -> None:
+    whole = pooled(make_runner(directory, pool, dtype), [], first)
+    for cuts, others in CASES:
+        assert pooled(make_runner(directory, pool, dtype), cuts, first, others) == whole
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
+def test_no_bit_depends_on_the_instruction_set(directory: Path, pool: Pool, dtype: str) -> None:
+    assert available()
+    sums = {
+        pooled(make_runner(directory, Pool(2, isa.name), dtype), [20], others=2)
+        for isa in available()
+    }
+    assert len(sums) == 1
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_they_are_the_last_hidden_states_of_transformers(
+    family: str, backend: str, tmp_path: Path, pool: Pool
+) -> None:
+    model = save_tiny(tmp_path, family)
+    with torch.no_grad():
+        states = model.base_model(torch.tensor([TOKENS])).last_hidden_state[0]
+    runner = make_runner(tmp_path, pool if backend == "native" else None)
+    for first in (0, len(TOKENS) - 1):
+        found = summed(pooled(runner, [20], first, others=4))
+        count = len(TOKENS) - first
+        wanted = states[first:].double().mean(0).tolist()
+        assert [each / count for each in found] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_a_row_beside_it_gets_the_token_that_it_gets_alone(directory: Path, pool: Pool) -> None:
+    def decided(*rows: Row) -> Decision:
+        round_ = Round(round_id=1, pipeline_slot=0, rows=rows)
+        proposal = Proposal(round_, (NO_DRAFT,) * len(rows))
+        return make_runner(directory, pool).step(proposal).decisions[-1]
+
+    decoding = company(3)[-1]
+    assert decoding.samples
+    assert decided(decoding) == decided(row(0, 0, 50, (0, 50)), decoding)
+
+
+def test_answers_are_weighed_behind_the_prompt(directory: Path, pool: Pool) -> None:
+    runner, count = make_runner(directory, pool), len(TOKENS)
+    asked = Row(
+        **{**_fields(row(0, 0, count, (count - 1, count))), "pools": False, "answers": (5, 9, 5)}
+    )
+    whole = Round(round_id=1, pipeline_slot=0, rows=(*company(2), asked))
+    found = runner.step(Proposal(whole, (NO_DRAFT,) * 3)).decisions[-1].prompt_logprobs
+    wanted = oracle_logits(tiny_model("llama"), list(TOKENS))[-1].double().log_softmax(-1)
+    assert [each.logprob for each in found] == pytest.approx(
+        [float(wanted[token]) for token in (5, 9, 5)], abs=1e-4
+    )
+
+
+def test_states_that_are_no_numbers_fail_their_row_alone(directory: Path, pool: Pool) -> None:
+    runner = make_runner(directory, pool)
+    runner.parts.pages.values[:, :BLOCKS] = float("nan")
+    rows = (row(0, 40, 50, (40, 50)), row(1, 0, 9, (0, 9)))
+    round_ = Round(round_id=1, pipeline_slot=0, rows=rows)
+    broken, fine = runner.step(Proposal(round_, (NO_DRAFT,) * 2)).decisions
+    assert broken.error == BROKEN
+    assert fine.state_sum
+    assert not fine.error
