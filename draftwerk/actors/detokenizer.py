@@ -206,6 +206,7 @@ class Detokenizer:
                 stopped_by=stop,
                 parts=choice.take_parts(last=True),
                 reasoning_count=choice.reasoning_count,
+                read_prompt=piece.read_prompt,
             )
 
     def _read(self, choice: ChoiceText, tokens: tuple[int, ...]) -> tuple[int, str, str]:

@@ -5,6 +5,7 @@ import msgspec
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.parser import ReplyPart
+from draftwerk.speculative.requests.reading import ReadPrompt
 from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import ScoredTokens
 from draftwerk.speculative.requests.slo import StageTimes
@@ -144,6 +145,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """Why the choice failed; empty unless the finish reason is one of the last three."""
     retry_after_ms: int = 0
     """Of one whose promise cannot be kept: when it could have been."""
+    read_prompt: ReadPrompt | None = None
+    """What a prompt came to that was only to be read."""
     stats: SequenceStats = SequenceStats()
     """The choice's cost so far."""
     times: StageTimes | None = None
@@ -252,6 +255,8 @@ class Ended(ActorMessage, frozen=True):
     """The held back text as reasoning, text and calls, if the request has a reply format."""
     reasoning_count: int = 0
     """Generated tokens that were reasoning."""
+    read_prompt: ReadPrompt | None = None
+    """What a prompt came to that was only to be read."""
 
 
 class Failed(ActorMessage, frozen=True):

@@ -48,6 +48,7 @@ def piece(progress: SequenceProgress) -> Piece:
         margin=progress.margin,
         finish_reason=progress.finish_reason,
         error=progress.error,
+        read_prompt=progress.read_prompt,
         stats=stats(sequence),
         times=sequence.deadlines.times,
     )

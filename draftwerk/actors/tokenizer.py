@@ -233,6 +233,10 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
         raise RefusedError("the prompt is empty", field)
     if not all(0 <= token < vocab_size for token in encoded.tokens):
         raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", field)
+    if encoded.options.reading is not None:
+        if count > context_max:
+            raise RefusedError(f"it has {count} tokens; {context_max} are the most", field)
+        return
     if count >= context_max:
         raise RefusedError(
             f"the prompt has {count} tokens; with one generated it must fit into {context_max}",

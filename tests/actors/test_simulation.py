@@ -232,3 +232,23 @@ def test_prompts_computed_apart_give_the_plain_text(processes: int, lost: float)
         assert counters["prefill dies in the middle of its work"] > 3, counters
     else:
         assert counters["restarts"] == 0, counters
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"lost": 0.1},
+        {"run_ahead": True, "lost": 0.08},
+        {"bugs": 0.003, "pipeline_depth": 2},
+        {"prefill": 1, "prefill_lost": 0.1},
+        {"store": True},
+        {"promised": 0.5, "policy": "refuse"},
+    ],
+    ids=str,
+)
+def test_prompts_that_are_read_come_to_the_same_in_any_company(how: dict[str, Any]) -> None:
+    counters = total([Setting(seed, reading=0.5, block_count=18, **how) for seed in range(30)])
+    for happened in ("reading finished", "finished", "preemptions", "prefix_hits"):
+        assert counters[happened] > 0, counters
+    assert counters["failed"] == 0

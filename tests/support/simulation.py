@@ -32,6 +32,7 @@ from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
+from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.sampling.params import Grammar, Sampling
@@ -50,6 +51,7 @@ from tests.support.toy import (
     log_distribution,
     next_token,
     plain_beams,
+    plain_reading,
     plain_text,
 )
 
@@ -221,6 +223,7 @@ class Outcome:
     kinds: list[str] = field(default_factory=list[str])
     """What is special about its request."""
     token_count: int = 0
+    read_prompt: ReadPrompt | None = None
 
 
 @dataclass
@@ -273,6 +276,8 @@ class Setting:
     """The share of clients that send what no device can compute."""
     state_slots: int = 0
     """Of a model with recurrent layers; such a one has no beam searches."""
+    reading: float = 0.0
+    """The share of clients whose prompts are only to be read."""
     promise: Promise = NOTHING_PROMISED
     policy: SloPolicy = "serve"
     promised: float = 0.0
@@ -541,7 +546,7 @@ async def client(
     elif setting.adapted and rng.random() < setting.adapted:
         options = msgspec.structs.replace(options, adapter=rng.choice(["one", "two"]))
         setting.adapters[options.sampling.seed] = options.adapter
-    options = with_promise(options, setting)
+    options = with_promise(as_reading(options, setting), setting)
     patience = rng.choice([rng.uniform(0, 0.2), rng.uniform(0, 20), 1e6, 1e6, 1e6])
     outcome.kinds = kinds(options)
     outcome.texts = [""] * options.choices
@@ -560,6 +565,20 @@ async def client(
         assert outcome.ending in (*ODD_ENDINGS, "left", "refused") and not any(outcome.texts)
     else:
         compare(prompt, options, outcome)
+
+
+def as_reading(options: Options, setting: Setting) -> Options:
+    """Return the options of a client who wants a vector, or answers weighed, and no text."""
+    rng = random.Random(-options.sampling.seed)  # its own, so that all else is as without
+    if rng.random() >= setting.reading or options.blend is not None or options.adapter:
+        return options
+    readings = Reading("mean"), Reading("last"), Reading(answers=(3, 5))
+    return Options(
+        sampling=Sampling(seed=options.sampling.seed),
+        reading=rng.choice(readings),
+        tenant=options.tenant,
+        priority=options.priority,
+    )
 
 
 def with_promise(options: Options, setting: Setting) -> Options:
@@ -605,6 +624,7 @@ def kinds(options: Options) -> list[str]:
     found["promise"] = options.promise is not None
     found["adapter"] = bool(options.adapter)
     found["adapter search"] = found["adapter"] and found["search"]
+    found["reading"] = options.reading is not None
     return [name for name, is_so in found.items() if is_so]
 
 
@@ -639,6 +659,7 @@ async def read(
                 case Ended():
                     outcome.texts[event.choice] += event.text
                     outcome.reasons[event.choice] = event.finish_reason
+                    outcome.read_prompt = event.read_prompt
                     if all(outcome.reasons):
                         outcome.ending = "finished"
                 case Failed(kind="refused"):
@@ -659,6 +680,11 @@ async def read(
 
 def compare(prompt: list[int], options: Options, outcome: Outcome) -> None:
     """Assert that each choice's text is the plain model's, or the beginning of it."""
+    if options.reading is not None:
+        assert not any(outcome.texts), "text of a prompt that is only read"
+        wanted = plain_reading(prompt, options.reading)
+        assert outcome.ending != "finished" or outcome.read_prompt == wanted
+        return
     for choice, (text, reason) in enumerate(zip(outcome.texts, outcome.reasons, strict=True)):
         want, want_reason = expected(prompt, options, choice)
         if reason:

@@ -4,6 +4,7 @@ Its logits are a hash of the last tokens, so a wrong block, slot, copy or path i
 """
 
 import itertools
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -33,6 +34,8 @@ from draftwerk.speculative.protocol.rounds import (
     TokenTopK,
     Verdict,
 )
+from draftwerk.speculative.protocol.state_sums import LONG
+from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key, philox
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
 from tests.support.beams.naive_beams import Text, best_candidates, naive_beam_search
@@ -136,6 +139,34 @@ def plain_beams(
     return naive_beam_search(
         lambda text: log_distribution([*prompt, *text], len(prompt), sampling), rules
     )
+
+
+def state(context: Sequence[int]) -> int:
+    """Return the toy's hidden state after a context: one number, in fixed point."""
+    return round(1e6 * logits(context)[1])
+
+
+def plain_reading(prompt: Sequence[int], reading: Reading) -> ReadPrompt:
+    """Return what a prompt that is read must come to: no engine at all."""
+    answers = log_distribution(prompt, len(prompt), Sampling())
+    first = {"mean": 0, "last": len(prompt) - 1}.get(reading.pooling or "", len(prompt))
+    states = [state(prompt[: stop + 1]) for stop in range(first, len(prompt))]
+    return ReadPrompt(
+        array(LONG, [sum(states)]).tobytes() if states else b"",
+        len(states),
+        tuple(answers[token] for token in reading.answers),
+    )
+
+
+def _read(row: Row, context: list[int]) -> Decision:
+    """Return the report of a row that pools or weighs answers."""
+    if row.pools:
+        total = sum(state(context[: at + 1]) for at in range(*row.scored))
+        return Decision(state_sum=array(LONG, [total]).tobytes())
+    assert row.stop == row.scored[1] == row.scored[0] + 1, "answers to the beginning of a prompt"
+    distribution = log_distribution(context, len(context), Sampling())
+    found = tuple(ChosenLogprob(distribution[token]) for token in row.answers)
+    return Decision(prompt_logprobs=found)
 
 
 def _head_tree(context: list[int], prompt_count: int, sampling: Sampling) -> Iterator[HeadNode]:
@@ -307,7 +338,9 @@ class ToyTarget:
         history = self.histories[row.sequence_id]
         history.extend(row.new_token_ids)
         assert len(draft.tokens) <= row.draft_max, "more drafts than slots"
-        assert row.samples == (row.stop == len(history)), "a row must know its end"
+        is_whole, reads = row.stop == len(history), row.pools or bool(row.answers)
+        assert is_whole or not row.samples, "a row must know its end"
+        assert not is_whole or row.samples or reads, "a row leads to nothing"
         if row.blend is not None:
             self._blend(row, row.blend, history)
             return
@@ -378,14 +411,19 @@ class ToyTarget:
         }
 
     def _decide(self, row: Row, draft: Draft) -> Decision:
-        if not row.samples:
+        reads = row.pools or bool(row.answers)
+        if not (row.samples or reads):
             return Decision(deviations=self.deviations.pop(row.sequence_id, ()))
         if tuple(self.histories[row.sequence_id][: len(POISON)]) == POISON:
             return Decision(error="this cannot be computed")
         prompt_count, sampling = self.openings[row.sequence_id]
         cells = [self.pages[self._slot(row, position)] for position in range(row.stop)]
         context = [token for token, _ in cells]
-        assert context == self.histories[row.sequence_id], "the pages hold another text"
+        known = self.histories[row.sequence_id]
+        assert context == known[: row.stop], "the pages hold another text"
+        if reads:
+            assert cells == chained(context, 0), "a token's KV was computed after another text"
+            return _read(row, context)
         blend = self.blends.get(sampling.seed)
         adapter = self.asked.get(sampling.seed, "")
         expected = cells_of(context, prompt_count, blend, self.block_size, adapter)

@@ -4,6 +4,7 @@ import msgspec
 
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.requests.reading import Reading
 from draftwerk.speculative.requests.slo import Promise, StageTimes
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -56,6 +57,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
     scored_from: int = 0
     """The first prompt token that is reported: those before it may come from the prefix cache."""
+    reading: Reading | None = None
+    """What is wanted of a prompt that is not continued; then no other field shapes a text."""
     reply: ReplyFormat | None = None
     """How reasoning, text and calls are told apart; None for a reply that is text alone."""
     given: tuple[int, ...] = ()

@@ -15,6 +15,8 @@ from draftwerk.speculative.protocol.rounds import (
     NewSequence,
     Row,
 )
+from draftwerk.speculative.protocol.state_sums import joined_sums
+from draftwerk.speculative.requests.reading import NOT_READ, Reading, ReadPrompt
 from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -50,6 +52,8 @@ class SequenceRequest:
     """Digest of the adapter that it is computed with; empty for none."""
     prompt_logprobs: int = -1
     """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
+    reading: Reading | None = None
+    """What is wanted of the prompt; then no token is drawn."""
     had_tokens: bool = False
     """Whether its client was sent tokens of its request before a crash."""
     resumed: bool = False
@@ -82,7 +86,9 @@ class Sequence:
     planned: int = 0
     """What of the known tokens is computed once all rounds in flight are."""
     scored: int = 0
-    """Prompt tokens whose log-probability was reported, or is not wanted."""
+    """Prompt tokens whose log-probability was reported or state was added, or is not wanted."""
+    read_prompt: ReadPrompt = NOT_READ
+    """What is known so far of a prompt that is read."""
     sent_count: int = 0
     """Tokens sent to the devices; 0 means that they must be sent a NewSequence."""
     in_flight: int = 0
@@ -120,8 +126,11 @@ class Sequence:
 
     @property
     def scores(self) -> bool:
-        """Whether log-probabilities of prompt tokens are still to be reported."""
-        return self.request.prompt_logprobs >= 0 and self.scored < self.request.prompt_count
+        """Whether every prompt token from `scored` on is still to be computed for a report."""
+        reading = self.request.reading
+        takes_all = reading is not None and reading.takes_all
+        wanted = takes_all or self.request.prompt_logprobs >= 0
+        return wanted and self.scored < self.request.prompt_count
 
     @property
     def stays(self) -> bool:
@@ -131,11 +140,15 @@ class Sequence:
     @property
     def reusable(self) -> list[int]:
         """The known tokens of which all but the last may be found in the prefix cache: a block
-        that is found has no logits."""
+        that is found has no logits and no states."""
         return self.tokens[: max(1, self.scored)] if self.scores else self.tokens
 
     def scored_span(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the positions of a row after which log-probabilities are to be reported."""
+        """Return the positions of a row after which something is to be reported."""
+        reading, count = self.request.reading, self.request.prompt_count
+        if reading is not None:
+            first = max(start, self.scored if reading.takes_all else count - 1)
+            return first, max(first, stop)
         if not self.scores:
             return 0, 0
         first = max(start, self.scored - 1)
@@ -153,6 +166,17 @@ class Sequence:
         if not start:
             logprobs = (ChosenLogprob(0.0), *logprobs)
         return ScoredTokens(tuple(self.tokens[start : self.scored]), logprobs)
+
+    def read(self, row: Row, decision: Decision) -> ReadPrompt | None:
+        """Take in what a row has come to; returns the whole once the prompt is read."""
+        known, (first, stop) = self.read_prompt, row.scored
+        self.scored = max(self.scored, row.stop)
+        self.read_prompt = ReadPrompt(
+            joined_sums(known.state_sum, decision.state_sum),
+            known.pooled_count + (stop - first if row.pools else 0),
+            tuple(each.logprob for each in decision.prompt_logprobs),
+        )
+        return self.read_prompt if row.stop == self.request.prompt_count else None
 
     @property
     def begun(self) -> bool:
@@ -316,6 +340,8 @@ class SequenceProgress:
     """Prompt tokens whose log-probabilities have become known."""
     margin: float | None = None
     """By how much the last token beats the one that was given in its place, in nats."""
+    read_prompt: ReadPrompt | None = None
+    """What a prompt came to that was only to be read."""
 
 
 def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:

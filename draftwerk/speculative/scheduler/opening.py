@@ -17,7 +17,7 @@ from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.blend.blending import Blending, blended
 from draftwerk.speculative.blend.rules import canonical_parts, segment_space
-from draftwerk.speculative.requests.request import EncodedRequest
+from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
 from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
@@ -109,7 +109,7 @@ class Opener:
                 branch=options.first_choice + choice,
                 stop_token_ids=(*ends, *options.stop_token_ids),
             ),
-            tokens_max=room if options.tokens_max is None else min(room, options.tokens_max),
+            tokens_max=_tokens_max(options, room),
             draft_max=drafted,
             priority=options.priority,
             # Without a draft no source is asked, and the draft head does not run.
@@ -119,6 +119,7 @@ class Opener:
             given=options.given,
             adapter=options.adapter,
             prompt_logprobs=options.prompt_logprobs,
+            reading=options.reading,
             had_tokens=any(request.committed) or bool(request.ended),
             resumed=bool(request.committed),
         )
@@ -149,12 +150,19 @@ class Opener:
         return table, Blending(blend, parts, new_table)
 
 
+def _tokens_max(options: Options, room: int) -> int:
+    """Return how many tokens a text may have at most, where the context has room for so many."""
+    if options.reading is not None:
+        return 0
+    return room if options.tokens_max is None else min(room, options.tokens_max)
+
+
 def draft_max(request: EncodedRequest, server_max: int) -> int:
     """Return how many tokens a round may draft for this request."""
     speculation = request.options.speculation
     if request.options.given:
         return len(request.options.given)
-    if not speculation.enabled:
+    if request.options.reading is not None or not speculation.enabled:
         return 0
     return server_max if speculation.draft_max is None else min(server_max, speculation.draft_max)
 

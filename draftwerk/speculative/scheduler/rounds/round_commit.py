@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.root import SearchRoot
-from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Verdict
+from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, Verdict
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, origins
 from draftwerk.speculative.scheduler.rounds.blended_rows import only_blends
 from draftwerk.speculative.scheduler.running_set import RunningSet
@@ -54,13 +54,26 @@ class RoundCommit:
                 sequence.deadlines.keep_time(sequence.generated, now_s)
             else:
                 self._keep(sequence, row.stop)
-                if scored := sequence.score(row, decision.prompt_logprobs):
+                if sequence.request.reading is not None:
+                    updates.extend(self._read(sequence, row, decision, now_s))
+                elif scored := sequence.score(row, decision.prompt_logprobs):
                     updates.append(SequenceProgress(sequence, (), (), (), scored=scored))
         for sequence, parts in searches.items():
             sequence.in_flight -= 1
             sequence.deadlines.begin_decode(now_s)
             updates.extend(self._advance_search(sequence, parts))
         return updates
+
+    def _read(
+        self, sequence: Sequence, row: Row, decision: Decision, now_s: float
+    ) -> list[SequenceProgress]:
+        """Take in what a row of a prompt has come to that is not continued; returns its end."""
+        found = sequence.read(row, decision)
+        if found is None:
+            return []
+        sequence.deadlines.begin_decode(now_s)
+        self._running_set.end(sequence)
+        return [SequenceProgress(sequence, (), (), (), "stop", read_prompt=found)]
 
     def _advance(self, sequence: Sequence, decision: Decision, draft: Draft) -> SequenceProgress:
         """Append what the target decided; returns what its client is told."""

@@ -69,7 +69,9 @@ class RoundPlan:
         if copies is None:
             self._running_set.preempt(sequence)
             return
-        samples = stop >= len(sequence.tokens)
+        reading = sequence.request.reading
+        samples = stop >= len(sequence.tokens) and reading is None
+        scored = sequence.scored_span(start, stop)
         fits = min(draft_max, sequence.table.slots - end) if samples else 0
         sent_count = sequence.sent_count
         states, state = sequence.states, None
@@ -89,9 +91,11 @@ class RoundPlan:
             feedback=sequence.feedback,
             continues=continues,
             blend=None if step is None else step.row,
-            scored=sequence.scored_span(start, stop),
+            scored=scored,
             prompt_logprobs=sequence.request.prompt_logprobs if sequence.scores else -1,
             state=state,
+            pools=reading is not None and reading.pooling is not None and scored[0] < scored[1],
+            answers=reading.answers if reading is not None and scored[0] < scored[1] else (),
         )
         sequence.sent_count = len(sequence.tokens)
         if row.blend is None or not row.blend.probes:  # a probe computes nothing that lasts

@@ -1,0 +1,111 @@
+"""Prompts that are read: each pooled token counts once, whatever is cached, cut or preempted."""
+
+from array import array
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    NO_STEP,
+    ChosenLogprob,
+    Decision,
+    Row,
+    Verdict,
+)
+from draftwerk.speculative.protocol.state_sums import LONG
+from draftwerk.speculative.requests.reading import Reading, ReadPrompt
+from draftwerk.speculative.requests.request import EncodedRequest, Options
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import Scheduler
+from tests.speculative.scheduler.test_scoring import world
+
+READINGS = Reading("mean"), Reading("mean"), Reading("last"), Reading(answers=(4, 2)), None
+
+
+def fixed(number: int) -> bytes:
+    return array(LONG, [number]).tobytes()
+
+
+def decided(row: Row) -> Decision:
+    """Answer with the square of each position, in place of its state."""
+    if row.answers:
+        assert row.scored == (row.stop - 1, row.stop)
+        return Decision(prompt_logprobs=tuple(ChosenLogprob(-float(each)) for each in row.answers))
+    total = sum(at**2 for at in range(*row.scored))
+    return Decision(
+        tokens=(1,) if row.samples else (), state_sum=fixed(total) if row.pools else b""
+    )
+
+
+def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, ReadPrompt]:
+    found: dict[str, ReadPrompt] = {}
+    for sequence in sequences:
+        scheduler.submit(sequence)
+    while (round_ := scheduler.plan()) is not None:
+        decisions = tuple(map(decided, round_.rows))
+        verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, NO_STEP)
+        for each in scheduler.commit(verdict, (NO_DRAFT,) * len(round_.rows)):
+            if each.read_prompt is not None:
+                assert each.finish_reason == "stop"
+                found[each.sequence.request.request_id] = each.read_prompt
+        scheduler.check()
+    assert scheduler.idle
+    assert not scheduler.pool.used
+    return found
+
+
+def wanted(reading: Reading, count: int) -> ReadPrompt:
+    if reading.pooling == "mean":
+        return ReadPrompt(fixed(sum(at**2 for at in range(count))), count)
+    if reading.pooling == "last":
+        return ReadPrompt(fixed((count - 1) ** 2), 1)
+    return ReadPrompt(answers=tuple(-float(each) for each in reading.answers))
+
+
+def request(name: str, prompt: tuple[int, ...], reading: Reading | None) -> EncodedRequest:
+    options = Options(sampling=Sampling(), tokens_max=9, reading=reading)
+    return EncodedRequest(request_id=name, tokens=prompt, options=options)
+
+
+@given(st.data())
+def test_every_pooled_token_counts_once(data: st.DataObject) -> None:
+    """A small pool preempts; common beginnings are cached; chunks end anywhere."""
+    rng = Random(data.draw(st.integers(0, 2**32)))
+    scheduler, opener = world(rng.choice([16, 18, 40]), rng.choice([3, 7, 16, 64]))
+    shared = tuple(rng.randrange(50) for _ in range(rng.randrange(20)))
+    sequences: list[Sequence] = []
+    expected: dict[str, ReadPrompt] = {}
+    for number in range(rng.randint(1, 6)):
+        prompt = (*shared, *(rng.randrange(50) for _ in range(rng.randint(1, 24))))
+        reading = rng.choice(READINGS)
+        sequences += opener.open(request(str(number), prompt, reading), 0.0)
+        if reading is not None:
+            expected[str(number)] = wanted(reading, len(prompt))
+    assert run(scheduler, sequences) == expected
+
+
+def test_a_last_token_takes_a_prefix_and_a_mean_takes_none() -> None:
+    scheduler, opener = world(40, 64)
+    prompt = tuple(range(20))
+    hits: list[int] = []
+    for name, reading in enumerate((Reading("last"), Reading("last"), Reading("mean"))):
+        found = run(scheduler, opener.open(request(str(name), prompt, reading), 0.0))
+        assert found == {str(name): wanted(reading, len(prompt))}
+        hits.append(scheduler.stats.prefix_hits)
+    assert hits == [0, 16, 16]
+
+
+def test_what_was_added_before_a_preemption_is_not_added_again() -> None:
+    scheduler, opener = world(40, 7)
+    (sequence,) = opener.open(request("r", tuple(range(20)), Reading("mean")), 0.0)
+    scheduler.submit(sequence)
+    round_ = scheduler.plan()
+    assert round_ is not None
+    verdict = Verdict(round_.round_id, 0, tuple(map(decided, round_.rows)), NO_STEP)
+    assert scheduler.commit(verdict, (NO_DRAFT,)) == []
+    scheduler.running_set.preempt(sequence)
+    sequence.forget()
+    assert run(scheduler, []) == {"r": wanted(Reading("mean"), 20)}
