@@ -1,6 +1,7 @@
 """A forward pass over some rows of a layer gives those the bits of one over all."""
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.reference import attend
-from draftwerk.model.batch.batch import Batch, Forward, Pages
+from draftwerk.model.batch.batch import Batch, Forward, Pages, StatesForward
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
@@ -129,11 +130,26 @@ def test_the_lowest_layers_alone(forward: Forward, read: tuple[Tensor, Pages], l
     assert_equal(ours, fresh, slice(layers, None))
 
 
+def test_outputs_behind_those_with_logits_have_states_alone(forward: Forward) -> None:
+    batch = round_of([part(TOKENS)])
+    whole = forward(replace(batch, outputs=int32([*range(COUNT)])), pages_for(forward))
+    states = cast(StatesForward, forward).states
+    for count, order in ((3, [3, 40, COUNT - 1, 0, 17, 41]), (0, [0, 17, 41])):
+        some = replace(batch, outputs=int32(order), logit_count=count)
+        logits = forward(some, pages_for(forward))
+        found = cast(StatesForward, forward).states
+        assert states is not None and found is not None
+        assert torch.equal(logits, whole[order[:count]])
+        assert torch.equal(found, states[order])
+
+
 def test_what_makes_no_sense_is_refused(pool: Pool) -> None:
     native = NativeForward(CONFIG, random_weights(CONFIG), "bf16", pool)
     pages, batch = pages_for(native), round_of([part(TOKENS)])
     for refusal, changes in {
-        "outputs are not ascending": {"outputs": int32([5, 5])},
+        "outputs are not ascending": {"outputs": int32([6, 5])},
+        "a token is two outputs": {"outputs": int32([5, 5])},
+        "more logits than outputs": {"outputs": int32([5]), "logit_count": 2},
         "logits need all layers": {"layers": 1},
         "no such number of layers": {"layers": 4},
         "not ascending": {"seen": int32([1] * COUNT)},
