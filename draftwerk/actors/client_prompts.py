@@ -58,4 +58,15 @@ class Passages(msgspec.Struct, frozen=True, tag=True):
     """What stands behind them."""
 
 
-Prompt = Chat | Passages | str | tuple[int, ...]
+class Pair(msgspec.Struct, frozen=True, tag=True):
+    """A document that is weighed for a query."""
+
+    query: str
+    """What is looked for."""
+    document: str
+    """What may answer it."""
+    instruction: str = ""
+    """What the model judges by; empty for its own."""
+
+
+Prompt = Chat | Passages | Pair | str | tuple[int, ...]

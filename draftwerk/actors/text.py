@@ -59,6 +59,11 @@ class TextTools(Protocol):
         """Return the same of documents, each followed by an empty line, and of a text."""
         ...
 
+    def encode_pair(self, query: str, document: str, instruction: str = "") -> list[int]:
+        """Return the tokens of the question whether a document answers a query. Raises ValueError,
+        with a message for the client, where the model is no reranker."""
+        ...
+
     def encode_continuation(self, text: str) -> list[int]:
         """Return the tokens of text that follows a prompt: no beginning token."""
         ...

@@ -188,7 +188,7 @@ async def load_models(
         )
     try:
         text = known.text or await to_thread.run_sync(
-            read_text, target_info, settings.tool_format, settings.control_tokens
+            read_text, target_info, settings.tool_format, settings.control_tokens, settings.rerank
         )
         ready = await target.start(report)
         later = first.after(ready)
@@ -316,6 +316,8 @@ def listed_model(
         reasons=text.reasons,
         calls=text.call_format,
         middle=text.middle,
+        rerank=text.rerank_form,
+        vectors=target.vectors,
         reasoning=text.reasoning_format,
         variables=text.variables,
         context_max=min(target.context_max, planned.block_count * planned.block_size),
@@ -360,6 +362,8 @@ def fingerprint_of(
         settings.control_tokens,
         repr(info.sampling),
         *(f"merged {card.digest}" for card in adapters.merged),
+        *((f"pooling {info.vectors.pooling}",) if info.vectors.pooling != "last" else ()),
+        *((settings.rerank,) if settings.rerank != "auto" else ()),
         # Without exactness all that computes is part of what is computed.
         *(() if ready.exact else (ready.device, ready.attention, ready.kernels)),
     )
@@ -401,7 +405,8 @@ def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
         check_servable(
             settings.device, settings.attention, settings.dtype, settings.kv_dtype, report
         )
-        target = _sampled(read_info(locate(settings.model or None, report)), settings)
+        found = read_info(locate(settings.model or None, report), settings.pooling)
+        target = _sampled(found, settings)
         draft = read_info(locate(settings.draft, report)) if settings.draft else None
     except Refused as error:
         raise ConfigError(str(error)) from None
@@ -449,10 +454,14 @@ def _sampled(info: ModelInfo, settings: EngineSettings) -> ModelInfo:
 
 
 def read_text(
-    info: ModelInfo, tool_format: str = "auto", control_tokens: str = "text"
+    info: ModelInfo,
+    tool_format: str = "auto",
+    control_tokens: str = "text",
+    rerank: str = "auto",
 ) -> TextTokenizer:
     """Return a model's tokenizer and chat template. Raises ConfigError."""
     try:
-        return TextTokenizer(Path(info.directory), tool_format, control_tokens)
+        directory = Path(info.directory)
+        return TextTokenizer(directory, tool_format, control_tokens, rerank, info.name)
     except Refused as error:
         raise ConfigError(str(error)) from None

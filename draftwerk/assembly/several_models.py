@@ -131,7 +131,7 @@ def listed_of(entry: ModelEntry, room: int, report: Report) -> LoadableModel:
     target, draft = read_infos(entry.settings, report)
     changes: dict[str, object] = {} if entry.settings.spare == "on" else {"spare": "imports"}
     settings = msgspec.structs.replace(located(entry.settings, target, draft), **changes)
-    text = read_text(target, settings.tool_format, settings.control_tokens)
+    text = read_text(target, settings.tool_format, settings.control_tokens, settings.rerank)
     adapters = read_adapters(settings, Path(target.directory))
     settings = sized(settings, target, draft, room - adapters.bytes)
     planned = plan(settings, target, draft, adapters=adapters)

@@ -32,6 +32,8 @@ class EngineKeywords(TypedDict, total=False):
     tool_format: Literal["auto", "hermes", "smollm", "off"]
     generation_config: Literal["model", "none"]
     control_tokens: Literal["text", "tokens"]
+    pooling: Literal["auto", "last", "mean"]
+    rerank: Literal["auto", "yes-no", "off"]
     exact: bool
     kv_memory: str
     kv_store: StrPath

@@ -128,6 +128,20 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             description="what a control token's name is where a client writes it in a conversation"
         ),
     ] = "text"
+    pooling: Annotated[
+        Literal["auto", "last", "mean"],
+        Meta(
+            description="which states make a text's vector: the last token's, or the mean of all; "
+            "auto: as the checkpoint says, else the last"
+        ),
+    ] = "auto"
+    rerank: Annotated[
+        Literal["auto", "yes-no", "off"],
+        Meta(
+            description="whether documents are ranked: auto: by a model made for it; yes-no: by "
+            "any model with a chat template, asked as Qwen3-Reranker is"
+        ),
+    ] = "auto"
     exact: Annotated[
         bool, Meta(description="one seed, one text, on a GPU too (always so on a CPU)")
     ] = False

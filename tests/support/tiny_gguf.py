@@ -1,6 +1,6 @@
 """Tiny random models as quantised GGUF files."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,9 +27,13 @@ def save_gguf(
     kind: str,
     kinds: Mapping[str, str] = PLAIN,
     seed: int = 0,
+    more: Callable[[gguf.GGUFWriter], None] = lambda writer: None,
     **sizes: Any,
 ) -> Path:
-    """Write a model whose matrices are of one type, or as named by GGUF's names of tensors."""
+    """Write a model whose matrices are of one type, or as named by GGUF's names of tensors.
+
+    `more` adds fields and tensors of its own.
+    """
     model = tiny_model(family, seed, **{"tie_word_embeddings": True, **SIZES, **sizes})
     config = model.config
     row = next(row for row in ARCHITECTURES if row.model_type == family)
@@ -73,6 +77,7 @@ def save_gguf(
         if has_offset:
             values = values + np.float32(1)
         _add(writer, named, values, kinds.get(_kind_of(named), kind))
+    more(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

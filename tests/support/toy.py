@@ -153,7 +153,6 @@ def plain_reading(prompt: Sequence[int], reading: Reading) -> ReadPrompt:
     states = [state(prompt[: stop + 1]) for stop in range(first, len(prompt))]
     return ReadPrompt(
         array(LONG, [sum(states)]).tobytes() if states else b"",
-        len(states),
         tuple(answers[token] for token in reading.answers),
     )
 

@@ -12,6 +12,7 @@ from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 from draftwerk.speculative.requests.middle import MiddleTokens
+from draftwerk.speculative.requests.reading import RerankForm, VectorForm
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
@@ -106,6 +107,10 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """How it sets its reasoning apart; None where it has no way that is known."""
     middle: MiddleTokens | None = None
     """What asks for the text between two others; None where its vocabulary has no tokens for it."""
+    vectors: VectorForm = VectorForm()
+    """How it makes vectors of texts."""
+    rerank: RerankForm | None = None
+    """How it is asked whether a document answers a query; None for one that is no reranker."""
     variables: tuple[str, ...] = ()
     """What `chat_template_kwargs` may hold."""
     blends: bool = False
@@ -119,6 +124,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
             "tools": self.calls is not None,
             "thinking": self.reasoning is not None,
             "insert": self.middle is not None,
+            "embedding": bool(self.vectors.source),
         }
         return tuple(kind for kind, there in kinds.items() if there)
 

@@ -22,6 +22,7 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decode import body_of, loaded_state, named
 from draftwerk.api.fields.reply_plan import ReplyPlan
+from draftwerk.api.ollama import embedding
 from draftwerk.api.ollama.lines import (
     FOREVER,
     ChatLine,
@@ -235,6 +236,7 @@ ENDPOINTS = (
         GenerateLine,
         stream_type=LINES,
     ),
+    *embedding.ENDPOINTS,
     Endpoint("POST", "/api/show", show, "Describe a model", ShowBody, ShownModel),
     Endpoint("GET", "/api/ps", running, "Tell the models loaded", reply=RunningModels),
     Endpoint("GET", "/api/tags", tags, "List the models served", reply=ListedModels),

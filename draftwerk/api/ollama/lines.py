@@ -70,6 +70,24 @@ class GenerateLine(OllamaLine, frozen=True, kw_only=True):
     thinking: str | UnsetType = UNSET
 
 
+class EmbedReply(Struct, frozen=True, kw_only=True):
+    """Of `/api/embed`; times are in nanoseconds."""
+
+    model: str
+    embeddings: tuple[tuple[float, ...], ...]
+    total_duration: int
+    load_duration: int = 0
+    """The model is loaded before."""
+    prompt_eval_count: int
+    """Tokens of all texts, cached ones included."""
+
+
+class EmbeddingsReply(Struct, frozen=True):
+    """Of `/api/embeddings`."""
+
+    embedding: tuple[float, ...]
+
+
 class OllamaFault(Struct, frozen=True):
     """The last line of a reply that could not be finished."""
 

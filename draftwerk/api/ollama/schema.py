@@ -26,6 +26,7 @@ from draftwerk.api.fields.tools_schema import (
     FunctionDefinition,
     FunctionName,
 )
+from draftwerk.api.openai.reading.reading_schema import INPUTS_MAX, Dimensions
 from draftwerk.speculative.sampling.defaults import RepetitionPenalty
 from draftwerk.speculative.sampling.fields import SamplingFields
 
@@ -170,6 +171,38 @@ class GenerateBody(OllamaBody, frozen=True, kw_only=True):
     system: BodyText | None = None
     raw: bool | None = None
     """Whether the prompt is the model's text as it stands, without a chat template."""
+
+
+class EmbedOptions(Struct, frozen=True):
+    """Options of a request that draws nothing: none of them changes a vector."""
+
+
+class EmbeddingFields(Struct, frozen=True, kw_only=True):
+    """What both of Ollama's addresses for vectors take."""
+
+    model: Name
+    options: EmbedOptions | None = None
+    keep_alive: KeepAlive | None = None
+
+    hints: ClassVar[dict[str, str]] = {
+        "keep_alive": "the model stays loaded",
+        "options": "no option changes a vector",
+    }
+
+
+class EmbedBody(EmbeddingFields, frozen=True, kw_only=True):
+    """`POST /api/embed`."""
+
+    input: BodyText | Annotated[list[BodyText], Meta(max_length=INPUTS_MAX)]
+    truncate: bool | None = None
+    """Whether a text that is too long is cut; on unless it is false."""
+    dimensions: Dimensions | None = None
+
+
+class EmbeddingsBody(EmbeddingFields, frozen=True, kw_only=True):
+    """`POST /api/embeddings`, the older one."""
+
+    prompt: BodyText
 
 
 class ShowBody(Struct, frozen=True, kw_only=True):

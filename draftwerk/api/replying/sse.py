@@ -84,7 +84,7 @@ class GenerationResponse:
                 else:
                     body = await self._whole(generation)
                     unwatch()
-                    await _send_json(body, send)
+                    await send_json(body, send)
         except ApiError as error:
             await response(error, scope)(scope, receive, send)
         except SlowClientError:
@@ -105,7 +105,8 @@ class GenerationResponse:
         return msgspec.json.encode(reply)
 
 
-async def _send_json(body: bytes, send: Send) -> None:
+async def send_json(body: bytes, send: Send) -> None:
+    """Send a whole reply."""
     headers = [*JSON_HEADERS, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -24,7 +24,7 @@ def capabilities(states: Sequence[ServerState], endpoints: Iterable[Endpoint]) -
         "endpoints": {
             each.path: _fields(each.body)
             for each in endpoints
-            if each.stream_type and each.body is not None
+            if (each.stream_type or each.path == "/v1/embeddings") and each.body is not None
         },
     }
 
@@ -49,6 +49,8 @@ def _card(card: ServedModel) -> dict[str, object]:
         "draft_model": card.draft_model or None,
         "draft_sources": card.draft_sources,
         "blend": _blend() if card.blends else None,
+        "embedding": card.vectors,
+        "rerank": card.rerank is not None,
     }
 
 

@@ -24,6 +24,7 @@ from draftwerk.api.fields.tool_request import chat_tools
 from draftwerk.api.ollama import endpoints as ollama
 from draftwerk.api.openai import endpoints as openai
 from draftwerk.api.openai.chat_prompt import chat_prompt
+from draftwerk.api.openai.reading import endpoints as reading
 from draftwerk.api.openai.receipts import endpoints as receipts
 from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
 from draftwerk.api.service import model_list
@@ -207,6 +208,7 @@ async def detokenize(request: Request) -> Response:
 
 ENDPOINTS = (
     *openai.ENDPOINTS,
+    *reading.ENDPOINTS,
     *receipts.ENDPOINTS,
     *anthropic.ENDPOINTS,
     *ollama.ENDPOINTS,

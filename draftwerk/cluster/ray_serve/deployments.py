@@ -198,7 +198,7 @@ def text_of(settings: ClusterSettings, report: Callable[[str], None]) -> TextToo
     from draftwerk.assembly.build import read_infos, read_text
 
     info, _ = read_infos(settings, report)
-    return read_text(info, settings.tool_format, settings.control_tokens)
+    return read_text(info, settings.tool_format, settings.control_tokens, settings.rerank)
 
 
 def scale(context: Any) -> tuple[int, dict[str, Any]]:

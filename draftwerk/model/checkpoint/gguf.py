@@ -26,6 +26,7 @@ from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import check_rope, rope_of, turned_dimensions
 from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vector_form import POOLING_FIELD, RERANK_FILE
 from draftwerk.speculative.protocol.frames import OnProgress
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
@@ -67,7 +68,10 @@ TOKENIZER_JSON = "tokenizer.huggingface.json"
 SPECIALS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 ROPE_DIVISORS = "rope_freqs.weight"
 FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
-NO_WEIGHTS = (ROPE_DIVISORS, *FACTORS)
+CLASSES = "cls.output.weight"
+"""A reranker's rows of yes and no, which its vocabulary has as well."""
+LABELS = ["yes", "no"]
+NO_WEIGHTS = (ROPE_DIVISORS, *FACTORS, CLASSES)
 VOCABULARY = ("token_embd.weight", "output.weight")
 LLAMA3_DEFAULTS = {
     "low_freq_factor": 1.0,
@@ -120,6 +124,8 @@ def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> Gg
     card = _card(source, name, config)
     write_card(card, directory)
     progress(f"building the tokenizer of {path.name}")
+    if template := source.get("tokenizer.chat_template.rerank"):
+        (directory / RERANK_FILE).write_text(template, encoding="utf-8")
     if TOKENIZER_JSON in source.model.fields:
         _copy_tokenizer(source, directory)
     else:
@@ -149,6 +155,9 @@ def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -
 def hf_config(source: GgufSource) -> dict[str, Any]:
     """Return the metadata with the fields of a `config.json`."""
     row = source.row
+    labels = source.get(".classifier.output_labels", LABELS)
+    if labels != LABELS:
+        raise Refused(f"a classifier of {', '.join(map(str, labels))} is not supported")
     eps = LAYER_EPS if source.get(RMS_EPS) is None and row.norm_eps != "rms_norm_eps" else RMS_EPS
     missing = [key for key in (*REQUIRED, eps) if source.get(key) is None]
     if missing:
@@ -182,6 +191,7 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         "bos_token_id": source.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": _end_tokens(source),
         "torch_dtype": "bfloat16",
+        POOLING_FIELD: source.get(".pooling_type"),
     }
     if row.output_bias:
         config[row.output_bias] = config.get(row.output_bias) or "blk.0.attn_output.bias" in names

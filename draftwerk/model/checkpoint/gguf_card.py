@@ -1,6 +1,6 @@
 """What is kept of a GGUF in the cache folder: config, tokenizer, and where its tensors are.
 
-    ~/.cache/draftwerk/NAME-4-IDENTITY/   config.json, tokenizer.json, ..., gguf.json
+    ~/.cache/draftwerk/NAME-8-IDENTITY/   config.json, tokenizer.json, ..., gguf.json
 
 The weights stay in the file. The identity is the files' paths and status, so that a file that was
 written since has another folder; it is checked again when all is read.

@@ -26,6 +26,8 @@ from draftwerk.model.checkpoint.supported import (
     sizes_of,
 )
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vector_form import vector_form
+from draftwerk.speculative.requests.reading import VectorForm
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
@@ -61,6 +63,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What its makers recommend, as far as it is obeyed."""
     sampling_source: str = ""
     """Where they say so."""
+    vectors: VectorForm = VectorForm()
+    """How vectors are made of texts."""
 
     def loading_bytes(self, dtype: str) -> int:
         """Return the memory that loading takes at its most; safetensors are read into it first."""
@@ -80,10 +84,11 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         return f"{named}{', '.join(sizes)}, as in the file" if sizes else ""
 
 
-def read_info(location: Location) -> ModelInfo:
+def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
     """Read a located model's card. Raises Refused for a model that is not served.
 
-    Whatever can be refused without torch is refused here, before a process is started for it.
+    `pooling` is as in `vector_form`. Whatever can be refused without torch is refused here, before
+    a process is started for it.
     """
     hf = read_supported(location.directory)
     card = read_card(location.directory)
@@ -102,6 +107,7 @@ def read_info(location: Location) -> ModelInfo:
         head_size=head_size,
         state_bytes=4 * state_size(kinds, delta_of(hf)),
         family=hf.get("model_type", ""),
+        vectors=vector_form(location.directory, hf, pooling),
     )
 
 

@@ -10,6 +10,7 @@ from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
 from draftwerk.model.checkpoint.supported import delta_of, experts_of, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
+BASE = "model."
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 TEXT = {"language_model.": "", "model.language_model.": "model."}
 """Prefixes of the tensors of a text part, and what stands there in a model of text alone."""
@@ -208,7 +209,17 @@ def text_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
             found[TEXT[prefix] + name.removeprefix(prefix)] = tensor._replace(name=name)
         elif not name.startswith(NOT_TEXT):
             found[name] = tensor
-    return found
+    return _with_base(found)
+
+
+def _with_base(stored: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Return tensors of a model that was saved without its head as if it had one."""
+    if EMBEDDING.removeprefix(BASE) not in stored:
+        return stored
+    return {
+        name if name == HEAD else BASE + name: tensor._replace(name=tensor.name or name)
+        for name, tensor in stored.items()
+    }
 
 
 def check_tensors(hf: Json, stored: Mapping[str, StoredTensor], of_gguf: bool = False) -> None:

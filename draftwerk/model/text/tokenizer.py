@@ -26,6 +26,7 @@ from draftwerk.model.text.control_text import NO_GUARD, ControlGuard, guard_of
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
 from draftwerk.model.text.grammar_check import GrammarChecker
 from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat, has_calls, worded
+from draftwerk.model.text.rerank_form import filled, rerank_form
 from draftwerk.model.text.turns import (
     Turn,
     call_of,
@@ -78,11 +79,17 @@ class TextTokenizer:
     """A tokenizer and its chat template; safe to share between threads."""
 
     def __init__(
-        self, directory: Path, tool_format: str = "auto", control_tokens: str = "text"
+        self,
+        directory: Path,
+        tool_format: str = "auto",
+        control_tokens: str = "text",
+        rerank: str = "auto",
+        name: str = "",
     ) -> None:
         """`tool_format` names how calls are written: as the template does, a name of
         OWN_FORMATS for a template that has no tools, or "off". `control_tokens` says what their
-        names are in a conversation: "text", or "tokens".
+        names are in a conversation: "text", or "tokens". `rerank` is as in `rerank_form`, `name`
+        the model's.
         """
         self.tokenizer = read_tokenizer(directory)
         self.vocab_size = token_count(self.tokenizer)
@@ -104,6 +111,10 @@ class TextTokenizer:
         """What asks for the text between two others, if its vocabulary has that."""
         self.reasoning_format = self._reasoning_format()
         """How it sets its reasoning apart, if it writes any."""
+        self.rerank_form = rerank_form(
+            directory, name, rerank, self.chat_template, self.tokenizer.token_to_id
+        )
+        """How it is asked whether a document answers a query, if it is a reranker."""
 
     def _call_format(self, tool_format: str) -> CallFormat | None:
         if self.chat_template is None or tool_format == "off":
@@ -207,6 +218,24 @@ class TextTokenizer:
     def _guarded_tokens(self, text: str, guard: ControlGuard) -> list[int]:
         pieces = guard.pieces(text)
         return [token for piece in pieces for token in self.encode_continuation(piece)]
+
+    def encode_pair(self, query: str, document: str, instruction: str = "") -> list[int]:
+        """Return the tokens of the question whether a document answers a query.
+
+        Raises Refused where the model is no reranker, or cannot be told an instruction.
+        """
+        form = self.rerank_form
+        if form is None:
+            raise Refused("this model is no reranker")
+        if instruction and not form.instruction:
+            raise Refused("this model's prompt has no place for an instruction")
+        texts = {
+            "query": query,
+            "document": document,
+            "instruction": instruction or form.instruction,
+        }
+        guard = guard_of(self.control_names, (texts,))
+        return self._guarded_tokens(filled(form.template, guard.guarded(texts)), guard)
 
     def encode_segments(
         self,

@@ -22,13 +22,37 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.pooling == "mean"
 
 
+class VectorForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model makes vectors of texts."""
+
+    pooling: Pooling = "last"
+    """Which states make the vector."""
+    source: str = ""
+    """Where that is said; empty where nobody does."""
+    width: int = 0
+    """Numbers in a vector."""
+    prompts: dict[str, str] = {}
+    """What its makers put before texts, by name."""
+    prompt_name: str = ""
+    """Of the one that stands before a text unless another is asked for; empty for none."""
+
+
+class RerankForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is asked whether a document answers a query."""
+
+    template: str
+    """The prompt's text, in which {query}, {document} and {instruction} stand for those."""
+    answers: tuple[int, int]
+    """The tokens of yes and no."""
+    instruction: str = ""
+    """What it judges by unless it is told; empty where the template cannot be told."""
+
+
 class ReadPrompt(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a prompt came to."""
 
     state_sum: bytes = b""
-    """Of its pooled tokens, as `protocol.state_sums` has it."""
-    pooled_count: int = 0
-    """Tokens in that sum."""
+    """Of its pooled tokens, as `protocol.state_sums` has it; normalised it is their mean too."""
     answers: tuple[float, ...] = ()
     """Log-probabilities of the tokens that were asked for."""
 

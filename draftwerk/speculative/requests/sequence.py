@@ -169,11 +169,9 @@ class Sequence:
 
     def read(self, row: Row, decision: Decision) -> ReadPrompt | None:
         """Take in what a row has come to; returns the whole once the prompt is read."""
-        known, (first, stop) = self.read_prompt, row.scored
         self.scored = max(self.scored, row.stop)
         self.read_prompt = ReadPrompt(
-            joined_sums(known.state_sum, decision.state_sum),
-            known.pooled_count + (stop - first if row.pools else 0),
+            joined_sums(self.read_prompt.state_sum, decision.state_sum),
             tuple(each.logprob for each in decision.prompt_logprobs),
         )
         return self.read_prompt if row.stop == self.request.prompt_count else None

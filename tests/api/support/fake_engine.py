@@ -10,6 +10,7 @@ import codecs
 import json
 import random
 import re
+from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,12 +18,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, Scalar
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Pair, Prompt, Scalar
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
+from draftwerk.actors.tokenizer import prompt_field
+from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, LONG
 from draftwerk.speculative.replies.channels import parser_of
+from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
 
@@ -203,7 +207,7 @@ class FakeEngine:
         if "!silent" in text:
             return
         if "!refuse" in text or len(tokens) >= self.context_max:
-            field_name = "messages" if isinstance(prompt, Chat) else "prompt"
+            field_name = prompt_field(prompt)
             yield Failed(request_id=request_id, kind="refused", reason="too long", field=field_name)
             return
         if "!away" in text:
@@ -213,6 +217,9 @@ class FakeEngine:
         if "!expire" in text or "!unmet" in text:
             kind, ms = ("slo_unmet", 2500) if "!unmet" in text else ("deadline_exceeded", 0)
             yield Failed(request_id=request_id, kind=kind, reason="late", retry_after_ms=ms)
+            return
+        if options.reading is not None:
+            yield read_end(request_id, text, options.reading)
             return
         choices = [
             FakeChoice(request_id, index, text, len(tokens), options)
@@ -374,6 +381,34 @@ class FakeChoice:
         )
 
 
+WIDTH = 8
+"""Numbers of a state."""
+
+
+def states_of(text: str) -> list[float]:
+    """Return the numbers that a text comes to, whatever is pooled."""
+    dice = random.Random(text)
+    return [dice.uniform(-3, 3) for _ in range(WIDTH)]
+
+
+def read_end(request_id: str, text: str, reading: Reading) -> Ended:
+    """Return the end of a prompt that is read; yes is likelier the more often it says so."""
+    fixed = array(LONG, [round(number * 2**FRACTION_BITS) for number in states_of(text)])
+    yes = text.count("yes") / 4
+    return Ended(
+        request_id=request_id,
+        choice=0,
+        finish_reason="stop",
+        text="",
+        token_count=0,
+        stats=SequenceStats(prompt_count=len(text.encode()), cached_count=2),
+        read_prompt=ReadPrompt(
+            state_sum=fixed.tobytes() if reading.pooling else b"",
+            answers=(yes - 2.0, -1.0) if reading.answers else (),
+        ),
+    )
+
+
 SEGMENT = (40, 32, 24)
 """Tokens of each segment, those that are found, and those that stay as they are."""
 
@@ -392,6 +427,8 @@ def prompt_text(prompt: Prompt) -> str:
     match prompt:
         case Chat():
             return ByteText().decode(ByteText().encode_chat(prompt.messages))
+        case Pair():
+            return f"{prompt.instruction}|{prompt.query}|{prompt.document}"
         case str():
             return prompt
         case _:

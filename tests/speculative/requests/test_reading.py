@@ -59,9 +59,9 @@ def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, ReadPrompt
 
 def wanted(reading: Reading, count: int) -> ReadPrompt:
     if reading.pooling == "mean":
-        return ReadPrompt(fixed(sum(at**2 for at in range(count))), count)
+        return ReadPrompt(fixed(sum(at**2 for at in range(count))))
     if reading.pooling == "last":
-        return ReadPrompt(fixed((count - 1) ** 2), 1)
+        return ReadPrompt(fixed((count - 1) ** 2))
     return ReadPrompt(answers=tuple(-float(each) for each in reading.answers))
 
 

@@ -57,7 +57,8 @@ class RecordKeeper:
 
         Raises ApiError for a prompt that has no tokens.
         """
-        if call.sent is None or call.options.blend is not None:
+        is_text = call.options.blend is None and call.options.reading is None
+        if call.sent is None or not is_text:
             return None
         prompts = [await encoded(state, prompt) for prompt in call.prompts]
         issuers = [issuer_of(state, call.options, tokens) for tokens in prompts]

@@ -1,0 +1,166 @@
+"""`/v1/embeddings` and `/v1/rerank`: texts that are read and not continued."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+from msgspec import UNSET
+from starlette.requests import Request
+
+from draftwerk.actors.client_prompts import Pair, Prompt
+from draftwerk.api.core.errors import refused
+from draftwerk.api.core.handling import Endpoint, call_of
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.fields.deadlines import deadlines_of
+from draftwerk.api.fields.decode import body_of, loaded_state
+from draftwerk.api.openai.reading.reading_response import ReadingResponse
+from draftwerk.api.openai.reading.reading_schema import (
+    INPUTS_MAX,
+    EmbeddingBody,
+    EmbeddingObject,
+    EmbeddingReply,
+    RankedDocument,
+    RankedText,
+    ReadingBody,
+    ReadingUsage,
+    RerankBody,
+    RerankReply,
+)
+from draftwerk.api.openai.reading.vectors import as_base64, relevance_of, vector_of
+from draftwerk.speculative.requests.reading import Reading, ReadPrompt
+from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.sampling.params import Sampling
+
+EMBEDDING = msgspec.json.Decoder(EmbeddingBody)
+RERANK = msgspec.json.Decoder(RerankBody)
+NO_RERANKER = (
+    "`documents` cannot be ranked by this model, which was not made for it; use a reranker, or "
+    "start the server with --rerank yes-no."
+)
+
+
+async def embeddings(request: Request) -> ReadingResponse:
+    """`POST /v1/embeddings`."""
+    body = await body_of(request, EMBEDDING)
+    state = await loaded_state(request, body.model)
+    model = state.model
+    check_dimensions(body.dimensions, model)
+    prompts = prompted(embedding_inputs(body), body.prompt_name, model)
+    options = reading_options(body, Reading(model.vectors.pooling))
+    call = call_of(request, "embeddings", prompts, options, {"prompt": "input"})
+
+    def reply(found: Sequence[ReadPrompt], usage: ReadingUsage) -> EmbeddingReply:
+        vectors = [vector_of(each, body.dimensions) for each in found]
+        in_base64 = body.encoding_format == "base64"
+        return EmbeddingReply(
+            data=tuple(
+                EmbeddingObject(index, as_base64(each) if in_base64 else tuple(each))
+                for index, each in enumerate(vectors)
+            ),
+            model=model.name,
+            usage=usage,
+            pooling=model.vectors.pooling,
+            system_fingerprint=model.fingerprint or UNSET,
+        )
+
+    return ReadingResponse(state, call, reply)
+
+
+def embedding_inputs(body: EmbeddingBody) -> list[Prompt]:
+    """Return the texts or lists of token ids of a body; a bare list of ids is one of them."""
+    given = body.input
+    if isinstance(given, str):
+        return [given]
+    kinds = set(map(type, given))
+    if kinds == {int}:
+        return [cast("tuple[int, ...]", tuple(given))]
+    if int in kinds:
+        raise refused("`input` mixes token ids with texts or lists.", "input", "invalid")
+    if not given:
+        raise refused("`input` is empty.", "input", "invalid")
+    if len(given) > INPUTS_MAX:
+        raise refused(f"`input` has more than {INPUTS_MAX} texts.", "input", "invalid")
+    return cast("list[Prompt]", given)
+
+
+def prompted(inputs: list[Prompt], name: str | None, model: ServedModel) -> list[Prompt]:
+    """Return texts behind one of the model's own prompts, if it has one or one is asked for."""
+    prompts = model.vectors.prompts
+    if name is not None and name not in prompts:
+        known = ", ".join(f"`{each}`" for each in prompts) or "none"
+        said = f"`prompt_name` {name[:80]!r} is none of the model's prompts; it has {known}."
+        raise refused(said, "prompt_name", "invalid")
+    before = prompts.get(name or model.vectors.prompt_name, "")
+    if not before:
+        return inputs
+    if not all(isinstance(each, str) for each in inputs):
+        if name is None:
+            return inputs
+        raise refused("`prompt_name` goes with texts, not token ids.", "prompt_name", "invalid")
+    return [before + str(each) for each in inputs]
+
+
+def check_dimensions(dimensions: int | None, model: ServedModel) -> None:
+    """Refuse more numbers than a vector has."""
+    width = model.vectors.width
+    if dimensions is not None and width and dimensions > width:
+        raise refused(f"`dimensions` must be at most {width}.", "dimensions", "invalid")
+
+
+def reading_options(body: ReadingBody, reading: Reading) -> Options:
+    """Return the engine's options for prompts that are read."""
+    return Options(
+        sampling=Sampling(temperature=0.0),
+        reading=reading,
+        cache_salt=body.cache_salt or "",
+        priority=body.priority or 0,
+        deadline_s=deadlines_of(None, body.deadline).deadline_s,
+    )
+
+
+async def rerank(request: Request) -> ReadingResponse:
+    """`POST /v1/rerank`."""
+    body = await body_of(request, RERANK)
+    state = await loaded_state(request, body.model)
+    model = state.model
+    form = model.rerank
+    if form is None:
+        raise refused(NO_RERANKER, "documents", "unsupported")
+    if body.instruction and not form.instruction:
+        said = "`instruction` has no place in this model's prompt."
+        raise refused(said, "instruction", "unsupported")
+    texts = [each if isinstance(each, str) else each.text for each in body.documents]
+    prompts: list[Prompt] = [Pair(body.query, each, body.instruction or "") for each in texts]
+    options = reading_options(body, Reading(answers=form.answers))
+    call = call_of(request, "rerank", prompts, options, {})
+
+    def reply(found: Sequence[ReadPrompt], usage: ReadingUsage) -> RerankReply:
+        scores = [relevance_of(each) for each in found]
+        order = sorted(range(len(texts)), key=lambda index: (-scores[index], index))
+        shown = [RankedText(each) if body.return_documents else None for each in texts]
+        return RerankReply(
+            id=f"rerank-{request.scope['request_id']}",
+            model=model.name,
+            results=tuple(
+                RankedDocument(index, scores[index], shown[index]) for index in order[: body.top_n]
+            ),
+            usage=usage,
+            meta={"tokens": {"input_tokens": usage.prompt_tokens}},
+            system_fingerprint=model.fingerprint or UNSET,
+        )
+
+    return ReadingResponse(state, call, reply)
+
+
+RERANK_PATHS = ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking")
+"""As Jina's, Cohere's and llama.cpp's clients have it."""
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/embeddings", embeddings, "Turn texts into vectors", EmbeddingBody,
+        EmbeddingReply,
+    ),
+    *(
+        Endpoint("POST", path, rerank, "Rank documents by a query", RerankBody, RerankReply)
+        for path in RERANK_PATHS
+    ),
+)  # fmt: skip

@@ -1,0 +1,144 @@
+"""What clients send to have texts read, and what they are answered."""
+
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from draftwerk.api.core.usage import PromptDetails
+from draftwerk.api.fields.field_types import (
+    TOKENS_MAX,
+    BodyText,
+    Label,
+    Name,
+    Salt,
+    Time,
+    TokenId,
+    TokenIds,
+)
+from draftwerk.api.fields.refused_fields import refuses
+
+INPUTS_MAX = 2048
+"""Texts in a request at most, as OpenAI has it."""
+Dimensions = Annotated[int, Meta(ge=1, le=2**16)]
+
+
+class ReadingBody(Struct, frozen=True, kw_only=True):
+    """The fields that embeddings and reranking share."""
+
+    model: Name | None = None
+    user: Label | None = None
+    cache_salt: Salt | None = None
+    """Ours."""
+    priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
+    """Ours."""
+    deadline: Time | None = None
+    """From its arrival until it fails unless it is answered; ours."""
+
+    hints: ClassVar[dict[str, str]] = {"user": "nothing is done with it"}
+
+
+@refuses(
+    {
+        "normalize": (b"true",),
+        "embd_normalize": (b"2",),
+        "embedding_type": (b'"float"',),
+        "output_dtype": (b'"float"',),
+        "truncate": (b'"NONE"',),
+    },
+    normalize="",
+    embd_normalize="",
+    embedding_type="`encoding_format`",
+    output_dtype="",
+    output_dimension="`dimensions`",
+    input_type="`prompt_name`",
+    task="`prompt_name`",
+    late_chunking="",
+    truncate="/api/embed",
+    truncate_prompt_tokens="/api/embed with `truncate`",
+)
+class EmbeddingBody(ReadingBody, frozen=True, kw_only=True):
+    """`POST /v1/embeddings`."""
+
+    input: BodyText | Annotated[list[BodyText | TokenId | TokenIds], Meta(max_length=TOKENS_MAX)]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Dimensions | None = None
+    """Numbers of the vector that are kept, from the first on; it has length 1 again."""
+    prompt_name: Name | None = None
+    """Which of the model's own prompts stands before each text; sentence-transformers' name."""
+
+
+class RankedText(Struct, frozen=True):
+    """A document as Jina's and Cohere's clients send it, and as it is returned."""
+
+    text: BodyText
+
+
+@refuses(
+    rank_fields="the text of `documents`",
+    max_chunks_per_doc="",
+    max_tokens_per_doc="",
+    overlap_tokens="",
+    truncation="",
+    truncate_prompt_tokens="",
+    texts="`documents`",
+)
+class RerankBody(ReadingBody, frozen=True, kw_only=True):
+    """`POST /v1/rerank`."""
+
+    query: BodyText
+    documents: Annotated[list[BodyText | RankedText], Meta(min_length=1, max_length=INPUTS_MAX)]
+    top_n: Annotated[int, Meta(ge=1)] | None = None
+    """How many of the best are returned; all if absent."""
+    return_documents: bool | None = None
+    instruction: BodyText | None = None
+    """What the model judges by, in place of what its form says; ours."""
+
+
+class ReadingUsage(Struct, frozen=True):
+    """Tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails | UnsetType = UNSET
+
+
+class EmbeddingObject(Struct, frozen=True):
+    index: int
+    embedding: tuple[float, ...] | str
+    """Of float32 numbers; in base64 their bytes, little-endian."""
+    object: Literal["embedding"] = "embedding"
+
+
+class EmbeddingReply(Struct, frozen=True, kw_only=True):
+    """Of `/v1/embeddings`."""
+
+    object: Literal["list"] = "list"
+    data: tuple[EmbeddingObject, ...]
+    model: str
+    usage: ReadingUsage
+    pooling: str
+    """Which states made the vectors; ours."""
+    system_fingerprint: str | UnsetType = UNSET
+    """Equal ones, with equal texts, give equal vectors, bit for bit; ours."""
+
+
+class RankedDocument(Struct, frozen=True, omit_defaults=True):
+    index: int
+    """In `documents`."""
+    relevance_score: float
+    """Between 0 and 1: what yes has of yes and no."""
+    document: RankedText | None = None
+
+
+class RerankReply(Struct, frozen=True, kw_only=True):
+    """Of `/v1/rerank`: the most relevant first."""
+
+    id: str
+    object: Literal["list"] = "list"
+    model: str
+    results: tuple[RankedDocument, ...]
+    usage: ReadingUsage
+    meta: dict[str, dict[str, int]] = msgspec.field(default_factory=dict[str, dict[str, int]])
+    """The same in Cohere's words."""
+    system_fingerprint: str | UnsetType = UNSET
