@@ -58,7 +58,7 @@ class Passages(msgspec.Struct, frozen=True, tag=True):
     """What stands behind them."""
 
 
-class Pair(msgspec.Struct, frozen=True, tag=True):
+class QueryPair(msgspec.Struct, frozen=True, tag=True):
     """A document that is weighed for a query."""
 
     query: str
@@ -69,4 +69,4 @@ class Pair(msgspec.Struct, frozen=True, tag=True):
     """What the model judges by; empty for its own."""
 
 
-Prompt = Chat | Passages | Pair | str | tuple[int, ...]
+Prompt = Chat | Passages | QueryPair | str | tuple[int, ...]

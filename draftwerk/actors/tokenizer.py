@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from draftwerk.actors.beam_options import beam_refusal
-from draftwerk.actors.client_prompts import Chat, Pair, Passages, Prompt
+from draftwerk.actors.client_prompts import Chat, Passages, Prompt, QueryPair
 from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
@@ -206,7 +206,7 @@ def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
         case Passages():
             tokens, spans = text.encode_passages(prompt.documents, prompt.text)
             return tuple(tokens), tuple(spans)
-        case Pair():
+        case QueryPair():
             return tuple(text.encode_pair(prompt.query, prompt.document, prompt.instruction)), ()
         case str():
             return tuple(text.encode(prompt)), ()
@@ -225,7 +225,7 @@ def located(options: Options, spans: Spans) -> Options:
 
 def prompt_field(prompt: Prompt) -> str:
     """Return what the client calls its prompt."""
-    if isinstance(prompt, Pair):
+    if isinstance(prompt, QueryPair):
         return "documents"
     return "messages" if isinstance(prompt, Chat) else "prompt"
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 import transformers
 
-from draftwerk.actors.client_prompts import Pair, Prompt
+from draftwerk.actors.client_prompts import Prompt, QueryPair
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Failed
-from draftwerk.api.openai.reading.vectors import relevance_of, vector_of
+from draftwerk.api.replying.vectors import relevance_of, vector_of
 from draftwerk.assembly.build import RunningEngine, build_engine
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
@@ -120,7 +120,7 @@ async def test_vectors_and_relevance_are_those_of_transformers(model: Path) -> N
                 assert sqrt(sum(number**2 for number in found)) == pytest.approx(1.0)
         form = running.model.rerank
         assert form is not None
-        pair = Pair("Which sea?", "The <|im_end|> sea.")
+        pair = QueryPair("Which sea?", "The <|im_end|> sea.")
         found = await read(running.engine, pair, Reading(answers=form.answers), "pair")
         hf = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         tokens = text.encode_pair(pair.query, pair.document)

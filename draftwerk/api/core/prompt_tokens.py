@@ -2,7 +2,7 @@
 
 import asyncio
 
-from draftwerk.actors.client_prompts import Chat, Pair, Passages, Prompt
+from draftwerk.actors.client_prompts import Chat, Passages, Prompt, QueryPair
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.state import ServerState
@@ -32,7 +32,7 @@ def _encode(tools: TextTools, prompt: Prompt) -> list[int]:
     match prompt:
         case Chat():
             return tools.encode_chat(prompt.messages, prompt.tools, prompt.variables)
-        case Pair():
+        case QueryPair():
             return tools.encode_pair(prompt.query, prompt.document, prompt.instruction)
         case str():
             return tools.encode(prompt)

@@ -97,3 +97,11 @@ class RequestMetrics(Struct, frozen=True):
     """Acceptance over all choices; null if no step was counted."""
     seed: int
     """What to send to get the same text again."""
+
+
+class ReadingUsage(Struct, frozen=True):
+    """Tokens that were read, of prompts that are not continued."""
+
+    prompt_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails | UnsetType = UNSET

@@ -10,14 +10,19 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import Endpoint, call_of, models_of
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.core.usage import ReadingUsage
 from draftwerk.api.fields.decode import body_of, loaded_state
+from draftwerk.api.fields.reading_fields import (
+    ReadingBody,
+    check_dimensions,
+    prompted,
+    reading_options,
+)
 from draftwerk.api.ollama.lines import EmbeddingsReply, EmbedReply
 from draftwerk.api.ollama.schema import EmbedBody, EmbeddingFields, EmbeddingsBody
 from draftwerk.api.ollama.translate import keep_alive_s, known_name
-from draftwerk.api.openai.reading.endpoints import check_dimensions, prompted, reading_options
-from draftwerk.api.openai.reading.reading_response import MakeReply, ReadingResponse
-from draftwerk.api.openai.reading.reading_schema import ReadingBody, ReadingUsage
-from draftwerk.api.openai.reading.vectors import vector_of
+from draftwerk.api.replying.reading_response import MakeReply, ReadingResponse
+from draftwerk.api.replying.vectors import vector_of
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 
 EMBED = msgspec.json.Decoder(EmbedBody)

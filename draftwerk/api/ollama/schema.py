@@ -19,6 +19,7 @@ from draftwerk.api.fields.field_types import (
     SpeculationBody,
     StopString,
 )
+from draftwerk.api.fields.reading_fields import INPUTS_MAX, Dimensions
 from draftwerk.api.fields.refused_fields import OTHERS, OTHERS_HARMLESS, refuses
 from draftwerk.api.fields.tools_schema import (
     TOOLS_MAX,
@@ -26,7 +27,6 @@ from draftwerk.api.fields.tools_schema import (
     FunctionDefinition,
     FunctionName,
 )
-from draftwerk.api.openai.reading.reading_schema import INPUTS_MAX, Dimensions
 from draftwerk.speculative.sampling.defaults import RepetitionPenalty
 from draftwerk.speculative.sampling.fields import SamplingFields
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Facts, facts_of, logit_count_of
 
-SENT = ("facts", "logit_count")
-"""What is handed on beside tensors."""
+SENT = ("facts", "logit_count", "states")
+"""What is handed on beside tensors; states are of models that have no ranks."""
 StoredArray = tuple[str, tuple[int, ...], bytes]
 """NumPy's name of the type, the shape, and the numbers."""
 

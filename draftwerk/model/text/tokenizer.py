@@ -119,7 +119,7 @@ class TextTokenizer:
     def _call_format(self, tool_format: str) -> CallFormat | None:
         if self.chat_template is None or tool_format == "off":
             return None
-        specials = self._added_tokens()
+        specials = added_tokens(self.tokenizer)
         if self.own_format is not None:
             return with_specials(self.own_format.calls, specials)
         if has_channels(self.chat_template.source):
@@ -134,13 +134,10 @@ class TextTokenizer:
         template = self.chat_template
         if template is None:
             return None
+        specials = added_tokens(self.tokenizer)
         if has_channels(template.source):
-            return channel_reasoning(self._added_tokens(), "reasoning_effort" in template.source)
-        return derived_reasoning(template.render, template.source, self._added_tokens())
-
-    def _added_tokens(self) -> dict[str, int]:
-        added = self.tokenizer.get_added_tokens_decoder()
-        return {token.content: id for id, token in added.items()}
+            return channel_reasoning(specials, "reasoning_effort" in template.source)
+        return derived_reasoning(template.render, template.source, specials)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -386,6 +383,12 @@ def _analysed(turn: Turn) -> dict[str, str]:
     if not (turn.calls and turn.content):
         return {"thinking": turn.reasoning}
     return {"thinking": f"{turn.reasoning}\n\n{turn.content}", "content": ""}
+
+
+def added_tokens(tokenizer: Tokenizer) -> dict[str, int]:
+    """Return the tokens that are matched whole, by their text."""
+    added = tokenizer.get_added_tokens_decoder()
+    return {token.content: id for id, token in added.items()}
 
 
 class _Asked(NamedTuple):

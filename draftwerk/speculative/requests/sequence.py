@@ -15,8 +15,7 @@ from draftwerk.speculative.protocol.rounds import (
     NewSequence,
     Row,
 )
-from draftwerk.speculative.protocol.state_sums import joined_sums
-from draftwerk.speculative.requests.reading import NOT_READ, Reading, ReadPrompt
+from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -87,8 +86,6 @@ class Sequence:
     """What of the known tokens is computed once all rounds in flight are."""
     scored: int = 0
     """Prompt tokens whose log-probability was reported or state was added, or is not wanted."""
-    read_prompt: ReadPrompt = NOT_READ
-    """What is known so far of a prompt that is read."""
     sent_count: int = 0
     """Tokens sent to the devices; 0 means that they must be sent a NewSequence."""
     in_flight: int = 0
@@ -127,10 +124,7 @@ class Sequence:
     @property
     def scores(self) -> bool:
         """Whether every prompt token from `scored` on is still to be computed for a report."""
-        reading = self.request.reading
-        takes_all = reading is not None and reading.takes_all
-        wanted = takes_all or self.request.prompt_logprobs >= 0
-        return wanted and self.scored < self.request.prompt_count
+        return self.request.prompt_logprobs >= 0 and self.scored < self.request.prompt_count
 
     @property
     def stays(self) -> bool:
@@ -145,10 +139,6 @@ class Sequence:
 
     def scored_span(self, start: int, stop: int) -> tuple[int, int]:
         """Return the positions of a row after which something is to be reported."""
-        reading, count = self.request.reading, self.request.prompt_count
-        if reading is not None:
-            first = max(start, self.scored if reading.takes_all else count - 1)
-            return first, max(first, stop)
         if not self.scores:
             return 0, 0
         first = max(start, self.scored - 1)
@@ -166,15 +156,6 @@ class Sequence:
         if not start:
             logprobs = (ChosenLogprob(0.0), *logprobs)
         return ScoredTokens(tuple(self.tokens[start : self.scored]), logprobs)
-
-    def read(self, row: Row, decision: Decision) -> ReadPrompt | None:
-        """Take in what a row has come to; returns the whole once the prompt is read."""
-        self.scored = max(self.scored, row.stop)
-        self.read_prompt = ReadPrompt(
-            joined_sums(self.read_prompt.state_sum, decision.state_sum),
-            tuple(each.logprob for each in decision.prompt_logprobs),
-        )
-        return self.read_prompt if row.stop == self.request.prompt_count else None
 
     @property
     def begun(self) -> bool:

@@ -17,6 +17,7 @@ from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.blend.blending import Blending, blended
 from draftwerk.speculative.blend.rules import canonical_parts, segment_space
+from draftwerk.speculative.requests.read_sequence import ReadSequence
 from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
 from draftwerk.speculative.requests.slo import Deadlines
@@ -79,7 +80,8 @@ class Opener:
     ) -> Sequence:
         committed = request.committed[choice] if request.committed else ()
         table, blending = self._table(request)
-        return Sequence(
+        kind = Sequence if request.options.reading is None else ReadSequence
+        return kind(
             sequence_id=next(self._ids),
             request=self._constants(request, choice, draft_factor),
             tokens=[*request.tokens, *committed],

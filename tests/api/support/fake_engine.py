@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Pair, Prompt, Scalar
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, QueryPair, Scalar
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
 from draftwerk.actors.monitoring.histogram import Histogram
@@ -427,7 +427,7 @@ def prompt_text(prompt: Prompt) -> str:
     match prompt:
         case Chat():
             return ByteText().decode(ByteText().encode_chat(prompt.messages))
-        case Pair():
+        case QueryPair():
             return f"{prompt.instruction}|{prompt.query}|{prompt.document}"
         case str():
             return prompt

@@ -7,29 +7,29 @@ import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 
-from draftwerk.actors.client_prompts import Pair, Prompt
+from draftwerk.actors.client_prompts import Prompt, QueryPair
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import Endpoint, call_of
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.fields.deadlines import deadlines_of
+from draftwerk.api.core.usage import ReadingUsage
 from draftwerk.api.fields.decode import body_of, loaded_state
-from draftwerk.api.openai.reading.reading_response import ReadingResponse
-from draftwerk.api.openai.reading.reading_schema import (
+from draftwerk.api.fields.reading_fields import (
     INPUTS_MAX,
+    check_dimensions,
+    prompted,
+    reading_options,
+)
+from draftwerk.api.openai.reading.reading_schema import (
     EmbeddingBody,
     EmbeddingObject,
     EmbeddingReply,
     RankedDocument,
     RankedText,
-    ReadingBody,
-    ReadingUsage,
     RerankBody,
     RerankReply,
 )
-from draftwerk.api.openai.reading.vectors import as_base64, relevance_of, vector_of
+from draftwerk.api.replying.reading_response import ReadingResponse
+from draftwerk.api.replying.vectors import as_base64, relevance_of, vector_of
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
 
 EMBEDDING = msgspec.json.Decoder(EmbeddingBody)
 RERANK = msgspec.json.Decoder(RerankBody)
@@ -83,41 +83,6 @@ def embedding_inputs(body: EmbeddingBody) -> list[Prompt]:
     return cast("list[Prompt]", given)
 
 
-def prompted(inputs: list[Prompt], name: str | None, model: ServedModel) -> list[Prompt]:
-    """Return texts behind one of the model's own prompts, if it has one or one is asked for."""
-    prompts = model.vectors.prompts
-    if name is not None and name not in prompts:
-        known = ", ".join(f"`{each}`" for each in prompts) or "none"
-        said = f"`prompt_name` {name[:80]!r} is none of the model's prompts; it has {known}."
-        raise refused(said, "prompt_name", "invalid")
-    before = prompts.get(name or model.vectors.prompt_name, "")
-    if not before:
-        return inputs
-    if not all(isinstance(each, str) for each in inputs):
-        if name is None:
-            return inputs
-        raise refused("`prompt_name` goes with texts, not token ids.", "prompt_name", "invalid")
-    return [before + str(each) for each in inputs]
-
-
-def check_dimensions(dimensions: int | None, model: ServedModel) -> None:
-    """Refuse more numbers than a vector has."""
-    width = model.vectors.width
-    if dimensions is not None and width and dimensions > width:
-        raise refused(f"`dimensions` must be at most {width}.", "dimensions", "invalid")
-
-
-def reading_options(body: ReadingBody, reading: Reading) -> Options:
-    """Return the engine's options for prompts that are read."""
-    return Options(
-        sampling=Sampling(temperature=0.0),
-        reading=reading,
-        cache_salt=body.cache_salt or "",
-        priority=body.priority or 0,
-        deadline_s=deadlines_of(None, body.deadline).deadline_s,
-    )
-
-
 async def rerank(request: Request) -> ReadingResponse:
     """`POST /v1/rerank`."""
     body = await body_of(request, RERANK)
@@ -130,7 +95,7 @@ async def rerank(request: Request) -> ReadingResponse:
         said = "`instruction` has no place in this model's prompt."
         raise refused(said, "instruction", "unsupported")
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
-    prompts: list[Prompt] = [Pair(body.query, each, body.instruction or "") for each in texts]
+    prompts: list[Prompt] = [QueryPair(body.query, each, body.instruction or "") for each in texts]
     options = reading_options(body, Reading(answers=form.answers))
     call = call_of(request, "rerank", prompts, options, {})
 

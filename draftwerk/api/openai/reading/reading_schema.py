@@ -1,41 +1,14 @@
 """What clients send to have texts read, and what they are answered."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.core.usage import PromptDetails
-from draftwerk.api.fields.field_types import (
-    TOKENS_MAX,
-    BodyText,
-    Label,
-    Name,
-    Salt,
-    Time,
-    TokenId,
-    TokenIds,
-)
+from draftwerk.api.core.usage import ReadingUsage
+from draftwerk.api.fields.field_types import TOKENS_MAX, BodyText, Name, TokenId, TokenIds
+from draftwerk.api.fields.reading_fields import INPUTS_MAX, Dimensions, ReadingBody
 from draftwerk.api.fields.refused_fields import refuses
-
-INPUTS_MAX = 2048
-"""Texts in a request at most, as OpenAI has it."""
-Dimensions = Annotated[int, Meta(ge=1, le=2**16)]
-
-
-class ReadingBody(Struct, frozen=True, kw_only=True):
-    """The fields that embeddings and reranking share."""
-
-    model: Name | None = None
-    user: Label | None = None
-    cache_salt: Salt | None = None
-    """Ours."""
-    priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
-    """Ours."""
-    deadline: Time | None = None
-    """From its arrival until it fails unless it is answered; ours."""
-
-    hints: ClassVar[dict[str, str]] = {"user": "nothing is done with it"}
 
 
 @refuses(
@@ -93,14 +66,6 @@ class RerankBody(ReadingBody, frozen=True, kw_only=True):
     return_documents: bool | None = None
     instruction: BodyText | None = None
     """What the model judges by, in place of what its form says; ours."""
-
-
-class ReadingUsage(Struct, frozen=True):
-    """Tokens that were read."""
-
-    prompt_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptDetails | UnsetType = UNSET
 
 
 class EmbeddingObject(Struct, frozen=True):

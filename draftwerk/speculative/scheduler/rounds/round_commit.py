@@ -6,6 +6,7 @@ from dataclasses import replace
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, Verdict
+from draftwerk.speculative.requests.read_sequence import ReadSequence
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, origins
 from draftwerk.speculative.scheduler.rounds.blended_rows import only_blends
 from draftwerk.speculative.scheduler.running_set import RunningSet
@@ -54,7 +55,7 @@ class RoundCommit:
                 sequence.deadlines.keep_time(sequence.generated, now_s)
             else:
                 self._keep(sequence, row.stop)
-                if sequence.request.reading is not None:
+                if isinstance(sequence, ReadSequence):
                     updates.extend(self._read(sequence, row, decision, now_s))
                 elif scored := sequence.score(row, decision.prompt_logprobs):
                     updates.append(SequenceProgress(sequence, (), (), (), scored=scored))
@@ -65,7 +66,7 @@ class RoundCommit:
         return updates
 
     def _read(
-        self, sequence: Sequence, row: Row, decision: Decision, now_s: float
+        self, sequence: ReadSequence, row: Row, decision: Decision, now_s: float
     ) -> list[SequenceProgress]:
         """Take in what a row of a prompt has come to that is not continued; returns its end."""
         found = sequence.read(row, decision)

@@ -7,7 +7,7 @@ import openai
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Pair
+from draftwerk.actors.client_prompts import QueryPair
 from draftwerk.speculative.requests.reading import Reading, RerankForm, VectorForm
 from tests.api.conftest import MODEL, Served
 from tests.api.support.fake_engine import WIDTH, states_of
@@ -140,7 +140,7 @@ async def test_documents_are_ranked(embedder: Served, path: str) -> None:
     assert "document" not in reply["results"][0]
     assert reply["usage"]["total_tokens"] == reply["meta"]["tokens"]["input_tokens"] > 0
     prompts = [prompt for prompt, _ in embedder.engine.submitted]
-    assert prompts == [Pair("Which?", each) for each in DOCUMENTS]
+    assert prompts == [QueryPair("Which?", each) for each in DOCUMENTS]
     assert {options.reading for _, options in embedder.engine.submitted} == {
         Reading(answers=(7, 9))
     }
@@ -151,7 +151,7 @@ async def test_documents_are_returned_where_asked_for(embedder: Served) -> None:
     reply = await rerank(embedder, documents=documents, return_documents=True, instruction="Do")
     results = reply.json()["results"]
     assert [each["document"] for each in results] == [{"text": "yes"}, {"text": "no"}]
-    assert embedder.engine.submitted[0][0] == Pair("Which?", "no", "Do")
+    assert embedder.engine.submitted[0][0] == QueryPair("Which?", "no", "Do")
 
 
 async def test_a_model_that_is_no_reranker_says_so(served: Served) -> None:

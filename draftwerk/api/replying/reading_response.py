@@ -11,9 +11,8 @@ from draftwerk.actors.messages import Ended, Failed
 from draftwerk.api.core.errors import ApiError, ClientGoneError, response
 from draftwerk.api.core.generation import Generation
 from draftwerk.api.core.state import Call, ServerState, error_of
-from draftwerk.api.core.usage import PromptDetails, Usage
+from draftwerk.api.core.usage import PromptDetails, ReadingUsage, Usage
 from draftwerk.api.http.connection import while_connected
-from draftwerk.api.openai.reading.reading_schema import ReadingUsage
 from draftwerk.api.replying.sse import send_json
 from draftwerk.speculative.requests.reading import ReadPrompt
 

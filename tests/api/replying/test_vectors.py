@@ -7,7 +7,7 @@ from math import exp, sqrt
 
 import pytest
 
-from draftwerk.api.openai.reading.vectors import as_base64, relevance_of, vector_of
+from draftwerk.api.replying.vectors import as_base64, relevance_of, vector_of
 from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, LONG
 from draftwerk.speculative.requests.reading import ReadPrompt
 
