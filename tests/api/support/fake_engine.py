@@ -75,6 +75,9 @@ class ByteText:
             spans.append((start, end))
         return spans
 
+    def encode_pair(self, query: str, document: str, instruction: str = "") -> list[int]:
+        return self.encode(f"{instruction}|{query}|{document}")
+
     def encode_passages(
         self, documents: Sequence[str], text: str
     ) -> tuple[list[int], list[tuple[int, int]]]:
