@@ -33,11 +33,12 @@ class ReadingBody(Struct, frozen=True, kw_only=True):
     hints: ClassVar[dict[str, str]] = {"user": "nothing is done with it"}
 
 
-def reading_options(body: ReadingBody, reading: Reading) -> Options:
-    """Return the engine's options for prompts that are read."""
+def reading_options(body: ReadingBody, reading: Reading, model: ServedModel) -> Options:
+    """Return the engine's options for prompts that are read by a model as it is asked for."""
     return Options(
         sampling=Sampling(temperature=0.0),
         reading=reading,
+        adapter=model.adapter,
         cache_salt=body.cache_salt or "",
         priority=body.priority or 0,
         deadline_s=deadlines_of(None, body.deadline).deadline_s,

@@ -11,6 +11,7 @@ from draftwerk.api.core.handling import Endpoint, call_of, models_of
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import ReadingUsage
+from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decode import body_of, loaded_state
 from draftwerk.api.fields.reading_fields import (
     ReadingBody,
@@ -50,7 +51,7 @@ async def embed(request: Request) -> ReadingResponse:
             prompt_eval_count=usage.prompt_tokens,
         )
 
-    return _response(request, state, prompts, reply, "input")
+    return _response(request, state, body, prompts, reply)
 
 
 async def embeddings(request: Request) -> ReadingResponse:
@@ -62,7 +63,7 @@ async def embeddings(request: Request) -> ReadingResponse:
     def reply(found: Sequence[ReadPrompt], _: ReadingUsage) -> EmbeddingsReply:
         return EmbeddingsReply(tuple(vector_of(found[0])))
 
-    return _response(request, state, prompts, reply, "prompt")
+    return _response(request, state, body, prompts, reply)
 
 
 async def _state(request: Request, body: EmbeddingFields) -> ServerState:
@@ -72,10 +73,16 @@ async def _state(request: Request, body: EmbeddingFields) -> ServerState:
 
 
 def _response(
-    request: Request, state: ServerState, prompts: list[Prompt], reply: MakeReply, field: str
+    request: Request,
+    state: ServerState,
+    body: EmbeddingFields,
+    prompts: list[Prompt],
+    reply: MakeReply,
 ) -> ReadingResponse:
-    options = reading_options(ReadingBody(), Reading(state.model.vectors.pooling))
-    call = call_of(request, "ollama embed", prompts, options, {"prompt": field})
+    model = served_as(state.model, body.model)
+    options = reading_options(ReadingBody(), Reading(model.vectors.pooling), model)
+    names = {"prompt": "input"} if isinstance(body, EmbedBody) else {}
+    call = call_of(request, "ollama embed", prompts, options, names)
     return ReadingResponse(state, call, reply)
 
 

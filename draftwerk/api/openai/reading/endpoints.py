@@ -11,6 +11,7 @@ from draftwerk.actors.client_prompts import Prompt, QueryPair
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import Endpoint, call_of
 from draftwerk.api.core.usage import ReadingUsage
+from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decode import body_of, loaded_state
 from draftwerk.api.fields.reading_fields import (
     INPUTS_MAX,
@@ -43,10 +44,10 @@ async def embeddings(request: Request) -> ReadingResponse:
     """`POST /v1/embeddings`."""
     body = await body_of(request, EMBEDDING)
     state = await loaded_state(request, body.model)
-    model = state.model
+    model = served_as(state.model, body.model)
     check_dimensions(body.dimensions, model)
     prompts = prompted(embedding_inputs(body), body.prompt_name, model)
-    options = reading_options(body, Reading(model.vectors.pooling))
+    options = reading_options(body, Reading(model.vectors.pooling), model)
     call = call_of(request, "embeddings", prompts, options, {"prompt": "input"})
 
     def reply(found: Sequence[ReadPrompt], usage: ReadingUsage) -> EmbeddingReply:
@@ -87,7 +88,7 @@ async def rerank(request: Request) -> ReadingResponse:
     """`POST /v1/rerank`."""
     body = await body_of(request, RERANK)
     state = await loaded_state(request, body.model)
-    model = state.model
+    model = served_as(state.model, body.model)
     form = model.rerank
     if form is None:
         raise refused(NO_RERANKER, "documents", "unsupported")
@@ -96,7 +97,7 @@ async def rerank(request: Request) -> ReadingResponse:
         raise refused(said, "instruction", "unsupported")
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
     prompts: list[Prompt] = [QueryPair(body.query, each, body.instruction or "") for each in texts]
-    options = reading_options(body, Reading(answers=form.answers))
+    options = reading_options(body, Reading(answers=form.answers), model)
     call = call_of(request, "rerank", prompts, options, {})
 
     def reply(found: Sequence[ReadPrompt], usage: ReadingUsage) -> RerankReply:

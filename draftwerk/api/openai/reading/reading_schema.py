@@ -27,6 +27,7 @@ from draftwerk.api.fields.refused_fields import refuses
     input_type="`prompt_name`",
     task="`prompt_name`",
     late_chunking="",
+    lora="`model`, the adapter's name behind it",
     truncate="/api/embed",
     truncate_prompt_tokens="/api/embed with `truncate`",
 )
@@ -52,6 +53,7 @@ class RankedText(Struct, frozen=True):
     max_chunks_per_doc="",
     max_tokens_per_doc="",
     overlap_tokens="",
+    lora="`model`, the adapter's name behind it",
     truncation="",
     truncate_prompt_tokens="",
     texts="`documents`",
