@@ -228,6 +228,7 @@ LARGE = {
         "one option a field, in one list",
     ),
     "SamplingBody": "the fields of a request, as others have defined them",
+    "Options": "one field of a request each, in one list",
     "RequestRow": "one column of a result file a field",
     "Architecture": "one switch of a class of Transformers a field",
     "ServedModel": "one fact that clients are shown of a model a field",

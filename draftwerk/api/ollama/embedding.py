@@ -13,7 +13,7 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import ReadingUsage
 from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decode import body_of, loaded_state
-from draftwerk.api.fields.reading_fields import (
+from draftwerk.api.fields.prompts.reading_fields import (
     ReadingBody,
     check_dimensions,
     prompted,

@@ -21,6 +21,7 @@ from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.adapter_choice import served_as
 from draftwerk.api.fields.decode import body_of, loaded_state, named
+from draftwerk.api.fields.prompts.gap import Gap, gap_prompt
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.ollama import embedding
 from draftwerk.api.ollama.lines import (
@@ -79,12 +80,16 @@ async def chat(request: Request) -> GenerationResponse | Response:
 async def generate(request: Request) -> GenerationResponse | Response:
     """`POST /api/generate`."""
     body = await body_of(request, GENERATE)
-    if done := _unloaded(request, body, bool(body.prompt)):
+    is_asked = bool(body.prompt or body.suffix)
+    if done := _unloaded(request, body, is_asked):
         return done
     state = await _state(request, body)
     plan = generate_plan(body, state.model)
     prompt = generate_prompt(body, plan)
-    return await _answer(request, state, body, prompt, plan, bool(body.prompt))
+    if body.suffix:
+        gap = Gap(before=body.prompt or "", after=body.suffix)
+        prompt = await gap_prompt(state, gap, "suffix")
+    return await _answer(request, state, body, prompt, plan, is_asked)
 
 
 async def _state(request: Request, body: OllamaBody) -> ServerState:

@@ -19,7 +19,7 @@ from draftwerk.api.fields.field_types import (
     SpeculationBody,
     StopString,
 )
-from draftwerk.api.fields.reading_fields import INPUTS_MAX, Dimensions
+from draftwerk.api.fields.prompts.reading_fields import INPUTS_MAX, Dimensions
 from draftwerk.api.fields.refused_fields import OTHERS, OTHERS_HARMLESS, refuses
 from draftwerk.api.fields.tools_schema import (
     TOOLS_MAX,
@@ -157,9 +157,8 @@ class OllamaChatBody(OllamaBody, frozen=True, kw_only=True):
 
 
 @refuses(
-    {"suffix": (b'""',), "template": (b'""',)},
+    {"template": (b'""',)},
     images="",
-    suffix="a text of your own around `prompt`, with `raw`",
     template="`raw`",
     context="/api/chat with `messages`",
 )
@@ -169,6 +168,8 @@ class GenerateBody(OllamaBody, frozen=True, kw_only=True):
     prompt: BodyText | None = None
     """Empty: whether the model is there."""
     system: BodyText | None = None
+    suffix: BodyText | None = None
+    """What stands behind the text that is asked for, where the vocabulary has tokens for that."""
     raw: bool | None = None
     """Whether the prompt is the model's text as it stands, without a chat template."""
 

@@ -69,11 +69,12 @@ def chat_plan(body: OllamaChatBody, model: ServedModel) -> ReplyPlan:
 def generate_plan(body: GenerateBody, model: ServedModel) -> ReplyPlan:
     """Return what a generated text must be; a raw one is not told apart into parts."""
     form = format_of(body.format)
-    if not body.raw:
+    bare = "suffix" if body.suffix else "raw"
+    if not getattr(body, bare):
         return plan_reply(ToolRequest(), _reasoning(body, model), form, model)
     for name in ("think", "system"):
         if getattr(body, name):
-            raise refused(f"`{name}` cannot go with `raw`.", name, "invalid")
+            raise refused(f"`{name}` cannot go with `{bare}`.", name, "invalid")
     return ReplyPlan(form.grammar, blamed=form.field)
 
 
@@ -184,11 +185,13 @@ def engine_options(
         protocol=OLLAMA,
         path="options.",
     )
+    fills = isinstance(body, GenerateBody) and body.suffix and context.model.middle
     stop = (settings.stop,) if isinstance(settings.stop, str) else settings.stop or ()
     return Options(
         sampling=replace(sampling, grammar=plan.grammar),
         tokens_max=tokens_max,
         stop=tuple(each for each in stop if each),
+        stop_token_ids=tuple(sorted(fills.ends)) if fills else (),
         reply=plan.form,
         speculation=speculation_of(body.speculation, context.model),
         adapter=served_as(context.model, body.model).adapter,

@@ -150,6 +150,11 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
     """From its arrival until it fails unless its text has begun; ours."""
 
     @property
+    def fills_gap(self) -> bool:
+        """Whether the text stands between two others."""
+        return False
+
+    @property
     def tier(self) -> ServiceTier | UnsetType:
         """The tier that a reply names: the one that served, for a request that named any."""
         if self.service_tier is None:
@@ -253,6 +258,10 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     """With 0 the prompt is only read: for `echo` and `prompt_logprobs`."""
     suffix: BodyText | None = None
     """What stands behind the text that is asked for, where the vocabulary has tokens for that."""
+
+    @property
+    def fills_gap(self) -> bool:
+        return bool(self.suffix)
 
     hints: ClassVar[dict[str, str]] = {
         **OpenAIBody.hints,

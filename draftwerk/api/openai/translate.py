@@ -232,7 +232,7 @@ def _stop_tokens(body: SamplingBody, model: ServedModel) -> tuple[int, ...]:
     if found and (body.beam_width or 1) > 1:
         sentence = "`stop_token_ids` cannot go with `beam_width`."
         raise refused(sentence, "stop_token_ids", "unsupported")
-    fills = isinstance(body, CompletionBody) and body.suffix and (body.beam_width or 1) == 1
+    fills = body.fills_gap and (body.beam_width or 1) == 1
     if fills and model.middle is not None:
         return tuple(sorted(asked.union(model.middle.ends)))
     return found

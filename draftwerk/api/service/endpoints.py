@@ -23,6 +23,7 @@ from draftwerk.api.fields.segments import check_unmarked
 from draftwerk.api.fields.tool_request import chat_tools
 from draftwerk.api.ollama import endpoints as ollama
 from draftwerk.api.openai import endpoints as openai
+from draftwerk.api.openai import infill
 from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.reading import endpoints as reading
 from draftwerk.api.openai.receipts import endpoints as receipts
@@ -208,6 +209,7 @@ async def detokenize(request: Request) -> Response:
 
 ENDPOINTS = (
     *openai.ENDPOINTS,
+    *infill.ENDPOINTS,
     *reading.ENDPOINTS,
     *receipts.ENDPOINTS,
     *anthropic.ENDPOINTS,

@@ -1,6 +1,6 @@
 """What a vocabulary has to ask for the text between two others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -16,11 +16,19 @@ FORMS = (
     ("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
 )
 """Tokens before the first text, before the second, and where the middle begins."""
+Encode = Callable[[str], Sequence[int]]
+REPOSITORIES = ("<|repo_name|>", "<repo_name>", "<reponame>")
+FILES = ("<|file_sep|>", "<file_sep>", "<|file_separator|>", "<filename>")
+"""Tokens before the name of all files together, and before that of each."""
 ENDS = (
     *("<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|file_separator|>"),
     *("<fim_pad>", "<file_sep>", "<\uff5cend▁of▁sentence\uff5c>", "▁<EOT>", "<eos>"),
 )
 """Tokens behind the middle, where a vocabulary has them."""
+
+
+SNIPPET = "\n\n--- snippet ---\n\n"
+"""Before another file's text where a vocabulary has no token for that, as llama.cpp has it."""
 
 
 class MiddleTokens(Struct, frozen=True):
@@ -34,6 +42,17 @@ class MiddleTokens(Struct, frozen=True):
     """Where the gap's text begins."""
     ends: tuple[int, ...] = ()
     """Any of which ends it."""
+    repository: int | None = None
+    file: int | None = None
+
+    def files(self, files: Iterable[tuple[str, str]], encode: Encode) -> list[int]:
+        """Return the tokens of other files, names and texts, which come before the prompt."""
+        named = list(files)
+        if self.file is None or not named:
+            return [token for _, text in named for token in encode(SNIPPET + text)]
+        start = [] if self.repository is None else [self.repository, *encode("myproject\n")]
+        texts = (f"{name}\n{text}" for name, text in (*named, ("filename", "")))
+        return [*start, *(token for each in texts for token in (self.file, *encode(each)))]
 
     def prompt(
         self, start: Sequence[int], before: Sequence[int], after: Sequence[int]
@@ -47,7 +66,10 @@ def middle_tokens(token_id: Callable[[str], int | None]) -> MiddleTokens | None:
     for form in FORMS:
         found = _known(form, token_id)
         if len(found) == len(form):
-            return MiddleTokens(*found, ends=tuple(_known(ENDS, token_id)))
+            repository, file = (
+                next(iter(_known(names, token_id)), None) for names in (REPOSITORIES, FILES)
+            )
+            return MiddleTokens(*found, tuple(_known(ENDS, token_id)), repository, file)
     return None
 
 

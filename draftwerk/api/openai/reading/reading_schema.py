@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.api.core.usage import ReadingUsage
 from draftwerk.api.fields.field_types import TOKENS_MAX, BodyText, Name, TokenId, TokenIds
-from draftwerk.api.fields.reading_fields import INPUTS_MAX, Dimensions, ReadingBody
+from draftwerk.api.fields.prompts.reading_fields import INPUTS_MAX, Dimensions, ReadingBody
 from draftwerk.api.fields.refused_fields import refuses
 
 
