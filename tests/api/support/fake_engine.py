@@ -314,7 +314,7 @@ class FakeChoice:
 
     @property
     def reason(self) -> str:
-        return "stop" if self.tokens[-1] == END else "length"
+        return "stop" if self.tokens[-1:] == [END] else "length"
 
     def _step_with_stops(self, taken: list[int]) -> list[Event]:
         used: list[int] = []
