@@ -26,7 +26,7 @@ def memory() -> Iterator[SharedMemory]:
     made.close()
 
 
-@pytest.fixture(params=["llama", "qwen2", "qwen3"])
+@pytest.fixture(params=["llama", "qwen2", "qwen3", "granitemoeshared", "lfm2"])
 def directory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     path = tmp_path / "model"
     path.mkdir()
