@@ -21,7 +21,7 @@ import anyio
 from benchmarks.support.bench import ResultTable, run, show
 from benchmarks.support.random_gguf import SHAPES, write
 from benchmarks.support.server import draftwerk
-from draftwerk.machine.host import proportional_bytes
+from draftwerk.machine.host import held_bytes, proportional_bytes
 from draftwerk.model.checkpoint.hub import cache_directory, embedded
 
 SAMPLE_S = 0.25
@@ -40,7 +40,7 @@ class MemoryPeak:
         own = os.getpid()
         while True:
             found = await anyio.to_thread.run_sync(proportional_bytes, own)
-            self.peak = max(self.peak, found)
+            self.peak = max(self.peak, found - held_bytes(own))
             await anyio.sleep(SAMPLE_S)
 
 
