@@ -18,6 +18,8 @@ from draftwerk.model.checkpoint.quantising.sources import Source
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
+NO_MATRICES = ("ffn_gate_inp", "_norm.", ".bias")
+"""In names of tensors that are routers, or a vector of each head or expert."""
 ROWS = 1024
 """Of a matrix, quantised at once."""
 
@@ -48,13 +50,13 @@ def check_output(mix_name: str, output: Path) -> None:
 
 
 def kinds_of(mix: Mix, source: Source) -> dict[str, str]:
-    """Return the type of each tensor; vectors stay float32."""
+    """Return the type of each tensor; vectors stay float32, and so do routers."""
     is_tied = HEAD not in source.shapes
     found: dict[str, str] = {}
     for name, shape in source.shapes.items():
         layer = int(name.split(".")[1]) if name.startswith("blk.") else 0
-        place = Place(layer, source.layer_count, source.shares_keys)
-        is_matrix = len(shape) > 1
+        place = Place(layer, source.layer_count, source.shares_keys, source.experts)
+        is_matrix = len(shape) > 1 and not any(each in name for each in NO_MATRICES)
         found[name] = kind_of(mix, name, shape[-1], place, is_tied) if is_matrix else "F32"
     return found
 
@@ -80,9 +82,10 @@ def _write(source: Source, mix: Mix, path: Path, progress: OnProgress) -> None:
 
 
 def _rows(values: np.ndarray, kind: str, add: Callable[[int], None]) -> np.ndarray:
-    if values.ndim == 1:
+    if kind == "F32":
         add(values.nbytes)
         return values
+    values = values.reshape(prod(values.shape[:-1]), -1)
     parts: list[np.ndarray] = []
     for at in range(0, len(values), ROWS):
         rows = values[at : at + ROWS]

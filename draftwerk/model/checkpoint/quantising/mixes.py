@@ -1,7 +1,7 @@
 """Which type each matrix of a file has, as llama.cpp's quantiser chooses them.
 
 A mix is named as llama.cpp names it: Q4_K_M holds mostly Q4_K, and Q6_K where errors cost most.
-Source: llama_tensor_get_type in llama-quant.cpp, for models without experts.
+Source: llama_tensor_get_type in llama-quant.cpp.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,11 @@ from typing import NamedTuple
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 
 HEAD, EMBEDDING = "output.weight", "token_embd.weight"
+EXPERTS, SHARED = "_exps", "_shexp"
+"""Ends of the names of matrices of all experts, and of what every token has beside them."""
+FEW_EXPERTS = 8
+"""Mixtral's: there all else is few bytes."""
+WHOLE, NARROW = ("F32", "BF16"), ("Q2_K", "Q3_K", "Q4_K", "IQ4_NL", "IQ4_XS")
 SIXTEEN_BITS = "F16"
 """For rows that are no whole blocks of any type."""
 NARROWER = {
@@ -31,6 +36,7 @@ class Place(NamedTuple):
     layer_count: int
     shares_keys: bool
     """Whether four query heads or more read one head of keys."""
+    experts: int = 0
 
     @property
     def is_sensitive(self) -> bool:
@@ -132,8 +138,24 @@ def kind_of(mix: Mix, name: str, width: int, place: Place, is_tied: bool) -> str
     if name == HEAD or (is_tied and name == EMBEDDING):
         return fitting(mix.head, width)
     stem = name.split(".")[-2]
-    choice = mix.choices.get(stem)
-    return fitting(mix.kind if choice is None else choice(place), width)
+    choice = mix.choices.get(stem.removesuffix(EXPERTS).removesuffix(SHARED))
+    kind = mix.kind if choice is None else choice(place)
+    if place.experts:
+        kind = _beside_experts(mix, stem, kind, place.experts)
+    return fitting(kind, width)
+
+
+def _beside_experts(mix: Mix, stem: str, kind: str, experts: int) -> str:
+    """Return the type of a matrix in a model most of whose bytes are experts."""
+    if stem.endswith(EXPERTS):
+        return kind
+    if mix.kind == "MXFP4":
+        return "Q8_0"
+    if experts != FEW_EXPERTS or mix.kind in WHOLE:
+        return kind
+    if stem in ("attn_k", "attn_v"):
+        return "Q8_0"
+    return "Q5_K" if stem == "attn_output" and mix.kind in NARROW else kind
 
 
 def fitting(kind: str, width: int) -> str:

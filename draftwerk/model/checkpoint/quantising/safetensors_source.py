@@ -1,15 +1,18 @@
 """Safetensors under the names, in the order of rows and with the metadata of a GGUF."""
 
+import re
 from pathlib import Path
 
 import gguf
+import msgspec
 import numpy as np
 import torch
 from gguf import GGUFWriter
 from safetensors import safe_open
 
-from draftwerk.model.checkpoint.architectures import architecture_of
-from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.architectures import architecture_of, completed
+from draftwerk.model.checkpoint.config import LayerKind, ModelConfig
+from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.gguf import (
     LLAMA3_DEFAULTS,
@@ -19,17 +22,49 @@ from draftwerk.model.checkpoint.gguf import (
 from draftwerk.model.checkpoint.gguf_names import gguf_name
 from draftwerk.model.checkpoint.hf_config import model_config
 from draftwerk.model.checkpoint.info import end_tokens, read_generation
-from draftwerk.model.checkpoint.inventory import EMBEDDING, HEAD, check_tensors, inventory
+from draftwerk.model.checkpoint.inventory import (
+    EMBEDDING,
+    HEAD,
+    STACKED,
+    check_tensors,
+    inventory,
+    text_tensors,
+)
 from draftwerk.model.checkpoint.quantising.searches import Floats
 from draftwerk.model.checkpoint.quantising.tokenizer_fields import write_tokenizer
 from draftwerk.model.checkpoint.rope import rotary
-from draftwerk.model.checkpoint.supported import sizes_of
+from draftwerk.model.checkpoint.supported import experts_of, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 KINDS = ("default", "linear", "yarn", "llama3")
 """Of rope scalings."""
-THETA = 10_000.0
-"""Of a config that names none."""
+EXPERT = re.compile(r"\.experts\.\d+\.")
+
+
+def without_experts(config: ModelConfig) -> ModelConfig:
+    """Return a config as of a model whose layers all are dense."""
+    kinds = tuple(msgspec.structs.replace(each, has_experts=False) for each in config.layers)
+    layers = () if set(kinds) <= {LayerKind()} else kinds
+    return msgspec.structs.replace(config, experts=None, layers=layers)
+
+
+def expert_fields(row: Architecture, hf: Json) -> dict[str, int]:
+    """Return what metadata say of experts. Raises Refused for what they cannot say."""
+    experts = experts_of(hf)
+    if experts is None or row.gguf is None:
+        return {}
+    found = {
+        ".expert_count": experts.count,
+        ".expert_used_count": experts.used,
+        ".expert_feed_forward_length": experts.ffn_size,
+    }
+    if experts.shared_ffn_size:
+        found[".expert_shared_feed_forward_length"] = experts.shared_ffn_size
+    said = {key: value for key, value in hf.items() if key not in row.defaults}
+    back = completed({**said, **row.gguf.fields(lambda key, default=None: found.get(key, default))})
+    if experts_of(back) != experts or list(row.layers(back)) != list(row.layers(hf)):
+        raise Refused(f"a GGUF cannot say the experts of this {row.hf_name}")
+    return found
 
 
 class SafetensorsSource:
@@ -40,18 +75,19 @@ class SafetensorsSource:
         row = architecture_of(hf)
         if row.gguf is None:
             raise Refused(f"{directory}: GGUF files have no {row.hf_name}")
-        if switch := model_config(hf, {}).unlike_llama():
+        if switch := without_experts(model_config(hf, {})).unlike_llama():
             raise Refused(f"{directory}: {switch} of {row.hf_name} is not written to a GGUF")
         self.architecture = row.gguf.name
+        self._experts = expert_fields(row, hf)
         self._pairs = row.gguf.pairs_are_neighbours
         self._directory = directory
         self._hf = hf
-        self._held = stored_tensors(directory)
+        self._held = text_tensors(stored_tensors(directory))
         check_tensors(hf, self._held)
         self._heads = sizes_of(hf)
         self._scaling = hf.get("rope_scaling") or hf.get("rope_parameters") or {}
-        self._hf_names = {gguf_name(row, name): name for name in self._wanted()}
-        self.shapes = {name: self._held[hf].shape for name, hf in self._hf_names.items()}
+        self._hf_names = self._named(row)
+        self.shapes = {name: self._shape(name) for name in self._hf_names}
         if self._rope() == "llama3":
             self.shapes[ROPE_DIVISORS] = (self._heads.head_size // 2,)
 
@@ -59,15 +95,18 @@ class SafetensorsSource:
         """Return a tensor in float32, rows in llama.cpp's order."""
         if name == ROPE_DIVISORS:
             return self._divisors()
-        stored = self._hf_names[name]
-        with safe_open(self._held[stored].path, framework="pt") as file:
-            values = file.get_tensor(stored).to(torch.float32).numpy()
+        values = np.stack([self._values(each) for each in self._hf_names[name]])
+        values = values.reshape(self.shapes[name])
         kind = name.split(".")[-2]
         if self._pairs and kind in ("attn_q", "attn_k"):
             count = self._heads.num_heads if kind == "attn_q" else self._heads.num_kv_heads
             halves = values.reshape(count, 2, len(values) // count // 2, *values.shape[1:])
             values = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(values.shape)
         return values
+
+    def _values(self, name: str) -> Floats:
+        with safe_open(self._held[name].path, framework="pt") as file:
+            return file.get_tensor(self._held[name].name or name).to(torch.float32).numpy()
 
     def write_fields(self, name: str, writer: GGUFWriter) -> None:
         """Write the metadata. Raises Refused for a tokenizer or a rope that GGUF cannot say."""
@@ -85,6 +124,8 @@ class SafetensorsSource:
         writer.add_rope_dimension_count(heads.head_size)
         writer.add_layer_norm_rms_eps(hf["rms_norm_eps"])
         writer.add_vocab_size(hf["vocab_size"])
+        for key, value in self._experts.items():
+            writer.add_uint32(self.architecture + key, value)
         self._write_rope(writer)
         generation = read_generation(self._directory)
         for own, key in SAMPLING.items():
@@ -93,6 +134,25 @@ class SafetensorsSource:
                 writer.add_key_value(key, value, kind)
         ends = end_tokens(hf, generation)
         write_tokenizer(self._directory, hf["vocab_size"], hf.get("bos_token_id"), ends, writer)
+
+    def _named(self, row: Architecture) -> dict[str, list[str]]:
+        """Return the tensors of each of a GGUF's: one, or every expert's."""
+        parts = dict(zip((*row.names.expert_gate_up, row.names.expert_down), STACKED, strict=True))
+        found: dict[str, list[str]] = {}
+        for name in self._wanted():
+            own = EXPERT.sub(".experts.{}.", name)
+            part = next((each for each in parts if own.endswith(f".{each}.weight")), None)
+            if part is not None:
+                own = own.replace(part, parts[part])
+            found.setdefault(gguf_name(row, own), []).append(name)
+        return found
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        names = self._hf_names[name]
+        shape = self._held[names[0]].shape
+        if any(part in name for part in STACKED):
+            return len(names), *shape
+        return shape[1:] if shape[0] == 1 and len(shape) > 1 else shape
 
     def _wanted(self) -> list[str]:
         """Return the tensors that are weights, but for a head that is the embedding again."""
@@ -127,7 +187,8 @@ class SafetensorsSource:
             writer.add_rope_scaling_orig_ctx_len(original)
 
     def _theta(self) -> float:
-        return self._scaling.get("rope_theta") or self._hf.get("rope_theta") or THETA
+        theta = architecture_of(self._hf).theta
+        return self._scaling.get("rope_theta") or self._hf.get("rope_theta") or theta
 
     def _divisors(self) -> Floats:
         """Return what Llama 3.1's rule divides each frequency by."""

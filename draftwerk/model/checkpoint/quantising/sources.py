@@ -16,7 +16,7 @@ from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.quantising.safetensors_source import SafetensorsSource
 from draftwerk.model.checkpoint.quantising.searches import Floats
-from draftwerk.model.checkpoint.supported import sizes_of
+from draftwerk.model.checkpoint.supported import experts_of, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 QUERIES_OF_SHARED_KEYS = 4
@@ -36,6 +36,8 @@ class Source(NamedTuple):
     """By GGUF's names, in the order in which they are written."""
     values: Callable[[str], Floats]
     write_fields: Callable[[GGUFWriter], None]
+    experts: int = 0
+    """Of a layer, where it has some."""
     kinds: tuple[str, ...] = ()
     """What its matrices are quantised to already."""
 
@@ -44,7 +46,9 @@ def open_source(location: Location) -> Source:
     """Return a located model. Raises Refused for one that has no form in a GGUF."""
     hf = read_supported(location.directory)
     heads, kv_heads, _ = sizes_of(hf)
+    experts = experts_of(hf)
     common = {
+        "experts": 0 if experts is None else experts.count,
         "layer_count": hf["num_hidden_layers"],
         "shares_keys": heads // kv_heads >= QUERIES_OF_SHARED_KEYS,
     }

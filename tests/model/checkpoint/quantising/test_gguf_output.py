@@ -15,7 +15,8 @@ from draftwerk.model.checkpoint.hub import embedded, locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.quantising import gguf_output
-from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
+from draftwerk.model.checkpoint.quantising.gguf_output import kinds_of, write_quantised
+from draftwerk.model.checkpoint.quantising.mixes import MIXES
 from draftwerk.model.checkpoint.quantising.sources import Source, copy_fields, open_source
 from draftwerk.model.checkpoint.quantising.tokenizer_fields import splitting
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -82,6 +83,50 @@ def test_sixteen_bits_are_the_model_of_the_safetensors(family: str, changes, tmp
     assert ours.rope_inverse_frequencies == theirs.rope_inverse_frequencies
     assert ours.rope_magnitude == theirs.rope_magnitude
     assert (ours.context_max, ours.norm_eps) == (theirs.context_max, theirs.norm_eps)
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "qwen2_moe", "mixtral"])
+def test_experts_are_those_of_the_safetensors(family: str, tmp_path: Path):
+    source = saved(tmp_path / "source", family, num_key_value_heads=2)
+    output = written(source, "BF16", tmp_path / "out.gguf")
+    found, expected = load(str(output), None), load(str(source), None)
+    for ours, theirs in zip(found.weights.layers, expected.weights.layers, strict=True):
+        for name in ("router", "gate_up", "down"):
+            pairs = zip(getattr(ours.experts, name), getattr(theirs.experts, name), strict=True)
+            assert all(torch.equal(one, other.bfloat16()) for one, other in pairs), name
+        if family == "qwen2_moe":
+            assert torch.equal(ours.experts.shared_gate, theirs.experts.shared_gate.bfloat16())
+            assert torch.equal(ours.gate_up, theirs.gate_up.bfloat16())
+        assert torch.equal(ours.qkv, theirs.qkv.bfloat16())
+    assert found.config.experts == expected.config.experts
+    assert found.config.layers == expected.config.layers
+    again = written(output, "Q8_0", tmp_path / "again.gguf")
+    kinds = {each.name: each.tensor_type.name for each in gguf.GGUFReader(again).tensors}
+    assert kinds["blk.1.ffn_down_exps.weight"] in ("Q8_0", "F16")
+    assert kinds["blk.0.ffn_gate_inp.weight"] == "F32"
+    assert load(str(again), None).config.experts == expected.config.experts
+
+
+def test_biases_of_experts_stay_numbers(tmp_path: Path):
+    source = save_gguf(tmp_path / "m.gguf", "gpt_oss", "F32")
+    kinds = kinds_of(MIXES["Q8_0"], _source_of(source))
+    assert kinds["blk.0.ffn_up_exps.bias"] == kinds["blk.0.ffn_gate_inp.weight"] == "F32"
+    assert kinds["blk.0.ffn_up_exps.weight"] == "Q8_0"
+
+
+def _source_of(path: Path) -> Source:
+    tensors = gguf.GGUFReader(path).tensors
+    shapes = {each.name: tuple(map(int, each.shape[::-1])) for each in tensors}
+    return Source("m", "gpt-oss", 4, False, shapes, lambda name: np.zeros(1), lambda writer: None)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [("qwen3_moe", {"norm_topk_prob": False}), ("qwen3_moe", {"mlp_only_layers": [1]})],
+)
+def test_experts_that_no_metadata_say_are_refused(family: str, changes, tmp_path: Path):
+    with pytest.raises(Refused, match="a GGUF cannot say the experts of this Qwen3Moe"):
+        opened(saved(tmp_path / "source", family, **changes))
 
 
 def test_every_tensor_is_gguf_pys(tmp_path: Path):

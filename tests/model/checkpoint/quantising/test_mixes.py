@@ -43,6 +43,16 @@ def test_the_head_has_six_bits_and_the_embedding_is_one_if_it_is_tied(mix: str):
     assert kind_of(MIXES[mix], "token_embd.weight", 4096, place, False) == MIXES[mix].kind
 
 
+def test_experts_have_the_types_of_an_ffn_and_eight_of_them_more_beside():
+    assert kinds("Q4_K_M", "ffn_down_exps") == kinds("Q4_K_M", "ffn_down")
+    for experts, wanted in ((0, "Q4_K"), (8, "Q8_0"), (128, "Q4_K")):
+        place = Place(5, LAYERS, True, experts)
+        assert kind_of(MIXES["Q4_K_M"], "blk.5.attn_k.weight", 4096, place, False) == wanted
+    place = Place(5, LAYERS, True, 32)
+    assert kind_of(MIXES["MXFP4"], "blk.5.ffn_up_exps.weight", 4096, place, False) == "MXFP4"
+    assert kind_of(MIXES["MXFP4"], "blk.5.attn_q.weight", 4096, place, False) == "Q8_0"
+
+
 def test_widths_that_are_no_multiple_of_256():
     assert kinds("Q4_K_M", "attn_q", 576) == ["Q5_0"] * LAYERS
     assert kinds("Q3_K_S", "attn_q", 576) == ["IQ4_NL"] * LAYERS
