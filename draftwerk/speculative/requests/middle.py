@@ -69,7 +69,8 @@ def middle_tokens(token_id: Callable[[str], int | None]) -> MiddleTokens | None:
             repository, file = (
                 next(iter(_known(names, token_id)), None) for names in (REPOSITORIES, FILES)
             )
-            return MiddleTokens(*found, tuple(_known(ENDS, token_id)), repository, file)
+            ends = tuple(_known(ENDS, token_id))
+            return MiddleTokens(*found, ends=ends, repository=repository, file=file)
     return None
 
 
