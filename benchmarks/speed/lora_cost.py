@@ -1,6 +1,6 @@
 """What LoRA adapters cost: a step of sixteen rows with eight adapters, beside the same without.
 
-    python -m benchmarks.speed.lora_cost [--rank 16] [--modules all] [--dtypes bf16 int8]
+    python -m benchmarks.speed.lora_cost [--ranks 8 16] [--modules all] [--dtypes bf16 int8]
 
 The model is of the default one's shape, with random weights. Both steps are measured in turns in
 one process, so that a busy machine slows them alike. Prints tokens/s of both, medians, and what the
@@ -53,7 +53,7 @@ class Cost(NamedTuple):
         rates = (1e3 * tokens / each for each in self)
         before, after = rates
         share = 1 - after / before
-        return f"{what:24} {before:9.1f} {after:9.1f} tokens/s {share:7.1%}"
+        return f"{what:26} {before:9.1f} {after:9.1f} tokens/s {share:7.1%}"
 
 
 def random_adapter(config: ModelConfig, modules: tuple[str, ...], rank: int) -> Adapter:
@@ -82,23 +82,28 @@ def measured(forward: NativeForward, batch: Batch, adapters: list[int]) -> Cost:
     return Cost(*(spread(times)[0] for times in interleaved(runs, ROUNDS)))
 
 
+def report(dtype: str, rank: int, modules: tuple[str, ...]) -> None:
+    """Print what adapters of one kind cost."""
+    config = default_shape()
+    forward = NativeForward(config, random_weights(config), dtype, Pool())
+    for _ in range(ADAPTERS):
+        forward.add_adapter(random_adapter(config, modules, rank))
+    rows = measured(forward, many_rows(ROWS, KV_LENGTH), [n % ADAPTERS for n in range(ROWS)])
+    print(rows.line(f"{dtype}, rank {rank}, {ROWS} rows", ROWS), flush=True)
+    chunk = measured(forward, one_row(CHUNK, CHUNK, 1), [3])
+    print(chunk.line(f"{dtype}, rank {rank}, a chunk", CHUNK), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what LoRA adapters cost.")
-    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 16])
     parser.add_argument("--modules", choices=[*MODULES], default="all")
     parser.add_argument("--dtypes", choices=[*FORMATS], nargs="+", default=["bf16", "int8"])
     arguments = parser.parse_args()
-    config = default_shape()
-    print(f"rank {arguments.rank}, {arguments.modules}: tokens/s without, with, and the cost")
+    print(f"modules: {arguments.modules}; tokens/s without, with, and the cost")
     for dtype in arguments.dtypes:
-        forward = NativeForward(config, random_weights(config), dtype, Pool())
-        for _ in range(ADAPTERS):
-            adapter = random_adapter(config, MODULES[arguments.modules], arguments.rank)
-            forward.add_adapter(adapter)
-        rows = measured(forward, many_rows(ROWS, KV_LENGTH), [n % ADAPTERS for n in range(ROWS)])
-        print(rows.line(f"{dtype}, {ROWS} rows", ROWS))
-        chunk = measured(forward, one_row(CHUNK, CHUNK, 1), [3])
-        print(chunk.line(f"{dtype}, a chunk of {CHUNK}", CHUNK))
+        for rank in arguments.ranks:
+            report(dtype, rank, MODULES[arguments.modules])
 
 
 if __name__ == "__main__":
