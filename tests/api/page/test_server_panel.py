@@ -32,6 +32,11 @@ window.models = [
 window.asked = [];
 window.fetch = (url, options) => {
   if (url === "/v1/models") return Promise.resolve(Response.json({ data: window.models }));
+  if (url === "/v1/models/load") {
+    window.loaded = [JSON.parse(options.body).model];
+    Object.assign(window.models[1], { state: "loading", progress: "weights: half" });
+    return Promise.resolve(Response.json(window.models[1]));
+  }
   if (url === "/v1/chat/completions") {
     const body = JSON.parse(options.body);
     window.asked.push(body.model);
@@ -117,11 +122,10 @@ async def test_a_model_is_chosen_from_a_list_and_asked(chromium: int, look: Look
         await page.run(f"({TYPE})('Hello')")
         await page.until("window.asked.length === 1")
         assert await page.run("window.asked") == ["other"]
-        await page.run("window.models[1].state = 'loading'")
-        await page.run(IN_SIGHT)
-        await page.until(
-            "document.querySelectorAll('#models option')[1].textContent.includes('loading')"
-        )
+        assert await page.run("window.loaded") == ["other"]
+        label = "document.querySelectorAll('#models option')[1].textContent"
+        await page.until(f"{label} === 'other · loading… · weights: half'")
+        await check_look(page, "#models")
         await page.call("Page.reload")
         await page.until("document.getElementById('models')?.options.length === 2")
         assert await page.run("document.getElementById('models').value") == "other"

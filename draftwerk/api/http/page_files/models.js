@@ -4,15 +4,17 @@ import { $, element } from "./dom.js";
 import { headers } from "./settings.js";
 
 const PLACE = "draftwerk.model";
+const LOADING_MS = 1000;  // between looks at a model that is being loaded
 const STATES = { loading: "loading…", unloaded: "not loaded", leaving: "being unloaded" };
 
 /** What `/v1/models` lists; where it is one model, there is nothing to choose. */
 export class ModelList {
   constructor() {
-    this.models = [];
+    Object.assign(this, { models: [], timer: 0 });
     $("models").onchange = () => {
       kept($("models").value);
       this.#choose($("models").value);
+      this.#load($("models").value);
     };
   }
 
@@ -21,11 +23,23 @@ export class ModelList {
     const reply = await fetch("/v1/models", { headers: headers() });
     if (!reply.ok) return;
     this.models = (await reply.json()).data;
-    const several = new Set(this.models.map((each) => each.root ?? each.id)).size > 1;
+    const several = this.models.length > 1;
     const asked = (several && this.#named(kept())?.id) || first || $("model").dataset.name;
     if (asked) this.#choose(asked);
     $("models").hidden = !several;
-    if (several && document.activeElement !== $("models")) this.#show();
+    if (several) this.#show();
+    clearTimeout(this.timer);
+    if (this.models.some(({ state }) => state === "loading")) {
+      this.timer = setTimeout(() => this.refresh(), LOADING_MS);
+    }
+  }
+
+  /** Have a model loaded, so that the first question need not wait for it. */
+  async #load(name) {
+    if (this.#named(name)?.state !== "unloaded") return;
+    await fetch("/v1/models/load",
+      { method: "POST", headers: headers(), body: JSON.stringify({ model: name }) });
+    await this.refresh();
   }
 
   /** Return the model of a name, or one under another name that computes the same. */
@@ -46,9 +60,18 @@ export class ModelList {
   }
 
   #show() {
-    $("models").replaceChildren(...this.models.map(({ id, state }) => element("option",
-      { value: id, selected: id === $("model").dataset.name },
-      [id, STATES[state]].filter(Boolean).join(" · "))));
+    const labels = this.models.map(({ id, state, progress, fault }) =>
+      [id, STATES[state], state === "loading" && progress, state === "unloaded" && fault]
+        .filter(Boolean).join(" · "));
+    const shown = [...$("models").options];
+    if (shown.length === labels.length) {  // an open list stays open
+      shown.forEach((option, place) =>
+        Object.assign(option, { value: this.models[place].id, textContent: labels[place] }));
+    } else {
+      $("models").replaceChildren(...this.models.map(({ id }, place) =>
+        element("option", { value: id }, labels[place])));
+    }
+    $("models").value = $("model").dataset.name;
   }
 }
 
