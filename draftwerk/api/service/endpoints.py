@@ -12,7 +12,14 @@ from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.anthropic import endpoints as anthropic
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import Endpoint, ModelStates, json_reply, models_of, state_of
+from draftwerk.api.core.handling import (
+    Endpoint,
+    ModelStates,
+    OneModel,
+    json_reply,
+    models_of,
+    state_of,
+)
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of, named_state
@@ -49,7 +56,7 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """`GET /ready`: takes requests, and those it has make progress."""
     state, models = state_of(request), models_of(request.app)
-    if len(models.states) == 1:
+    if isinstance(models, OneModel):
         return ready_reply(state, state.engine.snapshot())
     states = model_states(models, state.settings.stall_s)
     loaded = [each for each in models.states if models.described(each).state in LOADED]

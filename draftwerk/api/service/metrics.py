@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
-from draftwerk.api.core.handling import ModelShelving, ModelStates
+from draftwerk.api.core.handling import ModelShelving, ModelStates, OneModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
@@ -42,7 +42,7 @@ class MetricsCollector(Collector):
         snapshots = [state.engine.snapshot() for state in states]
         yield from _server(states[0], snapshots[0])
         found = [_of_model(*each) for each in zip(states, snapshots, strict=True)]
-        if len(found) == 1:
+        if isinstance(self.models, OneModel):
             yield from found[0]
             return
         names = [state.model.name for state in states]

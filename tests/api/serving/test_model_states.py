@@ -55,6 +55,7 @@ class SeveralServed:
 async def several(**fields: Any) -> AsyncGenerator[SeveralServed, None]:
     """Serve them, the first pinned where `pinned` is given."""
     pinned, keep_alive_s = fields.pop("pinned", False), fields.pop("keep_alive_s", inf)
+    names = fields.pop("names", NAMES)
     chosen = settings(**fields)
     served: SeveralServed
 
@@ -71,7 +72,7 @@ async def several(**fields: Any) -> AsyncGenerator[SeveralServed, None]:
 
         return load
 
-    cards = [msgspec.structs.replace(CARD, name=name, exact=True) for name in NAMES]
+    cards = [msgspec.structs.replace(CARD, name=name, exact=True) for name in names]
     listed = ShelvedModels(
         models=tuple(
             ShelvedModel(
@@ -250,6 +251,15 @@ async def test_health_readiness_and_metrics_are_of_all_models() -> None:
         assert len(families["draftwerk_memory_bytes"].samples) == 1
         success = families["vllm:request_success"].samples
         assert {each.labels["model_name"] for each in success} == set(NAMES)
+
+
+async def test_one_model_that_is_unloaded_is_ready_to_be_asked() -> None:
+    async with several(names=("a",), keep_alive_s=0.05) as served:
+        assert (await served.http.get("/ready")).json()["models"] == {"a": "unloaded"}
+        assert (await served.chat("a")).status_code == 200
+        await until(lambda: served.phases() == "u")
+        assert (await served.http.get("/ready")).status_code == 200
+        assert "draftwerk_model_loads_total" in (await served.http.get("/metrics")).text
 
 
 async def test_a_response_goes_on_with_another_model_by_its_text() -> None:
