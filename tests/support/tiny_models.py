@@ -128,6 +128,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         **{"num_hidden_layers": 5, "conv_L_cache": 3, "block_multiple_of": 8},
         "layer_types": ["conv", "full_attention", "conv", "full_attention", "conv"],
     },
+    "lfm2_moe": {
+        **{"moe_intermediate_size": 32, "num_experts": 7, "num_experts_per_tok": 3},
+        **{"num_hidden_layers": 4, "num_dense_layers": 1, "routed_scaling_factor": 1.4},
+        "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+    },
     "qwen3_5_text": DELTA,
     "qwen3_5_moe_text": {**DELTA, **DELTA_EXPERTS},
     "qwen3_next": {**DELTA, **DELTA_EXPERTS},
@@ -255,6 +260,9 @@ def tiny_model(family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
             if name == "lm_head.weight" and has_delta_rule(model):
                 spread = 0.05
             parameter.copy_(centre + spread * noise)
+        for name, buffer in model.named_buffers():
+            if name.endswith("expert_bias"):
+                buffer.copy_(torch.randn(buffer.shape, generator=generator))
     return model
 
 

@@ -63,6 +63,10 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True):
     """By each token: those whose scores are the highest."""
     ffn_size: int
     """Of each expert."""
+    scores: Literal["softmax", "sigmoid"] = "softmax"
+    has_choice_bias: bool = False
+    """Whether a bias is added to scores where experts are chosen, and nowhere else."""
+    weight_scale: float = 1.0
     normalises: bool = True
     """Whether the weights of those that are used sum to one; else they are shares of all."""
     shared_ffn_size: int = 0

@@ -153,6 +153,8 @@ def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf
     )
     shapes = {name: (rows, hidden) for name, rows in _fused(gate_up, (size, size)).items()}
     shapes[down] = (hidden, size)
+    if found.has_choice_bias:
+        required[f"{layer}{names.choice_bias}"] = (count,)
     if found.shared_is_gated:
         required[f"{layer}{names.shared_gate}.weight"] = (hidden,) if of_gguf else (1, hidden)
     if row.has_expert_biases:

@@ -591,6 +591,7 @@ def _experts(
         gate_up=[tensors.fused(gates_and_ups(expert)) for expert in each],
         down=[tensors.fused([rows(down, expert, len(hidden))]) for expert in each],
         shared_gate=None if shared_gate is None else shared_gate.view(1, -1),
+        choice_bias=tensors.find(f"{layer}{names.choice_bias}"),
         router_bias=tensors.find(f"{layer}{names.router}.bias"),
         gate_up_bias=_halves(biases, tensors.experts_are_columns),
         down_bias=tensors.find(f"{layer}{down}.bias"),

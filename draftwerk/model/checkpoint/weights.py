@@ -26,6 +26,8 @@ class ExpertWeights(Generic[M]):
     """Each expert's [hidden, ffn]."""
     shared_gate: Tensor | None = None
     """[1, hidden], of the FFN that every token has beside them."""
+    choice_bias: Tensor | None = None
+    """[experts], added to scores where experts are chosen."""
     router_bias: Tensor | None = None
     gate_up_bias: Tensor | None = None
     """[experts, 2 * ffn]"""

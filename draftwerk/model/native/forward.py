@@ -99,6 +99,7 @@ class Vector(IntEnum):
     DECAY = 9
     STEP_BIAS = 10
     GATED_NORM = 11
+    CHOICE_BIAS = 12
 
 
 class NativeForward:
@@ -323,6 +324,8 @@ class NativeForward:
             Vector.TAPS: None if layer.taps is None else layer.taps.flatten(),
             Vector.SINKS: layer.sinks,
         }
+        if layer.experts is not None:
+            vectors[Vector.CHOICE_BIAS] = layer.experts.choice_bias
         if (delta := layer.delta) is not None:
             vectors |= {
                 Vector.DECAY: delta.decay,
@@ -503,7 +506,9 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         experts=experts.count,
         experts_used=experts.used,
         expert_ffn=experts.ffn_size,
+        experts_sigmoid=experts.scores == "sigmoid",
         experts_sum_to_one=experts.normalises,
+        experts_scale=experts.weight_scale,
         shared_ffn=experts.shared_ffn_size,
         shared_is_gated=experts.shared_is_gated,
         taps=config.taps,

@@ -27,6 +27,8 @@ TILE = 32
 
 The most up to which oneDNN's bf16 products were measured to be row-invariant.
 """
+SIGMOID_EPS = 1e-6
+"""Added to what weights are divided by where they are sigmoids."""
 WIDE_SHARE = 0.25
 """Of the machine's memory, that copies of the matrices in float32 may take."""
 
@@ -355,11 +357,14 @@ class TorchForward:
         """Return what each token's experts come to, weighed, in the order of their numbers."""
         shape = self.config.experts
         assert shape is not None
-        scores = self._linear(normed, experts.router, experts.router_bias).float().softmax(-1)
-        weights, chosen = scores.topk(shape.used)
+        scores = self._linear(normed, experts.router, experts.router_bias).float()
+        is_sigmoid, bias = shape.scores == "sigmoid", experts.choice_bias
+        scores = scores.sigmoid() if is_sigmoid else scores.softmax(-1)
+        chosen = (scores if bias is None else scores + bias.float()).topk(shape.used).indices
+        weights = scores.gather(1, chosen)
         if shape.normalises:
-            weights = weights / weights.sum(-1, keepdim=True)
-        weights = weights.to(normed.dtype)
+            weights = weights / (weights.sum(-1, keepdim=True) + is_sigmoid * SIGMOID_EPS)
+        weights = (weights * shape.weight_scale).to(normed.dtype)
         fed = torch.zeros_like(normed)
         for expert in chosen.unique().tolist():
             rows, places = (chosen == expert).nonzero(as_tuple=True)

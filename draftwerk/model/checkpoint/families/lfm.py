@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from draftwerk.model.checkpoint.config import LayerKind
+from msgspec.structs import replace
+
+from draftwerk.model.checkpoint.config import Experts, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
     Architecture,
     GgufNames,
@@ -11,6 +13,7 @@ from draftwerk.model.checkpoint.families.architecture import (
     TensorNames,
     number,
 )
+from draftwerk.model.checkpoint.families.experts import experts_of
 from draftwerk.model.checkpoint.families.windows import FULL
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -79,6 +82,24 @@ def _gguf_fields(get: Callable[..., Any]) -> Json:
     }
 
 
+def _first_dense(hf: Json) -> Sequence[LayerKind]:
+    """Return the layers, of which the first have no experts."""
+    dense = hf.get("num_dense_layers")
+    if not isinstance(dense, int) or isinstance(dense, bool) or dense < 0:
+        raise Refused(f"num_dense_layers {dense!r} is not a count")
+    return [replace(kind, has_experts=at >= dense) for at, kind in enumerate(_layers(hf))]
+
+
+def _experts(hf: Json) -> Experts:
+    return replace(
+        COUNTED(hf),
+        scores="sigmoid",
+        has_choice_bias=bool(hf.get("use_expert_bias")),
+        weight_scale=number(hf, "routed_scaling_factor"),
+    )
+
+
+COUNTED = experts_of("num_experts", size="moe_intermediate_size", normalises="norm_topk_prob")
 NAMES = TensorNames(
     attention_norm="operator_norm",
     ffn_norm="ffn_norm",
@@ -88,6 +109,12 @@ NAMES = TensorNames(
     gate_up=("feed_forward.w1", "feed_forward.w3"),
     down="feed_forward.w2",
     last_norm="model.embedding_norm",
+)
+EXPERTS = NAMES._replace(
+    router="feed_forward.gate",
+    choice_bias="feed_forward.expert_bias",
+    expert_gate_up=("feed_forward.experts.{}.w1", "feed_forward.experts.{}.w3"),
+    expert_down="feed_forward.experts.{}.w2",
 )
 DEFAULTS = {"conv_bias": False, "conv_L_cache": 3, "tie_word_embeddings": True}
 ROWS = (
@@ -109,6 +136,25 @@ ROWS = (
         convolution_bias="conv_bias",
         taps=_taps,
         layers=_layers,
+        theta=1_000_000.0,
+    ),
+    Architecture(
+        hf_name="Lfm2MoeForCausalLM",
+        model_type="lfm2_moe",
+        summary="convolutions in most layers; experts but in the first",
+        names=EXPERTS,
+        required=("num_key_value_heads", "num_dense_layers"),
+        defaults={
+            **DEFAULTS,
+            **{"use_expert_bias": True, "norm_topk_prob": True, "routed_scaling_factor": 1.0},
+        },
+        rewritten=_rewritten,
+        norm_eps="norm_eps",
+        query_key_norm=lambda _: True,
+        convolution_bias="conv_bias",
+        taps=_taps,
+        experts=_experts,
+        layers=_first_dense,
         theta=1_000_000.0,
     ),
 )

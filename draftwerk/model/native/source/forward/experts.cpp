@@ -21,15 +21,15 @@ void Forward::multiply_router(int layer, int item) {
 }
 
 // Of equal scores the earlier expert is taken.
-void Forward::route(int row) {
-    const int count = shape.experts, used = shape.experts_used;
-    float *score = scores(row), *weight = weights(row);
-    if (shape.shared_is_gated) {
-        const float share = 1.0f / (exponential(-score[count]) + 1.0f);
-        shared_weight(row) = in_bf16 ? widen(to_bf16(share)) : share;
-    }
-    int32_t *best = chosen(row);
+// Turns logits into shares of all, or into sigmoids; returns what the weights of those chosen are of.
+float Forward::score_experts(float *score) const {
+    const int count = shape.experts;
     Floats most = broadcast(-INFINITY), sum = broadcast(0.0f);
+    for (int i = 0; i < count && shape.experts_sigmoid; i += LANES) {
+        Floats e = exponential(broadcast(0.0f) - load(score + i));
+        store(score + i, broadcast(1.0f) / (e + broadcast(1.0f)));
+    }
+    if (shape.experts_sigmoid) return 1.0f;
     for (int i = 0; i < count; i += LANES) {
         most = max(most, keep_first(load(score + i), count - i, broadcast(-INFINITY)));
     }
@@ -39,21 +39,36 @@ void Forward::route(int row) {
         store(score + i, share);
         sum = sum + share;
     }
+    return reduce_add(sum);
+}
+
+void Forward::route(int layer, int row) {
+    const int count = shape.experts, used = shape.experts_used;
+    float *score = scores(row), *weight = weights(row);
+    if (shape.shared_is_gated) {
+        const float share = 1.0f / (exponential(-score[count]) + 1.0f);
+        shared_weight(row) = in_bf16 ? widen(to_bf16(share)) : share;
+    }
+    int32_t *best = chosen(row);
+    const float total = score_experts(score);
+    const std::vector<float> &bias = model.layers[layer].choice_bias;
+    auto rank = [&](int i) { return bias.empty() ? score[i] : score[i] + bias[i]; };
     for (int taken = 0; taken < used; taken++) {
         int found = -1;
         for (int i = 0; i < count; i++) {
             bool is_free = std::find(best, best + taken, i) == best + taken;
-            if (is_free && (found < 0 || score[i] > score[found])) found = i;
+            if (is_free && (found < 0 || rank(i) > rank(found))) found = i;
         }
         best[taken] = found;
     }
     std::sort(best, best + used);
-    float total = reduce_add(sum), of_chosen = 0.0f;
+    float of_chosen = shape.experts_sigmoid ? 1e-6f : 0.0f;
     for (int i = 0; i < used; i++) {
         weight[i] = score[best[i]] / total;
         of_chosen += weight[i];
     }
     for (int i = 0; i < used && shape.experts_sum_to_one; i++) weight[i] /= of_chosen;
+    for (int i = 0; i < used && shape.experts_scale != 1.0f; i++) weight[i] *= shape.experts_scale;
     for (int i = 0; i < used && in_bf16; i += LANES) {
         store_first(weight + i, round_to_bf16(load_first(weight + i, used - i)), used - i);
     }

@@ -141,7 +141,8 @@ struct Forward : Job {
     int up_items = 0, down_items = 0;
     int place_count(int layer) const { return count_at(layer) * shape.experts_used; }
     void multiply_router(int layer, int item);
-    void route(int row);
+    float score_experts(float *score) const;
+    void route(int layer, int row);
     int open_experts(int layer);
     void gather_expert(int item);
     ExpertItem up_item(int layer, int item) const;

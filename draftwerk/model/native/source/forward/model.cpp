@@ -137,7 +137,7 @@ void Model::set_vector(int layer, Vector which, const float *values, int size) {
     std::vector<float> *vectors[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm,
                                      &of.key_norm, nullptr, &of.after_attention, &of.after_ffn,
                                      &of.taps, &of.sinks, &of.decay, &of.step_bias,
-                                     &of.gated_norm};
+                                     &of.gated_norm, &of.choice_bias};
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 

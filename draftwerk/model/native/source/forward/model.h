@@ -29,12 +29,14 @@ struct Shape {
     int32_t rotary_pairs;         // of a head's first dimensions, (i, i + pairs)
     int32_t rotary_count;
     int32_t experts, experts_used, expert_ffn;  // of layers that have some
+    int32_t experts_sigmoid;      // scores are sigmoids, not shares
     int32_t experts_sum_to_one;   // the weights of a token's, else they are shares of all
     int32_t shared_ffn;           // of what every token has beside them; 0: nothing
     int32_t shared_is_gated;      // by one more row of the router
     int32_t taps;                 // tokens that a convolution sees, the own one last
     int32_t delta_key_heads, delta_value_heads, delta_key_size, delta_value_size, delta_taps;
     int32_t has_output_gate;      // what is attended to is gated
+    float experts_scale;          // of the weights of a token's
     float norm_epsilon;
     float embedding_multiplier, residual_multiplier, logit_scale;
     float logit_softcap, attention_softcap;     // 0: none
@@ -112,7 +114,7 @@ enum class Part {
 enum class Vector {
     attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4,
     after_attention = 5, after_ffn = 6, taps = 7, sinks = 8, decay = 9, step_bias = 10,
-    gated_norm = 11
+    gated_norm = 11, choice_bias = 12
 };
 
 // Norms are weights, then biases where there are any; empty where a layer has none.
@@ -123,6 +125,7 @@ struct Layer {
     std::vector<float> attention_norm, ffn_norm, query_norm, key_norm, after_attention, after_ffn;
     std::vector<float> taps;             // of a convolution: [taps][channels], maybe a row of biases
     std::vector<float> sinks;            // [heads], scores of nothing; or empty
+    std::vector<float> choice_bias;      // [experts], added where they are chosen; or empty
     std::vector<float> decay, step_bias, gated_norm;   // of a delta rule
     LayerShape shape;
     int window_index = 0;                // in the model's windows

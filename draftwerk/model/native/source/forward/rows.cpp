@@ -60,7 +60,7 @@ void Forward::run_row(int stage, int row) {
             return quantise(::Part::output, row, attended(row), space.attention);
         case MIXED: return add_normed(layer.after_attention, index, row);
         case FFN_NORM: return norm_for_ffn(layer, token_at(index, row), row);
-        case ROUTE: return route(row);
+        case ROUTE: return route(index, row);
         case EXPERT_GATED: return space.expert_ffn.put_row(row, expert_gated(row));
         case COMBINE: return combine(index, row);
         case FED: return add_normed(layer.after_ffn, index, row);
