@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import QueryPair
+from draftwerk.api.core.ports import ServedAdapter
 from draftwerk.speculative.requests.reading import Reading, RerankForm, VectorForm
 from tests.api.conftest import MODEL, Served
 from tests.api.support.fake_engine import WIDTH, states_of
@@ -188,3 +189,17 @@ async def test_an_instruction_without_a_place_is_refused(embedder: Served) -> No
 async def test_the_stock_clients_errors_are_its_own(embedder: Served) -> None:
     with pytest.raises(openai.BadRequestError):
         await embedder.openai.embeddings.create(model=MODEL, input="a", dimensions=WIDTH + 1)
+
+
+async def test_an_adapter_is_named_behind_the_model(embedder: Served) -> None:
+    model = embedder.state.model
+    adapters = (ServedAdapter(name="legal", digest="d1"),)
+    embedder.state.model = replace(model, adapters=adapters)
+    reply = await embed(embedder, "a", model=f"{MODEL}:legal")
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["model"] == f"{MODEL}:legal"
+    assert embedder.engine.submitted[-1][1].adapter == "d1"
+    ranked = await rerank(embedder, model=f"{MODEL}:legal")
+    assert ranked.status_code == 200
+    assert embedder.engine.submitted[-1][1].adapter == "d1"
+    assert (await embed(embedder, "a", lora="legal")).json()["error"]["param"] == "lora"
