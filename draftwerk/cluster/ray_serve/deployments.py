@@ -181,7 +181,7 @@ class DoorDeployment:
         """End live requests in order."""
         if not hasattr(self, "state"):
             return
-        await drain(self.state, self.settings.drain_s)
+        await drain([self.state], self.settings.drain_s)
         for task in self.tasks:
             task.cancel()
         with suppress(Exception):
