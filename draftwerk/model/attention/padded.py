@@ -1,8 +1,7 @@
 """Attention in a few torch calls a layer: rows padded to one shape, then fused attention.
 
-Verify rows are short and share one call; a prefill chunk has one of its own. Keys are padded to a
-multiple of 512 and queries to at least two: CPU attention was measured to give a row the same bits
-in any company only so. Where that is not promised, less padding is faster.
+Verify rows are short and share one call; a prefill chunk has one of its own. A row's bits depend on
+how far it is padded; those of `TiledAttention` do not.
 """
 
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from draftwerk.model.batch.batch import Batch
 
 SHORT_MAX = 16
 """New tokens up to which rows share a call."""
-KEYS_MULTIPLE, KEYS_MULTIPLE_FAST = 512, 64
-QUERIES_MIN, QUERIES_MIN_FAST = 2, 1
+KEYS_MULTIPLE = 64
+KEYS_AT_ONCE = 512
+"""Of a product's sums, whose order would depend on their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,14 @@ class Group:
             keys[self.slots].transpose(1, 2),
             values[self.slots].transpose(1, 2),
         )
-        if scoring.softcap or scoring.sinks is not None:
-            attended = _scored(*rows, seen, scoring)
-        else:
-            scale = scoring.scale or None
-            attended = scaled_dot_product_attention(
-                *rows, attn_mask=seen, scale=scale, enable_gqa=True
-            )
+        attended = fused(*rows, seen, scoring)
         out[self.queries[self.real]] = attended.transpose(1, 2)[self.real]
 
 
 class PaddedAttention:
     """The backend; keeps the grouping of the latest batch, which is the same for every layer."""
 
-    def __init__(self, *, fast: bool = False) -> None:
-        self._fast = fast
+    def __init__(self) -> None:
         self._batch: Batch | None = None
         self._groups: list[Group] = []
 
@@ -74,7 +67,7 @@ class PaddedAttention:
     ) -> Tensor:
         """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
         if batch is not self._batch:
-            self._groups = group(batch, keys.shape[1], self._fast)
+            self._groups = group(batch, keys.shape[1])
             self._batch = batch
         out = torch.empty_like(query)
         for rows in self._groups:
@@ -82,31 +75,49 @@ class PaddedAttention:
         return out
 
 
+def fused(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring) -> Tensor:
+    """Return torch's attention of queries [B, heads, N, D] to what they see [B, 1, N, L]."""
+    if scoring.softcap or scoring.sinks is not None:
+        return _scored(query, keys, values, seen, scoring)
+    scale = scoring.scale or None
+    return scaled_dot_product_attention(
+        query, keys, values, attn_mask=seen, scale=scale, enable_gqa=True
+    )
+
+
 def _scored(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring) -> Tensor:
     """Return attention as torch's own does, with the caps and sinks that that one lacks."""
     group = query.shape[1] // keys.shape[1]
-    keys, values = (each.repeat_interleave(group, 1).float() for each in (keys, values))
-    scores = query.float() @ keys.mT * (scoring.scale or query.shape[-1] ** -0.5)
+    tiles, values_of_tiles = (
+        each.repeat_interleave(group, 1).float().split(KEYS_AT_ONCE, dim=2)
+        for each in (keys, values)
+    )
+    scale = scoring.scale or query.shape[-1] ** -0.5
+    scores = torch.cat([query.float() @ tile.mT for tile in tiles], dim=-1) * scale
     if scoring.softcap:
         scores = (scores / scoring.softcap).tanh() * scoring.softcap
     masked = scores.masked_fill(~seen, float("-inf"))
-    return (shares(masked, scoring.sinks) @ values).to(query.dtype)
+    weights = shares(masked, scoring.sinks).split(KEYS_AT_ONCE, dim=-1)
+    parts = [part @ held for part, held in zip(weights, values_of_tiles, strict=True)]
+    attended = parts[0]
+    for part in parts[1:]:
+        attended = attended + part
+    return attended.to(query.dtype)
 
 
-def group(batch: Batch, block_size: int, fast: bool = False) -> list[Group]:
+def group(batch: Batch, block_size: int) -> list[Group]:
     """Return the short rows together and each long row alone."""
     counts = batch.row_starts.diff()
     short = (counts <= SHORT_MAX).nonzero()[:, 0]
     long = (counts > SHORT_MAX).nonzero()
-    return [_group(batch, rows, block_size, fast) for rows in (short, *long) if len(rows)]
+    return [_group(batch, rows, block_size) for rows in (short, *long) if len(rows)]
 
 
-def _group(batch: Batch, rows: Tensor, block_size: int, fast: bool) -> Group:
+def _group(batch: Batch, rows: Tensor, block_size: int) -> Group:
     starts, lengths = batch.row_starts[rows, None].long(), batch.kv_lengths[rows, None].long()
     counts = batch.row_starts[rows + 1, None] - starts
-    width = max(QUERIES_MIN_FAST if fast else QUERIES_MIN, int(counts.max()))
-    multiple = KEYS_MULTIPLE_FAST if fast else KEYS_MULTIPLE
-    size = -(-int(lengths.max()) // multiple) * multiple
+    width = int(counts.max())
+    size = -(-int(lengths.max()) // KEYS_MULTIPLE) * KEYS_MULTIPLE
     tokens, slots = (torch.arange(n, device=rows.device) for n in (width, size))
     real = tokens < counts
     queries = torch.where(real, starts + tokens, starts)

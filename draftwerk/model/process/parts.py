@@ -10,6 +10,8 @@ from torch import Tensor
 
 from draftwerk.machine.host import memory_bytes as machine_bytes
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
+from draftwerk.model.attention.padded import PaddedAttention
+from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
@@ -126,11 +128,14 @@ def torch_part(
         threads = options.threads or usable_cpus()
         torch.set_num_threads(threads)
     attention = choose_attention(options.attention, needs_of(options, device)).attention
+    is_exact = share.shard is not None or options.exact
+    if is_exact and isinstance(attention, PaddedAttention) and device.type == "cpu":
+        attention = TiledAttention()
     _, directory = locate(options.source, progress, reads=True)
     merged = lora_cards(options.lora_merge, read_config(directory))
     model = load(options.source, dtype, device, progress, shard=share.shard, merged=merged)
     forward = TorchForward(model.config, model.weights, attention, share.shard, share.gather)
-    if share.shard is None and not options.exact:
+    if not is_exact:
         prefer_speed(forward, machine_bytes())
     adapters = add_adapters(forward, options.lora, model.config)
     if device.type == "cpu":

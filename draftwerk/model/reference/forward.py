@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, linear, pad, relu, silu
 
-from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.signature import PLAIN, Attention, ScoredAttention, Scoring
 from draftwerk.model.batch.batch import Batch, BatchState, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
@@ -399,11 +398,16 @@ class TorchForward:
     def _linear(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not self.tile:
             return self._untiled(values, weight, bias)
-        if not len(values):
-            return values.new_empty(0, len(weight))
-        padded = pad(values, (0, 0, 0, -len(values) % self.tile))
-        parts = [linear(tile, weight, bias) for tile in padded.split(self.tile)]
-        return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(values)]
+        return tiled_linear(values, weight, bias, self.tile)
+
+
+def tiled_linear(values: Tensor, weight: Tensor, bias: Tensor | None, tile: int = TILE) -> Tensor:
+    """Multiply rows [T, in] by weights [out, in], so many at a time."""
+    if not len(values):
+        return values.new_empty(0, len(weight))
+    padded = pad(values, (0, 0, 0, -len(values) % tile))
+    parts = [linear(rows, weight, bias) for rows in padded.split(tile)]
+    return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(values)]
 
 
 def prefer_speed(forward: TorchForward, memory_bytes: int) -> None:
@@ -414,8 +418,6 @@ def prefer_speed(forward: TorchForward, memory_bytes: int) -> None:
     """
     if forward.tile:
         forward.tile = 0
-        if isinstance(forward.attention, PaddedAttention):
-            forward.attention = PaddedAttention(fast=True)
         weights = forward.weights
         matrices = [weights.lm_head]
         for layer in weights.layers:

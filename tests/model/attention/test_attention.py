@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from draftwerk.model.attention.signature import PLAIN, Scoring
+from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -57,7 +58,7 @@ def paths(parents: tuple[int, ...], known: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
-@pytest.mark.parametrize("name", ["padded", "reference"])
+@pytest.mark.parametrize("name", ["padded", "reference", "tiled"])
 @pytest.mark.parametrize("seed", range(5))
 def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int, scoring: Scoring):
     rng, generator = Random(seed), torch.Generator().manual_seed(seed)
@@ -71,7 +72,8 @@ def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int
         layout.add([0] * known, prefix, table, draft, samples=False)
         rows.append((prefix, known, draft, table))
     query = torch.randn(len(layout.tokens), HEADS, SIZE, generator=generator)
-    attend = choose_attention(name, Needs(CPU)).attention
+    tiled = name == "tiled"
+    attend = TiledAttention() if tiled else choose_attention(name, Needs(CPU)).attention
     rest = () if scoring == PLAIN else (scoring,)
     ours = attend(query, pages.keys[0], pages.values[0], layout.batch(CPU), *rest)
     index = 0

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from draftwerk.model.attention.padded import PaddedAttention
+from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.reference.forward import TILE, TorchForward, prefer_speed
 from draftwerk.model.reference.kv_pages import allocate
@@ -28,10 +29,11 @@ def logits(forward: TorchForward) -> torch.Tensor:
 @pytest.mark.parametrize("qwen", [False, True])
 def test_speed_changes_nothing_but_rounding(qwen: bool) -> None:
     config = tiny_config(qwen=qwen)
-    forward = TorchForward(config, tiny_weights(config), PaddedAttention())
+    forward = TorchForward(config, tiny_weights(config), TiledAttention())
     assert forward.tile == TILE
     exact = logits(forward)
     prefer_speed(forward, 8 * GIB)
+    forward.attention = PaddedAttention()
     assert forward.tile == 0
     assert len(forward.wide) == 1 + 4 * config.layer_count
     torch.testing.assert_close(logits(forward), exact, rtol=0.05, atol=0.15)

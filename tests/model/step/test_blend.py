@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.reference import attend
+from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.native.forward import NativeForward
@@ -47,13 +47,13 @@ def prompt_of(order: Sequence[int], question: int) -> tuple[list[int], tuple[tup
     return prompt + random_tokens(12, seed=question), tuple(spans)
 
 
-FORMATS = ["fp32", "bf16", "int4", "torch", "torch padded"]
+FORMATS = ["fp32", "bf16", "int4", "torch", "torch tiled"]
 CASES = [
     *(("bf16", *rule) for rule in RULES),
     ("fp32", "hkvd", 0.15),
     ("int4", "hkvd", 0.15),
     ("torch", "hkvd", 0.15),
-    ("torch padded", "head", 0.15),
+    ("torch tiled", "head", 0.15),
 ]
 
 
@@ -62,7 +62,7 @@ def parts(request: pytest.FixtureRequest, pool: Pool) -> LoadedModel:
     weights = random_weights(CONFIG)
     frequencies = CONFIG.rope_inverse_frequencies
     if request.param.startswith("torch"):
-        attention = PaddedAttention() if "padded" in request.param else attend
+        attention = TiledAttention() if "tiled" in request.param else attend
         forward, turn = TorchForward(CONFIG, weights, attention), TorchTurn(frequencies)
         dtype = torch.float32
     else:

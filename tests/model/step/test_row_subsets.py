@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.reference import attend
+from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.batch.batch import Batch, Forward, Pages, StatesForward
 from draftwerk.model.native.forward import FORMATS, NativeForward
 from draftwerk.model.native.pool import Pool
@@ -36,11 +36,11 @@ SUBSETS = {
 }
 
 
-@pytest.fixture(scope="module", params=[*FORMATS, "bf16 int8", "torch", "torch padded"])
+@pytest.fixture(scope="module", params=[*FORMATS, "bf16 int8", "torch", "torch tiled"])
 def forward(request: pytest.FixtureRequest, pool: Pool) -> Forward:
     weights = random_weights(CONFIG)
     if request.param.startswith("torch"):
-        attention = PaddedAttention() if "padded" in request.param else attend
+        attention = TiledAttention() if "tiled" in request.param else attend
         return TorchForward(CONFIG, weights, attention)
     dtype, kv_dtype = (*request.param.split(), "auto")[:2]
     return NativeForward(CONFIG, weights, dtype, pool, kv_dtype)
