@@ -17,7 +17,7 @@ LINKS = ("actors", "api", "cache", "loadtest", "speculative")
 """Rooms of the package that are shown at the root as well."""
 FILES_MAX = 15
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-ARROWS_MAX = {"speculative": 23, "model": 44, "api": 25}
+ARROWS_MAX = {"speculative": 23, "model": 47, "api": 25}
 """Pairs of rooms of which one imports the other; a file outside every room counts as one."""
 
 

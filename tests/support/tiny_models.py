@@ -172,6 +172,18 @@ BY_LAYER = {
 }
 """Rules for layers with and without a window."""
 
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, grouped queries": ("llama", {}),
     "llama, one KV head": ("llama", {"num_key_value_heads": 1}),
@@ -227,30 +239,20 @@ class TinyWords(ToyText):
 
 def tiny_model(family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
     """Return a two-layer model in float32, every parameter random: norms and biases too."""
-    model_class = FAMILIES[family]
-    settings: dict[str, Any] = {
-        "vocab_size": VOCAB,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "max_position_embeddings": 512,
-        "tie_word_embeddings": False,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-        "sliding_window": None,
-    }
     if "rope" in changes:
         changes["rope_parameters"] = {
             "rope_theta": 10_000.0,
             **ROPES[changes.pop("rope")],
             **changes.pop("rope_changes", {}),
         }
-    settings |= SETTINGS.get(family, {})
-    model = model_class(model_class.config_class(**settings | changes)).eval()
+    grouped = {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": None}
+    settings = SIZES | grouped | SETTINGS.get(family, {}) | changes
+    return random_model(FAMILIES[family], settings, seed)
+
+
+def random_model(model_class: Any, settings: dict[str, Any], seed: int = 0) -> PreTrainedModel:
+    """Return a model of a class of Transformers, every parameter random."""
+    model = model_class(model_class.config_class(**settings)).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -282,10 +284,19 @@ def save_tiny_with_text(
     directory: Path, seed: int = 0, family: str = "llama", **sizes: Any
 ) -> None:
     """Save such a model over the default model's tokens, its tokenizer beside it."""
-    source = locate(None).directory
-    vocab_size = read_info(locate(None)).vocab_size
-    sizes = {"vocab_size": vocab_size, "max_position_embeddings": 2048, **sizes}
+    sizes = {**text_sizes(), **sizes}
     save_tiny(directory, family, seed, **sizes)
+    copy_text(directory)
+
+
+def text_sizes() -> dict[str, int]:
+    """Return a config's fields for texts of the default model's tokens."""
+    return {"vocab_size": read_info(locate(None)).vocab_size, "max_position_embeddings": 2048}
+
+
+def copy_text(directory: Path) -> None:
+    """Put the default model's tokenizer beside a model."""
+    source = locate(None).directory
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         copy(source / name, directory)
 

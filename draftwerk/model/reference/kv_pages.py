@@ -1,18 +1,29 @@
 """The KV cache's tensors: made once, then only written, copied and compacted."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.reference.transfer import to_device
 
 
+class CachedHeads(Protocol):
+    """What is cached of each token, as a config says it."""
+
+    @property
+    def layer_count(self) -> int: ...
+    @property
+    def num_kv_heads(self) -> int: ...
+    @property
+    def head_size(self) -> int: ...
+
+
 def allocate(
-    config: ModelConfig,
+    config: CachedHeads,
     block_count: int,
     block_size: int,
     dtype: torch.dtype,
@@ -37,7 +48,7 @@ def allocate(
 
 
 def page_shape(
-    config: ModelConfig, block_count: int, block_size: int, width: int = 0
+    config: CachedHeads, block_count: int, block_size: int, width: int = 0
 ) -> tuple[int, ...]:
     """Return the shape of the keys: [planes, blocks, block_size, kv_heads, width]."""
     return (

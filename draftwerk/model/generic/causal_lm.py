@@ -1,0 +1,172 @@
+"""A causal model that Transformers knows: its config, or a refusal that says what is in the way.
+
+Nothing here is particular to a family: what a class computes is read off its code, which calls an
+attention that is given to it.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import transformers
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.models.auto.configuration_auto import AutoConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.files.json_file import read_json
+from draftwerk.model.checkpoint.files.shards import BYTES, stored_tensors
+from draftwerk.model.checkpoint.gguf_card import read_card
+from draftwerk.model.checkpoint.hub import Location
+from draftwerk.model.checkpoint.info import (
+    QUANTISATION_FILES,
+    ModelInfo,
+    end_tokens,
+    read_generation,
+)
+from draftwerk.model.checkpoint.unsupported import Refused
+
+LAYERS = ("full_attention", "sliding_attention")
+"""Kinds of layers whose only memory is keys and values."""
+FOLLOWING_THE_LONGEST = ("dynamic", "longrope")
+"""Rules of rotation that depend on the longest text of a batch."""
+
+
+class CausalLM(NamedTuple):
+    """A model of Transformers, and what its pages are made by."""
+
+    config: PreTrainedConfig
+    model_class: Any
+    """Of Transformers."""
+    vocab_size: int
+    context_max: int
+    eos_token_ids: tuple[int, ...]
+    layer_count: int
+    num_kv_heads: int
+    head_size: int
+    """Of keys and of values."""
+
+
+def read_causal(directory: Path) -> CausalLM:
+    """Read a directory's `config.json`. Raises Refused for a model that does not run on pages."""
+    if read_card(directory) is not None:
+        raise Refused("backend transformers reads directories of safetensors, not GGUF files")
+    hf = read_json(directory / "config.json")
+    if hf is None:
+        raise Refused(f"{directory}: no config.json")
+    if "quantization_config" in hf or any(
+        (directory / each).is_file() for each in QUANTISATION_FILES
+    ):
+        raise Refused("backend transformers serves whole weights, and these are quantised")
+    config = _config(directory)
+    model_class = _model_class(config, hf)
+    if reason := next(_in_the_way(config, model_class), ""):
+        raise Refused(
+            f"{model_class.__name__}: {reason}, which backend transformers does not serve"
+        )
+    heads = _count(config, "num_attention_heads")
+    vocab_size = _count(config, "vocab_size")
+    ends = {"eos_token_id": config.eos_token_id, "vocab_size": vocab_size}
+    return CausalLM(
+        config,
+        model_class,
+        vocab_size,
+        _count(config, "max_position_embeddings"),
+        end_tokens(ends, read_generation(directory)),
+        _count(config, "num_hidden_layers"),
+        1 if _field(config, "multi_query") else _field(config, "num_key_value_heads") or heads,
+        _field(config, "head_dim") or _count(config, "hidden_size") // heads,
+    )
+
+
+def read_causal_info(location: Location) -> ModelInfo:
+    """Read a located model's card, as `read_info` does. Raises Refused."""
+    model = read_causal(location.directory)
+    stored = stored_tensors(location.directory)
+    for name, held in stored.items():
+        if held.dtype not in BYTES:
+            raise Refused(f"{name} is {held.dtype}: quantised weights are not supported")
+    return ModelInfo(
+        name=location.name,
+        directory=str(location.directory),
+        vocab_size=model.vocab_size,
+        context_max=model.context_max,
+        eos_token_ids=model.eos_token_ids,
+        kv_heads_per_token=2 * model.layer_count * model.num_kv_heads,
+        head_size=model.head_size,
+        family=model.config.model_type,
+        stored_bytes=sum(path.stat().st_size for path in {each.path for each in stored.values()}),
+        elements=sum(prod(each.shape) for each in stored.values()),
+    )
+
+
+def _config(directory: Path) -> PreTrainedConfig:
+    try:
+        return AutoConfig.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # whatever a class makes of fields that it does not have
+        reason = str(error).strip().partition("\n")[0]
+        raise Refused(
+            f"{directory / 'config.json'}: Transformers does not read it: {reason}"
+        ) from error
+
+
+def _model_class(config: PreTrainedConfig, hf: Json) -> Any:
+    names: Any = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
+    name = names if isinstance(names, str) or names is None else names[0]
+    if name is None:
+        raise Refused(
+            f"model_type {config.model_type!r} has no causal model in Transformers "
+            f"{version('transformers')}"
+        )
+    named = hf.get("architectures") or [name]
+    if name not in named:
+        raise Refused(f"{named[0]} is not supported: of {config.model_type!r} only {name} is")
+    return getattr(transformers, name)
+
+
+def _in_the_way(config: PreTrainedConfig, model_class: Any) -> Iterator[str]:
+    """Yield what keeps a model from pages that hold keys and values by token."""
+    if config.get_text_config() is not config:
+        yield "a text_config beside images or sound"
+    if config.is_encoder_decoder:
+        yield "an encoder before the decoder"
+    if model_class._is_stateful:
+        yield "a recurrent state"
+    if not model_class._supports_attention_backend:
+        yield "attention that is not called through Transformers' interface"
+    if _field(config, "alibi"):
+        yield "ALiBi"
+    if _field(config, "num_kv_shared_layers"):
+        yield "layers with keys and values of others (num_kv_shared_layers)"
+    for kind in _field(config, "layer_types") or ():
+        if kind not in LAYERS:
+            yield f"a layer of type {kind}"
+    for rule in rope_types(_field(config, "rope_parameters") or {}):
+        if rule in FOLLOWING_THE_LONGEST:
+            yield f"rotation by the longest text of a batch (rope_type {rule})"
+
+
+def rope_types(parameters: Json) -> Iterator[str]:
+    """Yield the rules of rotation of a config, of all kinds of layers."""
+    if "rope_type" in parameters:
+        yield parameters["rope_type"]
+    for each in parameters.values():
+        if isinstance(each, dict):
+            yield from rope_types(each)
+
+
+def _field(config: PreTrainedConfig, name: str) -> Any:
+    """Return a field, or None where there is none."""
+    try:
+        return getattr(config, name, None)
+    except Exception as error:  # of fields that layers have each for themselves
+        raise Refused(f"{name} is not the same in all layers") from error
+
+
+def _count(config: PreTrainedConfig, name: str) -> int:
+    found = _field(config, name)
+    if not isinstance(found, int) or found < 1:
+        raise Refused(f"{name} {found!r} is not a count")
+    return found

@@ -1,0 +1,82 @@
+"""A causal model of Transformers as a `Forward`, its weights read from safetensors by name."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from draftwerk.model.attention.signature import ScoredAttention
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.checkpoint.files.shards import stored_tensors
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.generic.causal_lm import CausalLM
+from draftwerk.model.generic.paged_attention import NAME, ROUND, PagedRound
+from draftwerk.model.generic.row_tiles import RowTiles
+
+
+class GenericForward:
+    """A `Forward` in the numerics of Transformers."""
+
+    def __init__(self, model: PreTrainedModel, attention: ScoredAttention) -> None:
+        """The model is of `load_causal`; the attention gives a row the same bits in any company."""
+        self.model = model
+        self.attention = attention
+
+    def __call__(self, batch: Batch, pages: Pages) -> Tensor:
+        """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""
+        return self.run(PagedRound(batch, pages, self.attention))
+
+    @torch.inference_mode()
+    def run(self, round_: PagedRound) -> Tensor:
+        """Compute a round. Raises Refused where a model does what rows may not."""
+        batch = round_.batch
+        given: dict[str, Any] = {ROUND: round_, "logits_to_keep": batch.outputs.long()}
+        with RowTiles():
+            output = self.model(
+                input_ids=batch.tokens[None].long(),
+                position_ids=batch.positions[None].long(),
+                use_cache=False,
+                **given,
+            )
+        return output.logits[0].float()
+
+
+def load_causal(directory: Path, model: CausalLM, dtype: torch.dtype) -> PreTrainedModel:
+    """Read a model's weights, and nothing else that is in the directory.
+
+    Raises Refused, naming the tensor, where they are not those of the config.
+    """
+    stored_tensors(directory)  # refuses what is no safetensors, or cut short
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    loaded, report = _read(directory, model, dtype)
+    for kind, words in (("missing_keys", "lack"), ("unexpected_keys", "hold the unknown")):
+        if names := sorted(report[kind]):
+            raise Refused(f"the weights {words} {names[0]}")
+    return loaded.eval()
+
+
+def _read(
+    directory: Path, model: CausalLM, dtype: torch.dtype
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    # The loop over experts keeps rows apart, unlike products of all of them at once.
+    experts = {"experts_implementation": "eager"}
+    try:
+        return model.model_class.from_pretrained(
+            directory,
+            config=model.config,
+            dtype=dtype,
+            attn_implementation=NAME,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+            **(experts if model.model_class._can_set_experts_implementation() else {}),
+        )
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever a class makes of tensors that are not its own
+        reason = str(error).strip().partition("\n")[0]
+        raise Refused(f"{directory}: Transformers does not load it: {reason}") from error
