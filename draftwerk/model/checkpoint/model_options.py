@@ -7,6 +7,8 @@ from draftwerk.speculative.costs.work import StepLoad
 
 NATIVE = "native"
 """The attention that comes with the C++ forward."""
+TRANSFORMERS = "transformers"
+"""The backend of models that only Transformers knows."""
 
 
 class LoraFolder(msgspec.Struct, frozen=True):
@@ -24,6 +26,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "bf16"
     device: str = "auto"
     attention: str = "auto"
+    backend: str = "auto"
+    """`auto` for declared architectures, or `transformers`."""
     exact: bool = False
     """Whether a token's logits must not depend on its batch; on a CPU they never do by default."""
     threads: int = 0

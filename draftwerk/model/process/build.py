@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace as dataclass_replace
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -17,7 +18,7 @@ from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load
-from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
+from draftwerk.model.checkpoint.model_options import NATIVE, TRANSFORMERS, ModelOptions
 from draftwerk.model.checkpoint.packed_weights import identity_fingerprint, weights_fingerprint
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
@@ -34,6 +35,7 @@ from draftwerk.model.native.stored import STORED
 from draftwerk.model.native.trials import native_roofline
 from draftwerk.model.process.parts import (
     DTYPES,
+    generic_part,
     kernel_words,
     merge_words,
     native_part,
@@ -116,6 +118,8 @@ def build(
     if options.kv_dtype not in KV_DTYPES:
         raise Refused(f"kv_dtype {options.kv_dtype!r} is not one of {', '.join(KV_DTYPES)}")
     device = _device(options.device)
+    if options.backend == TRANSFORMERS:
+        return _transformers(options, device, progress)
     dtypes = DEVICE_DTYPES[device.type]
     if options.dtype not in dtypes:
         known = ", ".join(dtypes)
@@ -339,6 +343,31 @@ def _torch(
         kernels=kernels,
         threads=part.threads,
         fingerprint=_page_fingerprint(options, model.directory, words),
+    )
+
+
+def _transformers(options: ModelOptions, device: torch.device, progress: OnProgress) -> Built:
+    """Build a model of Transformers, on a CPU."""
+    if device.type != "cpu" or options.dtype not in DTYPES or options.kv_dtype != "auto":
+        raise Refused("backend transformers serves bf16 or fp32 on device cpu alone")
+    part = generic_part(options, progress)
+    model = part.model
+    parts = LoadedModel(
+        forward=part.forward,
+        pages=part.pages,
+        vocab_size=model.vocab_size,
+        grammars=grammars_of(part.directory, model.vocab_size, model.eos_token_ids),
+        shared=part.shared,
+    )
+    library = f"Transformers {version('transformers')}"
+    return Built(
+        parts,
+        device.type,
+        "tiled",
+        exact=True,
+        kernels=f"none: {library} computes, slower than a declared architecture is",
+        threads=part.threads,
+        fingerprint=_page_fingerprint(options, part.directory, (library, torch.__version__)),
     )
 
 

@@ -2,8 +2,9 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from draftwerk.machine.host import memory_bytes as machine_bytes
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.tiled import TiledAttention
-from draftwerk.model.batch.batch import Pages
+from draftwerk.model.batch.batch import Forward, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
@@ -37,6 +38,9 @@ from draftwerk.model.reference.kv_pages import allocate, page_shape
 from draftwerk.model.reference.shared_pages import NO_STATES, SharedPages, page_memory
 from draftwerk.speculative.protocol.frames import OnProgress
 
+if TYPE_CHECKING:
+    from draftwerk.model.generic.causal_lm import CausalLM
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 FIRST_ROWS = 16
 THREADS_S = 1.0
@@ -53,6 +57,17 @@ class TorchPart(NamedTuple):
     threads: int
     adapters: dict[str, int]
     """Their numbers by their digests."""
+
+
+class GenericPart(NamedTuple):
+    """A model that Transformers computes."""
+
+    model: "CausalLM"
+    directory: Path
+    forward: Forward
+    pages: Pages
+    shared: SharedPages | None
+    threads: int
 
 
 class NativePart(NamedTuple):
@@ -147,6 +162,27 @@ def torch_part(
         shared = None
         pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
     return TorchPart(model, forward, pages, shared, threads, adapters)
+
+
+def generic_part(options: ModelOptions, progress: OnProgress) -> GenericPart:
+    """Load a causal model of Transformers; it must pass its test where it is to be measured."""
+    # What few use takes seconds to import.
+    from draftwerk.model.generic.causal_lm import read_causal
+    from draftwerk.model.generic.generic_forward import GenericForward, load_causal
+    from draftwerk.model.generic.self_test import check_model
+
+    threads = options.threads or usable_cpus()
+    torch.set_num_threads(threads)
+    name, directory = locate(options.source, progress, reads=True)
+    model, dtype = read_causal(directory), DTYPES[options.dtype]
+    progress(f"reading {name} with Transformers")
+    forward = GenericForward(load_causal(directory, model, dtype), TiledAttention())
+    if options.measures:  # one that succeeds another has passed it
+        progress("computing a text in several ways, which must all come to the same")
+        check_model(forward, model)
+    shape = page_shape(model, options.block_count, options.block_size)
+    shared, pages = page_memory(shape, dtype, options.pages_descriptor)
+    return GenericPart(model, directory, forward, pages, shared, threads)
 
 
 def _check_blocks(options: ModelOptions, weights: AnyWeights) -> None:

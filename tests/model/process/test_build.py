@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import ModelOptions, build
-from tests.support.tiny_models import save_tiny
+from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
+from tests.support.undeclared_models import save_undeclared
 
 REFUSALS = {
     "dtype": ({"dtype": "fp8"}, "dtype 'fp8' is not one of fp32, bf16, int8, int4"),
@@ -30,6 +33,14 @@ REFUSALS = {
         "kv_dtype 'fp8' needs a GPU, and Triton",
     ),
     "pages": ({"kv_dtype": "int3"}, "kv_dtype 'int3' is not one of auto, int8, fp8"),
+    "Transformers and int8": (
+        {"backend": "transformers", "dtype": "int8"},
+        "backend transformers serves bf16 or fp32 on device cpu alone",
+    ),
+    "Transformers and int8 pages": (
+        {"backend": "transformers", "kv_dtype": "int8"},
+        "backend transformers serves bf16 or fp32 on device cpu alone",
+    ),
 }
 SAY = (
     "import sys; from draftwerk.model.process.build import *;"
@@ -86,3 +97,19 @@ def test_without_a_compiler_torch_does_the_work(tmp_path: Path):
     assert "torch will be slower" in lines["auto"].stdout
     assert lines["auto"].stdout.endswith("cpu padded False\n")
     assert "Refused: attention native: " in lines["native"].stderr
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_model_of_transformers_is_built_once_it_has_passed_its_test(dtype, tmp_path: Path):
+    oracle = save_undeclared(tmp_path, "phi")
+    said: list[str] = []
+    options = ModelOptions(source=str(tmp_path), backend="transformers", dtype=dtype, threads=1)
+    built = build(options, said.append)
+    assert (built.device, built.attention, built.exact, built.threads) == ("cpu", "tiled", True, 1)
+    assert built.kernels.startswith("none: Transformers ") and "slower" in built.kernels
+    assert any("in several ways" in line for line in said)
+    layout = BatchBuilder(options.block_size)
+    layout.add([*range(40)], 0, (2, 0, 1), NO_DRAFT, samples=True)
+    logits, truth = built.parts.run(layout)[0], oracle_logits(oracle, [*range(40)])[-1]
+    assert (logits - truth).abs().max() < (1e-4 if dtype == "fp32" else 0.3)
+    assert len(logits) == built.parts.vocab_size == VOCAB
