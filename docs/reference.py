@@ -85,6 +85,11 @@ def _models() -> Iterator[str]:
     yield "ranks, take the classes that are marked, without windows. LongRoPE's long list is for"
     yield "all texts of a model whose `max_position_embeddings` are beyond the original ones,"
     yield "else the short one.\n"
+    yield "`--backend transformers` serves causal models of other classes too, from a directory of"
+    yield "safetensors on a CPU, in bf16 or fp32, slower: whatever calls its attention through"
+    yield "Transformers' interface and passes a test at start. Refused by name are recurrent states,"
+    yield "attention with arguments that are not obeyed (sinks, masks of its own), keys and values of"
+    yield "unlike sizes, rotation by the longest text of a batch, images, and code beside the weights.\n"
     yield from table(
         ("class", "GGUF", "layers beside Llama's", "on a GPU"),
         [

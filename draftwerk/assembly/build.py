@@ -42,8 +42,9 @@ from draftwerk.assembly.plan import NO_ADAPTERS, Plan, available, plan
 from draftwerk.assembly.start_stages import StartStages
 from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.machine.shared_memory import SharedMemory
-from draftwerk.model.checkpoint.hub import cache_directory, locate
+from draftwerk.model.checkpoint.hub import Location, cache_directory, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.model_options import TRANSFORMERS
 from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.stored_matrix import STORED
@@ -353,6 +354,7 @@ def fingerprint_of(
 ) -> str:
     """Return the `system_fingerprint` of a model as it is served, whose files are being hashed."""
     hashing.join()
+    is_own = settings.backend == "auto"
     words = (
         dtype,
         settings.kv_dtype,
@@ -364,8 +366,8 @@ def fingerprint_of(
         *(f"merged {card.digest}" for card in adapters.merged),
         *((f"pooling {info.vectors.pooling}",) if info.vectors.pooling != "last" else ()),
         *((settings.rerank,) if settings.rerank != "auto" else ()),
-        # Without exactness all that computes is part of what is computed.
-        *(() if ready.exact else (ready.device, ready.attention, ready.kernels)),
+        # Where bits are not those of every machine, all that computes is part of what is computed.
+        *(() if is_own and ready.exact else (ready.device, ready.attention, ready.kernels)),
     )
     return system_fingerprint(Path(info.directory), cache_directory(), words)
 
@@ -405,15 +407,25 @@ def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
         check_servable(
             settings.device, settings.attention, settings.dtype, settings.kv_dtype, report
         )
-        found = read_info(locate(settings.model or None, report), settings.pooling)
+        read = _card_reader(settings)
+        found = read(locate(settings.model or None, report), settings.pooling)
         target = _sampled(found, settings)
-        draft = read_info(locate(settings.draft, report)) if settings.draft else None
+        draft = read(locate(settings.draft, report), "auto") if settings.draft else None
     except Refused as error:
         raise ConfigError(str(error)) from None
     return (
         _served(settings, settings.model, target, report),
         draft and _served(settings, settings.draft, draft, report),
     )
+
+
+def _card_reader(settings: EngineSettings) -> Callable[[Location, str], ModelInfo]:
+    if settings.backend != TRANSFORMERS:
+        return read_info
+    # It imports torch, which the server needs for nothing else.
+    from draftwerk.model.generic.causal_lm import read_causal_info
+
+    return read_causal_info
 
 
 def _served(settings: EngineSettings, source: str, info: ModelInfo, report: Report) -> ModelInfo:

@@ -121,6 +121,8 @@ def expectations(ready: "Ready") -> Iterator[Finding]:
     """Return the lines about a measured model's speed."""
     ranks = f", {1 + len(ready.ranks)} processes" if ready.ranks else ""
     yield Finding("good", "runs on", f"{ready.device}, attention {ready.attention}{ranks}")
+    if ready.kernels.startswith("none"):
+        yield Finding("poor", "kernels", ready.kernels)
     if ready.states[0]:
         yield _states(*ready.states)
     if ready.weight_bytes:

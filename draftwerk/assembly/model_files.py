@@ -63,8 +63,9 @@ def day_text(seconds: float) -> str:
 
 
 def _row(model: PulledModel) -> tuple[str, str, str]:
-    partly = "" if model.is_whole else "  (a pull that ended midway)"
-    return model.name + partly, size_text(model.size), day_text(model.used)
+    note = "" if model.is_declared else "  (--backend transformers, slower)"
+    note = note if model.is_whole else "  (a pull that ended midway)"
+    return model.name + note, size_text(model.size), day_text(model.used)
 
 
 def _built_in() -> list[tuple[str, str, str]]:

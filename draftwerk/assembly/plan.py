@@ -122,6 +122,7 @@ def plan(
         "kv_dtype": settings.kv_dtype,
         "device": settings.device,
         "attention": settings.attention,
+        "backend": settings.backend,
         "exact": settings.exact,
         "block_count": block_count,
         "block_size": block_size,

@@ -68,6 +68,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"metavar": "HOW"},
         ),
     ] = "auto"
+    backend: Annotated[
+        Literal["auto", "transformers"],
+        Meta(
+            description="what computes the models; auto: this program, for the architectures of "
+            "its table; transformers: Transformers, for others too, slower"
+        ),
+    ] = "auto"
     dtype: Annotated[
         Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
         Meta(
@@ -226,8 +233,26 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.pipeline_parallel * self.tensor_parallel
 
 
+OF_TRANSFORMERS = {
+    "device": ("auto", "cpu"),
+    "dtype": ("auto", "bf16", "fp32"),
+    "kv_dtype": ("auto",),
+    "attention": ("auto",),
+    "draft_head": ("auto", "off"),
+    "lora": ((),),
+    "lora_merge": ((),),
+    "pipeline_parallel": (1,),
+    "tensor_parallel": (1,),
+}
+"""What settings may be with backend transformers."""
+
+
 def check_engine(settings: EngineSettings) -> None:
     """Refuse settings of the engine that contradict each other, or name files that are missing."""
+    for name, allowed in OF_TRANSFORMERS.items() if settings.backend == "transformers" else ():
+        if (value := getattr(settings, name)) not in allowed:
+            words = " or ".join(map(str, allowed))
+            raise ConfigError(f"{name} {value}: backend transformers takes {words} alone")
     if settings.ranks > 1 and settings.device == "cuda":
         raise ConfigError(
             "pipeline_parallel and tensor_parallel divide a model on a CPU, not on device cuda"

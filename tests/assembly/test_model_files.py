@@ -64,6 +64,18 @@ def test_a_model_is_pulled_listed_and_removed(hub: StandInHub, tmp_path: Path):
     assert not list(draftwerk.folder.glob("models--*"))
 
 
+def test_a_model_without_a_declaration_is_listed_with_its_backend(hub, tmp_path: Path):
+    for name, architecture in (("org/m", "PhiForCausalLM"), ("org/m-two", "LlamaForCausalLM")):
+        config = f'{{"architectures": ["{architecture}"]}}'.encode()
+        hub.repositories[name] = {"config.json": config, "model.safetensors": WEIGHTS}
+    draftwerk = CommandLine(hub, tmp_path)
+    draftwerk("pull", "org/m")
+    draftwerk("pull", "org/m-two")
+    lines = draftwerk("models").splitlines()
+    assert [line for line in lines if line.endswith("org/m  (--backend transformers, slower)")]
+    assert [line for line in lines if line.endswith("org/m-two")]
+
+
 def test_what_cannot_be_done_is_one_line(hub: StandInHub, tmp_path: Path):
     draftwerk = CommandLine(hub, tmp_path)
     for words, said in (

@@ -16,6 +16,7 @@ from draftwerk.model.checkpoint.families import (
     qwen_next,
 )
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
+from draftwerk.model.checkpoint.model_options import TRANSFORMERS
 from draftwerk.model.checkpoint.unsupported import Refused
 
 ARCHITECTURES = (
@@ -31,11 +32,26 @@ OUTER = ("eos_token_id", TIED, "dtype", "torch_dtype", "quantization_config")
 
 def architecture_of(hf: Json) -> Architecture:
     """Return the row of a config. Raises Refused for a class that has none."""
-    named = hf.get("architectures") or ["no architecture"]
-    name = named[0] if isinstance(named, list) else named
+    name = _class_of(hf)
     if name not in BY_CLASS:
-        raise Refused(f"{name} is not supported (only {', '.join(BY_CLASS)})")
+        raise Refused(f"{name} is not supported (only {', '.join(BY_CLASS)}){_elsewhere(name)}")
     return BY_CLASS[name]
+
+
+def is_declared(hf: Json) -> bool:
+    """Whether a config's class has a row, or its text part has."""
+    return _class_of(hf) in BY_CLASS.keys() | WRAPPED.keys()
+
+
+def _class_of(hf: Json) -> Any:
+    named = hf.get("architectures") or ["no architecture"]
+    return named[0] if isinstance(named, list) else named
+
+
+def _elsewhere(name: Any) -> str:
+    """Return what a person may try with a class that has no row."""
+    is_causal = isinstance(name, str) and name.endswith(("ForCausalLM", "LMHeadModel"))
+    return f"; --backend {TRANSFORMERS} may serve it" if is_causal else ""
 
 
 def completed(hf: Json) -> Json:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from huggingface_hub import CachedRepoInfo, constants, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
+from draftwerk.model.checkpoint.architectures import is_declared
+from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.hub_files import INCOMPLETE, repository_folder
 from draftwerk.model.checkpoint.hub_name import HubName, gguf_models, hub_name, wanted_files
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -23,6 +25,8 @@ class PulledModel(NamedTuple):
     used: float
     """When its files were read last, in seconds since 1970."""
     is_whole: bool = True
+    is_declared: bool = True
+    """Whether its architecture is one of the table."""
 
 
 class _Held(NamedTuple):
@@ -43,8 +47,18 @@ def pulled_models() -> list[PulledModel]:
             found.append(_model(f"{repository.repo_id}/{parts[0]}", blobs))
         plain = {each.blob for each in held if not each.name.endswith(".gguf")}
         if any(each.name.endswith(".safetensors") for each in held):
-            found.append(_model(repository.repo_id, plain))
+            model = _model(repository.repo_id, plain)
+            found.append(model._replace(is_declared=_is_declared(held)))
     return found + _partial()
+
+
+def _is_declared(held: Iterable[_Held]) -> bool:
+    """Whether a repository's `config.json`, as far as it is readable, has a declared class."""
+    for each in held:
+        if each.name == "config.json":
+            with suppress(Refused):
+                return is_declared(read_json(each.path) or {})
+    return True
 
 
 def _partial() -> list[PulledModel]:

@@ -67,6 +67,22 @@ LINES: dict[str, tuple[list[str], str]] = {
     "a size of letters": ([*SERVE, "--kv-memory", "lots"], "`kv_memory` must be a size such as"),
     "a size below": ([*SERVE, "--kv-memory=-1GiB"], "kv_memory"),
     "an odd unit": ([*SERVE, "--body-max", "3 bananas"], "body_max"),
+    "Transformers and quantised weights": (
+        [*SERVE, MODEL, "--backend", "transformers", "--dtype", "int4"],
+        "dtype int4: backend transformers takes auto or bf16 or fp32 alone",
+    ),
+    "Transformers and ranks": (
+        [*SERVE, MODEL, "--backend", "transformers", "--tensor-parallel", "2"],
+        "tensor_parallel 2: backend transformers takes 1 alone",
+    ),
+    "Transformers and a GPU": (
+        [*SERVE, MODEL, "--backend", "transformers", "--device", "cuda"],
+        "device cuda: backend transformers takes auto or cpu alone",
+    ),
+    "Transformers and the built-in GGUF": (
+        [*SERVE, "--backend", "transformers"],
+        "backend transformers reads directories of safetensors, not GGUF files",
+    ),
     "no memory": ([*SERVE, MODEL, "--kv-memory", "0"], "kv_memory"),
     "memory beyond all": (
         [*SERVE, MODEL, "--kv-memory", "900TiB"],
