@@ -88,8 +88,8 @@ def _models() -> Iterator[str]:
     yield "`--backend transformers` serves causal models of other classes too, from a directory of"
     yield "safetensors on a CPU, in bf16 or fp32, slower: whatever calls its attention through"
     yield "Transformers' interface and passes a test at start. Refused by name are recurrent states,"
-    yield "attention with arguments that are not obeyed (sinks, masks of its own), keys and values of"
-    yield "unlike sizes, rotation by the longest text of a batch, images, and code beside the weights.\n"
+    yield "attention with arguments that are not obeyed (masks or biases of its own), keys and values"
+    yield "of unlike sizes, rotation by the longest text of a batch, images, and code beside the weights.\n"
     yield from table(
         ("class", "GGUF", "layers beside Llama's", "on a GPU"),
         [

@@ -41,6 +41,8 @@ UNDECLARED: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "flex_olmo": ("FlexOlmoForCausalLM", EXPERTS),
+    "flint": ("FlintForCausalLM", {**EXPERTS, "sliding_window": 17}),
+    "granitemoe_swa": ("GraniteMoeSWAForCausalLM", {**GROUPED, "num_local_experts": 5}),
     "gpt2": ("GPT2LMHeadModel", {"n_positions": 512}),
     "gpt_bigcode": ("GPTBigCodeForCausalLM", {"n_positions": 512}),
     "gpt_neox": ("GPTNeoXForCausalLM", {}),

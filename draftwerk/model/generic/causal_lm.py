@@ -43,7 +43,8 @@ class CausalLM(NamedTuple):
     vocab_size: int
     context_max: int
     eos_token_ids: tuple[int, ...]
-    layer_count: int
+    plane_count: int
+    """Layers: each has keys and values."""
     num_kv_heads: int
     head_size: int
     """Of keys and of values."""
@@ -94,7 +95,7 @@ def read_causal_info(location: Location) -> ModelInfo:
         vocab_size=model.vocab_size,
         context_max=model.context_max,
         eos_token_ids=model.eos_token_ids,
-        kv_heads_per_token=2 * model.layer_count * model.num_kv_heads,
+        kv_heads_per_token=2 * model.plane_count * model.num_kv_heads,
         head_size=model.head_size,
         family=model.config.model_type,
         stored_bytes=sum(path.stat().st_size for path in {each.path for each in stored.values()}),

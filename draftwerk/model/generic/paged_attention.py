@@ -17,7 +17,7 @@ NAME = "draftwerk"
 """Of the attention, in Transformers."""
 ROUND = "draftwerk_round"
 """The argument in which a model hands its attention the round."""
-OBEYED = ("scaling", "softcap", "sliding_window")
+OBEYED = ("scaling", "softcap", "sliding_window", "s_aux")
 POSITIONS = ("position_ids", "cache_position")
 """Arguments that say again what the rotation was told."""
 Arguments = Mapping[str, Any]
@@ -90,8 +90,8 @@ def _is_empty(argument: object) -> bool:
 
 def scoring_of(given: Arguments) -> Scoring:
     """Return what a call's arguments ask to become of scores."""
-    scale, softcap, window = (given.get(name) for name in OBEYED)
-    return Scoring(scale or 0.0, softcap or 0.0, window or 0)
+    scale, softcap, window, sinks = (given.get(name) for name in OBEYED)
+    return Scoring(scale or 0.0, softcap or 0.0, window or 0, sinks)
 
 
 def attend(

@@ -143,8 +143,8 @@ class SelfTest:
 def check_windows(windows: list[int], model: CausalLM) -> None:
     """Refuse a model whose layers do not ask for the windows that its config says they have."""
     config: Any = model.config
-    if len(windows) != model.layer_count:
-        raise Refused(f"{len(windows)} of {model.layer_count} layers call their attention")
+    if len(windows) != model.plane_count:
+        raise Refused(f"{len(windows)} of {model.plane_count} layers call their attention")
     if (window := getattr(config, "sliding_window", None)) is None:
         return
     kinds = getattr(config, "layer_types", None)

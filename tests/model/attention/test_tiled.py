@@ -23,6 +23,7 @@ SCORINGS = {
     "window": Scoring(window=40),
     "a window beyond a tile of keys": Scoring(scale=0.3, window=700),
     "soft cap": Scoring(softcap=2.0),
+    "sinks": Scoring(window=900, sinks=torch.linspace(-2.0, 6.0, HEADS)),
 }
 
 

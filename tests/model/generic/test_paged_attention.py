@@ -63,7 +63,11 @@ def test_a_probe_notes_windows():
 
 CALLS: dict[str, tuple[nn.Module, dict[str, Any], str]] = {
     "a mask": (layer(), {"attention_mask": heads(1)}, "attention_mask, which is not obeyed"),
-    "sinks": (layer(), {"s_aux": torch.ones(HEADS)}, "layer 0 gives its attention s_aux"),
+    "biases": (
+        layer(),
+        {"position_bias": heads(HEADS)},
+        "layer 0 gives its attention position_bias",
+    ),
     "dropout": (layer(), {"dropout": 0.1}, "dropout, which is not obeyed"),
     "what is unknown": (layer(), {"new_rule": "near"}, "new_rule, which is not obeyed"),
     "no causal order": (layer(), {"is_causal": False}, "is_causal is false"),

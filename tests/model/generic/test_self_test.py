@@ -91,7 +91,6 @@ OTHERS = {
         "layer 0 calls its attention where layer 1 is due",
     ),
     "a mask": ("DogeForCausalLM", {}, "attention_mask, which is not obeyed"),
-    "sinks": ("GptOssForCausalLM", {"num_local_experts": 4, "head_dim": 8}, "s_aux"),
     "latent keys": (
         "MiniCPM3ForCausalLM",
         {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8},
