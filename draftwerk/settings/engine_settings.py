@@ -251,8 +251,8 @@ def check_engine(settings: EngineSettings) -> None:
     """Refuse settings of the engine that contradict each other, or name files that are missing."""
     for name, allowed in OF_TRANSFORMERS.items() if settings.backend == "transformers" else ():
         if (value := getattr(settings, name)) not in allowed:
-            words = " or ".join(map(str, allowed))
-            raise ConfigError(f"{name} {value}: backend transformers takes {words} alone")
+            words = " or ".join(str(each or "none") for each in allowed)
+            raise ConfigError(f"{name} {value!r}: backend transformers takes {words} alone")
     if settings.ranks > 1 and settings.device == "cuda":
         raise ConfigError(
             "pipeline_parallel and tensor_parallel divide a model on a CPU, not on device cuda"

@@ -350,6 +350,8 @@ def _transformers(options: ModelOptions, device: torch.device, progress: OnProgr
     """Build a model of Transformers, on a CPU."""
     if device.type != "cpu" or options.dtype not in DTYPES or options.kv_dtype != "auto":
         raise Refused("backend transformers serves bf16 or fp32 on device cpu alone")
+    if options.lora or options.lora_merge or grid_of(options).size > 1:
+        raise Refused("backend transformers serves no adapters, and a model whole")
     part = generic_part(options, progress)
     model = part.model
     parts = LoadedModel(

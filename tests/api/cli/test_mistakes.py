@@ -69,15 +69,19 @@ LINES: dict[str, tuple[list[str], str]] = {
     "an odd unit": ([*SERVE, "--body-max", "3 bananas"], "body_max"),
     "Transformers and quantised weights": (
         [*SERVE, MODEL, "--backend", "transformers", "--dtype", "int4"],
-        "dtype int4: backend transformers takes auto or bf16 or fp32 alone",
+        "dtype 'int4': backend transformers takes auto or bf16 or fp32 alone",
     ),
     "Transformers and ranks": (
         [*SERVE, MODEL, "--backend", "transformers", "--tensor-parallel", "2"],
         "tensor_parallel 2: backend transformers takes 1 alone",
     ),
+    "Transformers and adapters": (
+        [*SERVE, MODEL, "--backend", "transformers", "--lora", "one=two"],
+        "lora ('one=two',): backend transformers takes none alone",
+    ),
     "Transformers and a GPU": (
         [*SERVE, MODEL, "--backend", "transformers", "--device", "cuda"],
-        "device cuda: backend transformers takes auto or cpu alone",
+        "device 'cuda': backend transformers takes auto or cpu alone",
     ),
     "Transformers and the built-in GGUF": (
         [*SERVE, "--backend", "transformers"],

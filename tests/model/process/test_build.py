@@ -37,6 +37,10 @@ REFUSALS = {
         {"backend": "transformers", "dtype": "int8"},
         "backend transformers serves bf16 or fp32 on device cpu alone",
     ),
+    "Transformers and ranks": (
+        {"backend": "transformers", "tensor_parallel": 2},
+        "backend transformers serves no adapters, and a model whole",
+    ),
     "Transformers and int8 pages": (
         {"backend": "transformers", "kv_dtype": "int8"},
         "backend transformers serves bf16 or fp32 on device cpu alone",
