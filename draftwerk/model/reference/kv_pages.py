@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
+from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.reference.transfer import to_device
 
 
@@ -23,7 +24,7 @@ class CachedHeads(Protocol):
 
 
 def allocate(
-    config: CachedHeads,
+    config: ModelConfig,
     block_count: int,
     block_size: int,
     dtype: torch.dtype,
