@@ -27,6 +27,7 @@ from draftwerk.model.checkpoint.info import (
     read_generation,
 )
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vector_form import vector_form
 
 LAYERS = ("full_attention", "sliding_attention")
 """Kinds of layers whose only memory is keys and values."""
@@ -82,13 +83,14 @@ def read_causal(directory: Path) -> CausalLM:
     )
 
 
-def read_causal_info(location: Location) -> ModelInfo:
+def read_causal_info(location: Location, pooling: str = "auto") -> ModelInfo:
     """Read a located model's card, as `read_info` does. Raises Refused."""
     model = read_causal(location.directory)
     stored = stored_tensors(location.directory)
     for name, held in stored.items():
         if held.dtype not in BYTES:
             raise Refused(f"{name} is {held.dtype}: quantised weights are not supported")
+    sizes = {"hidden_size": _count(model.config, "hidden_size")}
     return ModelInfo(
         name=location.name,
         directory=str(location.directory),
@@ -98,6 +100,7 @@ def read_causal_info(location: Location) -> ModelInfo:
         kv_heads_per_token=2 * model.plane_count * model.num_kv_heads,
         head_size=model.head_size,
         family=model.config.model_type,
+        vectors=vector_form(location.directory, model.config.to_dict() | sizes, pooling),
         stored_bytes=sum(path.stat().st_size for path in {each.path for each in stored.values()}),
         elements=sum(prod(each.shape) for each in stored.values()),
     )

@@ -24,6 +24,13 @@ class GenericForward:
         """The model is of `load_causal`; the attention gives a row the same bits in any company."""
         self.model = model
         self.attention = attention
+        self.states: Tensor | None = None
+        """What the head read in the latest call [S, hidden]."""
+        head: Any = model.get_output_embeddings()
+        head.register_forward_pre_hook(self._keep_states)
+
+    def _keep_states(self, head: object, given: tuple[Tensor, ...]) -> None:
+        self.states = given[0][0]
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""

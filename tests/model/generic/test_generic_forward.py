@@ -159,3 +159,12 @@ def test_pickles_are_not_read(tmp_path: Path):
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(Refused, match="safetensors"):
         generic_forward(tmp_path)
+
+
+def test_states_are_what_the_head_reads(tmp_path: Path):
+    oracle, runner = save_undeclared(tmp_path, "phi"), generic_runner(tmp_path)
+    text = random_text(11, 30)
+    logits_of(runner, text, [])
+    with torch.no_grad():
+        truth = oracle.model(torch.tensor([text])).last_hidden_state[0]
+    assert (runner.parts.states - truth).abs().max() < 1e-4
