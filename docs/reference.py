@@ -87,9 +87,10 @@ def _models() -> Iterator[str]:
     yield "else the short one.\n"
     yield "`--backend transformers` serves causal models of other classes too, from a directory of"
     yield "safetensors on a CPU, in bf16 or fp32, slower: whatever calls its attention through"
-    yield "Transformers' interface and passes a test at start. Refused by name are recurrent states,"
-    yield "attention with arguments that are not obeyed (masks or biases of its own), keys and values"
-    yield "of unlike sizes, rotation by the longest text of a batch, images, and code beside the weights.\n"
+    yield "Transformers' interface and passes a test at start. Refused by name are recurrent"
+    yield "states, attention with arguments that are not obeyed (masks or biases of its own), keys"
+    yield "and values of unlike sizes, rotation by the longest text of a batch, images, and code"
+    yield "beside the weights.\n"
     yield from table(
         ("class", "GGUF", "layers beside Llama's", "on a GPU"),
         [
