@@ -56,8 +56,9 @@ def kinds_of(mix: Mix, source: Source) -> dict[str, str]:
     for name, shape in source.shapes.items():
         layer = int(name.split(".")[1]) if name.startswith("blk.") else 0
         place = Place(layer, source.layer_count, source.shares_keys, source.experts)
-        is_kept = len(shape) == 1 or any(each in name for each in NO_MATRICES)
-        found[name] = "F32" if is_kept else kind_of(mix, name, shape[-1], place, is_tied)
+        columns, is_vector = shape[-1], len(shape) == 1
+        is_kept = is_vector or any(each in name for each in NO_MATRICES)
+        found[name] = "F32" if is_kept else kind_of(mix, name, columns, place, is_tied)
     return found
 
 
