@@ -113,6 +113,7 @@ def test_chunks_and_company_change_no_bit(
         assert pooled(make_runner(directory, pool, dtype), cuts, first, others) == whole
 
 
+@pytest.mark.timeout(900)  # it may compile the kernels of each
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
 def test_no_bit_depends_on_the_instruction_set(directory: Path, pool: Pool, dtype: str) -> None:
     assert available()
