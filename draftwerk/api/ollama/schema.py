@@ -186,7 +186,7 @@ class EmbeddingFields(Struct, frozen=True, kw_only=True):
     keep_alive: KeepAlive | None = None
 
     hints: ClassVar[dict[str, str]] = {
-        "keep_alive": "the model stays loaded",
+        "keep_alive": "a server's only model stays loaded",
         "options": "no option changes a vector",
     }
 
