@@ -70,6 +70,18 @@ async def test_a_chat_is_answered_and_its_prefix_is_found(served: Served) -> Non
     assert second["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
 
 
+async def test_a_text_has_the_same_vector_alone_and_among_others(served: Served) -> None:
+    body = {"input": [PROMPT, "Another text, of other words.", PROMPT * 9]}
+    alone = await served.post("/v1/embeddings", {"input": PROMPT})
+    among = await served.post("/v1/embeddings", body)
+    assert among["data"][0]["embedding"] == alone["data"][0]["embedding"]
+    tokens = torch.tensor([TextTokenizer(served.directory).encode(PROMPT)])
+    with torch.inference_mode():
+        state = served.oracle.model(tokens).last_hidden_state[0, -1]
+    vector = torch.tensor(alone["data"][0]["embedding"])
+    assert (vector - state / state.norm()).abs().max() < 1e-4
+
+
 async def test_a_killed_model_process_changes_no_stream(served: Served) -> None:
     words = ("--model", str(served.directory), "--streams", "4", "--tokens", "60")
     plain = await served.server.run(parser().parse_args(words), 0)
