@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from draftwerk.machine.shared_memory import SharedMemory
-from draftwerk.model.checkpoint.loader import Tensors
+from draftwerk.model.checkpoint.checkpoint_tensors import Tensors
 from draftwerk.model.checkpoint.packed_weights import HEADER_BYTES, WeightStore
 from draftwerk.model.process import build
 from draftwerk.model.process.build import ModelOptions

@@ -1,0 +1,305 @@
+"""Weights by layer: which tensors of a checkpoint, and which of their rows, a layer is made of."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypedDict, overload
+
+import torch
+from torch import Tensor
+
+from draftwerk.model.checkpoint.architectures import BY_CLASS
+from draftwerk.model.checkpoint.checkpoint_tensors import (
+    NamedRows,
+    Tensors,
+)
+from draftwerk.model.checkpoint.config import DeltaRule, Experts, ModelConfig
+from draftwerk.model.checkpoint.families.architecture import Architecture
+from draftwerk.model.checkpoint.inventory import (
+    DELTA_BY_HEAD,
+    DELTA_INPUTS,
+    EMBEDDING,
+    HEAD,
+    STACKED,
+)
+from draftwerk.model.checkpoint.shard import Shard
+from draftwerk.model.checkpoint.weights import DeltaWeights, ExpertWeights, LayerWeights, Weights
+
+
+class MixerWeights(TypedDict):
+    """What a layer's tokens see each other by, by the names of `LayerWeights`."""
+
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    output: Tensor
+    output_bias: Tensor | None
+    sinks: Tensor | None
+    taps: Tensor | None
+    delta: DeltaWeights | None
+
+
+class LazyLayers(Sequence[LayerWeights]):
+    """Layers that are read each time that they are asked for."""
+
+    def __init__(self, read: Callable[[int], LayerWeights], indices: range) -> None:
+        self._read = read
+        self._indices = indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> LayerWeights: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LayerWeights]: ...
+    def __getitem__(self, index: int | slice) -> LayerWeights | Sequence[LayerWeights]:
+        found = self._indices[index]
+        return LazyLayers(self._read, found) if isinstance(found, range) else self._read(found)
+
+
+def weights_of(
+    tensors: Tensors, config: ModelConfig, shard: Shard, lazily: bool = False
+) -> Weights:
+    """Return the weights of a shard, with layers that are read when asked for, if `lazily`."""
+    row = BY_CLASS[config.architecture]
+    embedding, lm_head = _vocabulary(tensors, config, shard)
+    layers = LazyLayers(lambda index: _layer(tensors, config, shard, index), shard.layers)
+    return Weights(
+        embedding=embedding,
+        layers=layers if lazily else list(layers),
+        norm=tensors.norm(row.names.last_norm, row),
+        lm_head=lm_head,
+    )
+
+
+def _vocabulary(tensors: Tensors, config: ModelConfig, shard: Shard) -> tuple[Tensor, Tensor]:
+    """Return the embedding if the shard begins the model, and its rows of the lm_head."""
+    is_tied = config.tied_embeddings
+    if is_tied and (stored := tensors.find(HEAD)) is not None:
+        # Transformers ties what is equal: a head of its own means that the config is wrong.
+        is_tied = torch.equal(stored, tensors.take(EMBEDDING))
+    everything = range(config.vocab_size)
+    embedding = tensors.vocabulary(EMBEDDING, everything if shard.is_first else range(0))
+    if is_tied and shard.is_first and shard.vocab == everything:
+        return embedding, embedding
+    return embedding, tensors.vocabulary(EMBEDDING if is_tied else HEAD, shard.vocab)
+
+
+def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> LayerWeights:
+    row = BY_CLASS[config.architecture]
+    names, layer = row.names, f"model.layers.{index}."
+    has_experts, dense = config.kind(index).has_experts, config.dense_size(index)
+    ffn = range(dense) if has_experts else shard.ffn
+    halves = [(ffn.start, ffn.stop, dense)] * (1 + config.graph.is_gated)
+    gate_up_names, down_name = names.dense(has_experts)
+    mixer = MIXERS[config.kind(index).mixer]
+
+    def gate_up(kind: str) -> NamedRows:
+        return _rows_of(layer, gate_up_names, kind, halves)
+
+    def down(kind: str) -> NamedRows:
+        return [(f"{layer}{down_name}.{kind}", shard.hidden)]
+
+    def norm(name: str | None) -> Tensor | None:
+        return None if name is None else tensors.norm(layer + name, row)
+
+    return LayerWeights(
+        **mixer(tensors, config, shard, layer),
+        attention_norm=norm(names.attention_norm),
+        ffn_norm=norm(names.ffn_norm),
+        gate_up=tensors.fused(gate_up("weight")) if dense else None,
+        gate_up_bias=tensors.fused_bias(gate_up("bias")),
+        down=tensors.fused(down("weight")) if dense else None,
+        down_bias=tensors.fused_bias(down("bias")),
+        after_attention=norm(names.after_attention),
+        after_ffn=norm(names.after_ffn),
+        experts=_experts(tensors, config.experts, row, layer, shard.hidden)
+        if config.experts and has_experts
+        else None,
+    )
+
+
+def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
+    """Return what a layer attends with."""
+    size, row = config.head_size, BY_CLASS[config.architecture]
+    names = row.names
+    spans = [
+        (heads.start * size, heads.stop * size, count * size)
+        for heads, count in (
+            (shard.heads, config.num_heads),
+            (shard.kv_heads, config.num_kv_heads),
+            (shard.kv_heads, config.num_kv_heads),
+        )
+    ]
+
+    def qkv(kind: str) -> NamedRows:
+        rows = _rows_of(layer, names.qkv, kind, spans)
+        return _gates_last(rows, size) if config.graph.has_output_gate else rows
+
+    def output(kind: str) -> NamedRows:
+        return [(f"{layer}{names.output}.{kind}", shard.hidden)]
+
+    def head_norm(name: str, heads: int) -> Tensor | None:
+        if not config.query_key_norm:
+            return None
+        if "{}" not in name:
+            return tensors.norm(layer + name, row)
+        if (all_heads := tensors.find(f"{layer}{name}.weight")) is not None:
+            return all_heads.flatten()
+        own = (tensors.take(f"{layer}{name.format(head)}.weight") for head in range(heads))
+        return torch.cat(list(own))
+
+    def in_halves(stacked: Tensor) -> Tensor:
+        heads = len(shard.heads) + len(shard.kv_heads)
+        return tensors.in_halves(stacked, heads, size, 2 * len(config.rope_inverse_frequencies))
+
+    order = in_halves if row.pairs_are_neighbours else lambda stacked: stacked
+    bias = tensors.fused_bias(qkv("bias"))
+    return MixerWeights(
+        qkv=order(tensors.fused(qkv("weight"))),
+        qkv_bias=None if bias is None else order(bias),
+        query_norm=head_norm(names.query_norm, config.num_heads),
+        key_norm=head_norm(names.key_norm, config.num_kv_heads),
+        output=tensors.fused(output("weight")),
+        output_bias=tensors.fused_bias(output("bias")),
+        sinks=tensors.find(f"{layer}{names.sinks}.weight"),
+        taps=None,
+        delta=None,
+    )
+
+
+def _gates_last(rows: NamedRows, size: int) -> NamedRows:
+    """Return rows of queries that take turns with their gates, a head each, with those behind."""
+    (name, queries), *others = rows
+    heads = range(2 * queries.start, 2 * queries.stop, 2 * size)
+    own = [(name, range(first, first + size)) for first in heads]
+    gates = [(name, range(first + size, first + 2 * size)) for first in heads]
+    return [*own, *others, *gates]
+
+
+def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
+    """Return what a layer convolves with."""
+    names, hidden = BY_CLASS[config.architecture].names, config.hidden_size
+    name = layer + names.convolution
+    taps, bias = tensors.values(f"{name}.weight"), tensors.find(f"{name}.bias")
+    rows = [taps.reshape(hidden, config.taps).T, *(() if bias is None else (bias[None],))]
+
+    def inputs(kind: str) -> NamedRows:
+        return [(f"{layer}{names.convolution_input}.{kind}", range(3 * hidden))]
+
+    def outputs(kind: str) -> NamedRows:
+        return [(f"{layer}{names.convolution_output}.{kind}", shard.hidden)]
+
+    return MixerWeights(
+        qkv=tensors.fused(inputs("weight")),
+        qkv_bias=tensors.fused_bias(inputs("bias")),
+        query_norm=None,
+        key_norm=None,
+        output=tensors.fused(outputs("weight")),
+        output_bias=tensors.fused_bias(outputs("bias")),
+        sinks=None,
+        taps=torch.cat(rows),
+        delta=None,
+    )
+
+
+def _delta(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
+    """Return what a layer with a delta rule has."""
+    rule, layer = config.delta, layer + BY_CLASS[config.architecture].names.delta
+    assert rule is not None
+    inputs = [
+        (f"{layer}{name}.weight", range(rows))
+        for name, rows in zip(DELTA_INPUTS, rule.rows, strict=True)
+    ]
+    if BY_CLASS[config.architecture].has_delta_by_head:
+        inputs = list(_by_head(layer, rule))
+    taps = tensors.values(f"{layer}conv1d.weight")
+    return MixerWeights(
+        qkv=tensors.fused(inputs),
+        qkv_bias=None,
+        query_norm=None,
+        key_norm=None,
+        output=tensors.fused([(f"{layer}out_proj.weight", shard.hidden)]),
+        output_bias=None,
+        sinks=None,
+        taps=taps.reshape(rule.channels, rule.taps).T.contiguous(),
+        delta=DeltaWeights(
+            decay=-tensors.values(f"{layer}A_log").float().exp(),
+            step_bias=tensors.values(f"{layer}dt_bias").float(),
+            norm=tensors.values(f"{layer}norm.weight"),
+        ),
+    )
+
+
+def _by_head(layer: str, rule: DeltaRule) -> Iterator[tuple[str, range]]:
+    """Yield rows that lie by key head, in the order of the rule's."""
+    group = rule.value_heads // rule.key_heads
+    values = group * rule.value_size
+    matrices = (rule.key_size, rule.key_size, values, values), (group, group)
+    for name, counts in zip(DELTA_BY_HEAD, matrices, strict=True):
+        for part, count in enumerate(counts):
+            firsts = range(sum(counts[:part]), rule.key_heads * sum(counts), sum(counts))
+            yield from ((f"{layer}{name}.weight", range(at, at + count)) for at in firsts)
+
+
+MIXERS = {"attention": _attention, "convolution": _convolution, "delta": _delta}
+
+
+def _experts(
+    tensors: Tensors, experts: Experts, row: Architecture, layer: str, hidden: range
+) -> ExpertWeights:
+    """Read a layer's experts: each one's tensors, or its rows of one tensor of all."""
+    names, size = row.names, experts.ffn_size
+    gate_up, down = names.expert_gate_up, names.expert_down
+    if f"{layer}{STACKED[0]}.weight" in tensors.stored:
+        gate_up, down = STACKED[:2], STACKED[2]
+
+    def rows(part: str, expert: int, count: int) -> tuple[str, range]:
+        first = 0 if "{}" in part else expert * count
+        return f"{layer}{part.format(expert)}.weight", range(first, first + count)
+
+    each = range(experts.count)
+    height = size * (2 // len(gate_up))
+
+    def gates_and_ups(expert: int) -> NamedRows:
+        found = [rows(one, expert, height) for one in gate_up]
+        if not tensors.experts_are_columns:
+            return found
+        ((name, both),) = found
+        return [(name, both[::2]), (name, both[1::2])]
+
+    biases = [tensors.find(f"{layer}{name}.bias") for name in gate_up]
+    shared_gate = tensors.find(f"{layer}{names.shared_gate}.weight")
+    return ExpertWeights(
+        router=tensors.values(f"{layer}{names.router}.weight"),
+        gate_up=[tensors.fused(gates_and_ups(expert)) for expert in each],
+        down=[tensors.fused([rows(down, expert, len(hidden))]) for expert in each],
+        shared_gate=None if shared_gate is None else shared_gate.view(1, -1),
+        choice_bias=tensors.find(f"{layer}{names.choice_bias}"),
+        router_bias=tensors.find(f"{layer}{names.router}.bias"),
+        gate_up_bias=_halves(biases, tensors.experts_are_columns),
+        down_bias=tensors.find(f"{layer}{down}.bias"),
+    )
+
+
+def _halves(biases: Sequence[Tensor | None], interleave: bool) -> Tensor | None:
+    """Return the biases of gates and, behind them, of ups; [experts, 2 * ffn]."""
+    found = [each for each in biases if each is not None]
+    if not found:
+        return None
+    return torch.cat([found[0][:, ::2], found[0][:, 1::2]] if interleave else found, 1)
+
+
+def _rows_of(
+    layer: str, names: Sequence[str], kind: str, spans: Sequence[tuple[int, int, int]]
+) -> NamedRows:
+    """Return rows start .. stop of each part, of as many as it has, in its own matrix or in one."""
+    found: NamedRows = []
+    before = 0
+    for part, (start, stop, count) in enumerate(spans):
+        if len(names) == 1:
+            found.append((f"{layer}{names[0]}.{kind}", range(before + start, before + stop)))
+            before += count
+        else:
+            found.append((f"{layer}{names[part]}.{kind}", range(start, stop)))
+    return found
