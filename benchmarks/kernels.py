@@ -18,7 +18,8 @@ import torch
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
-from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.calls.native_shape import FORMATS
+from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler

@@ -10,7 +10,8 @@ import torch
 
 from benchmarks.kernels import interleaved, one_row, spread
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.calls.native_shape import FORMATS
+from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import allocate

@@ -27,7 +27,8 @@ from draftwerk.model.batch.batch import Batch
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.lora.lora_card import adapted_modules
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter, LoraMatrices
-from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.calls.native_shape import FORMATS
+from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import allocate
 

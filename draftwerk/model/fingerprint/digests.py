@@ -19,7 +19,8 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.fingerprint.stored_blocks import stored_fingerprints
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
-from draftwerk.model.native.forward import FORMATS, NativeForward
+from draftwerk.model.native.calls.native_shape import FORMATS
+from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.gumbel import gumbels
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler

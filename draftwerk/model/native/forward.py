@@ -9,34 +9,40 @@ from math import inf
 from statistics import median
 from time import perf_counter
 
-import numpy as np
 import torch
 from msgspec.structs import replace
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, BatchState, Pages, logit_count_of
-from draftwerk.model.checkpoint.config import DeltaRule, Experts, LayerKind, ModelConfig
+from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.lora.lora_card import PARTS
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
-from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import AnyWeights, ExpertWeights, LayerWeights, WeightMatrix
-from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.calls.native_shape import (
+    HEAD_KIND,
+    QUANTISED,
+    STORED_FORMAT,
+    check_model,
+    columns_of,
+    format_of,
+    kv_format,
+    layer_shape,
+    page_format,
+    shape_of,
+)
+from draftwerk.model.native.calls.round_arrays import StateRows, arrays_of, check_tensor, set_states
 from draftwerk.model.native.library import (
     AdapterModule,
     LayerShape,
     PathRow,
     RoundArrays,
-    Shape,
-    ShardColumns,
-    StateRow,
 )
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import (
     KINDS,
-    STORED,
     halved,
     packed_size,
     parts_of,
@@ -44,29 +50,6 @@ from draftwerk.model.native.stored import (
     unread,
 )
 
-STORED_FORMAT = 3
-FORMATS = {"fp32": 0, "bf16": 1, "int8": STORED_FORMAT, "int4": STORED_FORMAT}
-"""What weights that are not quantised can be served as."""
-QUANTISED = {"int8": "Q8_0", "int4": "IQ4_NL"}
-"""The types of blocks to which they are quantised: of those of their size the nearest to the
-weights, by `benchmarks.format_quality --off-grid`."""
-HEAD_KIND = "Q8_0"
-"""Of the head then: it decides between tokens."""
-KV_FORMATS = {"fp32": 0, "bf16": 1, "int8": 2}
-PAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
-SCALE_BYTES = 4
-NORMS = ("rms", "rms_rounded_once", "layer")
-ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared", "clamped_silu")
-HEAD_NORMS = ("shared", "projection", "each")
-ROTARY_ROUNDINGS = ("all", "angles", "result")
-MIXERS = ("attention", "convolution", "delta")
-"""In the order of the enumerations in source/forward/model.h."""
-NO_EXPERTS = Experts(count=0, used=0, ffn_size=0)
-NO_DELTA = DeltaRule(key_heads=0, value_heads=0, key_size=0, value_size=0, taps=0)
-HIDDEN_MAX = 16384
-KEY_MAX, TAPS_MAX = 256, 8
-"""Of a delta rule."""
-GROUP_MAX = 256
 READINGS = 5
 
 
@@ -133,12 +116,12 @@ class NativeForward:
         meeting: int | None = None,
         on_layer: Callable[[int], None] = lambda index: None,
     ) -> None:
-        _check(config, dtype, kv_dtype)
+        check_model(config, dtype, kv_dtype)
         own = shard.layers if shard else range(config.layer_count)
-        layers = (LayerShape * len(own))(*(_layer_shape(config.kind(index)) for index in own))
+        layers = (LayerShape * len(own))(*(layer_shape(config.kind(index)) for index in own))
         kv_dtype = kv_format(dtype, kv_dtype)
         self.page_dtype, self.page_width = page_format(config, dtype, kv_dtype)
-        self.dtype, self.format = dtype, _format(dtype)
+        self.dtype, self.format = dtype, format_of(dtype)
         self._kind = QUANTISED.get(dtype)
         self._shard = shard or whole(config)
         config = replace(config, layer_count=len(self._shard.layers))
@@ -254,7 +237,7 @@ class NativeForward:
         is_last, config = self._shard.is_last, self._config
         logits = torch.empty(logit_count if is_last else 0, config.vocab_size)
         self.states = torch.empty(outputs if is_last else 0, config.hidden_size)
-        arrays = _arrays(batch, pages, logits, self.states)
+        arrays = arrays_of(batch, pages, logits, self.states)
         state_rows = StateRows(batch, pages, config) if config.delta is not None else None
         if state_rows is not None:
             state_rows.describe(arrays)
@@ -264,7 +247,7 @@ class NativeForward:
         if not is_last:
             arrays.hidden_out = result.data_ptr()
         if hidden is not None:
-            _check_tensor("hidden", hidden, torch.float32)
+            check_tensor("hidden", hidden, torch.float32)
             arrays.hidden_in = hidden.data_ptr()
         self._library.model_forward(self.handle, arrays)
         return result
@@ -272,7 +255,7 @@ class NativeForward:
     def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], pages: Pages) -> None:
         """Take states of the latest batch along the nodes that were accepted."""
         arrays, kept = RoundArrays(), list[object]()
-        _set_states(arrays, pages, self._config)
+        set_states(arrays, pages, self._config)
         paths = (PathRow * len(rows))()
         for path, (state, nodes) in zip(paths, rows, strict=True):
             first = self._node_starts[state.first]
@@ -297,7 +280,7 @@ class NativeForward:
     def _check_pages(self, pages: Pages) -> None:
         config = self._config
         for name, tensor in (("keys", pages.keys), ("values", pages.values)):
-            _check_tensor(name, tensor, self.page_dtype)
+            check_tensor(name, tensor, self.page_dtype)
             planes, _, _, kv_heads, width = tensor.shape
             if (planes, kv_heads, width) != (
                 config.plane_count,
@@ -414,38 +397,6 @@ class NativeForward:
         self._library.model_set_vector(self.handle, layer, which, source.data_ptr(), len(source))
 
 
-def _check(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
-    _format(dtype)
-    if config.taps and kv_dtype == "int8":
-        raise Refused("kv_dtype int8: layers that convolve keep their inputs in bf16 or fp32")
-    if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
-        raise NativeUnavailable("the model is too wide for the native kernels")
-    rule = config.delta or NO_DELTA
-    if rule.key_size > KEY_MAX or rule.taps > TAPS_MAX or rule.channels > HIDDEN_MAX * 2:
-        raise NativeUnavailable("the delta rule is too wide for the native kernels")
-    if config.experts is None:
-        return
-    is_mixed = not all(kind.has_experts for kind in config.layers)
-    if (
-        not config.graph.is_gated
-        or config.graph.is_parallel
-        or (is_mixed and config.experts.shared_ffn_size)
-    ):
-        raise NativeUnavailable("no native kernels for experts beside such an FFN")
-
-
-def _layer_shape(kind: LayerKind) -> LayerShape:
-    return LayerShape(kind.window, kind.rotary, kind.has_experts, MIXERS.index(kind.mixer))
-
-
-def _format(dtype: str) -> int:
-    if dtype == STORED:
-        return STORED_FORMAT
-    if dtype not in FORMATS:
-        raise ValueError(f"dtype {dtype!r} is none of {', '.join(FORMATS)}, {STORED}")
-    return FORMATS[dtype]
-
-
 def _plain(matrix: WeightMatrix) -> Tensor:
     if not isinstance(matrix, Tensor):
         raise ValueError(f"a matrix of {matrix[0].kind} can only be served as it is stored")
@@ -456,173 +407,3 @@ def _stored(matrix: WeightMatrix) -> tuple[StoredMatrix, ...]:
     if isinstance(matrix, Tensor):
         raise ValueError(f"a matrix {tuple(matrix.shape)} is not quantised, as the others are")
     return matrix
-
-
-def columns_of(shard: Shard) -> ShardColumns:
-    spans = (shard.heads, shard.kv_heads, shard.hidden, shard.ffn, shard.vocab)
-    return ShardColumns(*(value for span in spans for value in (span.start, len(span))))
-
-
-def kv_format(dtype: str, kv_dtype: str) -> str:
-    """Return the format of keys and values that "auto" comes to."""
-    if kv_dtype != "auto":
-        return kv_dtype
-    return "fp32" if dtype == "fp32" else "bf16"
-
-
-def page_format(config: ModelConfig, dtype: str, kv_dtype: str) -> tuple[torch.dtype, int]:
-    """Return the pages' dtype, and how many of it a head takes."""
-    kv_dtype = kv_format(dtype, kv_dtype)
-    width = config.head_size + (SCALE_BYTES if kv_dtype == "int8" else 0)
-    return PAGE_DTYPES[kv_dtype], width
-
-
-def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
-    graph, experts = config.graph, config.experts or NO_EXPERTS
-    delta = config.delta or NO_DELTA
-    multiplier = graph.embedding_multiplier
-    if dtype == "bf16" and graph.rounds_embedding_multiplier:
-        multiplier = float(torch.tensor(multiplier, dtype=torch.bfloat16))
-    return Shape(
-        vocab=config.vocab_size,
-        hidden=config.hidden_size,
-        layers=config.layer_count,
-        heads=config.num_heads,
-        kv_heads=config.num_kv_heads,
-        head_size=config.head_size,
-        ffn=experts.shared_ffn_size or config.ffn_size,
-        format=_format(dtype),
-        in_bf16=dtype == "bf16",
-        kv_format=KV_FORMATS[kv_dtype],
-        norm=NORMS.index(graph.norm),
-        activation=ACTIVATIONS.index("clamped_silu" if graph.gate_limit else graph.activation),
-        is_gated=graph.is_gated,
-        is_parallel=graph.is_parallel,
-        head_norm=HEAD_NORMS.index(graph.head_norm),
-        norms_after_rotation=graph.norms_after_rotation,
-        rotary_rounding=ROTARY_ROUNDINGS.index(graph.rotary_rounding),
-        rotary_pairs=len(config.rope_inverse_frequencies),
-        rotary_count=len(config.rotaries),
-        experts=experts.count,
-        experts_used=experts.used,
-        expert_ffn=experts.ffn_size,
-        experts_sigmoid=experts.scores == "sigmoid",
-        experts_sum_to_one=experts.normalises,
-        experts_scale=experts.weight_scale,
-        shared_ffn=experts.shared_ffn_size,
-        shared_is_gated=experts.shared_is_gated,
-        taps=config.taps,
-        delta_key_heads=delta.key_heads,
-        delta_value_heads=delta.value_heads,
-        delta_key_size=delta.key_size,
-        delta_value_size=delta.value_size,
-        delta_taps=delta.taps,
-        has_output_gate=graph.has_output_gate,
-        norm_epsilon=config.norm_eps,
-        embedding_multiplier=multiplier,
-        residual_multiplier=graph.residual_multiplier,
-        logit_scale=graph.logit_scale,
-        logit_softcap=graph.logit_softcap,
-        attention_softcap=graph.attention_softcap,
-        attention_scale=graph.attention_scale,
-        gate_limit=graph.gate_limit,
-        gate_slope=graph.gate_slope,
-        temperature_beta=graph.temperature_beta,
-        temperature_length=graph.temperature_length,
-        rotary_magnitudes=tuple(rotary.magnitude for rotary in config.rotaries),
-    )
-
-
-def _set_states(arrays: RoundArrays, pages: Pages, config: ModelConfig) -> None:
-    if pages.states is None:
-        return
-    _check_tensor("states", pages.states, torch.float32)
-    if pages.states.shape[1] != config.state_size:
-        raise ValueError(f"states are another model's: {tuple(pages.states.shape)}")
-    arrays.state_slots, arrays.state_numbers = pages.states.data_ptr(), config.state_size
-
-
-class StateRows:
-    """The recurrent states of a batch, as the library has them."""
-
-    def __init__(self, batch: Batch, pages: Pages, config: ModelConfig) -> None:
-        """Without slots each text begins, and nothing is kept of it. Raises ValueError."""
-        if not batch.states:
-            raise ValueError("a batch without states")
-        self._pages, self._config = pages, config
-        self.node_starts: dict[int, int] = {}
-        """By a row's first token, the number of its first node."""
-        self._rows = (StateRow * len(batch.states))()
-        parents = np.full(len(batch.tokens), -1, np.int32)
-        saves: list[int] = []
-        nodes = 0
-        for row, state in zip(self._rows, batch.states, strict=True):
-            source, target, own = state.source, state.target, state.saves
-            if pages.states is None:
-                source, target, own = -1, -1, ()
-            row.first, row.count, row.nodes = state.first, state.count, len(state.parents)
-            row.start, row.source, row.target = state.start, source, target
-            row.first_save, row.saves = len(saves) // 2, len(own)
-            saves += chain.from_iterable(own)
-            behind = state.first + state.count
-            parents[behind : behind + len(state.parents)] = state.parents
-            self.node_starts[state.first] = nodes
-            nodes += len(state.parents)
-        self._parents, self._saves = parents, np.array(saves, np.int32)
-        self._check(len(batch.tokens))
-
-    def _check(self, tokens: int) -> None:
-        slots = 0 if self._pages.states is None else len(self._pages.states)
-        end = 0
-        for row in self._rows:
-            if row.first != end or row.count < 1:
-                raise ValueError("states do not cover the tokens")
-            end = row.first + row.count + row.nodes
-            if not (-1 <= row.source < max(slots, 0) and -1 <= row.target < max(slots, 0)):
-                raise ValueError("a state is outside its slots")
-        if end != tokens or any(not 0 <= slot < slots for slot in self._saves[1::2]):
-            raise ValueError("states do not cover the tokens")
-
-    def describe(self, arrays: RoundArrays) -> None:
-        """Tell the library; what it is told of lives as long as this."""
-        _set_states(arrays, self._pages, self._config)
-        arrays.state_row_count = len(self._rows)
-        arrays.state_rows = ctypes.addressof(self._rows)
-        arrays.state_parents = self._parents.ctypes.data
-        arrays.state_saves = self._saves.ctypes.data
-
-
-def _arrays(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None) -> RoundArrays:
-    arrays = RoundArrays(
-        token_count=len(batch.tokens),
-        row_count=len(batch.kv_lengths),
-        table_width=batch.block_tables.shape[1],
-        output_count=len(batch.outputs),
-        logit_count=logit_count_of(batch),
-        block_count=pages.keys.shape[1],
-        block_size=pages.block_size,
-        keys=pages.keys.data_ptr(),
-        values=pages.values.data_ptr(),
-        logits=logits.data_ptr(),
-        states=None if states is None else states.data_ptr(),
-    )
-    tokens, rows = arrays.token_count, arrays.row_count
-    sizes = {"tokens": tokens, "positions": tokens, "slots": tokens, "row_starts": rows + 1}
-    sizes |= {"kv_lengths": rows, "block_tables": rows, "ancestors": tokens}
-    sizes |= {"outputs": arrays.output_count}
-    if batch.seen is not None:
-        sizes["seen"] = tokens
-    if batch.adapters is not None:
-        sizes["adapters"] = rows
-    for name, size in sizes.items():
-        tensor: Tensor = getattr(batch, name)
-        _check_tensor(name, tensor, torch.int64 if name == "ancestors" else torch.int32)
-        if len(tensor) != size:
-            raise ValueError(f"{name} has {len(tensor)} entries, not {size}")
-        setattr(arrays, name, tensor.data_ptr())
-    return arrays
-
-
-def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
-    if tensor.dtype != dtype or tensor.device.type != "cpu" or not tensor.is_contiguous():
-        raise ValueError(f"{name} must be a contiguous {dtype} tensor on the CPU")

@@ -1,0 +1,147 @@
+"""What the kernels are told of a model: its shape, the formats of its weights and pages."""
+
+import torch
+
+from draftwerk.model.checkpoint.config import DeltaRule, Experts, LayerKind, ModelConfig
+from draftwerk.model.checkpoint.shard import Shard
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.library import (
+    LayerShape,
+    Shape,
+    ShardColumns,
+)
+from draftwerk.model.native.stored import (
+    STORED,
+)
+
+STORED_FORMAT = 3
+FORMATS = {"fp32": 0, "bf16": 1, "int8": STORED_FORMAT, "int4": STORED_FORMAT}
+"""What weights that are not quantised can be served as."""
+QUANTISED = {"int8": "Q8_0", "int4": "IQ4_NL"}
+"""The types of blocks to which they are quantised: of those of their size the nearest to the
+weights, by `benchmarks.format_quality --off-grid`."""
+HEAD_KIND = "Q8_0"
+"""Of the head then: it decides between tokens."""
+KV_FORMATS = {"fp32": 0, "bf16": 1, "int8": 2}
+PAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+SCALE_BYTES = 4
+NORMS = ("rms", "rms_rounded_once", "layer")
+ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared", "clamped_silu")
+HEAD_NORMS = ("shared", "projection", "each")
+ROTARY_ROUNDINGS = ("all", "angles", "result")
+MIXERS = ("attention", "convolution", "delta")
+"""In the order of the enumerations in source/forward/model.h."""
+NO_EXPERTS = Experts(count=0, used=0, ffn_size=0)
+NO_DELTA = DeltaRule(key_heads=0, value_heads=0, key_size=0, value_size=0, taps=0)
+HIDDEN_MAX = 16384
+KEY_MAX, TAPS_MAX = 256, 8
+"""Of a delta rule."""
+GROUP_MAX = 256
+
+
+def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
+    format_of(dtype)
+    if config.taps and kv_dtype == "int8":
+        raise Refused("kv_dtype int8: layers that convolve keep their inputs in bf16 or fp32")
+    if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
+        raise NativeUnavailable("the model is too wide for the native kernels")
+    rule = config.delta or NO_DELTA
+    if rule.key_size > KEY_MAX or rule.taps > TAPS_MAX or rule.channels > HIDDEN_MAX * 2:
+        raise NativeUnavailable("the delta rule is too wide for the native kernels")
+    if config.experts is None:
+        return
+    is_mixed = not all(kind.has_experts for kind in config.layers)
+    if (
+        not config.graph.is_gated
+        or config.graph.is_parallel
+        or (is_mixed and config.experts.shared_ffn_size)
+    ):
+        raise NativeUnavailable("no native kernels for experts beside such an FFN")
+
+
+def layer_shape(kind: LayerKind) -> LayerShape:
+    return LayerShape(kind.window, kind.rotary, kind.has_experts, MIXERS.index(kind.mixer))
+
+
+def format_of(dtype: str) -> int:
+    if dtype == STORED:
+        return STORED_FORMAT
+    if dtype not in FORMATS:
+        raise ValueError(f"dtype {dtype!r} is none of {', '.join(FORMATS)}, {STORED}")
+    return FORMATS[dtype]
+
+
+def columns_of(shard: Shard) -> ShardColumns:
+    spans = (shard.heads, shard.kv_heads, shard.hidden, shard.ffn, shard.vocab)
+    return ShardColumns(*(value for span in spans for value in (span.start, len(span))))
+
+
+def kv_format(dtype: str, kv_dtype: str) -> str:
+    """Return the format of keys and values that "auto" comes to."""
+    if kv_dtype != "auto":
+        return kv_dtype
+    return "fp32" if dtype == "fp32" else "bf16"
+
+
+def page_format(config: ModelConfig, dtype: str, kv_dtype: str) -> tuple[torch.dtype, int]:
+    """Return the pages' dtype, and how many of it a head takes."""
+    kv_dtype = kv_format(dtype, kv_dtype)
+    width = config.head_size + (SCALE_BYTES if kv_dtype == "int8" else 0)
+    return PAGE_DTYPES[kv_dtype], width
+
+
+def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
+    graph, experts = config.graph, config.experts or NO_EXPERTS
+    delta = config.delta or NO_DELTA
+    multiplier = graph.embedding_multiplier
+    if dtype == "bf16" and graph.rounds_embedding_multiplier:
+        multiplier = float(torch.tensor(multiplier, dtype=torch.bfloat16))
+    return Shape(
+        vocab=config.vocab_size,
+        hidden=config.hidden_size,
+        layers=config.layer_count,
+        heads=config.num_heads,
+        kv_heads=config.num_kv_heads,
+        head_size=config.head_size,
+        ffn=experts.shared_ffn_size or config.ffn_size,
+        format=format_of(dtype),
+        in_bf16=dtype == "bf16",
+        kv_format=KV_FORMATS[kv_dtype],
+        norm=NORMS.index(graph.norm),
+        activation=ACTIVATIONS.index("clamped_silu" if graph.gate_limit else graph.activation),
+        is_gated=graph.is_gated,
+        is_parallel=graph.is_parallel,
+        head_norm=HEAD_NORMS.index(graph.head_norm),
+        norms_after_rotation=graph.norms_after_rotation,
+        rotary_rounding=ROTARY_ROUNDINGS.index(graph.rotary_rounding),
+        rotary_pairs=len(config.rope_inverse_frequencies),
+        rotary_count=len(config.rotaries),
+        experts=experts.count,
+        experts_used=experts.used,
+        expert_ffn=experts.ffn_size,
+        experts_sigmoid=experts.scores == "sigmoid",
+        experts_sum_to_one=experts.normalises,
+        experts_scale=experts.weight_scale,
+        shared_ffn=experts.shared_ffn_size,
+        shared_is_gated=experts.shared_is_gated,
+        taps=config.taps,
+        delta_key_heads=delta.key_heads,
+        delta_value_heads=delta.value_heads,
+        delta_key_size=delta.key_size,
+        delta_value_size=delta.value_size,
+        delta_taps=delta.taps,
+        has_output_gate=graph.has_output_gate,
+        norm_epsilon=config.norm_eps,
+        embedding_multiplier=multiplier,
+        residual_multiplier=graph.residual_multiplier,
+        logit_scale=graph.logit_scale,
+        logit_softcap=graph.logit_softcap,
+        attention_softcap=graph.attention_softcap,
+        attention_scale=graph.attention_scale,
+        gate_limit=graph.gate_limit,
+        gate_slope=graph.gate_slope,
+        temperature_beta=graph.temperature_beta,
+        temperature_length=graph.temperature_length,
+        rotary_magnitudes=tuple(rotary.magnitude for rotary in config.rotaries),
+    )
