@@ -8,9 +8,7 @@ PATH_MAX = 128
 LIKENESS = 0.7
 """Of an address that was meant, from 0 to 1."""
 NOT_SERVED = {
-    **dict.fromkeys(("embeddings", "embed", "embedding"), "embeddings are"),
-    **dict.fromkeys(("rerank", "score", "classify", "pooling"), "scoring of texts is"),
-    **dict.fromkeys(("infill", "fim"), "filling in the middle is"),
+    **dict.fromkeys(("score", "classify", "pooling"), "scoring of texts is"),
     **dict.fromkeys(("audio", "images", "videos", "realtime"), "images, sound and video are"),
     **dict.fromkeys(("moderations",), "moderation is"),
     **dict.fromkeys(("files", "uploads", "batches", "vector_stores"), "files and batches are"),

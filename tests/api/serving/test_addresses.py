@@ -15,12 +15,11 @@ NEAR = {
     "/models": "/v1/models",
     "/version": "/api/version",
     "/healthz": "/health",
+    "/embeddings": "/v1/embeddings",
+    "/v1/infill": "/infill",
 }
 NOT_SERVED = {
-    "/v1/embeddings": "embeddings are",
-    "/api/embed": "embeddings are",
-    "/v1/rerank": "scoring of texts is",
-    "/infill": "filling in the middle is",
+    "/v1/score": "scoring of texts is",
     "/v1/audio/speech": "images, sound and video are",
     "/v1/images/generations": "images, sound and video are",
     "/v1/moderations": "moderation is",
