@@ -46,6 +46,8 @@ class SearchRoot(Sequence):
     def check(self) -> None:
         if not self.search.members:
             Sequence.check(self)
+        elif self.blending is not None:  # its KV is in the members' tables
+            self.blending.check()
         self.search.check()
 
 
