@@ -31,20 +31,30 @@ TIERS: dict[ServiceTier, int] = {
 
 def completion_prompts(body: CompletionBody) -> list[Prompt]:
     """Return the prompts of a completion: one, or a list of texts or of token ids."""
-    given = body.prompt
+    prompts = listed_prompts(body.prompt, "prompt")
+    if () in prompts:
+        raise refused("`prompt` is empty.", "prompt", "invalid")
+    if body.deadline is not None and len(prompts) > 1:
+        raise refused("`deadline` cannot go with several prompts.", "deadline", "unsupported")
+    if len(prompts) > PROMPTS_MAX:
+        raise refused(f"`prompt` has more than {PROMPTS_MAX} prompts.", "prompt", "invalid")
+    return prompts
+
+
+def listed_prompts(given: str | Sequence[str | int | Sequence[int]], field: str) -> list[Prompt]:
+    """Return the texts or lists of token ids of a field; a bare list of ids is one of them.
+
+    Raises ApiError for one of both, or of nothing.
+    """
     if isinstance(given, str):
         return [given]
     kinds = set(map(type, given))
     if kinds == {int}:
         return [cast("tuple[int, ...]", tuple(given))]
     if int in kinds:
-        raise refused("`prompt` mixes token ids with texts or lists.", "prompt", "invalid")
-    if not given or () in given:
-        raise refused("`prompt` is empty.", "prompt", "invalid")
-    if body.deadline is not None and len(given) > 1:
-        raise refused("`deadline` cannot go with several prompts.", "deadline", "unsupported")
-    if len(given) > PROMPTS_MAX:
-        raise refused(f"`prompt` has more than {PROMPTS_MAX} prompts.", "prompt", "invalid")
+        raise refused(f"`{field}` mixes token ids with texts or lists.", field, "invalid")
+    if not given:
+        raise refused(f"`{field}` is empty.", field, "invalid")
     return cast("list[Prompt]", given)
 
 

@@ -1,7 +1,6 @@
 """`/v1/embeddings` and `/v1/rerank`: texts that are read and not continued."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import msgspec
 from msgspec import UNSET
@@ -28,6 +27,7 @@ from draftwerk.api.openai.reading.reading_schema import (
     RerankBody,
     RerankReply,
 )
+from draftwerk.api.openai.translate import listed_prompts
 from draftwerk.api.replying.reading_response import ReadingResponse
 from draftwerk.api.replying.vectors import as_base64, relevance_of, vector_of
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
@@ -69,19 +69,10 @@ async def embeddings(request: Request) -> ReadingResponse:
 
 def embedding_inputs(body: EmbeddingBody) -> list[Prompt]:
     """Return the texts or lists of token ids of a body; a bare list of ids is one of them."""
-    given = body.input
-    if isinstance(given, str):
-        return [given]
-    kinds = set(map(type, given))
-    if kinds == {int}:
-        return [cast("tuple[int, ...]", tuple(given))]
-    if int in kinds:
-        raise refused("`input` mixes token ids with texts or lists.", "input", "invalid")
-    if not given:
-        raise refused("`input` is empty.", "input", "invalid")
-    if len(given) > INPUTS_MAX:
+    prompts = listed_prompts(body.input, "input")
+    if len(prompts) > INPUTS_MAX:
         raise refused(f"`input` has more than {INPUTS_MAX} texts.", "input", "invalid")
-    return cast("list[Prompt]", given)
+    return prompts
 
 
 async def rerank(request: Request) -> ReadingResponse:
