@@ -33,6 +33,8 @@ MARKERS = {
     "api/page": "slow",
     "assembly/test_quantise.py": "model",
     "assembly/test_cache_commands.py": "model",
+    "assembly/test_lora_adapters.py": "model",
+    "assembly/test_several_models.py": "model",
     "cluster/test_ray_deploy.py": "processes",
     "cluster/test_ray_serve.py": "processes",
     "model/checkpoint/test_default_model.py": "default_model",
