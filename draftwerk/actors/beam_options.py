@@ -1,23 +1,22 @@
 """What a beam search may ask for."""
 
-from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
 
 def beam_refusal(
-    options: Options, prompt_count: int, tokens_max: int, blocks: tuple[int, int], rows_max: int
+    options: Options, prompt_count: int, tokens_max: int, blocks: tuple[int, int], width_max: int
 ) -> tuple[str, str] | None:
     """Return why a search cannot be served, and the field to blame; None if it can.
 
-    `tokens_max` is what a hypothesis may grow to, `blocks` the pool's count and size, `rows_max`
-    the tokens that fit into one round.
+    `tokens_max` is what a hypothesis may grow to, `blocks` the pool's count and size, `width_max`
+    what fits into one round.
     """
     width, sampling = options.beam_width, options.sampling
     if width == 1:
         return None
-    if not 1 < width <= min(WIDTH_MAX, rows_max):
-        return f"a beam may be {min(WIDTH_MAX, rows_max)} wide at most", "beam_width"
+    if not 1 < width <= width_max:
+        return f"a beam may be {width_max} wide at most", "beam_width"
     if options.choices > width:
         return f"a beam of {width} has no {options.choices} best texts", "n"
     if sampling.temperature > 0.0 and options.length_penalty != 1.0:

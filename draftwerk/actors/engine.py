@@ -57,6 +57,7 @@ from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.recurrent_states import NO_STATES, StateRules, StateSlots
+from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -135,6 +136,12 @@ class EngineParts:
         return min(self.context_max, self.block_count * self.block_size)
 
 
+def width_max(states: StateSlots) -> int:
+    """Return how wide a beam may be: each member reads a recurrent state and writes one, and the
+    first may go on from a snapshot."""
+    return min(WIDTH_MAX, (states.count - 1) // 2) if states.count else WIDTH_MAX
+
+
 def state_rules(parts: EngineParts) -> StateRules | None:
     """Return what is common to the states of all sequences; None without recurrent layers."""
     slots = parts.states
@@ -209,7 +216,7 @@ class Pipeline:
                 parts.tokens_max,
                 blocks=(parts.block_count, parts.block_size),
                 round_max=parts.limits.tokens_max,
-                searches=not parts.states.count,
+                width_max=width_max(parts.states),
             ),
             parts.worker,
             parts.trace,

@@ -22,6 +22,7 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
+from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import StageTimes
@@ -49,8 +50,8 @@ class TextLimits:
     """The pool: how many blocks, of how many tokens."""
     round_max: int = 2**31
     """Tokens in one round."""
-    searches: bool = True
-    """Whether beam searches are served: not by a model with recurrent layers."""
+    width_max: int = WIDTH_MAX
+    """Of a beam: each member reads and writes a state of recurrent layers."""
 
 
 class RefusedError(Exception):
@@ -249,9 +250,8 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
     _check_options(encoded.options, count, vocab_size, context_max)
     options = encoded.options
     room = context_max - count if options.tokens_max is None else options.tokens_max
-    if options.beam_width > 1 and not limits.searches:
-        raise RefusedError("a model with recurrent layers has no beam searches", "beam_width")
-    refusal = beam_refusal(options, count, room, limits.blocks, limits.round_max)
+    width_max = min(limits.width_max, limits.round_max)
+    refusal = beam_refusal(options, count, room, limits.blocks, width_max)
     if refusal is not None:
         raise RefusedError(*refusal)
     if encoded.blend is not None:

@@ -6,12 +6,14 @@ writes another, never the same, so it may be computed twice:
     row r        reads A, writes B
     row r + 1    reads B, writes C        A is free once r is answered
 
+The rows of a beam search go on from states that they share, and write each their own.
+
 A snapshot is a state at the end of a full block, kept under the block's name. A prompt goes on from
 a snapshot at exactly the end of the blocks that it finds.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -62,6 +64,8 @@ class SequenceStates:
 
     rules: StateRules
     name_space: str = ""
+    count: int = 0
+    """Slots of its own, if it needs more than one that runs alone."""
     parting: int = 0
     """Where the prompt leaves the blocks that were found, if no snapshot was there."""
     _own: list[int] = field(default_factory=list[int])
@@ -72,6 +76,8 @@ class SequenceStates:
     _latest: int = START
     _rows: deque[StateUse] = field(default_factory=deque[StateUse])
     """Under way."""
+    _branches: frozenset[int] = frozenset()
+    """What the branches of a beam search go on from."""
     _newest: bytes = b""
     """The snapshot of its reply: each takes the place of the one before."""
 
@@ -90,7 +96,7 @@ class SequenceStates:
             assert found is not None
             pool.reuse(found)
             self._entry = found
-        own = pool.take(self.rules.own)
+        own = pool.take(self.slots)
         if own is None:
             self._drop_entry()
             return None
@@ -99,15 +105,38 @@ class SequenceStates:
         self.parting = len(names) * self.rules.block_size if count < len(names) else 0
         return count
 
+    @property
+    def slots(self) -> int:
+        """How many slots of its own it has while it runs."""
+        return max(self.count, self.rules.own)
+
+    @property
+    def latest(self) -> int:
+        """The slot that its next row reads."""
+        return self._latest
+
+    def go_on(self, source: int, saves: tuple[tuple[int, int], ...] = ()) -> StateUse:
+        """Return what a row does that goes on from a slot: its own last one's, or a branch's."""
+        use = StateUse(source, self._free.popleft(), saves)
+        self._rows.append(use)
+        return use
+
+    def end_branches(self, sources: Iterable[int]) -> None:
+        """Take in that the rows of all branches are answered: these slots are read next."""
+        self._branches = frozenset(sources)
+        self._rows.clear()
+        self._free = deque(slot for slot in self._own if slot not in self._branches)
+        if self._entry not in self._branches:
+            self._drop_entry()
+
     def begin_row(self, start: int, stop: int, reach: int, prompt_count: int) -> StateUse:
         """Return what a row does that computes start .. stop, and a path as far as `reach`."""
         saves: list[tuple[int, int]] = []
         for position in self._boundaries(start, stop, reach, prompt_count):
             for slot in self.rules.pool.take(1) or ():
                 saves.append((position, slot))
-        use = StateUse(self._latest, self._free.popleft(), tuple(saves))
+        use = self.go_on(self._latest, tuple(saves))
         self._latest = use.target
-        self._rows.append(use)
         return use
 
     def _boundaries(self, start: int, stop: int, reach: int, prompt_count: int) -> Iterator[int]:
@@ -157,6 +186,7 @@ class SequenceStates:
         self._drop_entry()
         self.rules.pool.drop(self._own)
         self._own, self._latest, self._newest = [], START, b""
+        self._branches = frozenset()
         self._free.clear()
         self._rows.clear()
 
@@ -173,8 +203,10 @@ class SequenceStates:
             yield self._entry
 
     def check(self) -> None:
-        """Assert that no slot is read and written at once."""
-        used = [slot for use in self._rows for slot in (use.source, use.target)]
-        assert not set(self._free) & set(used), "a slot is free and used"
+        """Assert that no slot is read and written at once, and none is lost."""
+        used = {slot for use in self._rows for slot in (use.source, use.target)} | self._branches
+        free, targets = set(self._free), {use.target for use in self._rows}
+        assert not free & used, "a slot is free and used"
+        assert not targets & self._branches, "a state is written where another branch reads it"
         assert all(use.source != use.target for use in self._rows), "a state is written in place"
-        assert len(self._free) + 1 >= len(self._own) - len(self._rows), "a slot is lost"
+        assert set(self._own) <= free | used | {self._latest}, "a slot is lost"

@@ -70,7 +70,7 @@ def test_a_target_lost_with_two_rounds_in_flight_computes_both_again() -> None:
 def test_recurrent_states_change_no_text(how: dict[str, Any]) -> None:
     """In so few slots that one text runs at a time, and in so many that snapshots stay."""
     counters = total([Setting(seed, state_slots=3 + seed % 12, **how) for seed in range(16)])
-    for happened in ("finished", "left", "accepted", "rejected", "prefix_hits"):
+    for happened in ("finished", "left", "accepted", "rejected", "prefix_hits", "search finished"):
         assert counters[happened] > 0, counters
     if "block_count" in how:
         assert counters["preemptions"] > 0, counters

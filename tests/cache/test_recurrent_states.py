@@ -107,6 +107,28 @@ def test_all_comes_home(under_way: int) -> None:
     of.pool.check()
 
 
+def test_branches_go_on_from_a_snapshot_in_turns() -> None:
+    """Some in the first round, the others in the next: the snapshot is held until the last."""
+    of = rules()
+    read_prompt(of, 2 * SIZE + 1).leave()
+    states = SequenceStates(of, count=6)
+    assert states.enter(NAMES[:2]) == 2
+    snapshot = states.latest
+    first = states.go_on(snapshot)
+    states.end_branches([first.target, snapshot, snapshot])
+    states.check()
+    assert of.pool.holders(snapshot) == 1
+    later = [states.go_on(source) for source in (first.target, snapshot, snapshot)]
+    assert len({first.target, *(use.target for use in later)}) == 4
+    states.check()
+    # The second branch has two children, the others none.
+    states.end_branches([later[1].target, later[1].target])
+    states.check()
+    assert of.pool.holders(snapshot) == 0
+    states.leave()
+    assert of.pool.used == 0
+
+
 def test_snapshots_give_way_to_sequences_and_these_to_nothing() -> None:
     of = rules(count=5)
     read_prompt(of, 5).leave()

@@ -22,7 +22,7 @@ from draftwerk.model.text.grammar import grammars_of
 
 CPU = torch.device("cpu")
 FP32 = torch.float32
-STATE_SLOTS = 16
+STATE_SLOTS = 40
 """Of a model with recurrent layers."""
 
 

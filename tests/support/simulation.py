@@ -275,7 +275,7 @@ class Setting:
     odd: float = 0.0
     """The share of clients that send what no device can compute."""
     state_slots: int = 0
-    """Of a model with recurrent layers; such a one has no beam searches."""
+    """Of a model with recurrent layers."""
     reading: float = 0.0
     """The share of clients whose prompts are only to be read."""
     promise: Promise = NOTHING_PROMISED
@@ -536,7 +536,7 @@ async def client(
 ) -> None:
     """Be one client: come late, read slowly, leave early; every text must be the plain one."""
     await anyio.sleep(rng.uniform(0, 0.3))
-    options = random_options(rng, searches=not setting.state_slots)
+    options = random_options(rng, searches=setting.state_slots not in range(1, 9))
     shared = [1 + n % 5 for n in range(rng.choice([0, 9, 17]))]
     prompt = [*shared, *(rng.randrange(1, POISON[0]) for _ in range(rng.randint(1, 9)))]
     if setting.blended and not outcome.odd and rng.random() < setting.blended:

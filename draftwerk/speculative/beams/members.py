@@ -33,6 +33,9 @@ class Member:
     path: tuple[int, ...] = ()
     known: tuple[Candidate, ...] = ()
     """What comes after the last token, if that was a drafted node; then nothing is pending."""
+    state: int | None = None
+    """The slot of its recurrent state at base, of a model with recurrent layers: what is drafted
+    has none, so `path` is empty, and its tokens are read again."""
     head_candidates: tuple[Candidate, ...] = ()
     """The draft head's candidates there, if the target's are not known."""
 
@@ -92,13 +95,13 @@ def with_tokens(new_sequence: NewSequence, tokens: list[int]) -> NewSequence:
     return msgspec.structs.replace(new_sequence, tokens=tuple(tokens))
 
 
-def catching_up(behind: list[Member], tokens_left: int) -> list[Want]:
-    """Return rows that leave each member one token short of its end."""
+def catching_up(members: list[Member], tokens_left: int) -> list[Want]:
+    """Return rows that leave each member one token short of its end, or as short as they can."""
     wants: list[Want] = []
-    for member in behind:
+    for member in members:
         count = min(member.pending - 1, tokens_left)
         if count < 1:
-            break
+            continue
         tokens_left -= count
         wants.append(Want(member, member.computed + count, 0))
     return wants

@@ -7,6 +7,7 @@ A round verifies the draft trees behind all members at once. As long as every su
 of a step is one of its nodes, the next step's candidates are known too, so one round takes as many
 exact steps as the trees cover. Then each survivor forks its parent's table; the KV of its path
 waits in the parent's tree slots, until the next round copies shared blocks and moves the slots.
+Of a model with recurrent layers each member reads its parent's state and its path's tokens again.
 """
 
 from collections import Counter
@@ -26,7 +27,15 @@ from draftwerk.speculative.beams.members import (
 )
 from draftwerk.speculative.beams.memory import ORDERS
 from draftwerk.speculative.beams.steps import BeamPosition, TreePosition, take_steps, with_known
-from draftwerk.speculative.protocol.rounds import Branch, ChosenLogprob, Decision, Draft, Row, Seen
+from draftwerk.speculative.protocol.rounds import (
+    Branch,
+    ChosenLogprob,
+    Decision,
+    Draft,
+    Row,
+    RowState,
+    Seen,
+)
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, Tally, origins
 
 SEARCH_ROOM = 2
@@ -115,21 +124,19 @@ class BeamSearch:
                 root.computed,
                 root.sent_count,
                 root.sequence_id if root.sent_count else 0,
+                state=None if root.states is None else root.states.latest,
             )
             for each in self.beams.live
         ]
         root.table.release()
 
     def _wants(self, root: Sequence, draft_max: int, tokens_left: int) -> list[Want]:
-        """Return the rows to plan: first all members catch up, then they step together."""
-        behind = [member for member in self.members if member.pending > 1]
-        if behind:
-            return catching_up(behind, tokens_left)
-        count = len(self.members)
-        if tokens_left < count:
-            return []
+        """Return the rows to plan: all members step together, once all that they read fits."""
+        count, read = len(self.members), sum(max(1, each.pending) for each in self.members)
+        if tokens_left < read:
+            return catching_up(self.members, tokens_left)
         room = self.beams.rules.tokens_max - self.beams.length - 1
-        drafts = min(draft_max, root.request.draft_max, room, tokens_left // count - 1)
+        drafts = min(draft_max, root.request.draft_max, room, (tokens_left - read) // count)
         return [Want(member, len(member.tokens), drafts) for member in self.members]
 
     def _blocks(self, wants: list[Want], pool: BlockPool) -> int:
@@ -178,6 +185,9 @@ class BeamSearch:
                 if member.sent_count
                 else with_tokens(root.new_sequence(), member.tokens),
                 branch=branch,
+                state=None
+                if root.states is None or member.state is None
+                else RowState(*root.states.go_on(member.state)),
             )
         )
         member.sent_count, member.origin = len(member.tokens), 0
@@ -199,9 +209,11 @@ class BeamSearch:
             member = members[row.sequence_id]
             member.base = row.stop
             member.table.commit(member.tokens, row.stop)
-        if not parts[0].row.samples:
-            return None
-        return self._advance(root, parts)
+            member.state = None if row.state is None else row.state.target
+        outcome = self._advance(root, parts) if parts[0].row.samples else None
+        if root.states is not None:
+            root.states.end_branches(each.state for each in self.members if each.state is not None)
+        return outcome
 
     def _advance(self, root: Sequence, parts: list[VerifiedRow]) -> VerifiedRow:
         """Take as many steps as the draft trees cover."""
@@ -236,6 +248,9 @@ class BeamSearch:
         for hypothesis, (tip, position, known) in zip(survivors, positions, strict=True):
             number, node = position or tip
             parent, first = old[number], number not in taken
+            path = parts[number].draft.path_to(node)
+            if parent.state is not None:
+                path, known = (), ()
             taken.add(number)
             member = Member(
                 parent.sequence_id if first else self.new_id(),
@@ -244,8 +259,9 @@ class BeamSearch:
                 parent.base,
                 len(parent.tokens),
                 0 if first else parent.sequence_id,
-                parts[number].draft.path_to(node),
+                path,
                 known or (),
+                parent.state,
                 () if known else head_candidates[tip[0]].get((tip[1], hypothesis.tokens[-1]), ()),
             )
             # Whatever lies behind the path is of no use: less to copy.

@@ -87,12 +87,17 @@ class Opener:
             tokens=[*request.tokens, *committed],
             table=table,
             blending=blending,
-            states=None
-            if self.states is None
-            else SequenceStates(self.states, request.options.name_space),
+            states=self._states(request.options),
             scored=request.options.scored_from,
             deadlines=self._deadlines(request, now_s),
         )
+
+    def _states(self, options: Options) -> SequenceStates | None:
+        """Return what is kept of recurrent layers; of a search for each member."""
+        if self.states is None:
+            return None
+        slots = 2 * options.beam_width if options.beam_width > 1 else 0
+        return SequenceStates(self.states, options.name_space, slots)
 
     def _constants(
         self, request: EncodedRequest, choice: int, draft_factor: int

@@ -153,18 +153,19 @@ class RunningSet:
         if not victims or self.pool.available + held < need:
             return
         for victim in victims:
-            if self._has(need) and len(self.running) < rows_max:
+            if self._has(need, first) and len(self.running) < rows_max:
                 break
             self.preempt(victim)
         # At once, before rows that are already running take the blocks for their drafts.
         if len(self.running) < rows_max and self.admit(first):
             self.waiting.remove(first)
 
-    def _has(self, blocks: int) -> bool:
+    def _has(self, blocks: int, sequence: Sequence) -> bool:
         """Return whether there are so many blocks, and slots for the states of a sequence."""
         if self.pool.available < blocks:
             return False
-        return self.states is None or self.states.pool.available >= self.states.own
+        states = sequence.states
+        return states is None or states.rules.pool.available >= states.slots
 
     @property
     def may_preempt(self) -> bool:

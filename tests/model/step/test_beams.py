@@ -89,6 +89,26 @@ def test_a_search_past_windows_is_that_of_transformers(family, tmp_path):
         assert_same(server.result(name), expected)
 
 
+@pytest.mark.parametrize(
+    "family", ["lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"]
+)
+def test_a_search_of_a_hybrid_is_that_of_transformers(family, tmp_path):
+    model = save_tiny(tmp_path, family)
+    rules = beam_rules(4)
+    expected = [found_by_transformers(model, tuple(prompt), rules) for prompt in PROMPTS]
+    plain, lucky = server_of(tmp_path, 256, 0), server_of(tmp_path, 256, 16)
+    crowded = server_of(tmp_path, 24, 16)
+    for server, hindsight in ((plain, None), (lucky, plain.lived), (crowded, plain.lived)):
+        for _ in range(2):  # the second time from the prefix cache
+            names = [server.submit(prompt, rules, sampling_of(rules)) for prompt in PROMPTS]
+            server.run(hindsight)
+            for name, found in zip(names, expected, strict=True):
+                assert_same(server.result(name), found)
+        assert server.scheduler.stats.prefix_hits > 0
+    assert crowded.scheduler.stats.preemptions > 0 < lucky.scheduler.stats.accepted_tokens
+    assert lucky.scheduler.stats.rounds < plain.scheduler.stats.rounds
+
+
 def test_penalties_and_a_minimum_are_those_of_transformers(directory):
     rules = beam_rules(4, MANY_STOPS)
     settings = {"repetition_penalty": 1.3, "min_new_tokens": 5}

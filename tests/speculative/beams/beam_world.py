@@ -13,6 +13,7 @@ import msgspec
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.beams.root import SearchRoot, search_root
@@ -52,11 +53,22 @@ class WantedText:
 class BeamWorld:
     """Random choices come from `rng` alone, so that a seed is a story."""
 
-    def __init__(self, rng: Random, block_count: int, block_size: int, limits: RoundLimits) -> None:
+    def __init__(
+        self,
+        rng: Random,
+        block_count: int,
+        block_size: int,
+        limits: RoundLimits,
+        state_slots: int = 0,
+    ) -> None:
         self.rng = rng
-        self.scheduler = Scheduler(BlockPool(block_count, block_size), limits)
+        self.states: StateRules | None = None
+        if state_slots:
+            self.states = StateRules(BlockPool(state_slots, 1), 2, block_size, 2 * block_size)
+        pool = BlockPool(block_count, block_size)
+        self.scheduler = Scheduler(pool, limits, states=self.states)
         self.namer = BlockNamer(b"")
-        self.target = ToyTarget(block_count, block_size)
+        self.target = ToyTarget(block_count, block_size, states=[(-1, 0)] * state_slots)
         self.guesser = Guesser(rng)
         self.wanteds: list[WantedText] = []
         self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
@@ -79,7 +91,8 @@ class BeamWorld:
         draft_max: int = 8,
     ) -> WantedText:
         """Submit a beam search."""
-        sequence = self._sequence(prompt, sampling, rules.tokens_max, draft_max)
+        slots = 2 * rules.width
+        sequence = self._sequence(prompt, sampling, rules.tokens_max, draft_max, slots)
         search = BeamSearch(new_beams(rules), lambda: next(self._branch_ids), choices)
         found = plain_beams(prompt, sampling, rules)
         root = search_root(sequence, search)
@@ -204,6 +217,7 @@ class BeamWorld:
                 self.commit()
         assert self.scheduler.idle, "a sequence starved"
         assert self.scheduler.pool.used == 0, "a block was kept"
+        assert self.states is None or self.states.pool.used == 0, "a state was kept"
         assert all(wanted.over for wanted in self.wanteds)
         self.counters["preemptions"] += self.scheduler.stats.preemptions
         self.counters["preempted searches"] += sum(
@@ -235,7 +249,12 @@ class BeamWorld:
             self.counters["drawn"] += sampling.temperature > 0.0
 
     def _sequence(
-        self, prompt: list[int], sampling: Sampling, tokens_max: int, draft_max: int = 4
+        self,
+        prompt: list[int],
+        sampling: Sampling,
+        tokens_max: int,
+        draft_max: int = 4,
+        state_slots: int = 0,
     ) -> Sequence:
         return Sequence(
             sequence_id=len(self.wanteds) + 1,
@@ -249,6 +268,7 @@ class BeamWorld:
             ),
             tokens=list(prompt),
             table=BlockTable(self.scheduler.pool, self.namer, ""),
+            states=self.states and SequenceStates(self.states, count=state_slots),
         )
 
     def _wish(self, wanted: WantedText) -> WantedText:
@@ -258,7 +278,7 @@ class BeamWorld:
         return wanted
 
 
-def story(seed: int, steps: int = 50) -> Counter[str]:
+def story(seed: int, steps: int = 50, state_slots: int = 0) -> Counter[str]:
     """Run one random story to its end; returns what happened in it."""
     rng = Random(seed)
     limits = RoundLimits(
@@ -267,7 +287,7 @@ def story(seed: int, steps: int = 50) -> Counter[str]:
         tokens_max=rng.choice([5, 12, 40]),
         draft_max=rng.choice([0, 4, 8]),
     )
-    world = BeamWorld(rng, rng.choice([14, 20, 40]), rng.choice([2, 3, 4]), limits)
+    world = BeamWorld(rng, rng.choice([14, 20, 40]), rng.choice([2, 3, 4]), limits, state_slots)
     for _ in range(steps):
         match rng.choice(["submit", "plan", "plan", "commit", "commit", "cancel"]):
             case "submit" if sum(not wanted.over for wanted in world.wanteds) < 6:

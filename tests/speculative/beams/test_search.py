@@ -31,9 +31,20 @@ def test_any_company_any_cancel_any_pool_gives_the_naive_texts() -> None:
         assert counters[happened] > 10, counters
 
 
+def test_recurrent_states_give_the_same_in_few_slots_and_in_many() -> None:
+    stories = (story(seed, state_slots=(9, 12, 40)[seed % 3]) for seed in range(90))
+    counters: Counter[str] = sum(stories, Counter())
+    happened = ["searches", "drawn", "cancelled", "copies", "accepted steps", "preempted searches"]
+    for each in happened:
+        assert counters[each] > 5, counters
+    assert counters["moves"] == 0
+
+
+@pytest.mark.parametrize("state_slots", [0, 17])
 @pytest.mark.parametrize("draft_max", [0, 8])
-def test_a_search_alone_is_the_naive_one(draft_max: int) -> None:
-    world = BeamWorld(Random(1), 40, 4, RoundLimits(tokens_max=64, draft_max=8))
+def test_a_search_alone_is_the_naive_one(draft_max: int, state_slots: int) -> None:
+    limits = RoundLimits(tokens_max=64, draft_max=8)
+    world = BeamWorld(Random(1), 40, 4, limits, state_slots)
     for width in (2, 3, 4, 8):
         rules = BeamRules(width=width, tokens_max=12, stop_token_ids=(STOP,))
         world.search([1, 2, 3, 4, 5], GREEDY, rules, width, draft_max)

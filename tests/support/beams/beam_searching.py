@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.tables import BlockTable
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.beams.decisions import BeamRules
@@ -73,7 +74,11 @@ class Server:
         _, all_blocks, size, *_ = runner.pages.keys.shape
         block_count = block_count or all_blocks
         limits = RoundLimits(tokens_max=tokens_max, draft_max=draft_max)
-        self.scheduler = Scheduler(BlockPool(block_count, size), limits)
+        states = runner.pages.states
+        self.states = None
+        if states is not None:
+            self.states = StateRules(BlockPool(len(states), 1), 2, size, 2 * size)
+        self.scheduler = Scheduler(BlockPool(block_count, size), limits, states=self.states)
         self.proposer = Proposer(("ngram",), ((1, step_ms(1)), (256, step_ms(256))))
         self.searches: list[BeamSearch] = []
         self.lived: set[tuple[int, ...]] = set()
@@ -101,6 +106,7 @@ class Server:
             ),
             tokens=list(prompt),
             table=BlockTable(self.scheduler.pool, BlockNamer(b""), ""),
+            states=self.states and SequenceStates(self.states, count=2 * width),
         )
         if rules is not None:
             search = BeamSearch(new_beams(rules), lambda: next(self._ids), width)
@@ -132,6 +138,7 @@ class Server:
             self.scheduler.check()
         assert self.scheduler.idle
         assert self.scheduler.pool.used == 0
+        assert self.states is None or self.states.pool.used == 0
         drafts_of(
             self.proposer,
             make_round(finished_ids=self.scheduler.running_set.take_finished_ids()),
