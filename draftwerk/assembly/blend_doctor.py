@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from draftwerk.actors.client_prompts import ChatMessage
-from draftwerk.assembly.build import read_infos, read_text
+from draftwerk.assembly.loading.model_infos import read_infos, read_text
 from draftwerk.assembly.plan import plan
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import ModelOptions, build

@@ -22,15 +22,10 @@ from draftwerk.actors.devices.forking import Nursery, can_fork
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.ports import RunningServer, ServedModel, ShelvedModel, ShelvedModels
 from draftwerk.api.serving.model_states import NoEngine
-from draftwerk.assembly.build import (
-    KnownModel,
-    Report,
-    build_engine,
-    listed_model,
-    located,
-    read_infos,
-    read_text,
-)
+from draftwerk.assembly.build import build_engine
+from draftwerk.assembly.loading.loaded_models import KnownModel
+from draftwerk.assembly.loading.model_card import listed_model
+from draftwerk.assembly.loading.model_infos import Report, located, read_infos, read_text
 from draftwerk.assembly.lora_adapters import read_adapters
 from draftwerk.assembly.model_entries import ModelEntry, model_entries
 from draftwerk.assembly.plan import KV_AUTO_MIN, Plan, auto_kv_bytes, on_gpu, plan

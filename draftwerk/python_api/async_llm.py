@@ -16,7 +16,8 @@ from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import Call, ServerState, error_of
 from draftwerk.api.openai.schema import ChatBody
-from draftwerk.assembly.build import Report, RunningEngine, build_engine
+from draftwerk.assembly.build import RunningEngine, build_engine
+from draftwerk.assembly.loading.model_infos import Report
 from draftwerk.python_api.batches import in_order
 from draftwerk.python_api.engine_keywords import EngineKeywords, settings_of
 from draftwerk.python_api.errors import ClosedError, RequestError

@@ -195,7 +195,7 @@ class DoorDeployment:
 
 def text_of(settings: ClusterSettings, report: Callable[[str], None]) -> TextTools:
     """Return the tokenizer and the chat template of a model. Raises ConfigError."""
-    from draftwerk.assembly.build import read_infos, read_text
+    from draftwerk.assembly.loading.model_infos import read_infos, read_text
 
     info, _ = read_infos(settings, report)
     return read_text(info, settings.tool_format, settings.control_tokens, settings.rerank)

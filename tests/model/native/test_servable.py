@@ -3,7 +3,7 @@
 import pytest
 
 from draftwerk.api.core.config import load
-from draftwerk.assembly.build import read_infos
+from draftwerk.assembly.loading.model_infos import read_infos
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native import servable
 from draftwerk.model.native.build import NativeUnavailable

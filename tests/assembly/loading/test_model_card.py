@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from draftwerk.assembly.build import weights_time
+from draftwerk.assembly.loading.model_card import weights_time
 
 
 def test_a_models_time_is_that_of_its_newest_file(tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""Models in processes of their own, and what is known of them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+
+from anyio import to_thread
+
+from draftwerk.actors.devices.device import DeviceLostError
+from draftwerk.actors.devices.forking import Nursery
+from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
+from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
+from draftwerk.assembly.loading.model_infos import Report, located, read_infos, read_text
+from draftwerk.assembly.loading.served_fingerprint import fingerprint_of, hash_files
+from draftwerk.assembly.lora_adapters import LoraAdapters, read_adapters
+from draftwerk.assembly.model_processes import (
+    ModelMemory,
+    TargetDevice,
+    TargetProcesses,
+    device,
+    measured_options,
+    model_memory,
+    prefill_devices,
+    start_nursery,
+    succeeded,
+    target_device,
+)
+from draftwerk.assembly.plan import NO_ADAPTERS, Plan, available, plan
+from draftwerk.machine.shared_memory import SharedMemory
+from draftwerk.model.checkpoint.info import ModelInfo
+from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.settings.setting_fields import ConfigError
+from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+
+DraftDevice = ProcessDevice[Round, tuple[Draft, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModels:
+    """Models that can work, and what is known of them."""
+
+    text: TextTokenizer
+    target: TargetDevice
+    target_info: ModelInfo
+    draft: DraftDevice | None
+    draft_info: ModelInfo | None
+    plan: Plan
+    methods: tuple[str, ...]
+    """Draft sources of this server, the draft head among them only if the target has one."""
+    ready: Ready
+    """What the target's process measured."""
+    memory: ModelMemory
+    """What the target's processes share."""
+    adapters: LoraAdapters = NO_ADAPTERS
+    """Those that requests may name."""
+    fingerprint: str = ""
+    """As in `ServedModel`."""
+    prefill: tuple[ProcessDevice[Proposal, Verdict], ...] = ()
+    """What computes prompts alone."""
+    nursery: Nursery | None = None
+    """What forks the target's processes, where there is such a process of its own."""
+
+    @property
+    def recoveries(self) -> RecoveryStats:
+        """What the target's device counts, if it recovers by itself."""
+        return self.target.stats if isinstance(self.target, RecoveringTarget) else RecoveryStats()
+
+    def processes(self) -> dict[str, int | None]:
+        """Return the ids of the model processes by what they are for."""
+        target = self.target
+        found = {"target": target.process_id}
+        if isinstance(target, RecoveringTarget):
+            found = target.processes
+        found |= {
+            f"prefill {number}": each.process_id if each.alive else None
+            for number, each in enumerate(self.prefill)
+        }
+        if self.nursery is not None:
+            found["nursery"] = self.nursery.process_id
+        return found if self.draft is None else {**found, "draft": self.draft.process_id}
+
+    def fresh_prefill(self) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
+        """Return the devices that compute prompts, for a new pipeline."""
+        return tuple(each.fresh() for each in self.prefill)
+
+    def fresh_draft(self) -> DraftDevice | None:
+        """Return the draft model's device for a new pipeline, if there is one."""
+        return None if self.draft is None else self.draft.fresh()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """What need not be found out again of a model that is loaded once more, or beside others."""
+
+    text: TextTokenizer | None = None
+    ready: Ready | None = None
+    """What its last process measured."""
+    nursery: Nursery | None = None
+    """What forks the processes of all models."""
+
+
+NOTHING_KNOWN = KnownModel()
+
+
+@asynccontextmanager
+async def load_models(
+    settings: EngineSettings, report: Report, known: KnownModel = NOTHING_KNOWN
+) -> AsyncGenerator[LoadedModels, None]:
+    """Run the model processes while the block lasts. Raises ConfigError."""
+    target_info, draft_info = await to_thread.run_sync(read_infos, settings, report)
+    settings = located(settings, target_info, draft_info)
+    adapters = await to_thread.run_sync(read_adapters, settings, Path(target_info.directory))
+    planned = plan(settings, target_info, draft_info, adapters=adapters)
+    hashing = Thread(target=hash_files, args=(Path(target_info.directory),), daemon=True)
+    hashing.start()
+    memory = model_memory(settings, planned.target_page_bytes)
+    measured = {} if known.ready is None else measured_options(known.ready)
+    own = None if known.nursery else await start_nursery(settings, target_info)
+    first = TargetProcesses(
+        {**planned.target_options, **measured}, memory, settings.silence_s, known.nursery or own
+    )
+    target = target_device(first)
+    draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
+    draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
+    if planned.draft_options is not None:
+        kind: type[tuple[Draft, ...]] = tuple[Draft, ...]
+        draft = device(
+            "draft", planned.draft_options, kind, Round, settings.silence_s, draft_memory
+        )
+    try:
+        text = known.text or await to_thread.run_sync(
+            read_text, target_info, settings.tool_format, settings.control_tokens, settings.rerank
+        )
+        ready = await target.start(report)
+        later = first.after(ready)
+        prefill = prefill_devices(settings, ready, later)
+        if isinstance(target, RecoveringTarget):
+            target = succeeded(target, settings, ready, later)
+        if draft is not None:
+            await draft.start(report)
+        yield LoadedModels(
+            text=text,
+            target=target,
+            target_info=target_info,
+            draft=draft,
+            draft_info=draft_info,
+            plan=planned,
+            methods=available(planned.methods, ready.draft_head, settings.speculate),
+            ready=ready,
+            memory=memory,
+            adapters=adapters,
+            fingerprint=await to_thread.run_sync(
+                fingerprint_of, settings, planned.dtype, target_info, ready, adapters, hashing
+            ),
+            prefill=prefill,
+            nursery=own,
+        )
+    except (ModelRefusedError, DeviceLostError) as error:
+        raise ConfigError(str(error)) from None
+    finally:
+        for each in (target, *prefill):
+            await each.close()
+        if own is not None:
+            await own.close()
+        if draft is not None:
+            await draft.close()
+        memory.close()
+        draft_memory.close()

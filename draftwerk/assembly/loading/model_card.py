@@ -1,0 +1,79 @@
+"""What clients are shown of a model."""
+
+from pathlib import Path
+
+import msgspec
+
+from draftwerk.api.core.ports import ServedModel
+from draftwerk.assembly.loading.loaded_models import LoadedModels
+from draftwerk.assembly.lora_adapters import LoraAdapters
+from draftwerk.assembly.plan import Plan
+from draftwerk.model.checkpoint.info import ModelInfo
+from draftwerk.model.checkpoint.stored_matrix import STORED
+from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.settings.engine_settings import EngineSettings
+
+
+def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
+    """Return what clients are shown of models that are loaded."""
+    card = listed_model(
+        models.target_info,
+        models.draft_info,
+        models.text,
+        settings,
+        models.plan,
+        models.adapters,
+    )
+    return msgspec.structs.replace(
+        card,
+        context_max=tokens_max,
+        draft_sources=models.methods,
+        device=models.ready.device,
+        attention=models.ready.attention,
+        kernels=models.ready.kernels,
+        fingerprint=models.fingerprint,
+        exact=models.ready.exact,
+        blends=models.ready.blends,
+    )
+
+
+def listed_model(
+    target: ModelInfo,
+    draft: ModelInfo | None,
+    text: TextTokenizer,
+    settings: EngineSettings,
+    planned: Plan,
+    adapters: LoraAdapters,
+) -> ServedModel:
+    """Return what is known of models before they are loaded."""
+    return ServedModel(
+        name=(*settings.served_model_name, target.name)[0],
+        aliases=settings.served_model_name[1:],
+        adapters=adapters.served,
+        reasons=text.reasons,
+        calls=text.call_format,
+        middle=text.middle,
+        rerank=text.rerank_form,
+        vectors=target.vectors,
+        reasoning=text.reasoning_format,
+        variables=text.variables,
+        context_max=min(target.context_max, planned.block_count * planned.block_size),
+        vocab_size=target.vocab_size,
+        created=weights_time(Path(target.directory)),
+        family=target.family,
+        stored_bytes=target.stored_bytes,
+        file_format=target.file_format,
+        sampling=target.sampling,
+        sampling_source=target.sampling_source,
+        draft_model="" if draft is None else draft.name,
+        draft_sources=planned.methods,
+        dtype=planned.dtype,
+        weights=target.stored_text if planned.dtype == STORED else "",
+        pipeline_parallel=settings.pipeline_parallel,
+        tensor_parallel=settings.tensor_parallel,
+    )
+
+
+def weights_time(directory: Path) -> int:
+    """Return when a checkpoint's newest file was written, in Unix seconds."""
+    return int(max(each.stat().st_mtime for each in (directory, *directory.iterdir())))
