@@ -4,29 +4,26 @@ Results equal those of Transformers for the same `tokenizer.json` and chat templ
 """
 
 import json
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
-import msgspec
-from tokenizers import Tokenizer
-
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.text.call_formats import (
-    derived_calls,
-    derived_reasoning,
-    with_specials,
-)
-from draftwerk.model.text.chat_template import ChatTemplate, TemplateMessage, TemplateRefused
+from draftwerk.model.text.chat_template import TemplateMessage, TemplateRefused
 from draftwerk.model.text.control_text import NO_GUARD, ControlGuard, guard_of
-from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
 from draftwerk.model.text.grammar_check import GrammarChecker
-from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat, has_calls, worded
+from draftwerk.model.text.own_tools import has_calls, worded
 from draftwerk.model.text.rerank_form import filled, rerank_form
+from draftwerk.model.text.template_file import CONFIG, read_template
+from draftwerk.model.text.template_traits import (
+    added_tokens,
+    call_forms,
+    names_reasoning,
+    reasoning_form,
+    variables_of,
+)
 from draftwerk.model.text.turns import (
     Turn,
     call_of,
@@ -36,46 +33,16 @@ from draftwerk.model.text.turns import (
     short_id,
     split_at,
 )
-from draftwerk.model.text.vocabulary import read_tokenizer, token_count
-from draftwerk.speculative.replies.channels import (
-    channel_calls,
-    channel_reasoning,
-    has_channels,
-)
-from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
+from draftwerk.model.text.vocabulary_text import VocabularyText
+from draftwerk.speculative.replies.channels import has_channels
 from draftwerk.speculative.requests.middle import middle_tokens
 from draftwerk.speculative.sampling.params import Grammar
 
-CONFIG = "tokenizer_config.json"
-SPECIAL_NAMES = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
-"""What a chat template may name."""
-REASONING_WORDS = ("<think>", "enable_thinking", "reasoning_effort")
-VARIABLES = (
-    "enable_thinking",
-    "thinking",
-    "reasoning_effort",
-    "preserve_thinking",
-    "clear_thinking",
-    "thinking_budget",
-)
-"""What requests may give a chat template that asks for it, besides messages and tools."""
 PASSAGE_END = "\n\n"
 """Behind each document of a completion."""
-WORDED_FORMAT = "hermes"
-"""How tools are described where the chat template has no form of calls."""
-CONTEXT_COUNT = 8
-"""Prompt tokens given to a decoder as the text before."""
 
 
-class TextTokenizer:
+class TextTokenizer(VocabularyText):
     """A tokenizer and its chat template; safe to share between threads."""
 
     def __init__(
@@ -91,73 +58,32 @@ class TextTokenizer:
         names are in a conversation: "text", or "tokens". `rerank` is as in `rerank_form`, `name`
         the model's.
         """
-        self.tokenizer = read_tokenizer(directory)
-        self.vocab_size = token_count(self.tokenizer)
-        """Token ids with text are below it; the model's vocabulary may be padded beyond."""
+        super().__init__(directory)
         config = read_json(directory / CONFIG) or {}
-        self.chat_template = _chat_template(directory, config)
+        self.chat_template = read_template(directory, config)
         added = self.tokenizer.get_added_tokens_decoder()
-        self.special_token_ids = frozenset(id for id, token in added.items() if token.special)
         self.control_names = tuple(
             each.content for each in added.values() if each.special and control_tokens == "text"
         )
         """Names of special tokens that are text in a conversation."""
-        self._bytes = _token_bytes(self.tokenizer)
         self._grammar_checker = GrammarChecker(directory)
-        self.own_format: OwnFormat | None = OWN_FORMATS.get(tool_format)
-        self.call_format = self._call_format(tool_format)
-        """How the model writes calls; None where it has no way."""
+        specials = added_tokens(self.tokenizer)
+        self.call_format, self.own_format = call_forms(self.chat_template, tool_format, specials)
+        """How the model writes calls, None where it has no way; what words them for a template
+        without tools."""
         self.middle = middle_tokens(self.tokenizer.token_to_id)
         """What asks for the text between two others, if its vocabulary has that."""
-        self.reasoning_format = self._reasoning_format()
+        self.reasoning_format = reasoning_form(self.chat_template, specials)
         """How it sets its reasoning apart, if it writes any."""
         self.rerank_form = rerank_form(
             directory, name, rerank, self.chat_template, self.tokenizer.token_to_id
         )
         """How it is asked whether a document answers a query, if it is a reranker."""
-
-    def _call_format(self, tool_format: str) -> CallFormat | None:
-        if self.chat_template is None or tool_format == "off":
-            return None
-        specials = added_tokens(self.tokenizer)
-        if self.own_format is not None:
-            return with_specials(self.own_format.calls, specials)
-        if has_channels(self.chat_template.source):
-            return channel_calls(specials)
-        found = derived_calls(self.chat_template.render, specials)
-        if found is None:
-            self.own_format = OWN_FORMATS[WORDED_FORMAT]
-            found = with_specials(self.own_format.calls, specials)
-        return found
-
-    def _reasoning_format(self) -> ReasoningFormat | None:
-        template = self.chat_template
-        if template is None:
-            return None
-        specials = added_tokens(self.tokenizer)
-        if has_channels(template.source):
-            return channel_reasoning(specials, "reasoning_effort" in template.source)
-        return derived_reasoning(template.render, template.source, specials)
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The variables of the chat template that requests may set."""
         source = "" if self.chat_template is None else self.chat_template.source
-        # Not the fields of messages that have such names.
-        return tuple(each for each in VARIABLES if re.search(rf"(?<![.'\"])\b{each}\b", source))
-
-    def encode(self, text: str) -> list[int]:
-        """Return the tokens of a prompt, with the model's own tokens around a text (such as
-        BOS)."""
-        return self._encode(text, special=True)
-
-    def encode_continuation(self, text: str) -> list[int]:
-        """Return the tokens of text that follows a prompt, or that a template has completed."""
-        return self._encode(text, special=False)
-
-    def _encode(self, text: str, special: bool) -> list[int]:
-        # A batch, even of one, is encoded without the interpreter's lock: other threads go on.
-        return self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
+        self.variables = variables_of(source)
+        """Variables of the chat template that requests may set."""
+        self.reasons = names_reasoning(source)
+        """Whether the model writes down its reasoning first, by the names in its template."""
 
     def encode_chat(
         self,
@@ -326,12 +252,6 @@ class TextTokenizer:
             return bool(turn.tokens)
         return bool(turn.tokens) and self.decode(turn.tokens).strip() == turn.content.strip()
 
-    @property
-    def reasons(self) -> bool:
-        """Whether the model writes down its reasoning first, by the names in its template."""
-        source = "" if self.chat_template is None else self.chat_template.source
-        return any(word in source for word in REASONING_WORDS)
-
     def render_chat(self, messages: Sequence[TemplateMessage], **variables: Any) -> str:
         """Return a conversation as text that ends where the assistant's turn begins.
 
@@ -349,46 +269,12 @@ class TextTokenizer:
         """
         self._grammar_checker.check(grammar)
 
-    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
-        """Return the text of tokens."""
-        return self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special)
-
-    def stream(
-        self,
-        prompt: Sequence[int] = (),
-        shown: frozenset[int] = frozenset(),
-        skip_special: bool = True,
-    ) -> DecodeStream:
-        """Return an incremental decoder of what continues `prompt`.
-
-        Its pieces joined are the text that the tokens add to the prompt's; special tokens are no
-        text, unless `shown` has them.
-        """
-        hidden = self.special_token_ids - shown if skip_special else frozenset[int]()
-        if self._bytes is not None:
-            return ByteStream(self._bytes, hidden)
-        context = [token for token in prompt[-CONTEXT_COUNT:] if token not in hidden]
-        return WindowStream(lambda tokens: self.decode(tokens, skip_special=False), hidden, context)
-
-    def token_bytes(self, token: int) -> bytes:
-        """Return a token's own bytes, special tokens by their name; unknown ids have none."""
-        if self._bytes is not None:
-            return self._bytes.get(token, b"")
-        piece = self.tokenizer.id_to_token(token)
-        return b"" if piece is None else _piece_bytes(piece)
-
 
 def _analysed(turn: Turn) -> dict[str, str]:
     """Return reasoning as templates of harmony take it: with calls, that or content."""
     if not (turn.calls and turn.content):
         return {"thinking": turn.reasoning}
     return {"thinking": f"{turn.reasoning}\n\n{turn.content}", "content": ""}
-
-
-def added_tokens(tokenizer: Tokenizer) -> dict[str, int]:
-    """Return the tokens that are matched whole, by their text."""
-    added = tokenizer.get_added_tokens_decoder()
-    return {token.content: id for id, token in added.items()}
 
 
 class _Asked(NamedTuple):
@@ -398,70 +284,3 @@ class _Asked(NamedTuple):
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
     variables: dict[str, Any]
-
-
-def _chat_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:
-    """Find the template in its own file or in the config; None where there is none.
-
-    Raises Refused for one that is no template, or special tokens that are no text.
-    """
-    path = directory / CONFIG
-    try:
-        special = {name: _content(config[name]) for name in SPECIAL_NAMES if config.get(name)}
-        source = msgspec.convert(config.get("chat_template"), str | list[_Named] | None)
-        if isinstance(source, list):
-            source = next((each.template for each in source if each.name == "default"), None)
-        if (own := directory / "chat_template.jinja").is_file():
-            path = own
-            source = own.read_text()
-        return ChatTemplate(source, special) if source else None
-    except jinja2.TemplateSyntaxError as error:
-        raise Refused(f"{path}: the chat template's line {error.lineno}: {error}") from error
-    except (msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise Refused(f"{path}: chat_template or a special token: {error}") from error
-
-
-class _Named(msgspec.Struct):
-    """A template of several in `tokenizer_config.json`."""
-
-    name: str
-    template: str
-
-
-class _Special(msgspec.Struct):
-    """A special token in full."""
-
-    content: str
-
-
-def _content(token: object) -> str:
-    """Return a special token's text, which is either plain or the field of an object."""
-    found = msgspec.convert(token, str | _Special)
-    return found if isinstance(found, str) else found.content
-
-
-def _token_bytes(tokenizer: Tokenizer) -> dict[int, bytes] | None:
-    """Return every token's bytes where the decoder is plain byte-level, else None."""
-    if "ByteLevel" not in type(tokenizer.decoder).__name__:
-        return None
-    alphabet = byte_alphabet()
-    added = tokenizer.get_added_tokens_decoder()
-    table = {id: token.content.encode() for id, token in added.items()}
-    for piece, token in tokenizer.get_vocab(with_added_tokens=False).items():
-        if token not in table:
-            table[token] = _alphabet_bytes(piece, alphabet)
-    return table
-
-
-def _alphabet_bytes(piece: str, alphabet: dict[str, int]) -> bytes:
-    try:
-        return bytes(alphabet[character] for character in piece)
-    except KeyError:
-        return piece.encode()
-
-
-def _piece_bytes(piece: str) -> bytes:
-    """Return the bytes of a SentencePiece piece: `<0x0A>` is a byte, ▁ a space."""
-    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-        return bytes([int(piece[3:5], 16)])
-    return piece.replace("▁", " ").encode()

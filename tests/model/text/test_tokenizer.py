@@ -1,28 +1,21 @@
-"""Tokens and text: streams lose nothing, and templates run as Transformers runs them."""
+"""Conversations: templates run as Transformers runs them, and known answers keep their tokens."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
-from shutil import copy
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
-from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.chat_template import ChatTemplate, TemplateRefused
-from draftwerk.model.text.grammar import grammars_of
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.replies.channels import SPECIALS as CHANNELS
 from tests.model.text.call_templates import HARMONY
+from tests.support.small_tokenizers import KINDS, byte_level, saved
 
-CORPUS = [
-    "the quick brown fox jumps over the lazy dog, again and again",
-    "Grüße aus Köln, 🦊 und 日本語のテキスト",
-] * 3
 MESSAGES = [
     {"role": "user", "content": "the fox & <dog>"},
     {"role": "assistant", "content": "  again\n"},
@@ -44,99 +37,6 @@ TEMPLATES = {
 }
 
 
-def byte_level() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320, initial_alphabet=alphabet, special_tokens=["<s>", "</s>"]
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    return tokenizer
-
-
-def sentencepiece_like() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<s>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1),
-        ]
-    )
-    fallback = [f"<0x{byte:02X}>" for byte in range(256)]
-    trainer = trainers.BpeTrainer(vocab_size=360, special_tokens=["<s>", "</s>", *fallback])
-    tokenizer.train_from_iterator(CORPUS[:1], trainer)
-    # Bytes are ordinary pieces, not special tokens.
-    state = Tokenizer.from_str(tokenizer.to_str())
-    return state
-
-
-KINDS = {"byte level": byte_level, "byte fallback": sentencepiece_like}
-
-
-@pytest.fixture(params=KINDS.values(), ids=KINDS)
-def text(request: pytest.FixtureRequest, tmp_path: Path) -> TextTokenizer:
-    return saved(request.param(), tmp_path)
-
-
-def saved(tokenizer: Tokenizer, directory: Path, template: str | None = None) -> TextTokenizer:
-    """Save a tokenizer as Transformers does, and read it back as ours."""
-    wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", chat_template=template
-    )
-    wrapped.save_pretrained(directory)
-    return TextTokenizer(directory)
-
-
-def test_streamed_pieces_join_to_the_text_of_all_tokens(text: TextTokenizer):
-    rng = Random(1)
-    for _ in range(300):
-        prompt = [rng.randrange(text.vocab_size) for _ in range(rng.randint(0, 5))]
-        tokens = [rng.randrange(text.vocab_size) for _ in range(rng.randint(0, 12))]
-        if rng.random() < 0.5:
-            sample = "".join(rng.sample(CORPUS[1], 9))
-            tokens = text.encode_continuation(sample)[: rng.randint(1, 30)]
-        stream = text.stream()
-        joined = "".join(map(stream.push, tokens)) + stream.flush()
-        assert joined == text.decode(tokens)
-        assert isinstance("".join(map(text.stream(prompt).push, tokens)), str)
-
-
-def test_a_stream_never_emits_half_a_character(text: TextTokenizer):
-    stream = text.stream()
-    pieces = [stream.push(token) for token in text.encode_continuation("日本語 🦊")]
-    assert "�" not in "".join(pieces)
-
-
-def test_text_that_continues_a_prompt_keeps_its_leading_space(tmp_path: Path):
-    text = saved(sentencepiece_like(), tmp_path)
-    prompt, rest = text.encode_continuation("the quick"), text.encode_continuation("brown fox")
-    stream = text.stream(prompt)
-    assert "".join(map(stream.push, rest)) + stream.flush() == " brown fox"
-
-
-def test_special_tokens_are_known_and_left_out_of_text(text: TextTokenizer):
-    tokens = text.encode_continuation("the fox</s>")
-    end = tokens[-1]
-    assert end in text.special_token_ids
-    assert text.token_bytes(end) == b"</s>"
-    assert text.decode(tokens) == "the fox"
-    stream = text.stream()
-    assert "".join(map(stream.push, tokens)) + stream.flush() == "the fox"
-
-
-def test_the_bytes_of_tokens_join_to_the_text(tmp_path: Path):
-    text = saved(byte_level(), tmp_path)
-    sample = CORPUS[1]
-    tokens = text.encode(sample)
-    assert b"".join(map(text.token_bytes, tokens)).decode() == sample
-    assert text.token_bytes(10**6) == b""
-
-
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
 def test_templates_render_as_in_transformers(template: str, tmp_path: Path):
     text = saved(byte_level(), tmp_path, template)
@@ -145,14 +45,6 @@ def test_templates_render_as_in_transformers(template: str, tmp_path: Path):
     assert text.render_chat(MESSAGES) == expected
     ids = oracle.apply_chat_template(MESSAGES, add_generation_prompt=True)["input_ids"]
     assert text.encode_continuation(text.render_chat(MESSAGES)) == ids
-
-
-def test_a_template_in_the_tokenizer_config_is_found(tmp_path: Path):
-    saved(byte_level(), tmp_path)
-    config = tmp_path / "tokenizer_config.json"
-    named = '"chat_template": [{"name": "default", "template": "{{ messages[0].content }}!"}]'
-    config.write_text(config.read_text().rstrip().rstrip("}") + f", {named}}}")
-    assert TextTokenizer(tmp_path).render_chat(MESSAGES) == "the fox & <dog>!"
 
 
 def test_a_refusing_template_is_a_value_error_in_its_words():
@@ -303,51 +195,3 @@ def test_a_template_shows_whether_its_model_reasons_first(tmp_path: Path) -> Non
     assert not saved(byte_level(), tmp_path / "plain", CHAT).reasons
     thinking = CHAT + "{% if enable_thinking %}<think>{% endif %}"
     assert saved(byte_level(), tmp_path / "thinking", thinking).reasons
-
-
-def copied(directory: Path) -> Path:
-    """Copy the default model's text files, to be broken."""
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"):
-        copy(locate(None).directory / name, directory)
-    return directory
-
-
-BROKEN = {
-    "tokenizer.json": [b"", b"{}", b"no JSON", b'{"model": {"type": "Odd"}}', b"\xff"],
-    "tokenizer_config.json": [b"[", b"[]", b'{"bos_token": 3}', b'{"eos_token": {"text": "x"}}'],
-    "chat_template.jinja": [b"{% if %}", b"{{ messages", b"\xff", b"{% unknown %}"],
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "content"), [(name, each) for name, contents in BROKEN.items() for each in contents]
-)
-def test_a_broken_file_is_refused_by_name(name: str, content: bytes, tmp_path: Path):
-    (copied(tmp_path) / name).write_bytes(content)
-    with pytest.raises(Refused, match=f"^{tmp_path}/{name}: "):
-        TextTokenizer(tmp_path)
-
-
-@pytest.mark.parametrize("template", ['"{% if %}"', "3", '[{"name": "default"}]'])
-def test_a_broken_template_in_the_config_is_refused(template: str, tmp_path: Path):
-    (copied(tmp_path) / "chat_template.jinja").unlink()
-    (tmp_path / "tokenizer_config.json").write_text(f'{{"chat_template": {template}}}')
-    with pytest.raises(Refused, match=f"^{tmp_path}/tokenizer_config.json: .*chat.template"):
-        TextTokenizer(tmp_path)
-
-
-@pytest.mark.parametrize("gap", [0, 5])
-def test_a_tokenizer_larger_than_the_model_is_refused(gap: int, tmp_path: Path):
-    path = copied(tmp_path) / "tokenizer.json"
-    tokenizer = json.loads(path.read_text())
-    added = tokenizer["added_tokens"]
-    count = 49_152 + gap
-    added.append(added[-1] | {"id": count, "content": "<|one more|>"})
-    tokenizer["model"]["vocab"]["<|one more|>"] = count
-    path.write_text(json.dumps(tokenizer))
-    with pytest.raises(Refused, match=f"has {count + 1} tokens, .* vocab_size 49152"):
-        TextTokenizer(tmp_path)
-    with pytest.raises(Refused, match=f"has {count + 1} tokens"):
-        grammars_of(tmp_path, 49_152, (2,))
-    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": count + 1}))
-    assert TextTokenizer(tmp_path).vocab_size == count + 1

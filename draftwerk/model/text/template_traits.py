@@ -1,0 +1,70 @@
+"""What a chat template shows of its model: forms of calls and reasoning, and its variables."""
+
+import re
+
+from tokenizers import Tokenizer
+
+from draftwerk.model.text.call_formats import derived_calls, derived_reasoning, with_specials
+from draftwerk.model.text.chat_template import ChatTemplate
+from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat
+from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning, has_channels
+from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
+
+REASONING_WORDS = ("<think>", "enable_thinking", "reasoning_effort")
+VARIABLES = (
+    "enable_thinking",
+    "thinking",
+    "reasoning_effort",
+    "preserve_thinking",
+    "clear_thinking",
+    "thinking_budget",
+)
+"""What requests may give a chat template that asks for it, besides messages and tools."""
+WORDED_FORMAT = "hermes"
+"""How tools are described where the chat template has no form of calls."""
+
+
+def added_tokens(tokenizer: Tokenizer) -> dict[str, int]:
+    """Return the tokens that are matched whole, by their text."""
+    added = tokenizer.get_added_tokens_decoder()
+    return {token.content: id for id, token in added.items()}
+
+
+def call_forms(
+    template: ChatTemplate | None, tool_format: str, specials: dict[str, int]
+) -> tuple[CallFormat | None, OwnFormat | None]:
+    """Return how calls are written, and what describes tools where the template does not."""
+    own = OWN_FORMATS.get(tool_format)
+    if template is None or tool_format == "off":
+        return None, own
+    if own is not None:
+        return with_specials(own.calls, specials), own
+    if has_channels(template.source):
+        return channel_calls(specials), None
+    found = derived_calls(template.render, specials)
+    if found is not None:
+        return found, None
+    worded = OWN_FORMATS[WORDED_FORMAT]
+    return with_specials(worded.calls, specials), worded
+
+
+def reasoning_form(
+    template: ChatTemplate | None, specials: dict[str, int]
+) -> ReasoningFormat | None:
+    """Return how reasoning is set apart, if a template shows any."""
+    if template is None:
+        return None
+    if has_channels(template.source):
+        return channel_reasoning(specials, "reasoning_effort" in template.source)
+    return derived_reasoning(template.render, template.source, specials)
+
+
+def variables_of(source: str) -> tuple[str, ...]:
+    """Return the variables of a template that requests may set."""
+    # Not the fields of messages that have such names.
+    return tuple(each for each in VARIABLES if re.search(rf"(?<![.'\"])\b{each}\b", source))
+
+
+def names_reasoning(source: str) -> bool:
+    """Whether a model writes down its reasoning first, by the names in its template."""
+    return any(word in source for word in REASONING_WORDS)
