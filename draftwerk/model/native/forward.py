@@ -3,7 +3,6 @@
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from itertools import chain
 from math import inf
 from statistics import median
@@ -19,12 +18,8 @@ from draftwerk.model.checkpoint.lora.lora_card import PARTS
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard, whole
-from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
-from draftwerk.model.checkpoint.weights import AnyWeights, ExpertWeights, LayerWeights, WeightMatrix
+from draftwerk.model.checkpoint.weights import AnyWeights
 from draftwerk.model.native.calls.native_shape import (
-    HEAD_KIND,
-    QUANTISED,
-    STORED_FORMAT,
     check_model,
     columns_of,
     format_of,
@@ -34,55 +29,11 @@ from draftwerk.model.native.calls.native_shape import (
     shape_of,
 )
 from draftwerk.model.native.calls.round_arrays import StateRows, arrays_of, check_tensor, set_states
-from draftwerk.model.native.library import (
-    AdapterModule,
-    LayerShape,
-    PathRow,
-    RoundArrays,
-)
+from draftwerk.model.native.library import AdapterModule, LayerShape, PathRow, RoundArrays
+from draftwerk.model.native.packing import Packing
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import (
-    KINDS,
-    halved,
-    packed_size,
-    parts_of,
-    quantised,
-    unread,
-)
 
 READINGS = 5
-
-
-class Part(IntEnum):
-    """Mirrors `Part` in source/forward/model.h."""
-
-    QKV = 0
-    OUTPUT = 1
-    GATE_UP = 2
-    DOWN = 3
-    HEAD = 4
-    EMBEDDING = 5
-    ROUTER = 6
-    EXPERT_GATE_UP = 7
-    EXPERT_DOWN = 8
-
-
-class Vector(IntEnum):
-    """Mirrors `Vector` in source/forward/model.h."""
-
-    ATTENTION_NORM = 0
-    FFN_NORM = 1
-    QUERY_NORM = 2
-    KEY_NORM = 3
-    NORM = 4
-    AFTER_ATTENTION = 5
-    AFTER_FFN = 6
-    TAPS = 7
-    SINKS = 8
-    DECAY = 9
-    STEP_BIAS = 10
-    GATED_NORM = 11
-    CHOICE_BIAS = 12
 
 
 class NativeForward:
@@ -122,12 +73,10 @@ class NativeForward:
         kv_dtype = kv_format(dtype, kv_dtype)
         self.page_dtype, self.page_width = page_format(config, dtype, kv_dtype)
         self.dtype, self.format = dtype, format_of(dtype)
-        self._kind = QUANTISED.get(dtype)
         self._shard = shard or whole(config)
         config = replace(config, layer_count=len(self._shard.layers))
         self._config = config
         self._pool = pool or Pool()
-        self._on_layer = on_layer
         spelt = [each for rotary in config.rotaries for each in rotary.inverse_frequencies]
         frequencies = (ctypes.c_float * len(spelt))(*spelt)
         self._library = self._pool.library
@@ -139,67 +88,11 @@ class NativeForward:
             self._library.model_split(self.handle, columns_of(shard), meeting)
         self.states: Tensor | None = None
         """What the head read in the latest call, float32 [S, hidden]."""
-        self._is_packed = store is not None and store.is_packed
         self._node_starts: dict[int, int] = {}
         """Of the latest batch, by a row's first token."""
-        self.embedding: Tensor | None = None
+        packing = Packing(self.handle, self._pool, config, dtype, self._shard, store, on_layer)
+        self.embedding = packing.pack(weights)
         """[vocab, hidden]; None where it is stored."""
-        if isinstance(weights.embedding, Tensor):
-            self._set_all(weights, weights.embedding, store, dtype)
-        else:
-            self._set_all_stored(weights, weights.embedding, store)
-        if store is not None:
-            store.finish()
-
-    def _set_all(
-        self, weights: AnyWeights, embedding: Tensor, store: WeightStore | None, dtype: str
-    ) -> None:
-        is_bf16 = embedding.dtype != torch.float32 or dtype == "bf16"
-        embedding_dtype = torch.bfloat16 if is_bf16 else torch.float32
-        kind = KINDS[self._kind] if self._kind else 0
-        size = self._library.model_arena_bytes(self.handle, kind, KINDS[HEAD_KIND])
-        more = embedding.numel() * embedding_dtype.itemsize
-        address = self._use(store, size, more)
-        self._set_matrices(weights)
-        # A view of a mapped file would keep all of it mapped.
-        kept = torch.empty_like(embedding, dtype=embedding_dtype)
-        if address and more:
-            place = (ctypes.c_char * more).from_address(address + size)
-            kept = torch.frombuffer(place, dtype=embedding_dtype).view(embedding.shape)
-        if not self._is_packed:
-            kept.copy_(embedding)
-        self.embedding = kept
-        self._library.model_set_embedding(self.handle, kept.data_ptr(), is_bf16)
-
-    def _set_all_stored(
-        self, weights: AnyWeights, embedding: tuple[StoredMatrix, ...], store: WeightStore | None
-    ) -> None:
-        """Set matrices in the file's own blocks; a tied head's rows are the embedding's."""
-        matrices = [matrix for layer in weights.layers for matrix in layer.matrices]
-        matrices.append(weights.lm_head)
-        if weights.lm_head is not embedding:
-            matrices.append(embedding)
-        size = sum(packed_size(_stored(matrix)) for matrix in matrices)
-        self._use(store, size + self._library.model_router_bytes(self.handle), 0)
-        self._set_matrices(weights)
-        if weights.lm_head is not embedding:
-            self._set_matrix(0, Part.EMBEDDING, embedding)
-
-    def _use(self, store: WeightStore | None, size: int, more: int) -> int | None:
-        """Have matrices in a store's memory; returns the address of it all."""
-        if store is None:
-            return None
-        address = store.open(size + more)
-        self._is_packed = store.is_packed
-        self._library.model_use_arena(self.handle, address, size, store.is_packed)
-        return address
-
-    def _set_matrices(self, weights: AnyWeights) -> None:
-        for index, layer in zip(self._shard.layers, weights.layers, strict=True):
-            self._set_layer(index - self._shard.layers.start, layer)
-            self._on_layer(index)
-        self._set_matrix(0, Part.HEAD, weights.lm_head)
-        self._set_vector(0, Vector.NORM, weights.norm)
 
     def add_adapter(self, adapter: Adapter) -> None:
         """Add an adapter behind those there are; batches name it by its number."""
@@ -288,122 +181,3 @@ class NativeForward:
                 self.page_width,
             ):
                 raise ValueError(f"{name} are pages of another model: {tuple(tensor.shape)}")
-
-    def _set_layer(self, index: int, layer: LayerWeights[WeightMatrix]) -> None:
-        self._set_matrix(index, Part.QKV, layer.qkv, layer.qkv_bias)
-        self._set_matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
-        if layer.gate_up is not None and layer.down is not None:
-            self._set_matrix(index, Part.GATE_UP, layer.gate_up, layer.gate_up_bias)
-            self._set_matrix(index, Part.DOWN, layer.down, layer.down_bias)
-        if layer.experts is not None:
-            self._set_experts(index, layer.experts)
-        vectors = {
-            Vector.ATTENTION_NORM: layer.attention_norm,
-            Vector.FFN_NORM: layer.ffn_norm,
-            Vector.QUERY_NORM: layer.query_norm,
-            Vector.KEY_NORM: layer.key_norm,
-            Vector.AFTER_ATTENTION: layer.after_attention,
-            Vector.AFTER_FFN: layer.after_ffn,
-            Vector.TAPS: None if layer.taps is None else layer.taps.flatten(),
-            Vector.SINKS: layer.sinks,
-        }
-        if layer.experts is not None:
-            vectors[Vector.CHOICE_BIAS] = layer.experts.choice_bias
-        if (delta := layer.delta) is not None:
-            vectors |= {
-                Vector.DECAY: delta.decay,
-                Vector.STEP_BIAS: delta.step_bias,
-                Vector.GATED_NORM: delta.norm,
-            }
-        for which, vector in vectors.items():
-            if vector is not None:
-                self._set_vector(index, which, vector)
-
-    def _set_experts(self, layer: int, experts: ExpertWeights[WeightMatrix]) -> None:
-        router = experts.router
-        if experts.shared_gate is not None:
-            router = torch.cat([router, experts.shared_gate])
-        self._set_matrix(layer, Part.ROUTER, router, experts.router_bias)
-        for expert, matrix in enumerate(experts.gate_up):
-            bias, _ = experts.biases(expert)
-            self._set_matrix(layer, Part.EXPERT_GATE_UP, matrix, bias, expert)
-        for expert, matrix in enumerate(experts.down):
-            _, bias = experts.biases(expert)
-            self._set_matrix(layer, Part.EXPERT_DOWN, matrix, bias, expert)
-
-    def _set_matrix(
-        self,
-        layer: int,
-        part: Part,
-        matrix: WeightMatrix,
-        bias: Tensor | None = None,
-        expert: int = 0,
-    ) -> None:
-        if self.format == STORED_FORMAT and part is not Part.ROUTER:
-            return self._set_stored(layer, part, self._blocks(matrix, part), bias, expert)
-        matrix = _plain(matrix)
-        is_bf16 = matrix.dtype == torch.bfloat16
-        source = matrix
-        if not self._is_packed:
-            source = matrix.contiguous() if is_bf16 else matrix.float().contiguous()
-        bias = None if bias is None else bias.float().contiguous()
-        self._library.model_set_matrix(
-            self.handle,
-            layer,
-            part,
-            expert,
-            None if self._is_packed else source.data_ptr(),
-            is_bf16,
-            *source.shape,
-            None if bias is None else bias.data_ptr(),
-        )
-
-    def _blocks(self, matrix: WeightMatrix, part: Part) -> tuple[StoredMatrix, ...]:
-        """Return a matrix in blocks: its own, or those to which it is quantised."""
-        if self._kind is None:
-            return _stored(matrix)
-        matrix = _plain(matrix)
-        kind = HEAD_KIND if part is Part.HEAD else self._kind
-        if self._is_packed:
-            return (unread(tuple(matrix.shape), kind),)
-        return (quantised(matrix, kind, self._pool),)
-
-    def _set_stored(
-        self,
-        layer: int,
-        part: Part,
-        parts: tuple[StoredMatrix, ...],
-        bias: Tensor | None,
-        expert: int,
-    ) -> None:
-        if not parts or not parts[0].shape[0]:  # another rank's
-            return
-        if part in (Part.GATE_UP, Part.EXPERT_GATE_UP) and self._config.graph.is_gated:
-            parts = halved(parts)
-        bias = None if bias is None else bias.float().contiguous()
-        self._library.model_set_stored(
-            self.handle,
-            layer,
-            part,
-            expert,
-            parts_of(parts),
-            len(parts),
-            parts[0].shape[1],
-            None if bias is None else bias.data_ptr(),
-        )
-
-    def _set_vector(self, layer: int, which: Vector, values: Tensor) -> None:
-        source = values.float().contiguous()
-        self._library.model_set_vector(self.handle, layer, which, source.data_ptr(), len(source))
-
-
-def _plain(matrix: WeightMatrix) -> Tensor:
-    if not isinstance(matrix, Tensor):
-        raise ValueError(f"a matrix of {matrix[0].kind} can only be served as it is stored")
-    return matrix
-
-
-def _stored(matrix: WeightMatrix) -> tuple[StoredMatrix, ...]:
-    if isinstance(matrix, Tensor):
-        raise ValueError(f"a matrix {tuple(matrix.shape)} is not quantised, as the others are")
-    return matrix
