@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from draftwerk.model.gpu.kernels.products import FP8, saturated
-from draftwerk.model.reference.forward import rotated
+from draftwerk.model.reference.rotation import rotated
 
 
 class HeadNorms(NamedTuple):

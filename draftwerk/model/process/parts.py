@@ -33,7 +33,7 @@ from draftwerk.model.native.stored import STORED, dequantised, rows_of
 from draftwerk.model.native.trials import trial_s
 from draftwerk.model.process.lora_cards import add_adapters, lora_cards
 from draftwerk.model.ranks.share import Share
-from draftwerk.model.reference.forward import TorchForward, prefer_speed
+from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate, page_shape
 from draftwerk.model.reference.shared_pages import NO_STATES, SharedPages, page_memory
 from draftwerk.speculative.protocol.frames import OnProgress
@@ -151,7 +151,7 @@ def torch_part(
     model = load(options.source, dtype, device, progress, shard=share.shard, merged=merged)
     forward = TorchForward(model.config, model.weights, attention, share.shard, share.gather)
     if not is_exact:
-        prefer_speed(forward, machine_bytes())
+        forward.linear.prefer_speed(forward.weights, machine_bytes())
     adapters = add_adapters(forward, options.lora, model.config)
     if device.type == "cpu":
         shape = page_shape(model.config, options.block_count, options.block_size)

@@ -12,7 +12,8 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.shard import Grid, Shard, shard_of
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.ranks.gloo import GlooExchange
-from draftwerk.model.reference.forward import TILE, TorchForward
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.products import TILE
 
 
 @dataclass(frozen=True, slots=True)

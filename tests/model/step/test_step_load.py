@@ -36,7 +36,7 @@ def built(rows: list[tuple[int, int, Draft]]) -> BatchBuilder:
 def test_flops_are_those_that_torch_counts(name: str, heads: tuple[int, int]) -> None:
     config = tiny_config(num_heads=heads[0], num_kv_heads=heads[1])
     forward = TorchForward(config, random_weights(config), attend)
-    forward.tile = 0  # padded rows would be counted as well
+    forward.linear.tile = 0  # padded rows would be counted as well
     pages = allocate(config, 64, 16, torch.float32, CPU)
     builder = built(ROWS[name])
     batch = builder.batch(CPU)

@@ -6,8 +6,9 @@ import torch
 from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
-from draftwerk.model.reference.forward import TILE, TorchForward, prefer_speed
+from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.reference.products import TILE
 from draftwerk.speculative.protocol.rounds import Draft
 from tests.model.native.models import part, random_tokens, round_of
 
@@ -30,22 +31,22 @@ def logits(forward: TorchForward) -> torch.Tensor:
 def test_speed_changes_nothing_but_rounding(qwen: bool) -> None:
     config = tiny_config(qwen=qwen)
     forward = TorchForward(config, tiny_weights(config), TiledAttention())
-    assert forward.tile == TILE
+    assert forward.linear.tile == TILE
     exact = logits(forward)
-    prefer_speed(forward, 8 * GIB)
+    forward.linear.prefer_speed(forward.weights, 8 * GIB)
     forward.attention = PaddedAttention()
-    assert forward.tile == 0
-    assert len(forward.wide) == 1 + 4 * config.layer_count
+    assert forward.linear.tile == 0
+    assert len(forward.linear.wide) == 1 + 4 * config.layer_count
     torch.testing.assert_close(logits(forward), exact, rtol=0.05, atol=0.15)
 
 
 def test_float32_copies_need_memory_and_a_reason() -> None:
     config = tiny_config()
     small = TorchForward(config, tiny_weights(config), PaddedAttention())
-    prefer_speed(small, 1000)
-    assert not small.wide
+    small.linear.prefer_speed(small.weights, 1000)
+    assert not small.linear.wide
     weights = tiny_weights(config)
     weights.lm_head = weights.lm_head.float()
     already = TorchForward(config, weights, PaddedAttention())
-    prefer_speed(already, 8 * GIB)
-    assert not already.wide
+    already.linear.prefer_speed(already.weights, 8 * GIB)
+    assert not already.linear.wide
