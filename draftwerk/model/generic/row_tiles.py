@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from torch.overrides import TorchFunctionMode
 
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.reference.products import tiled_linear
+from draftwerk.model.reference.tiled_products import tiled_linear
 
 PIECE = 2**15
 """Numbers up to which torch computes on one thread."""

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.shard import Grid, Shard, shard_of
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.ranks.gloo import GlooExchange
 from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.products import TILE
+from draftwerk.model.reference.tiled_products import TILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights
 from draftwerk.model.reference.adapters import Adapt
 from draftwerk.model.reference.columns import GatherColumns
-from draftwerk.model.reference.products import Products
+from draftwerk.model.reference.tiled_products import TiledProducts
 
 SIGMOID_EPS = 1e-6
 """Added to what weights are divided by where they are sigmoids."""
@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward:
     """The FFN of every layer of a model, or one rank's columns of it."""
 
-    def __init__(self, config: ModelConfig, linear: Products, gather: GatherColumns) -> None:
+    def __init__(self, config: ModelConfig, linear: TiledProducts, gather: GatherColumns) -> None:
         self._config, self._graph = config, config.graph
         self._linear = linear
         self._gather = gather

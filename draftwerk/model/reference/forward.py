@@ -21,8 +21,8 @@ from draftwerk.model.reference.convolution import TapSlots, convolved, store_inp
 from draftwerk.model.reference.delta import DeltaLayers
 from draftwerk.model.reference.feed_forward import FeedForward
 from draftwerk.model.reference.norms import Norms
-from draftwerk.model.reference.products import TILE, Products
 from draftwerk.model.reference.rotation import Rotaries, Rotation
+from draftwerk.model.reference.tiled_products import TILE, TiledProducts
 
 
 class Mixed(NamedTuple):
@@ -66,7 +66,7 @@ class TorchForward:
         """What the head read in the latest call, [S, hidden] in any dtype."""
         device = weights.embedding.device
         # A GPU has kernels for every height, and is asked for exactness elsewhere.
-        self.linear = Products(TILE if device.type == "cpu" else 0)
+        self.linear = TiledProducts(TILE if device.type == "cpu" else 0)
         self.norm = Norms(config)
         self.rotaries = Rotaries(config, device)
         self.feed = FeedForward(config, self.linear, gather)

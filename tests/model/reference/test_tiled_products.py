@@ -8,7 +8,7 @@ from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.reference.products import TILE
+from draftwerk.model.reference.tiled_products import TILE
 from draftwerk.speculative.protocol.rounds import Draft
 from tests.model.native.models import part, random_tokens, round_of
 

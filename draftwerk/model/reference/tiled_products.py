@@ -15,7 +15,7 @@ WIDE_SHARE = 0.25
 """Of the machine's memory, that copies of the matrices in float32 may take."""
 
 
-class Products:
+class TiledProducts:
     """Multiplies rows [T, in] by weights [out, in]; in tiles unless the device has no need."""
 
     def __init__(self, tile: int = TILE) -> None:
