@@ -22,7 +22,8 @@ from torch import Tensor
 
 from benchmarks.support.runners import build_runner
 from benchmarks.support.thread_device import ThreadDevice
-from draftwerk.actors.engine import EngineParts, running
+from draftwerk.actors.engine import running
+from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import locate

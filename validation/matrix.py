@@ -22,7 +22,8 @@ import msgspec
 
 from benchmarks.support.runners import build_runner
 from benchmarks.support.thread_device import ThreadDevice
-from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.engine import Engine, running
+from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info

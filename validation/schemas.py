@@ -24,7 +24,8 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from benchmarks.support.runners import build_runner
 from benchmarks.support.thread_device import ThreadDevice
-from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.engine import Engine, running
+from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.assembly.plan import SUCCESSORS
 from draftwerk.model.checkpoint.hub import locate

@@ -1,8 +1,14 @@
 """Restart intensity, as in Erlang's supervisors: so many failures in so much time, then give up."""
 
+import logging
 import random
 from collections import deque
 from dataclasses import dataclass, field
+from typing import cast
+
+from draftwerk.actors.devices.device import DeviceLostError
+
+log = logging.getLogger("draftwerk")
 
 
 @dataclass(slots=True)
@@ -33,3 +39,30 @@ class RestartLimit:
             return None
         pause_s = min(self.pause_s * 2**self._fruitless, self.pause_max_s)
         return pause_s * self.rng.uniform(0.5, 1.0)
+
+
+def report(error: Exception) -> None:
+    """Log why the actors are started again: a lost device in a line, a bug with its traceback."""
+    causes = leaves(error)
+    for cause in causes:
+        if isinstance(cause, DeviceLostError):
+            log.warning("starting the model again: %s", cause)
+    if not all(isinstance(cause, DeviceLostError) for cause in causes):
+        log.error("starting the actors again", exc_info=error)
+
+
+def without_bugs(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
+    """Return what ended the actors from outside; an actor that failed just then changes nothing."""
+    bugs, rest = group.split(Exception)
+    if bugs is not None and rest is not None:
+        report(bugs)
+        return rest
+    return group
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """Return what is inside nested groups of exceptions."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return [leaf for each in group.exceptions for leaf in leaves(each)]

@@ -16,7 +16,8 @@ from anyio import to_thread
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ModelRefusedError
-from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.engine import Engine, running
+from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.api.core.ports import RunningServer
 from draftwerk.assembly.loading.loaded_models import (
     NOTHING_KNOWN,

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.devices.device import DeviceLostError
-from draftwerk.actors.engine import CHOICES_MAX, Engine, EngineParts, running
+from draftwerk.actors.engine import Engine, running
+from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.requests.request import CHOICES_MAX, Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.store import Memories

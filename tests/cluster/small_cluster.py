@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.engine import Engine, running
+from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.cluster.frame_stream import LinkLostError

@@ -16,7 +16,8 @@ from benchmarks.support.runners import build_runner
 from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.process import ProcessDevice
-from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.engine import Engine, running
+from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner

@@ -14,7 +14,8 @@ from benchmarks.reliability.kills import compare, parser, started
 from benchmarks.support.runners import build_runner
 from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.client_prompts import Chat, ChatMessage
-from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.engine import Engine, running
+from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info

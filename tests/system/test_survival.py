@@ -17,7 +17,8 @@ import pytest_asyncio
 
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
-from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.engine import Engine, running
+from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.machine.child_python import python_command
 from draftwerk.model.process.build import ModelOptions

@@ -1,0 +1,115 @@
+"""What an engine is made of, and what it measures across restarts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from draftwerk.actors.audit import Audit
+from draftwerk.actors.devices.device import Device, ThreadWorker, Worker
+from draftwerk.actors.devices.recovering_target import RecoveryStats
+from draftwerk.actors.monitoring.device_clock import DeviceClock
+from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
+from draftwerk.actors.monitoring.request_stages import RequestStages
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.restarts import RestartLimit
+from draftwerk.actors.text import TextTools
+from draftwerk.actors.tier_two import BlockStore
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.recurrent_states import NO_STATES, StateRules, StateSlots
+from draftwerk.speculative.beams.decisions import WIDTH_MAX
+from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.scheduler.stats import SchedulerStats
+
+MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
+"""By the name of the reader, in the order the data flows."""
+DEFAULT_LIMITS = RoundLimits()
+THREADS = ThreadWorker()
+
+
+def text_proposer() -> Proposer:
+    """Return a proposer that drafts from each request's own text."""
+    return Proposer(("ngram",))
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class EngineParts:
+    """What an engine is made of; devices come from factories, so that they can be made again."""
+
+    text: TextTools
+    target: Callable[[], Device[Proposal, Verdict]]
+    draft: Callable[[], Device[Round, tuple[Draft, ...]] | None] = lambda: None
+    """The draft model, if there is one."""
+    prefill: Callable[[], tuple[Device[Proposal, Verdict], ...]] = tuple
+    """What computes prompts alone, over the target's pages."""
+    block_count: int
+    block_size: int
+    states: StateSlots = NO_STATES
+    """Of a model with recurrent layers."""
+    context_max: int
+    """Tokens that the model can attend to."""
+    stop_token_ids: tuple[int, ...]
+    limits: RoundLimits = DEFAULT_LIMITS
+    proposer: Callable[[], Proposer | None] = text_proposer
+    """The draft sources that the engine runs; with none and no draft model nothing is drafted.
+
+    Instead of a proposer None, where the target's process runs them: as it must to run ahead.
+    """
+    requests_max: int = 256
+    name_secret: bytes = b""
+    """Keys the names of cached blocks."""
+    step_costs: tuple[MeasuredStep, ...] = ()
+    """Measured steps of the target."""
+    roofline: Roofline | None = None
+    """The target's on its device, where that was measured."""
+    expects_lengths: bool = True
+    """Whether a sequence enters only if all that run will probably fit to their ends."""
+    worker: Worker = THREADS
+    """Where prompts are tokenized."""
+    restarts: Callable[[], RestartLimit] = RestartLimit
+    trace: Trace = field(default_factory=Trace)
+    audit: Audit = field(default_factory=lambda: Audit(0.0))
+    recoveries: RecoveryStats = field(default_factory=RecoveryStats)
+    """Of the target's device, if it recovers by itself."""
+    store: BlockStore | None = None
+    """Tier two: where blocks are kept that are lost here."""
+    processes: Callable[[], dict[str, int | None]] = dict[str, int | None]
+    """The model processes by what they are for; None for one that is away."""
+
+    @property
+    def tokens_max(self) -> int:
+        """Prompt and generated tokens of one choice: the context, if the pool can hold it."""
+        return min(self.context_max, self.block_count * self.block_size)
+
+
+def state_rules(parts: EngineParts) -> StateRules | None:
+    """Return what is common to the states of all sequences; None without recurrent layers."""
+    slots = parts.states
+    if not slots.count:
+        return None
+    # What is read, what is written, and with two rounds under way what the second one writes.
+    own = 2 + parts.limits.run_ahead
+    return StateRules(BlockPool(slots.count, 1), own, parts.block_size, slots.interval)
+
+
+@dataclass(slots=True)
+class Measurements:
+    """What is counted and learnt across all pipelines."""
+
+    step_cost: StepCost
+    lengths: TextLengths | None
+    stats: SchedulerStats = field(default_factory=SchedulerStats)
+    waits: dict[str, Histogram] = field(
+        default_factory=lambda: {name: Histogram(WAITS_S) for name in MAILBOXES}
+    )
+    device_clock: DeviceClock = field(default_factory=DeviceClock)
+    stages: RequestStages = field(default_factory=RequestStages)
+
+
+def width_max(states: StateSlots) -> int:
+    """Return how wide a beam may be: each member reads a recurrent state and writes one, and the
+    first may go on from a snapshot."""
+    return min(WIDTH_MAX, (states.count - 1) // 2) if states.count else WIDTH_MAX

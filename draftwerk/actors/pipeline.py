@@ -1,0 +1,188 @@
+"""The pipeline: every mailbox and actor, in the order the data flows.
+
+    client ── generate ──> Tokenizer ──> Cache ──> Draft ──> Verifier
+                 ^                       ^  │                   │
+                 │                       └──┼───── verdict ─────┘
+                 └── ledger <── Detokenizer <┘
+
+Cache → Draft → Verifier → Cache is the only cycle; it runs on credits (`pipeline_depth`), so it
+never waits.
+"""
+
+from typing import Any
+
+import anyio
+
+from draftwerk.actors.cache import Cache
+from draftwerk.actors.detokenizer import Detokenizer
+from draftwerk.actors.devices.device import queue_of
+from draftwerk.actors.draft import Drafter
+from draftwerk.actors.engine_parts import (
+    MAILBOXES,
+    EngineParts,
+    Measurements,
+    state_rules,
+    width_max,
+)
+from draftwerk.actors.ledger import Ledger
+from draftwerk.actors.mailbox import Port
+from draftwerk.actors.messages import (
+    CacheMessage,
+    DetokenizerMessage,
+    RouterMessage,
+    TokenizerMessage,
+)
+from draftwerk.actors.side_pipes import PREFILL_MESSAGES_MAX, SIDE_MESSAGES_MAX, SidePipes
+from draftwerk.actors.tokenizer import TextLimits, Tokenizer
+from draftwerk.actors.verifier import Verifier
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.prefix import BlockNamer
+from draftwerk.speculative.protocol.rounds import Proposal, Round
+from draftwerk.speculative.requests.request import CHOICES_MAX
+from draftwerk.speculative.scheduler.opening import Opener
+from draftwerk.speculative.scheduler.scheduler import Scheduler
+
+INSPECT_S = 5.0
+
+
+class Pipeline:
+    """One generation of actors and their mailboxes; after a crash comes the next."""
+
+    def __init__(self, parts: EngineParts, measurements: Measurements) -> None:
+        waits = measurements.waits
+        pipeline_depth = parts.limits.pipeline_depth
+        # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
+        messages_max = parts.requests_max * (CHOICES_MAX + 2)
+
+        self.to_tokenizer = Port[TokenizerMessage](messages_max, waits["tokenizer"])
+        # Whatever the tokenizer passes on, a verdict for each pipeline slot, and the side pipes'.
+        prefill = parts.prefill()
+        side_max = SIDE_MESSAGES_MAX + PREFILL_MESSAGES_MAX * len(prefill)
+        self.to_cache = Port[CacheMessage](messages_max + pipeline_depth + side_max, waits["cache"])
+        # The cycle's credits: a round is in one place at a time.
+        self.to_draft = Port[Round](pipeline_depth, waits["draft"])
+        self.to_verifier = Port[Proposal](pipeline_depth, waits["verifier"])
+        # The cache may wait here, but never long: from here on no actor waits for the cache.
+        self.to_detokenizer = Port[DetokenizerMessage](
+            messages_max + pipeline_depth, waits["detokenizer"]
+        )
+        # For each request a refusal or a Started, and what one round can cause: a delta and an
+        # ending a choice.
+        self.to_ledger = Port[RouterMessage](
+            parts.requests_max * (2 * CHOICES_MAX + 1), waits["ledger"]
+        )
+
+        scheduler = Scheduler(
+            BlockPool(parts.block_count, parts.block_size),
+            parts.limits,
+            measurements.stats,
+            measurements.step_cost,
+            measurements.lengths,
+            state_rules(parts),
+        )
+        namer = BlockNamer(parts.name_secret)
+        self.side = SidePipes(self.to_cache, messages_max, waits, parts.trace)
+        if parts.store is not None:
+            self.side.add_tier_two(scheduler, namer, parts.store, parts.worker)
+        self.side.add_prefill(prefill)
+
+        self.tokenizer = Tokenizer(
+            self.to_tokenizer.inbox,
+            self.side.entrance.outbox,
+            self.to_ledger.outbox,
+            parts.text,
+            TextLimits(
+                parts.tokens_max,
+                blocks=(parts.block_count, parts.block_size),
+                round_max=parts.limits.tokens_max,
+                width_max=width_max(parts.states),
+            ),
+            parts.worker,
+            parts.trace,
+        )
+        self.cache = Cache(
+            inbox=self.to_cache.inbox,
+            draft=self.to_draft.outbox,
+            detokenizer=self.to_detokenizer.outbox,
+            scheduler=scheduler,
+            opener=Opener(
+                scheduler.pool,
+                namer,
+                parts.limits,
+                parts.stop_token_ids,
+                parts.tokens_max,
+                scheduler.running_set.states,
+            ),
+            trace=parts.trace,
+            prefill=self.side.to_prefill,
+        )
+        self.drafter = Drafter(
+            self.to_draft.inbox,
+            self.to_verifier.outbox,
+            parts.proposer(),
+            parts.draft(),
+            parts.trace,
+        )
+        self.verifier = Verifier(
+            self.to_verifier.inbox,
+            self.to_cache.outbox,
+            queue_of(parts.target()),
+            parts.trace,
+            measurements.device_clock,
+            pipeline_depth,
+        )
+        self.detokenizer = Detokenizer(
+            self.to_detokenizer.inbox,
+            self.to_ledger.outbox,
+            parts.text,
+            parts.trace,
+            measurements.stages,
+        )
+
+    @property
+    def ports(self) -> dict[str, Port[Any]]:
+        """Every mailbox, by the name of its reader."""
+        ports = (
+            self.to_tokenizer,
+            self.to_cache,
+            self.to_draft,
+            self.to_verifier,
+            self.to_detokenizer,
+            self.to_ledger,
+        )
+        found: dict[str, Port[Any]] = dict(zip(MAILBOXES, ports, strict=True))
+        return found | self.side.ports
+
+    def check(self) -> None:
+        """Assert what must hold between rounds."""
+        self.cache.scheduler.check()
+        self.cache.scheduler.cost.check()
+        if self.drafter.proposer is not None:
+            self.drafter.proposer.check()
+        self.verifier.model.check()
+
+    async def _inspect(self) -> None:
+        """Check everything in the first idle moment after some work; a failure is an actor's."""
+        checked = 0
+        while True:
+            await anyio.sleep(INSPECT_S)
+            if self.cache.scheduler.idle and self.cache.committed > checked:
+                checked = self.cache.committed
+                self.check()
+
+    async def run(self, ledger: Ledger) -> None:
+        """Run every actor, until one fails or the scope is cancelled."""
+        try:
+            async with anyio.create_task_group() as actors:
+                actors.start_soon(self.tokenizer.run)
+                self.side.start(actors)
+                actors.start_soon(self.cache.run)
+                actors.start_soon(self.drafter.run)
+                actors.start_soon(self.verifier.run)
+                actors.start_soon(self.detokenizer.run)
+                actors.start_soon(self._inspect)
+                async for message in self.to_ledger.inbox:
+                    ledger.deliver(message)
+        finally:
+            for port in self.ports.values():
+                port.close()
