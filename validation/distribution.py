@@ -27,7 +27,7 @@ from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.sequences import CachedSequence

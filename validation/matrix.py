@@ -27,7 +27,7 @@ from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
-from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.budget import choose_nodes

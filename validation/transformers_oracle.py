@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.support.runners import build_draft_runner, build_runner
 from draftwerk.model.checkpoint.hub import locate, safetensors_directory
-from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer

@@ -15,7 +15,8 @@ from pathlib import Path
 from benchmarks.support.bench import ResultTable, middle, parser, show
 from draftwerk.assembly.blend_doctor import RetrievalLine, asked_settings, prompt_of
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.process.build import ModelOptions, build
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.process.build import build
 from draftwerk.model.step.blend.blend_quality import RetrievalPrompt, Sample, measure, summaries
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner

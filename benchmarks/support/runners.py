@@ -1,6 +1,7 @@
 """Runners in this process, without an engine around them."""
 
-from draftwerk.model.process.build import ModelOptions, build
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.process.build import build
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 

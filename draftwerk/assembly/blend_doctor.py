@@ -14,8 +14,9 @@ import msgspec
 from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.assembly.loading.model_infos import read_infos, read_text
 from draftwerk.assembly.plan import plan
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.process.build import ModelOptions, build
+from draftwerk.model.process.build import build
 from draftwerk.model.step.blend.blend_quality import (
     Quality,
     RetrievalPrompt,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.support.runners import build_runner
-from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.tiny_models import TinyWords, save_tiny
 from validation.distribution import DOUBLED, LENIENT, LawTest, run

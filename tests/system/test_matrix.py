@@ -12,8 +12,8 @@ import pytest
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.draft_head.head import save
-from draftwerk.model.process.build import ModelOptions
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.draft_heads import idle_head
 from tests.support.runners import cache_with_kernels, require_kernels

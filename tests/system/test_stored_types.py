@@ -19,10 +19,10 @@ from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
 from draftwerk.model.checkpoint.quantising.sources import open_source
 from draftwerk.model.checkpoint.stored_matrix import GGUF_KINDS
-from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer

@@ -10,14 +10,8 @@ import torch
 
 from draftwerk.machine.host import lower_priority
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.process.build import (
-    Built,
-    BuiltRank,
-    ModelOptions,
-    build,
-    build_rank,
-    grammars_for,
-)
+from draftwerk.model.process.build import BuiltRank, ModelOptions, build, build_rank
+from draftwerk.model.process.built import Built, grammars_for
 from draftwerk.model.process.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.rank_round import RankRound

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from benchmarks.support.runners import build_draft_runner, build_runner
 from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate, safetensors_directory
 from draftwerk.model.checkpoint.info import read_info
-from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import Draft

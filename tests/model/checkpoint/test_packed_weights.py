@@ -9,9 +9,9 @@ import pytest
 
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.checkpoint_tensors import Tensors
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.packed_weights import HEADER_BYTES, WeightStore
-from draftwerk.model.process import build
-from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.process.build import build
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal
 from draftwerk.speculative.sampling.params import Sampling
@@ -43,7 +43,7 @@ def answers(directory: Path, memory: SharedMemory | None, dtype: str = "bf16") -
         weights_descriptor=-1 if memory is None else memory.descriptor,
         measures=False,
     )
-    runner = TargetRunner(build.build(options).parts)
+    runner = TargetRunner(build(options).parts)
     tokens = tuple(range(5, 25))
     row = make_row(
         0,

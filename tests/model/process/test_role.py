@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.process.role import build_role
 from tests.support.tiny_models import save_tiny
 

@@ -8,7 +8,7 @@ from threading import Event
 import msgspec
 import pytest
 
-from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.process.measuring import StepSize
 from draftwerk.model.process.role import Computing, Role, build_role, verification
 from draftwerk.model.process.worker import Pipe, serve

@@ -9,8 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.machine.host import PROC
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.process.build import Built, ModelOptions, build
+from draftwerk.model.process.build import build
+from draftwerk.model.process.built import Built
 from draftwerk.model.process.measuring import StepSize
 from draftwerk.model.process.role import verification
 from draftwerk.model.step.target_runner import TargetRunner

@@ -11,7 +11,8 @@ from draftwerk.cache.page_layout import PageLayout, memory_bytes
 from draftwerk.machine.child_python import child_environment, python_command
 from draftwerk.machine.shared_memory import HUGE, SharedMemory
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.process.build import ModelOptions, build
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.process.build import build
 from draftwerk.model.reference.kv_pages import copy_blocks
 from draftwerk.model.reference.shared_pages import SharedPages
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind

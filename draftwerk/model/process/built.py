@@ -1,0 +1,74 @@
+"""A model that is ready to run, and what its builders share."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.gguf_card import read_card
+from draftwerk.model.checkpoint.hub import cache_directory
+from draftwerk.model.checkpoint.loader import Checkpoint
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.packed_weights import identity_fingerprint, weights_fingerprint
+from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.draft_head.head import DraftHead, find
+from draftwerk.model.process.parts import merge_words
+from draftwerk.model.ranks.group import RankGroup
+from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.text.grammar import Grammars, grammars_of
+from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.protocol.forks import NurseryModel
+
+
+class Built(NamedTuple):
+    """A model, and what "auto" came to."""
+
+    parts: LoadedModel
+    device: str
+    attention: str
+    exact: bool
+    """Whether a token's logits are the same bits whatever else is in the batch."""
+    kernels: str = ""
+    """The native kernels' instruction set and origin, or why there are none on a CPU."""
+    threads: int = 0
+    reading: tuple[int, float] = (0, 0.0)
+    """Bytes that every step reads, and the milliseconds that this takes; 0 if not measured."""
+    measured_s: float = 0.0
+    """What measuring has taken so far."""
+    roofline: Roofline | None = None
+    """Where the machine's rates were measured."""
+    fingerprint: str = ""
+    """Of everything that decides the bytes of keys and values beside the tokens."""
+    blends: bool = False
+    """Whether segments of prompts can be reused."""
+    group: RankGroup | None = None
+    """The other ranks of a divided model."""
+
+
+def page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, ...]) -> str:
+    """Return what tells these pages' bytes from all others; empty where nothing can."""
+    if options.pages_descriptor < 0:
+        return ""
+    words = (options.dtype, options.kv_dtype, str(options.block_size), *words)
+    words += merge_words(options)
+    if read_card(directory) is not None:  # hashing it would take longer than packing it
+        return identity_fingerprint(directory, words).hex()
+    found = weights_fingerprint(directory, cache_directory(), words)
+    return "" if found is None else found.hex()
+
+
+def draft_head_of(options: ModelOptions, config: ModelConfig, weights: Weights) -> DraftHead | None:
+    """Return the draft head that options name, if it fits the model."""
+    if options.draft_head == "off":
+        return None
+    return find(options.draft_head, config, weights)
+
+
+def grammars_for(model: NurseryModel) -> Grammars | None:
+    """Return the grammars over a model's tokens, before anything else of it is read."""
+    return grammars_of(Path(model.directory), model.vocab_size, model.stop_token_ids)
+
+
+def grammars_in(model: Checkpoint) -> Grammars | None:
+    """Return the grammars over a loaded model's tokens."""
+    config = model.config
+    return grammars_of(model.directory, config.vocab_size, config.eos_token_ids)

@@ -1,0 +1,39 @@
+"""A model on a GPU."""
+
+import torch
+
+from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.process.built import Built, draft_head_of, grammars_in
+from draftwerk.model.process.option_checks import check_kv_dtype, check_plain
+from draftwerk.speculative.protocol.frames import OnProgress
+
+
+def build_gpu(
+    options: ModelOptions, device: torch.device, progress: OnProgress, drafts: bool
+) -> Built:
+    """Build a model with Triton's kernels, to draft for another or not."""
+    # Triton is not everywhere, and takes a second to import.
+    from draftwerk.model.gpu.build import FORMATS, GpuSettings, gpu_parts
+    from draftwerk.model.gpu.graphs import CudaRecorder
+
+    check_kv_dtype(options, "fp8")
+    _, directory = locate(options.source, progress, reads=True)
+    check_plain(read_config(directory), "on a GPU: take device cpu")
+    model = load(options.source, FORMATS[options.dtype].dtype, device, progress)
+    settings = GpuSettings(
+        options.dtype,
+        options.attention,
+        options.exact,
+        options.block_count,
+        options.block_size,
+        kv_dtype=options.kv_dtype,
+        drafts=drafts,
+    )
+    draft_head = draft_head_of(options, model.config, model.weights)
+    parts, chosen = gpu_parts(
+        model, settings, CudaRecorder(), grammars_in(model), progress, draft_head
+    )
+    return Built(parts, device.type, chosen.name, options.exact)

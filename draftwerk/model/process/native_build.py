@@ -1,0 +1,92 @@
+"""A model on the native kernels of a CPU."""
+
+from time import perf_counter
+
+import torch
+
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
+from draftwerk.model.native.build import Library
+from draftwerk.model.native.draft_head import NativeStep
+from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.native.trials import native_roofline
+from draftwerk.model.process.built import Built, draft_head_of, grammars_in, page_fingerprint
+from draftwerk.model.process.parts import kernel_words, native_part, vocabulary_of
+from draftwerk.model.ranks.share import Share
+from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
+from draftwerk.model.text.grammar import Grammars
+from draftwerk.speculative.blend.rules import CHECK_LAYER
+from draftwerk.speculative.protocol.frames import OnProgress
+
+READING_S = 0.3
+
+
+def build_native(
+    options: ModelOptions,
+    share: Share,
+    *,
+    kernels: Library,
+    progress: OnProgress,
+    grammars: Grammars | None,
+) -> Built:
+    """Build a model, or a share of it; `grammars` need not be made again."""
+    torch.set_num_threads(1)  # a second pool of spinning threads would fight the first
+    part = native_part(options, kernels, share, progress)
+    model, pool, pages, forward = part.model, part.pool, part.pages, part.forward
+    is_whole = share.shard is None
+    sampler = NativeSampler(pool)
+    backend = Backend(
+        choose=sampler.choose_many,
+        logprobs=sampler.logprobs,
+        top_tokens=sampler.rank,
+        candidates=sampler.candidates,
+        copy_blocks=copy_blocks,
+        move_slots=move_slots,
+    )
+    head = None
+    vocabulary = vocabulary_of(options, model.weights, forward.embedding, share)
+    if weights := draft_head_of(options, model.config, vocabulary):
+        is_stored = is_whole and forward.embedding is None
+        embedding = forward if is_stored else vocabulary.embedding
+        step = NativeStep(weights, embedding, vocabulary.lm_head, pool)
+        head = BoundHead(step=step, forward=forward)
+    parts = LoadedModel(
+        forward=forward,
+        pages=pages,
+        vocab_size=model.config.vocab_size,
+        backend=backend,
+        grammars=grammars or grammars_in(model),
+        draft_head=head,
+        adapters=part.adapters,
+        shared=part.shared,
+        turn_slots=_turn_slots(options, model.config, pool) if is_whole else None,
+    )
+    begun = perf_counter()
+    reading, roofline = (0, 0.0), None
+    if options.measures and is_whole:  # a rank's rates are not the model's
+        reading = forward.reading(READING_S)
+        roofline = native_roofline(model.config, forward, pages, pool, reading)
+    return Built(
+        parts,
+        "cpu",
+        NATIVE,
+        exact=True,
+        kernels=f"{kernels.isa.name}, {kernels.origin}",
+        threads=part.threads,
+        reading=reading,
+        measured_s=part.measured_s + perf_counter() - begun,
+        roofline=roofline,
+        fingerprint=page_fingerprint(options, model.directory, kernel_words(kernels)),
+        blends=parts.turn_slots is not None,
+    )
+
+
+def _turn_slots(options: ModelOptions, config: ModelConfig, pool: Pool) -> NativeTurn | None:
+    """Return what turns copied keys to their places, where segments can be reused."""
+    # Keys in one byte would be rounded twice; turning knows one rotation for all layers.
+    rounded = options.kv_dtype == "int8"
+    if rounded or config.layer_count <= CHECK_LAYER or config.unlike_llama():
+        return None
+    return NativeTurn(pool, config.rope_inverse_frequencies)

@@ -1,0 +1,58 @@
+"""Options of a model that are served, or refused by name."""
+
+import torch
+
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.native.stored import STORED
+from draftwerk.model.process.parts import DTYPES
+from draftwerk.model.ranks.share import grid_of
+
+DEVICE_DTYPES = {
+    "cpu": (*DTYPES, "int8", "int4", STORED),
+    "cuda": (*DTYPES, "int8", "int4", "fp16", "fp8"),
+}
+KV_DTYPES = ("auto", "int8", "fp8")
+
+
+def check_adapters(options: ModelOptions, device: torch.device) -> None:
+    """Raise Refused where adapters are not served."""
+    if device.type == "cuda":
+        raise Refused("lora and lora_merge are not served on a GPU yet: take device cpu")
+    if grid_of(options).size > 1:
+        raise Refused(
+            "lora and lora_merge do not go together with pipeline_parallel and tensor_parallel yet"
+        )
+
+
+def check_plain(config: ModelConfig, where: str) -> None:
+    """Raise Refused for a model that is more than Llama's plain graph."""
+    if switch := config.unlike_llama():
+        raise Refused(f"{config.architecture}: {switch} is not served {where}")
+
+
+def check_torch(options: ModelOptions, device: torch.device) -> None:
+    """Raise Refused for a format that torch alone does not serve."""
+    if options.dtype not in DTYPES:
+        needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
+        raise Refused(f"dtype {options.dtype!r} needs {needed}")
+    check_kv_dtype(options)
+
+
+def check_kv_dtype(options: ModelOptions, served: str = "auto") -> None:
+    """Raise Refused for a format other than auto and the one that is served."""
+    if options.kv_dtype not in ("auto", served):
+        needed = {"int8": "the native kernels of a CPU", "fp8": "a GPU, and Triton"}
+        raise Refused(f"kv_dtype {options.kv_dtype!r} needs {needed[options.kv_dtype]}")
+
+
+def device_of(name: str) -> torch.device:
+    """Return the device of a name, "auto" being a GPU where there is one. Raises Refused."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise Refused(f"device {name!r} is not one of auto, cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise Refused("device cuda: torch sees none here")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)

@@ -1,0 +1,84 @@
+"""A model that torch computes: the fallback, and models of Transformers."""
+
+from importlib.metadata import version
+
+import torch
+
+from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.draft_head.torch_step import TorchStep
+from draftwerk.model.process.built import Built, draft_head_of, grammars_in, page_fingerprint
+from draftwerk.model.process.option_checks import check_plain
+from draftwerk.model.process.parts import DTYPES, generic_part, torch_part, vocabulary_of
+from draftwerk.model.ranks.share import Share, grid_of
+from draftwerk.model.step.backend import BoundHead, LoadedModel
+from draftwerk.model.text.grammar import grammars_of
+from draftwerk.speculative.protocol.frames import OnProgress
+
+TORCH_SLOWNESS = "3 to 5 times slower"
+"""Measured: docs/measurements.md."""
+
+
+def build_torch(
+    options: ModelOptions, share: Share, *, device: torch.device, progress: OnProgress, why: str
+) -> Built:
+    """Build the fallback; `why` says what keeps the native kernels from a CPU."""
+    if device.type == "cuda":
+        _, directory = locate(options.source, progress, reads=True)
+        check_plain(read_config(directory), "on a GPU: take device cpu")
+    part = torch_part(options, device, share, progress)
+    model, pages, forward = part.model, part.pages, part.forward
+    head = None
+    embedding = model.weights.embedding
+    vocabulary = vocabulary_of(options, model.weights, embedding, share, embedding.dtype)
+    if weights := draft_head_of(options, model.config, vocabulary):
+        head = BoundHead(step=TorchStep(weights, vocabulary), forward=forward)
+    parts = LoadedModel(
+        forward=forward,
+        pages=pages,
+        vocab_size=model.config.vocab_size,
+        grammars=grammars_in(model),
+        draft_head=head,
+        adapters=part.adapters,
+        shared=part.shared,
+    )
+    kernels = f"none ({why}): torch serves, {TORCH_SLOWNESS}" if why else ""
+    words = options.attention, torch.__version__
+    return Built(
+        parts,
+        device.type,
+        options.attention,
+        exact=False,
+        kernels=kernels,
+        threads=part.threads,
+        fingerprint=page_fingerprint(options, model.directory, words),
+    )
+
+
+def build_generic(options: ModelOptions, device: torch.device, progress: OnProgress) -> Built:
+    """Build a model of Transformers, on a CPU."""
+    if device.type != "cpu" or options.dtype not in DTYPES or options.kv_dtype != "auto":
+        raise Refused("backend transformers serves bf16 or fp32 on device cpu alone")
+    if options.lora or options.lora_merge or grid_of(options).size > 1:
+        raise Refused("backend transformers serves no adapters, and a model whole")
+    part = generic_part(options, progress)
+    model = part.model
+    parts = LoadedModel(
+        forward=part.forward,
+        pages=part.pages,
+        vocab_size=model.vocab_size,
+        grammars=grammars_of(part.directory, model.vocab_size, model.eos_token_ids),
+        shared=part.shared,
+    )
+    library = f"Transformers {version('transformers')}"
+    return Built(
+        parts,
+        device.type,
+        "tiled",
+        exact=True,
+        kernels=f"none: {library} computes, slower than a declared architecture is",
+        threads=part.threads,
+        fingerprint=page_fingerprint(options, part.directory, (library, torch.__version__)),
+    )
