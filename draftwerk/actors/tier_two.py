@@ -28,7 +28,7 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.blend.rules import canonical_parts, segment_space
-from draftwerk.speculative.protocol.rounds import StepReport
+from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
 LOAD_S = 1.0

@@ -24,14 +24,8 @@ from draftwerk.actors.pieces import piece, stats
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import (
-    NO_DRAFT,
-    ChosenLogprob,
-    Decision,
-    Round,
-    StepReport,
-    Verdict,
-)
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Round, Verdict
+from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.sampling.params import Sampling

@@ -10,7 +10,8 @@ from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
 from draftwerk.actors.messages import CacheMessage, Prefilled, PrefillProcess
 from draftwerk.actors.prefill import PAUSE_S, Prefiller
-from draftwerk.speculative.protocol.rounds import NO_STEP, Proposal, Round, Row, Verdict
+from draftwerk.speculative.protocol.rounds import Proposal, Round, Row, Verdict
+from draftwerk.speculative.protocol.step_report import NO_STEP
 from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
 from tests.support.rounds import make_round

@@ -14,7 +14,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import StepReport
+from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler

@@ -17,7 +17,7 @@ from draftwerk.api.core.config import Settings, load
 from draftwerk.assembly import doctor
 from draftwerk.assembly.running_server import is_draftwerk, read_times, server_times
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.protocol.rounds import StepReport
+from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.slo import StageTimes
 
 OURS = '{"openapi": "3.1.0", "info": {"title": "draftwerk", "version": "1"}}'

@@ -15,26 +15,21 @@ from draftwerk.speculative.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.blend.rules import Blend, canonical_parts, choose_positions
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.protocol.feedback import LOSS_NATS, Feedback, HeadNode, TokenTopK
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import (
-    LOSS_NATS,
     ChosenLogprob,
     Decision,
     Draft,
-    Feedback,
     HeadCandidates,
-    HeadNode,
     Proposal,
     Row,
-    RowBlend,
     RowState,
-    SegmentCopy,
-    SegmentRead,
-    StepReport,
-    TokenTopK,
     Verdict,
 )
+from draftwerk.speculative.protocol.row_blend import RowBlend, SegmentCopy, SegmentRead
 from draftwerk.speculative.protocol.state_sums import LONG
+from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key, philox
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities

@@ -12,7 +12,8 @@ from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.library import LogprobRequest, SamplingArguments
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.sampler import LOSS_MAX, SamplingRequest, TopTokens, candidates
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, ChosenLogprob
+from draftwerk.speculative.protocol.feedback import LOSS_NATS
+from draftwerk.speculative.protocol.rounds import ChosenLogprob
 
 WORD_MASK = 2**32 - 1
 

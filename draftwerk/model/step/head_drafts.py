@@ -16,7 +16,8 @@ from draftwerk.speculative.beams.survivors import (
     VerifiedBranch,
     unexpanded_survivors,
 )
-from draftwerk.speculative.protocol.rounds import HeadCandidates, HeadNode
+from draftwerk.speculative.protocol.feedback import HeadNode
+from draftwerk.speculative.protocol.rounds import HeadCandidates
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 

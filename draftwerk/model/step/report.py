@@ -12,12 +12,8 @@ from draftwerk.model.step.row_plan import RowPlan, candidate_requests
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.speculative.beams.decisions import Candidate
-from draftwerk.speculative.protocol.rounds import (
-    NOTHING_LEARNED,
-    ChosenLogprob,
-    Feedback,
-    TokenTopK,
-)
+from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback, TokenTopK
+from draftwerk.speculative.protocol.rounds import ChosenLogprob
 
 
 class RowReport(NamedTuple):

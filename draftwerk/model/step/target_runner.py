@@ -26,9 +26,9 @@ from draftwerk.speculative.protocol.rounds import (
     Draft,
     Proposal,
     Row,
-    StepReport,
     Verdict,
 )
+from draftwerk.speculative.protocol.step_report import StepReport
 
 UNDECIDED = Decision()
 """Of a row that samples nothing, or had nothing to compute."""

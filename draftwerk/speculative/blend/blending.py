@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from draftwerk.cache.tables import Blended, BlockTable
 from draftwerk.speculative.blend.rules import Blend, CanonicalPart, choose_positions
-from draftwerk.speculative.protocol.rounds import RowBlend, SegmentCopy, SegmentRead
+from draftwerk.speculative.protocol.row_blend import RowBlend, SegmentCopy, SegmentRead
 
 
 class SegmentUse(NamedTuple):

@@ -3,14 +3,11 @@
 Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
 """
 
-import msgspec
-
-from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
+from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
+from draftwerk.speculative.protocol.plain import Plain
+from draftwerk.speculative.protocol.row_blend import RowBlend
+from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
 from draftwerk.speculative.sampling.params import Sampling
-
-
-class Plain(msgspec.Struct, frozen=True, array_like=True):
-    """Base of everything that crosses to a device: immutable, compact, comparable."""
 
 
 class NewSequence(Plain, frozen=True):
@@ -35,82 +32,6 @@ class NewSequence(Plain, frozen=True):
 
 UNSAMPLED = Sampling(temperature=0.0)
 """Of a sequence whose rows only write keys and values."""
-LOSS_NATS = 1 / 16
-"""Unit of `losses`: how far a token's log-probability is below certainty."""
-
-
-class TokenTopK(Plain, frozen=True):
-    """The target's top-k log-probabilities after a token, best first."""
-
-    token: int
-    best: tuple[int, ...]
-    losses: tuple[int, ...]
-    """How far each is below certainty, in `LOSS_NATS`; without penalties, at temperature 1."""
-
-
-class HeadNode(Plain, frozen=True):
-    """A node of a draft head's tree: a token, committed or not, and the best that may follow it."""
-
-    parent: int
-    """The node whose token comes before, by index; -1 for the last known token's."""
-    token: int
-    best: tuple[int, ...]
-    losses: tuple[int, ...]
-    """As in `TokenTopK`."""
-
-
-class Feedback(Plain, frozen=True):
-    """What a decision tells the draft sources for the sequence's next row.
-
-    The scheduler hands it on unopened: only the target writes it, and only the proposer reads it.
-    """
-
-    topk: tuple[TokenTopK, ...] = ()
-    """After the last known token and every node that was computed, if asked for."""
-    head_tree: tuple[HeadNode, ...] = ()
-    """What the draft head guesses after the decided tokens, parents first."""
-    jump_forward: tuple[int, ...] = ()
-    """Jump-forward tokens: the only ones that a grammar allows after the decided tokens."""
-
-
-NOTHING_LEARNED = Feedback()
-"""Of a row that does not sample, fails, or was not to be reported on."""
-
-
-class StepReport(Plain, frozen=True):
-    """What a step cost: how T(tokens, context) is learnt.
-
-    begun        forward                          ended
-    | read, lay out | forward | sample, walk | head |  ... gap ...  | forward of the next step
-    |<------------ device_ms -------------->|
-    """
-
-    load: StepLoad = NO_LOAD
-    """What was computed, drafts included."""
-    device_ms: float = 0.0
-    head_rows: int = 0
-    """Places that the draft head ran for: rows, and survivors of beam searches."""
-    head_ms: float = 0.0
-    """Time of the draft head after the step, where it did not run beside it."""
-    forward_ms: float = 0.0
-    """Of device_ms, the forward pass; on a GPU, what its launch takes the host."""
-    sample_ms: float = 0.0
-    """Of device_ms, what follows the forward pass: sampling, the walk and the row reports."""
-    gap_ms: float | None = None
-    """From the end of the step before to the forward pass, if there was work all the time."""
-    begun_s: float = 0.0
-    """When the step began, on the monotonic clock that the processes of a machine share."""
-    draft_ms: float = 0.0
-    """Time of the draft sources right before it, where they run in the model's process."""
-
-    @property
-    def busy_ms(self) -> float:
-        """Time that the device was computing."""
-        return self.forward_ms + self.sample_ms + self.head_ms
-
-
-NO_STEP = StepReport()
-"""Before the first step."""
 
 
 class HeadCandidates(Plain, frozen=True):
@@ -146,48 +67,6 @@ class Branch(Plain, frozen=True, kw_only=True):
     """The candidates after the last known token, if an earlier draft tree computed them."""
     head_candidates: tuple[tuple[int, float], ...] = ()
     """The draft head's candidates there, if none did."""
-
-
-class SegmentRead(Plain, frozen=True):
-    """Tokens of a segment that are read as if it stood alone, in a block table of its own."""
-
-    at: int
-    """Where the segment begins in the prompt."""
-    start: int
-    """The first token read, counted in the segment."""
-    stop: int
-    blocks: tuple[int, ...]
-    offset: int = 0
-    """Added to the positions in the segment."""
-
-
-class SegmentCopy(Plain, frozen=True):
-    """Slots of a segment's table that are copied to the sequence's own."""
-
-    blocks: tuple[int, ...]
-    start: int
-    """The first slot copied, counted in the segment."""
-    stop: int
-    to: int
-    """The sequence's slot that the first one goes to."""
-    turn: int
-    """Positions by which keys are rotated on the way."""
-
-
-class RowBlend(Plain, frozen=True):
-    """What a row of a blended prompt does, in this order; all of it may be done twice.
-
-    copies      segments' slots to the row's own
-    probe       start .. stop in the lowest layers, and how far they are from the copies
-    reads       of segments, through all layers
-    places      of start .. stop, through all layers
-    """
-
-    copies: tuple[SegmentCopy, ...] = ()
-    probes: bool = False
-    reads: tuple[SegmentRead, ...] = ()
-    places: tuple[int, ...] = ()
-    """Slots of the row, ascending, whose tokens are computed; the others stay as they are."""
 
 
 class RowState(Plain, frozen=True):

@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import SequenceStates
 from draftwerk.cache.tables import BlockTable
-from draftwerk.speculative.protocol.rounds import (
-    NOTHING_LEARNED,
-    ChosenLogprob,
-    Decision,
-    Draft,
-    Feedback,
-    NewSequence,
-    Row,
-)
+from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
+from draftwerk.speculative.protocol.rounds import ChosenLogprob, Decision, Draft, NewSequence, Row
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.sampling.params import Sampling

@@ -10,14 +10,8 @@ leaves the process that decodes. The other process keeps nothing from one chunk 
 
 from collections.abc import Callable, Set
 
-from draftwerk.speculative.protocol.rounds import (
-    NO_STEP,
-    UNSAMPLED,
-    NewSequence,
-    Round,
-    Row,
-    Verdict,
-)
+from draftwerk.speculative.protocol.rounds import UNSAMPLED, NewSequence, Round, Row, Verdict
+from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.scheduler.running_set import RunningSet
 

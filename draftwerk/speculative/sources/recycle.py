@@ -7,7 +7,7 @@ the noise that the target will draw with, and the score says how good a guess is
 
 from collections.abc import Iterable
 
-from draftwerk.speculative.protocol.rounds import TokenTopK
+from draftwerk.speculative.protocol.feedback import TokenTopK
 from draftwerk.speculative.sources.acceptance import DEPTHS
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.ranking import Ranking

@@ -22,8 +22,8 @@ from draftwerk.model.draft_head.tree import (
     build_trees,
 )
 from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.speculative.protocol.feedback import LOSS_NATS
 from draftwerk.speculative.protocol.rounds import (
-    LOSS_NATS,
     NO_DRAFT,
     NO_FEEDBACK,
     Branch,

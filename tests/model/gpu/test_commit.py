@@ -21,7 +21,8 @@ from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves
 from draftwerk.model.step.sequences import CachedSequence as Known
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.step.tree_walk import TreeWalk
-from draftwerk.speculative.protocol.rounds import Draft, HeadNode
+from draftwerk.speculative.protocol.feedback import HeadNode
+from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder

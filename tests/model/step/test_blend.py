@@ -344,7 +344,8 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_rows_out_of_range_fail_alone(parts: LoadedModel, name: str) -> None:
-    from draftwerk.speculative.protocol.rounds import NewSequence, Proposal, RowBlend
+    from draftwerk.speculative.protocol.rounds import NewSequence, Proposal
+    from draftwerk.speculative.protocol.row_blend import RowBlend
     from draftwerk.speculative.sampling.params import Sampling
 
     row = Row(

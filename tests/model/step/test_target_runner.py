@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.protocol.feedback import LOSS_NATS
 from draftwerk.speculative.protocol.rounds import (
-    LOSS_NATS,
     NO_DRAFT,
     Branch,
     Draft,

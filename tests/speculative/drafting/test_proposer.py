@@ -10,20 +10,18 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import ASK_MS, HEAD_MS, PROBE_SHARE, PROBES_SAVED
+from draftwerk.speculative.protocol.feedback import Feedback, HeadNode
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     NO_FEEDBACK,
-    NO_STEP,
     Branch,
     Draft,
-    Feedback,
-    HeadNode,
     NewSequence,
     Proposal,
     Row,
-    StepReport,
     chain,
 )
+from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
 from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler

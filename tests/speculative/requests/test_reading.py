@@ -6,15 +6,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.protocol.rounds import (
-    NO_DRAFT,
-    NO_STEP,
-    ChosenLogprob,
-    Decision,
-    Row,
-    Verdict,
-)
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Row, Verdict
 from draftwerk.speculative.protocol.state_sums import LONG
+from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import Sequence

@@ -1,6 +1,7 @@
 """Prompts computed apart: who goes there, in what chunks, and how a text begins after it."""
 
-from draftwerk.speculative.protocol.rounds import NO_STEP, Decision, Round, Verdict
+from draftwerk.speculative.protocol.rounds import Decision, Round, Verdict
+from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.sequence import SequenceProgress
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_scheduler import decide, ids, make_world, planned, submit

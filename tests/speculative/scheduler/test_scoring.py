@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.speculative.protocol.rounds import (
-    NO_DRAFT,
-    NO_STEP,
-    ChosenLogprob,
-    Decision,
-    Row,
-    Verdict,
-)
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Row, Verdict
+from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling

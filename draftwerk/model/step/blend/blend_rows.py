@@ -13,7 +13,8 @@ from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.speculative.blend.rules import CHECK_LAYER
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Row, RowBlend
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Row
+from draftwerk.speculative.protocol.row_blend import RowBlend
 
 
 def lay_out(builder: BatchBuilder, row: Row, sequence: CachedSequence) -> int:

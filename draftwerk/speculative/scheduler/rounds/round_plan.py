@@ -3,7 +3,8 @@
 from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.blend.blending import BlendStep
-from draftwerk.speculative.protocol.rounds import NOTHING_LEARNED, Row, RowState
+from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED
+from draftwerk.speculative.protocol.rounds import Row, RowState
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.rounds.blended_rows import next_step
 from draftwerk.speculative.scheduler.running_set import RunningSet

@@ -4,7 +4,8 @@ from random import Random
 
 import msgspec
 
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, Verdict
+from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.speculative.scheduler.scheduler_world import World

@@ -1,0 +1,40 @@
+"""What a step cost."""
+
+from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
+from draftwerk.speculative.protocol.plain import Plain
+
+
+class StepReport(Plain, frozen=True):
+    """What a step cost: how T(tokens, context) is learnt.
+
+    begun        forward                          ended
+    | read, lay out | forward | sample, walk | head |  ... gap ...  | forward of the next step
+    |<------------ device_ms -------------->|
+    """
+
+    load: StepLoad = NO_LOAD
+    """What was computed, drafts included."""
+    device_ms: float = 0.0
+    head_rows: int = 0
+    """Places that the draft head ran for: rows, and survivors of beam searches."""
+    head_ms: float = 0.0
+    """Time of the draft head after the step, where it did not run beside it."""
+    forward_ms: float = 0.0
+    """Of device_ms, the forward pass; on a GPU, what its launch takes the host."""
+    sample_ms: float = 0.0
+    """Of device_ms, what follows the forward pass: sampling, the walk and the row reports."""
+    gap_ms: float | None = None
+    """From the end of the step before to the forward pass, if there was work all the time."""
+    begun_s: float = 0.0
+    """When the step began, on the monotonic clock that the processes of a machine share."""
+    draft_ms: float = 0.0
+    """Time of the draft sources right before it, where they run in the model's process."""
+
+    @property
+    def busy_ms(self) -> float:
+        """Time that the device was computing."""
+        return self.forward_ms + self.sample_ms + self.head_ms
+
+
+NO_STEP = StepReport()
+"""Before the first step."""
