@@ -22,7 +22,7 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.pieces import generated, last_words
 from draftwerk.speculative.protocol.rounds import Round
-from draftwerk.speculative.requests.sequence import SequenceProgress
+from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.scheduler.opening import Opener
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 

@@ -7,8 +7,8 @@ from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.parser import ReplyPart
 from draftwerk.speculative.requests.reading import ReadPrompt
 from draftwerk.speculative.requests.request import EncodedRequest, Options
-from draftwerk.speculative.requests.sequence import ScoredTokens
 from draftwerk.speculative.requests.slo import StageTimes
+from draftwerk.speculative.requests.tally import ScoredTokens
 
 
 class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):

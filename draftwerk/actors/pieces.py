@@ -4,7 +4,8 @@ from math import ceil
 from typing import Any
 
 from draftwerk.actors.messages import Generated, Piece, SequenceStats
-from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.scheduler.turning_away import LastWord
 
 

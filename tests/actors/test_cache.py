@@ -27,7 +27,8 @@ from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Round, Verdict
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.opening import Opener, draft_max
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler

@@ -9,7 +9,9 @@ from draftwerk.actors.messages import Fetched
 from draftwerk.actors.swap import FETCHES_MAX, SwapIn
 from draftwerk.actors.tier_two import LOAD_S
 from draftwerk.cache.tables import BlockTable
-from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest, Tally
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.tally import Tally
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors.loops import on_both_loops, on_virtual_time, settle
 from tests.actors.test_tier_two import SPACE, TOKENS, Desk, desk, kept

@@ -36,7 +36,9 @@ from draftwerk.speculative.protocol.rounds import (
     RowState,
     Seen,
 )
-from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, Tally, origins
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_progress import SequenceProgress, origins
+from draftwerk.speculative.requests.tally import Tally
 
 SEARCH_ROOM = 2
 """Room for drafts in a branch's row, in that of an ordinary one: trees are uneven."""

@@ -11,50 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import takewhile
-from typing import NamedTuple
 
 from draftwerk.cache.tables import Blended, BlockTable
+from draftwerk.speculative.blend.blend_step import (
+    PROBE_MAX,
+    BlendStep,
+    PartState,
+    SegmentUse,
+    release,
+)
 from draftwerk.speculative.blend.rules import Blend, CanonicalPart, choose_positions
 from draftwerk.speculative.protocol.row_blend import RowBlend, SegmentCopy, SegmentRead
-
-
-class SegmentUse(NamedTuple):
-    """How a declared segment was come by; counts of tokens."""
-
-    tokens: int
-    found: int
-    """Of them in the cache, read alone before."""
-    kept: int
-    """Of them not computed where they stand."""
-
-
-PROBE_MAX = 1024
-"""Tokens that a row probes at most: each costs the lowest layers alone."""
-
-
-@dataclass(slots=True)
-class PartState:
-    """One part, while its table is held."""
-
-    part: CanonicalPart
-    table: BlockTable | None = None
-    read: int = 0
-    """Its tokens whose canonical keys and values are in the table."""
-
-    @property
-    def ready(self) -> bool:
-        return self.read == self.part.length
-
-
-@dataclass(slots=True)
-class BlendStep:
-    """What the next row does: it covers slots start .. stop of the sequence."""
-
-    start: int
-    stop: int
-    row: RowBlend
-    cost: int
-    """Tokens computed."""
 
 
 @dataclass(slots=True)
@@ -96,7 +63,7 @@ class Blending:
     def reset(self) -> None:
         """Give back all tables, and begin again."""
         for state in self.states:
-            _release(state)
+            release(state)
         self.states = [PartState(part) for part in self.parts]
         self.probed, self.deviations = self.start, []
         self.chosen = None if self.blend.probes else choose_positions(self.blend, self.parts)
@@ -253,7 +220,7 @@ class Blending:
         if row.copies:
             for state in self.states:
                 if state.part.stop <= stop:
-                    _release(state)
+                    release(state)
 
     def uses(self) -> tuple[SegmentUse, ...]:
         """Return how each declared segment was come by, in the order of the prompt.
@@ -295,9 +262,3 @@ def blended(blend: Blend, tokens: Sequence[int], parts: tuple[CanonicalPart, ...
     """
     named = repr((blend.rule, blend.ratio, parts, list(tokens[: parts[-1].stop])))
     return Blended(parts[0].start, blake2b(named.encode(), digest_size=16).hexdigest())
-
-
-def _release(state: PartState) -> None:
-    if state.table is not None:
-        state.table.release()
-        state.table = None

@@ -1,55 +1,19 @@
 """A sequence: one decoding branch of a request, and its state in the scheduler."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import SequenceStates
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
-from draftwerk.speculative.protocol.rounds import ChosenLogprob, Decision, Draft, NewSequence, Row
-from draftwerk.speculative.requests.reading import Reading, ReadPrompt
+from draftwerk.speculative.protocol.rounds import ChosenLogprob, NewSequence, Row
+from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import Deadlines
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.requests.tally import ScoredTokens, Tally
 
 if TYPE_CHECKING:
     from draftwerk.speculative.blend.blending import Blending
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class SequenceRequest:
-    """What is asked of a sequence; it never changes."""
-
-    request_id: str
-    choice: int = 0
-    """Number of the choice within its request."""
-    prompt_count: int
-    """Tokens of the prompt."""
-    sampling: Sampling
-    tokens_max: int
-    """Generated tokens at most."""
-    draft_max: int
-    """Drafted tokens per round at most; 0 means no speculation."""
-    priority: int = 0
-    """Lower is sooner."""
-    methods: tuple[str, ...] | None = None
-    """Names of draft sources; None means all."""
-    name_space: str = ""
-    """Within what its blocks and its text may be found again."""
-    prediction: tuple[int, ...] = ()
-    """Tokens that the client expects."""
-    given: tuple[int, ...] = ()
-    """Tokens that the text is taken to have, all of which are drafted."""
-    adapter: str = ""
-    """Digest of the adapter that it is computed with; empty for none."""
-    prompt_logprobs: int = -1
-    """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
-    reading: Reading | None = None
-    """What is wanted of the prompt; then no token is drawn."""
-    had_tokens: bool = False
-    """Whether its client was sent tokens of its request before a crash."""
-    resumed: bool = False
-    """Whether it was submitted before, to actors that failed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -257,75 +221,3 @@ class Sequence:
             if self.generated >= self.request.tokens_max:
                 return kept, "length"
         return len(tokens), ""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a sequence cost so far; counts of tokens unless stated otherwise."""
-
-    recomputed: int = 0
-    """Tokens of a blended prompt that were computed where they stand, text between segments
-    included."""
-    cached: int | None = None
-    """Prompt tokens found in the prefix cache at first admission; None before it."""
-    score: float | None = None
-    """Of a finished beam search: log-probability over length penalty."""
-    steps: int = 0
-    drafted: int = 0
-    accepted_histogram: list[int] = field(default_factory=list[int])
-    predicted_accepted: int = 0
-    predicted_rejected: int = 0
-    preemptions: int = 0
-
-    def count(self, decision: Decision, draft: Draft) -> None:
-        """Add one sampling step."""
-        accepted = len(decision.path)
-        self.steps += 1
-        self.drafted += len(draft.tokens)
-        self.accepted_histogram += [0] * (accepted + 1 - len(self.accepted_histogram))
-        self.accepted_histogram[accepted] += 1
-        hits = sum(draft.sources[node] == "prediction" for node in decision.path)
-        self.predicted_accepted += hits
-        self.predicted_rejected += draft.sources.count("prediction") - hits
-
-
-class ScoredTokens(NamedTuple):
-    """Prompt tokens in line, each with its log-probability and alternatives."""
-
-    tokens: tuple[int, ...]
-    logprobs: tuple[ChosenLogprob, ...]
-
-
-@dataclass(slots=True, frozen=True)
-class SequenceProgress:
-    """What a verdict meant for one sequence."""
-
-    sequence: Sequence
-    tokens: tuple[int, ...]
-    origins: tuple[str, ...]
-    logprobs: tuple[ChosenLogprob, ...]
-    finish_reason: str = ""
-    error: str = ""
-    hypothesis: tuple[int, ...] = ()
-    """All tokens of the best text of a search so far, if the client asked for it."""
-    scored: ScoredTokens | None = None
-    """Prompt tokens whose log-probabilities have become known."""
-    margin: float | None = None
-    """By how much the last token beats the one that was given in its place, in nats."""
-    read_prompt: ReadPrompt | None = None
-    """What a prompt came to that was only to be read."""
-
-
-def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:
-    """Name where each decided token came from: a source, or the target itself.
-
-    The target's own token is "corrected" where a draft stood in its place, "bonus" behind a fully
-    accepted draft, and "target" where nothing was drafted.
-    """
-    if not decision.tokens:
-        return ()
-    if not draft.tokens:
-        return ("target",)
-    last = decision.path[-1] if decision.path else -1
-    own = "corrected" if last in draft.parents else "bonus"
-    return (*(draft.sources[node] for node in decision.path), own)

@@ -19,7 +19,8 @@ from draftwerk.speculative.blend.blending import Blending, blended
 from draftwerk.speculative.blend.rules import canonical_parts, segment_space
 from draftwerk.speculative.requests.read_sequence import ReadSequence
 from draftwerk.speculative.requests.request import EncodedRequest, Options
-from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Set
 
 from draftwerk.speculative.protocol.rounds import UNSAMPLED, NewSequence, Round, Row, Verdict
 from draftwerk.speculative.protocol.step_report import NO_STEP
-from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.scheduler.running_set import RunningSet
 
 

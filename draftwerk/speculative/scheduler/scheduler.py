@@ -17,7 +17,8 @@ from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row, Verdict
 from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
-from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane

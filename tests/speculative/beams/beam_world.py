@@ -20,7 +20,8 @@ from draftwerk.speculative.beams.root import SearchRoot, search_root
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
-from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.support.beams.naive_beams import Text

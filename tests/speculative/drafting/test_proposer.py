@@ -22,7 +22,8 @@ from draftwerk.speculative.protocol.rounds import (
     chain,
 )
 from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
-from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sources.ngram_index import GAP, PAD

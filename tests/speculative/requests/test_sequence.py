@@ -10,7 +10,10 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Draft, NewSequence, chain
-from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest, Tally, origins
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_progress import origins
+from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.tally import Tally
 from draftwerk.speculative.sampling.params import Sampling
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence as Tokens
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
-from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats

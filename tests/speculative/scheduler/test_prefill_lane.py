@@ -2,7 +2,7 @@
 
 from draftwerk.speculative.protocol.rounds import Decision, Round, Verdict
 from draftwerk.speculative.protocol.step_report import NO_STEP
-from draftwerk.speculative.requests.sequence import SequenceProgress
+from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_scheduler import decide, ids, make_world, planned, submit
 

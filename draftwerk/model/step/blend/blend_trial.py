@@ -19,7 +19,8 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.blend.blending import Blending, blended
 from draftwerk.speculative.blend.rules import Blend, canonical_parts, segment_space
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, chain
-from draftwerk.speculative.requests.sequence import Sequence, SequenceRequest
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 

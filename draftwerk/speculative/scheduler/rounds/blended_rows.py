@@ -1,6 +1,7 @@
 """The next row of a prompt whose segments are reused, and what its verdict means for the blend."""
 
-from draftwerk.speculative.blend.blending import Blending, BlendStep
+from draftwerk.speculative.blend.blend_step import BlendStep
+from draftwerk.speculative.blend.blending import Blending
 from draftwerk.speculative.protocol.rounds import Decision, Row
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.running_set import RunningSet

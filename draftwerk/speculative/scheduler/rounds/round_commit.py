@@ -7,7 +7,8 @@ from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, Verdict
 from draftwerk.speculative.requests.read_sequence import ReadSequence
-from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, origins
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence_progress import SequenceProgress, origins
 from draftwerk.speculative.scheduler.rounds.blended_rows import only_blends
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats

@@ -2,7 +2,7 @@
 
 from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.beams.root import SearchRoot
-from draftwerk.speculative.blend.blending import BlendStep
+from draftwerk.speculative.blend.blend_step import BlendStep
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED
 from draftwerk.speculative.protocol.rounds import Row, RowState
 from draftwerk.speculative.requests.sequence import Sequence

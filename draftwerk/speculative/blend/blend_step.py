@@ -1,0 +1,53 @@
+"""What a blended prompt does next, part by part."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.blend.rules import CanonicalPart
+from draftwerk.speculative.protocol.row_blend import RowBlend
+
+
+class SegmentUse(NamedTuple):
+    """How a declared segment was come by; counts of tokens."""
+
+    tokens: int
+    found: int
+    """Of them in the cache, read alone before."""
+    kept: int
+    """Of them not computed where they stand."""
+
+
+PROBE_MAX = 1024
+"""Tokens that a row probes at most: each costs the lowest layers alone."""
+
+
+@dataclass(slots=True)
+class PartState:
+    """One part, while its table is held."""
+
+    part: CanonicalPart
+    table: BlockTable | None = None
+    read: int = 0
+    """Its tokens whose canonical keys and values are in the table."""
+
+    @property
+    def ready(self) -> bool:
+        return self.read == self.part.length
+
+
+@dataclass(slots=True)
+class BlendStep:
+    """What the next row does: it covers slots start .. stop of the sequence."""
+
+    start: int
+    stop: int
+    row: RowBlend
+    cost: int
+    """Tokens computed."""
+
+
+def release(state: PartState) -> None:
+    if state.table is not None:
+        state.table.release()
+        state.table = None

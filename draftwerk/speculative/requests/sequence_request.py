@@ -1,0 +1,42 @@
+"""What never changes of a sequence."""
+
+from dataclasses import dataclass
+
+from draftwerk.speculative.requests.reading import Reading
+from draftwerk.speculative.sampling.params import Sampling
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SequenceRequest:
+    """What is asked of a sequence; it never changes."""
+
+    request_id: str
+    choice: int = 0
+    """Number of the choice within its request."""
+    prompt_count: int
+    """Tokens of the prompt."""
+    sampling: Sampling
+    tokens_max: int
+    """Generated tokens at most."""
+    draft_max: int
+    """Drafted tokens per round at most; 0 means no speculation."""
+    priority: int = 0
+    """Lower is sooner."""
+    methods: tuple[str, ...] | None = None
+    """Names of draft sources; None means all."""
+    name_space: str = ""
+    """Within what its blocks and its text may be found again."""
+    prediction: tuple[int, ...] = ()
+    """Tokens that the client expects."""
+    given: tuple[int, ...] = ()
+    """Tokens that the text is taken to have, all of which are drafted."""
+    adapter: str = ""
+    """Digest of the adapter that it is computed with; empty for none."""
+    prompt_logprobs: int = -1
+    """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
+    reading: Reading | None = None
+    """What is wanted of the prompt; then no token is drawn."""
+    had_tokens: bool = False
+    """Whether its client was sent tokens of its request before a crash."""
+    resumed: bool = False
+    """Whether it was submitted before, to actors that failed."""

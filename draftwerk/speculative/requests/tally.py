@@ -1,0 +1,43 @@
+"""What a sequence cost, and the prompt tokens that it scored."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from draftwerk.speculative.protocol.rounds import ChosenLogprob, Decision, Draft
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a sequence cost so far; counts of tokens unless stated otherwise."""
+
+    recomputed: int = 0
+    """Tokens of a blended prompt that were computed where they stand, text between segments
+    included."""
+    cached: int | None = None
+    """Prompt tokens found in the prefix cache at first admission; None before it."""
+    score: float | None = None
+    """Of a finished beam search: log-probability over length penalty."""
+    steps: int = 0
+    drafted: int = 0
+    accepted_histogram: list[int] = field(default_factory=list[int])
+    predicted_accepted: int = 0
+    predicted_rejected: int = 0
+    preemptions: int = 0
+
+    def count(self, decision: Decision, draft: Draft) -> None:
+        """Add one sampling step."""
+        accepted = len(decision.path)
+        self.steps += 1
+        self.drafted += len(draft.tokens)
+        self.accepted_histogram += [0] * (accepted + 1 - len(self.accepted_histogram))
+        self.accepted_histogram[accepted] += 1
+        hits = sum(draft.sources[node] == "prediction" for node in decision.path)
+        self.predicted_accepted += hits
+        self.predicted_rejected += draft.sources.count("prediction") - hits
+
+
+class ScoredTokens(NamedTuple):
+    """Prompt tokens in line, each with its log-probability and alternatives."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[ChosenLogprob, ...]
