@@ -185,7 +185,7 @@ class Engine:
     async def flush(self) -> None:
         """Keep in tier two what is in the cache and not kept yet."""
         if self._pipeline.side.tier_two is not None:
-            await self._pipeline.side.tier_two.write_behind.flush()
+            await self._pipeline.side.tier_two.flush()
 
     def check(self) -> None:
         """Assert that blocks and tables agree, and that every draft source is sound."""

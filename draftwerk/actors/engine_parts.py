@@ -12,7 +12,7 @@ from draftwerk.actors.monitoring.request_stages import RequestStages
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.text import TextTools
-from draftwerk.actors.tier_two import BlockStore
+from draftwerk.actors.tier_two.kept_pool import BlockStore
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import NO_STATES, StateRules, StateSlots
 from draftwerk.speculative.beams.decisions import WIDTH_MAX
@@ -76,6 +76,8 @@ class EngineParts:
     """Of the target's device, if it recovers by itself."""
     store: BlockStore | None = None
     """Tier two: where blocks are kept that are lost here."""
+    state_store: BlockStore | None = None
+    """The same of snapshots of recurrent states."""
     processes: Callable[[], dict[str, int | None]] = dict[str, int | None]
     """The model processes by what they are for; None for one that is away."""
 

@@ -83,7 +83,8 @@ class Pipeline:
         namer = BlockNamer(parts.name_secret)
         self.side = SidePipes(self.to_cache, messages_max, waits, parts.trace)
         if parts.store is not None:
-            self.side.add_tier_two(scheduler, namer, parts.store, parts.worker)
+            stores = parts.store, parts.state_store
+            self.side.add_tier_two(scheduler, namer, *stores, parts.worker)
         self.side.add_prefill(prefill)
 
         self.tokenizer = Tokenizer(

@@ -17,8 +17,10 @@ from draftwerk.actors.messages import CacheMessage
 from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.prefill import Prefiller
-from draftwerk.actors.swap import FETCHES_MAX, SwapIn
-from draftwerk.actors.tier_two import WARM_MAX, BlockStore, Intake, WriteBehind
+from draftwerk.actors.tier_two.intake import WARM_MAX, Intake
+from draftwerk.actors.tier_two.kept_pool import BlockStore, KeptPool
+from draftwerk.actors.tier_two.swap import FETCHES_MAX, SwapIn
+from draftwerk.actors.tier_two.write_behind import WRITE_PAUSE_S, WriteBehind
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.protocol.rounds import Proposal, Round, Verdict
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -27,6 +29,8 @@ INTAKE = "intake"
 PREFILL_MESSAGES_MAX = 4
 """That a prefill process may have under way to the cache: an answer, and that it has gone, has come
 and, once it was used again, has gone again."""
+SNAPSHOT_COPIES_MAX = 2
+"""Snapshots copied at their eviction that wait to be written: each takes megabytes."""
 SIDE_MESSAGES_MAX = FETCHES_MAX
 """That tier two may have under way to the cache, beside what it hands on."""
 
@@ -36,17 +40,24 @@ class TierTwo:
     """The actors of the second tier; they end together."""
 
     intake: Intake
-    write_behind: WriteBehind
+    writers: tuple[WriteBehind, ...]
+    """Of blocks, and of snapshots."""
     swap: SwapIn
 
     async def run(self) -> None:
         """Load what was used last, and then what is asked for; keep what is let go."""
         async with anyio.create_task_group() as all_:
-            all_.start_soon(self.write_behind.run)
+            for writer in self.writers:
+                all_.start_soon(writer.run)
             all_.start_soon(self.swap.run)
             all_.start_soon(self.intake.warm, WARM_MAX)
             await self.intake.run()
             all_.cancel_scope.cancel()
+
+    async def flush(self) -> None:
+        """Keep all that is not kept yet."""
+        for writer in self.writers:
+            await writer.flush()
 
 
 @dataclass(slots=True)
@@ -74,15 +85,30 @@ class SidePipes:
         return self._entrance or self.to_cache
 
     def add_tier_two(
-        self, scheduler: Scheduler, namer: BlockNamer, store: BlockStore, worker: Worker
+        self,
+        scheduler: Scheduler,
+        namer: BlockNamer,
+        store: BlockStore,
+        state_store: BlockStore | None,
+        worker: Worker,
     ) -> None:
-        """Have blocks kept in a store, and loaded before a request comes to the cache."""
+        """Have blocks kept in a store, and loaded before a request comes to the cache.
+
+        `state_store` is for snapshots of recurrent states.
+        """
+        blocks, snapshots = KeptPool(scheduler.pool, store), None
+        writers = [WriteBehind(blocks, worker)]
+        if state_store is not None and (states := scheduler.running_set.states) is not None:
+            snapshots = KeptPool(states.pool, state_store, states.passing)
+            pause_s = WRITE_PAUSE_S * max(1, state_store.size // store.size)
+            writers.append(WriteBehind(snapshots, worker, pause_s, SNAPSHOT_COPIES_MAX))
         self._entrance = Port[CacheMessage](self.messages_max, self._waits(INTAKE))
         self.ports[INTAKE] = self._entrance
         outbox = self.to_cache.outbox
-        intake = Intake(self._entrance.inbox, outbox, scheduler, namer, store, worker, self.trace)
-        write_behind = WriteBehind(scheduler, store, worker)
-        self.tier_two = TierTwo(intake, write_behind, SwapIn(intake, write_behind, outbox))
+        intake = Intake(
+            self._entrance.inbox, outbox, scheduler, namer, blocks, snapshots, worker, self.trace
+        )
+        self.tier_two = TierTwo(intake, tuple(writers), SwapIn(intake, outbox))
 
     def add_prefill(self, devices: tuple[Device[Proposal, Verdict], ...]) -> None:
         """Have prompts computed on these devices."""

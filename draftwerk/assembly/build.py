@@ -27,7 +27,7 @@ from draftwerk.assembly.loading.loaded_models import (
 )
 from draftwerk.assembly.loading.model_card import served_model
 from draftwerk.assembly.loading.model_infos import Report, located, read_infos
-from draftwerk.assembly.model_processes import device, open_store
+from draftwerk.assembly.model_processes import device, open_stores
 from draftwerk.assembly.plan import plan
 from draftwerk.assembly.start_stages import StartStages
 from draftwerk.cache.store.disk import KEY_BYTES, name_key
@@ -74,9 +74,10 @@ async def engine_parts(
 ) -> EngineParts:
     """Return what the engine is made of."""
     noise = await to_thread.run_sync(fastest)
-    store = None
+    store, state_store = None, None
     if settings.kv_store:
-        store = await to_thread.run_sync(open_store, settings, models.ready, models.memory)
+        found = await to_thread.run_sync(open_stores, settings, models.ready, models.memory)
+        store, state_store = found
         name_secret = name_key(store.disk.folder)
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
 
@@ -107,6 +108,7 @@ async def engine_parts(
         requests_max=2 * settings.requests_max,
         name_secret=name_secret or token_bytes(KEY_BYTES),
         store=store,
+        state_store=state_store,
         step_costs=models.ready.step_costs,
         roofline=models.ready.roofline,
         audit=Audit(settings.audit),

@@ -170,7 +170,7 @@ def state_slots(
     Snapshots of a prompt are so far apart that keys and values between them take four times as
     much. Raises ConfigError for what is not served with recurrent layers.
     """
-    for field in ("kv_store", "prefill_processes", "draft"):
+    for field in ("prefill_processes", "draft"):
         if getattr(settings, field):
             raise ConfigError(
                 f"{field}: {target.name} has recurrent layers, which do not go together with that "

@@ -56,6 +56,8 @@ class StateRules:
     block_size: int
     interval: int
     """Tokens of a prompt between snapshots, in whole blocks."""
+    passing: set[bytes] = field(default_factory=set[bytes])
+    """Snapshots of replies that go on: each takes the place of the one before."""
 
 
 @dataclass(slots=True)
@@ -79,7 +81,7 @@ class SequenceStates:
     _branches: frozenset[int] = frozenset()
     """What the branches of a beam search go on from."""
     _newest: bytes = b""
-    """The snapshot of its reply: each takes the place of the one before."""
+    """The snapshot of its reply."""
 
     def enter(self, names: Sequence[bytes]) -> int | None:
         """Take slots, and the last snapshot among the named blocks of a prompt.
@@ -177,13 +179,24 @@ class SequenceStates:
             pool.hold(slot)
             pool.unname(slot)
             pool.drop([slot])
+        self.rules.passing.discard(old)
+        self.rules.passing.add(name)
         self._newest = name
+
+    def forget(self, names: Iterable[bytes]) -> None:
+        """Remove snapshots from those that are found: they must not be served again."""
+        pool = self.rules.pool
+        for slot in [slot for name in names if (slot := pool.find(name)) is not None]:
+            pool.hold(slot)
+            pool.forget(slot)
+            pool.drop([slot])
 
     def leave(self) -> None:
         """Give back every slot; snapshots stay."""
         for use in self._rows:
             self.rules.pool.drop(slot for _, slot in use.saves)
         self._drop_entry()
+        self._settle()
         self.rules.pool.drop(self._own)
         self._own, self._latest, self._newest = [], START, b""
         self._branches = frozenset()
@@ -194,6 +207,14 @@ class SequenceStates:
         if self._entry != START:
             self.rules.pool.drop([self._entry])
         self._entry = START
+
+    def _settle(self) -> None:
+        """Let the last snapshot of the reply be one like others: tier two is told of it again."""
+        self.rules.passing.discard(self._newest)
+        slot = self.rules.pool.find(self._newest)
+        if slot is not None:
+            self.rules.pool.hold(slot)
+            self.rules.pool.drop([slot])
 
     def held(self) -> Iterator[int]:
         """Yield every slot that it holds."""

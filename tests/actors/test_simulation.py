@@ -199,6 +199,30 @@ def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     assert counters["failed"] == 0
 
 
+@pytest.mark.parametrize("run_ahead", [False, True])
+def test_recurrent_states_from_a_second_tier_are_those_that_were_lost(run_ahead: bool) -> None:
+    counters = Counter[str]()
+    for seed in range(24):
+        kept: dict[bytes, list[tuple[int, int]]] = {}
+        kept_states: dict[bytes, list[tuple[int, int]]] = {}
+        for server in range(2):
+            setting = Setting(
+                2 * seed + server,
+                store=True,
+                kept=kept,
+                kept_states=kept_states,
+                state_slots=4 + seed % 12,
+                run_ahead=run_ahead,
+                lost=0.02,
+                bugs=0.003,
+            )
+            counters += run(setting).counters
+    assert counters["state_hits"] > 20, counters
+    assert counters["store_hits"] > 40, counters
+    assert counters["finished"] > 150, counters
+    assert counters["failed"] == 0
+
+
 def test_a_lost_draft_model_is_not_even_a_pause() -> None:
     counters = total([Setting(seed, draft_lost=0.1) for seed in range(30)])
     assert counters["restarts"] == 0

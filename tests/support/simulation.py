@@ -107,6 +107,10 @@ class ToyStore:
     kept: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
     hits: int = 0
 
+    @property
+    def size(self) -> int:
+        return self.block_size
+
     def __contains__(self, name: bytes) -> bool:
         return name in self.kept
 
@@ -265,6 +269,10 @@ class Setting:
     """Whether blocks are kept in a second tier."""
     kept: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
     """What it holds: more than one server may have it in turn."""
+    kept_states: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
+    """The same of snapshots of recurrent states."""
+    snapshots: ToyStore | None = None
+    """That store, once the server is made."""
     blends: dict[int, Blend] = field(default_factory=dict[int, Blend])
     """What clients have declared of their prompts, by their seeds."""
     blended: float = 0.0
@@ -365,7 +373,16 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         trace=FaultyTrace(fate=fates.actors),
         recoveries=recoveries,
         store=ToyStore(pages, size, rng, kept=setting.kept) if setting.store else None,
+        state_store=state_store(setting, states, rng),
     )
+
+
+def state_store(setting: Setting, states: list[Cell], rng: random.Random) -> ToyStore | None:
+    """Return where snapshots of recurrent states are kept."""
+    if not (setting.store and states):
+        return None
+    setting.snapshots = ToyStore(states, 1, rng, kept=setting.kept_states)
+    return setting.snapshots
 
 
 def proposer(setting: Setting) -> Proposer | None:
@@ -470,6 +487,7 @@ async def simulate(setting: Setting) -> Report:
         returned=snapshot.counts.blocks_returned,
         store_hits=int(snapshot.store.get("hits", 0)),
         store_blocks=int(snapshot.store.get("blocks", 0)),
+        state_hits=setting.snapshots.hits if setting.snapshots else 0,
     )
     report.counters.update({f"target {name}": n for name, n in fates.target.happened.items()})
     report.counters.update({f"prefill {name}": n for name, n in fates.prefill.happened.items()})

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from draftwerk import LLM, RequestOutput, SamplingParams
 from tests.support.tiny_models import save_tiny_with_text
+from tests.system.store.test_kv_store import damage
 
 PARAMS = SamplingParams(max_tokens=80, temperature=0.0, ignore_eos=True)
 LONG = replace(PARAMS, max_tokens=400)
@@ -18,9 +19,14 @@ PROMPTS = [[17 * n + 3 * i + 100 for i in range(20 + 9 * n)] for n in range(6)]
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory: pytest.TempPathFactory) -> Generator[LLM]:
-    path: Path = tmp_path_factory.mktemp("recurrent")
-    save_tiny_with_text(path, 3, "qwen3_5_text")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found: Path = tmp_path_factory.mktemp("recurrent")
+    save_tiny_with_text(found, 3, "qwen3_5_text")
+    return found
+
+
+@pytest.fixture(scope="module")
+def llm(path: Path) -> Generator[LLM]:
     with LLM(str(path), dtype="bf16", kv_memory="64MiB") as made:
         yield made
 
@@ -42,6 +48,31 @@ def test_each_turn_of_a_conversation_reads_what_is_new(llm: LLM) -> None:
         )
         assert tokens_of([llm.generate(conversation, salted)]) == tokens_of([found])
         conversation += [*tokens_of([found])[0], *range(400 + turn, 430 + turn)]
+
+
+def test_a_restart_goes_on_from_what_was_kept_and_damage_is_a_miss(
+    llm: LLM, path: Path, tmp_path: Path
+) -> None:
+    plain = tokens_of([llm.generate(prompt, PARAMS) for prompt in PROMPTS])
+
+    def answers() -> tuple[int, float]:
+        """Return how many tokens were found, and how many records refused."""
+        with LLM(str(path), dtype="bf16", kv_memory="64MiB", kv_store=tmp_path) as made:
+            found = [made.generate(prompt, PARAMS) for prompt in PROMPTS]
+            assert tokens_of(found) == plain
+            details = [each.usage.prompt_tokens_details for each in found]
+            store = made.snapshot().store
+        return sum(each.cached_tokens for each in details if each), store["refused"]
+
+    assert answers() == (0, 0)
+    blocks = sum((len(prompt) - 1) // 16 * 16 for prompt in PROMPTS)
+    assert answers() == (blocks, 0)
+    records = [*tmp_path.rglob("*.kv")]
+    sizes = {each.stat().st_size for each in records}
+    assert len(sizes) == 2, "blocks and states"
+    damage([each for each in records if each.stat().st_size == max(sizes)])
+    found, refused = answers()
+    assert found < blocks and refused > 0
 
 
 def test_a_killed_model_process_changes_no_text(llm: LLM) -> None:

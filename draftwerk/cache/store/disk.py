@@ -61,9 +61,12 @@ class DiskStore:
     folder: Path
     fingerprint: bytes
     block_bytes: int
+    """Of a block in all planes."""
     size_max: int
     """Bytes of all records in the folder, those of other fingerprints included."""
     stats: StoreStats = field(default_factory=StoreStats)
+    state_bytes: int = 0
+    """Of a recurrent state, which is kept like a block; 0 where none is."""
     clock: Callable[[], float] = monotonic
     _names: set[bytes] = field(default_factory=set[bytes])
     """Of the records that are likely there."""
@@ -110,20 +113,21 @@ class DiskStore:
     def newest(self, count: int) -> list[bytes]:
         """Return the blocks whose records were written or read last, newest first."""
         with self._lock:
-            own = self._own_folder
-            paths = (path for path in reversed(self._sizes) if own in path.parents)
+            own, size = self._own_folder, self.block_bytes + HEADER_BYTES
+            found = reversed(self._sizes.items())
+            paths = (path for path, held in found if held == size and own in path.parents)
             return [name for path in islice(paths, count) if (name := _name_of(path))]
 
-    def read(self, name: bytes) -> bytearray | None:
-        """Return a block's bytes, if its record is there and right in every byte."""
+    def read(self, name: bytes, size: int = 0) -> bytearray | None:
+        """Return a block's bytes, or `size` of a state, if all its record is there and right."""
         begun, path = perf_counter(), self._path(name)
-        data = bytearray(self.block_bytes)
+        data = bytearray(size or self.block_bytes)
         state = _read(path, RecordKey(self.fingerprint, name), data)
         with self._lock:
             if state is None:
                 self.stats.hits += 1
                 self.stats.load_ms += 1e3 * (perf_counter() - begun)
-                self.stats.read_bytes += self.block_bytes
+                self.stats.read_bytes += len(data)
                 if path in self._sizes:
                     self._sizes.move_to_end(path)
             else:
@@ -200,7 +204,8 @@ class DiskStore:
         except OSError:
             return False
         size = status.st_size
-        if not S_ISREG(status.st_mode) or size != self.block_bytes + HEADER_BYTES:
+        data_size = size - HEADER_BYTES
+        if not S_ISREG(status.st_mode) or data_size not in (self.block_bytes, self.state_bytes):
             return False
         with self._lock:
             if path not in self._sizes:

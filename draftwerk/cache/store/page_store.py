@@ -1,8 +1,10 @@
 """Tier two as the engine uses it: records on disk, and the pages that they come from and go to."""
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from draftwerk.cache.store.block_bytes import BlockBytes
+from draftwerk.cache.store.block_record import NAME_BYTES
 from draftwerk.cache.store.disk import DiskStore
 
 
@@ -12,21 +14,34 @@ class PageStore:
 
     disk: DiskStore
     pages: BlockBytes
+    kind: bytes = b""
+    """Of what has the name of a block and is none: it has a record of its own."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of a block."""
+        return self.pages.layout.block_bytes
 
     def __contains__(self, name: bytes) -> bool:
-        return name in self.disk
+        return self._record(name) in self.disk
 
     def load(self, name: bytes) -> bytearray | None:
         """Return a block's bytes, if its record is whole."""
-        return self.disk.read(name)
+        return self.disk.read(self._record(name), self.size)
 
     def keep(self, name: bytes, content: bytes) -> bool:
         """Write a block's record; returns whether it is there now."""
-        return self.disk.write(name, content)
+        return self.disk.write(self._record(name), content)
 
     def remove(self, name: bytes) -> None:
         """Remove a block's record."""
-        self.disk.remove(name)
+        self.disk.remove(self._record(name))
+
+    def _record(self, name: bytes) -> bytes:
+        """Return the name of a block's record."""
+        if not self.kind:
+            return name
+        return blake2b(name, digest_size=NAME_BYTES, person=self.kind).digest()
 
     def copy(self, block: int) -> bytes:
         """Return a block's bytes as they are in the pages."""

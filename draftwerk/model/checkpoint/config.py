@@ -106,6 +106,8 @@ class DeltaRule(msgspec.Struct, frozen=True, kw_only=True):
 
 STATE_HEADER = 16
 """Numbers before the layers' states in a slot; the first is the position."""
+STATE_LAYOUT = "header, and of each layer matrices and inputs"
+"""Another one is another fingerprint of what is kept on disk."""
 
 
 class LayerKind(msgspec.Struct, frozen=True):

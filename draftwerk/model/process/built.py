@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.config import STATE_LAYOUT, ModelConfig
 from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.checkpoint.loader import Checkpoint
@@ -42,6 +42,11 @@ class Built(NamedTuple):
     """Whether segments of prompts can be reused."""
     group: RankGroup | None = None
     """The other ranks of a divided model."""
+
+
+def state_words(config: ModelConfig) -> tuple[str, ...]:
+    """Return what tells the bytes of recurrent states from those in another layout."""
+    return (f"{STATE_LAYOUT}: {config.state_size} numbers",) if config.state_size else ()
 
 
 def page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, ...]) -> str:

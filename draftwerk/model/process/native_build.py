@@ -12,7 +12,13 @@ from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.trials import native_roofline
-from draftwerk.model.process.built import Built, draft_head_of, grammars_in, page_fingerprint
+from draftwerk.model.process.built import (
+    Built,
+    draft_head_of,
+    grammars_in,
+    page_fingerprint,
+    state_words,
+)
 from draftwerk.model.process.parts import kernel_words, native_part, vocabulary_of
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
@@ -78,7 +84,9 @@ def build_native(
         reading=reading,
         measured_s=part.measured_s + perf_counter() - begun,
         roofline=roofline,
-        fingerprint=page_fingerprint(options, model.directory, kernel_words(kernels)),
+        fingerprint=page_fingerprint(
+            options, model.directory, (*kernel_words(kernels), *state_words(model.config))
+        ),
         blends=parts.turn_slots is not None,
     )
 

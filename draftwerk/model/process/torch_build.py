@@ -9,7 +9,13 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.torch_step import TorchStep
-from draftwerk.model.process.built import Built, draft_head_of, grammars_in, page_fingerprint
+from draftwerk.model.process.built import (
+    Built,
+    draft_head_of,
+    grammars_in,
+    page_fingerprint,
+    state_words,
+)
 from draftwerk.model.process.option_checks import check_plain
 from draftwerk.model.process.parts import DTYPES, generic_part, torch_part, vocabulary_of
 from draftwerk.model.ranks.share import Share, grid_of
@@ -45,7 +51,7 @@ def build_torch(
         shared=part.shared,
     )
     kernels = f"none ({why}): torch serves, {TORCH_SLOWNESS}" if why else ""
-    words = options.attention, torch.__version__
+    words = options.attention, torch.__version__, *state_words(model.config)
     return Built(
         parts,
         device.type,

@@ -176,6 +176,8 @@ class Sequence:
 
     def forget(self) -> None:
         """Have nothing served again of what was computed for it."""
+        if self.states is not None:
+            self.states.forget(self.table.names)
         for table in Sequence.tables(self):
             table.forget()
 

@@ -197,6 +197,13 @@ class Scheduler:
         """Return every block that a round under way may write to."""
         return self._blocks_of_rounds() | self.prefill.blocks_in_flight()
 
+    def states_in_flight(self) -> set[int]:
+        """Return every slot of states that a round under way reads or writes."""
+        rows = [row for round_, _ in self._rounds.values() for row in round_.rows]
+        states = [row.state for row in rows if row.state is not None]
+        saves = (slot for state in states for _, slot in state.saves)
+        return {*saves, *(slot for state in states for slot in (state.source, state.target))}
+
     def _blocks_of_rounds(self) -> set[int]:
         found: set[int] = set()
         for round_, _ in self._rounds.values():

@@ -316,3 +316,21 @@ def test_a_block_crosses_from_pages_to_pages(tmp_path: Path) -> None:
     assert made.copy(1) == before
     assert not any(made.copy(0)) and not any(made.copy(2))
     assert made.counters()["blocks"] == 1
+
+
+def test_a_state_and_the_block_of_its_name_are_told_apart(tmp_path: Path) -> None:
+    disk = store(tmp_path, state_bytes=3 * SIZE)
+    layouts = PageLayout(4, 2, SIZE // 4), PageLayout(1, 2, 3 * SIZE)
+    memories = [bytearray(random.Random(3).randbytes(each.page_bytes)) for each in layouts]
+    pages = [BlockBytes(*each) for each in zip(layouts, map(memoryview, memories), strict=True)]
+    blocks, states = PageStore(disk, pages[0]), PageStore(disk, pages[1], b"state")
+    before = blocks.copy(0), states.copy(0)
+    assert states.keep(name(1), before[1]) and name(1) not in blocks
+    assert blocks.keep(name(1), before[0])
+    assert (blocks.load(name(1)), states.load(name(1))) == before
+    assert blocks.newest(9) == [name(1)], "a state is no block"
+    other = PageStore(store(tmp_path, state_bytes=3 * SIZE), pages[1], b"state")
+    assert name(1) in other
+    assert other.load(name(1)) == before[1]
+    states.remove(name(1))
+    assert name(1) not in states and blocks.load(name(1)) == before[0]

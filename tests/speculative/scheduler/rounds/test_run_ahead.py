@@ -115,6 +115,18 @@ def test_blocks_of_an_ended_row_are_not_free_for_loads_until_it_is_answered() ->
     assert world.scheduler.blocks_in_flight() >= set(second.rows[0].blocks)
 
 
+def test_so_it_is_with_slots_of_states() -> None:
+    world = World(Random(1), block_count=40, block_size=4, limits=AHEAD, state_slots=8)
+    one = submit(world, [1, 2, 3, 4, 5], tokens_max=9)
+    first, second = plan(world), plan(world)
+    world.scheduler.cancel(one.request.request_id)
+    answer(world, first, (7,))
+    state = second.rows[0].state
+    assert state is not None and state.saves
+    used = {state.source, state.target, *(slot for _, slot in state.saves)}
+    assert world.scheduler.states_in_flight() == used
+
+
 def test_where_the_longest_outcome_does_not_fit_the_next_round_waits() -> None:
     world = ahead(block_count=2)
     submit(world, [1, 2, 3, 4, 5, 6, 7], tokens_max=4, draft_max=0)

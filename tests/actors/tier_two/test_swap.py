@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 import anyio
 
 from draftwerk.actors.messages import Fetched
-from draftwerk.actors.swap import FETCHES_MAX, SwapIn
-from draftwerk.actors.tier_two import LOAD_S
+from draftwerk.actors.tier_two.intake import LOAD_S
+from draftwerk.actors.tier_two.swap import FETCHES_MAX, SwapIn
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.tally import Tally
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors.loops import on_both_loops, on_virtual_time, settle
-from tests.actors.test_tier_two import SPACE, TOKENS, Desk, desk, kept
+from tests.actors.tier_two.test_intake import SPACE, TOKENS, Desk, desk, kept
 
 
 @asynccontextmanager
@@ -22,7 +22,7 @@ async def swap_desk() -> AsyncGenerator[tuple[Desk, SwapIn]]:
     async with desk() as made, anyio.create_task_group() as tasks:
         await kept(made)
         cache = made.intake.cache
-        swap = SwapIn(made.intake, made.behind, cache)
+        swap = SwapIn(made.intake, cache)
         tasks.start_soon(swap.run)
         yield made, swap
         tasks.cancel_scope.cancel()
@@ -68,7 +68,7 @@ async def test_it_waits_once_for_each_preemption() -> None:
         made.shelf.kept.clear()
         made.latch.open.set()
         assert await made.received() == [Fetched()]
-        made.shelf.kept.update(dict.fromkeys(made.intake.names(TOKENS, SPACE), 7))
+        made.shelf.kept.update(dict.fromkeys(made.namer.chain(TOKENS[:-1], 4, SPACE), 7))
         assert not swap.is_fetching(sequence), "what was not there is computed"
         sequence.tally.preemptions += 1
         assert swap.is_fetching(sequence)
@@ -105,5 +105,5 @@ async def test_few_are_waited_for_at_once_and_the_others_are_computed() -> None:
 @on_both_loops
 async def test_what_is_computed_sooner_is_not_waited_for() -> None:
     async with swap_desk() as (made, swap):
-        made.intake.costs.token_ms, made.intake.costs.block_ms = 1.0, 50.0
+        made.intake.costs.token_ms, made.intake.costs.byte_ms = 1.0, 50.0
         assert not swap.is_fetching(preempted(made))

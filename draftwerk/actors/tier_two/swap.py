@@ -8,15 +8,13 @@ computed. Others may overtake it meanwhile.
 """
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 
 from draftwerk.actors.mailbox import Outbox
 from draftwerk.actors.messages import CacheMessage, Fetched
-from draftwerk.actors.tier_two import LOAD_S, Intake, WriteBehind
+from draftwerk.actors.tier_two.intake import LOAD_S, Intake, KeptName
 from draftwerk.speculative.requests.sequence import Sequence
 
 FETCHES_MAX = 16
@@ -30,10 +28,9 @@ class SwapIn:
     """Loads blocks for sequences that come back; a `BlockFetcher` of the scheduler's."""
 
     intake: Intake
-    write_behind: WriteBehind
     cache: Outbox[CacheMessage]
-    _orders: deque[tuple[Sequence, list[bytes]]] = field(
-        default_factory=deque[tuple[Sequence, list[bytes]]]
+    _orders: deque[tuple[Sequence, list[KeptName]]] = field(
+        default_factory=deque[tuple[Sequence, list[KeptName]]]
     )
     _coming: set[int] = field(default_factory=set[int])
     _more: anyio.Event = field(default_factory=anyio.Event)
@@ -51,8 +48,8 @@ class SwapIn:
         if pool.available < pool.blocks_for(len(sequence.tokens)):
             return False  # what is loaded now would be lost again before there is room
         sequence.fetches = sequence.tally.preemptions
-        missing = [*self._missing(sequence)]
-        if len(missing) < BLOCKS_MIN or not self.intake.costs.pays(pool.block_size):
+        missing = self._missing(sequence)
+        if len(missing) < BLOCKS_MIN:
             return False
         self._coming.add(sequence.sequence_id)
         self._orders.append((sequence, missing))
@@ -65,38 +62,20 @@ class SwapIn:
             await self._more.wait()
             self._more = anyio.Event()
             while self._orders:
-                sequence, names = self._orders.popleft()
+                sequence, missing = self._orders.popleft()
                 try:
                     with anyio.move_on_after(LOAD_S):
-                        await self._fetch(names)
+                        taken = await self.intake.fetch(missing)
+                        self.intake.scheduler.stats.blocks_returned += taken
                 finally:
                     self._coming.discard(sequence.sequence_id)
                 # One for each that is coming, and the cache empties its mailbox before it asks for
                 # more: never full.
                 self.cache.send_nowait(Fetched())
 
-    async def _fetch(self, names: list[bytes]) -> None:
-        begun = anyio.current_time()
-        found: dict[bytes, Any] = {}
-        for name in names:
-            content = self.write_behind.copy_of(name)
-            if content is not None:
-                found[name] = content
-        loaded = [name for name in names if name not in found]
-        found |= await self.intake.read(loaded)
-        if loaded:
-            self.intake.costs.loaded(len(loaded), 1e3 * (anyio.current_time() - begun))
-        taken = self.intake.take_in({name: found[name] for name in names if name in found})
-        self.intake.scheduler.stats.blocks_returned += taken
-
-    def _missing(self, sequence: Sequence) -> Iterator[bytes]:
-        """Yield the blocks of its head that the pool has lost, as far as they are kept."""
-        store, pool = self.intake.store, self.intake.scheduler.pool
-        blending, tokens = sequence.blending, tuple(sequence.tokens)
+    def _missing(self, sequence: Sequence) -> list[KeptName]:
+        """Return what the pool has lost of its head, as far as it is kept."""
+        blending, tokens = sequence.blending, tuple(sequence.tokens[:-1])
         if blending is not None:
-            tokens = tokens[: blending.start + 1]  # what follows depends on its segments
-        for name in self.intake.names(tokens, sequence.request.name_space):
-            if pool.find(name) is None:
-                if name not in store and self.write_behind.copy_of(name) is None:
-                    return
-                yield name
+            tokens = tokens[: blending.start]  # what follows depends on its segments
+        return self.intake.missing(tokens, sequence.request.name_space)

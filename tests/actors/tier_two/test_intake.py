@@ -1,17 +1,22 @@
 """Blocks that go to a store and come back: in order, in time, and never under a round's hands."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import anyio
 
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import CacheMessage, Cancel, Encoded
-from draftwerk.actors.tier_two import LOAD_S, Intake, LoadCosts, WriteBehind
+from draftwerk.actors.tier_two.intake import LOAD_S, Intake, LoadCosts
+from draftwerk.actors.tier_two.kept_pool import KeptPool
+from draftwerk.actors.tier_two.write_behind import WriteBehind
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.step_report import StepReport
@@ -32,6 +37,7 @@ class Shelf:
 
     pages: list[int]
     kept: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    size: int = 1
 
     def __contains__(self, name: bytes) -> bool:
         return name in self.kept
@@ -73,36 +79,74 @@ class Latch:
 
 
 class Desk:
-    """A pool of a few blocks with its second tier, and the cache's end of the mailbox."""
+    """A pool of a few blocks with its second tier, and the cache's end of the mailbox.
 
-    def __init__(self, blocks: int = 8) -> None:
+    With slots of states, of a model with recurrent layers.
+    """
+
+    def __init__(self, blocks: int = 8, slots: int = 0) -> None:
         self.to_intake, inbox = mailbox[CacheMessage](99)
         outbox, self.arrived = mailbox[CacheMessage](99)
         self.streams = [self.to_intake, inbox, outbox, self.arrived]
-        self.scheduler = Scheduler(BlockPool(blocks, 4), RoundLimits())
+        self.rules = StateRules(BlockPool(slots, 1), 2, 4, 8)
+        self.scheduler = Scheduler(
+            BlockPool(blocks, 4), RoundLimits(), states=self.rules if slots else None
+        )
         self.pool = self.scheduler.pool
         self.shelf = Shelf([-1] * blocks)
         self.latch = Latch()
         self.namer = BlockNamer(b"k")
-        self.behind = WriteBehind(self.scheduler, self.shelf, self.latch, pause_s=0.0)
-        self.intake = Intake(inbox, outbox, self.scheduler, self.namer, self.shelf, self.latch)
+        self.blocks = KeptPool(self.pool, self.shelf)
+        self.behind = WriteBehind(self.blocks, self.latch, pause_s=0.0)
+        self.states = Shelf([-1] * slots)
+        self.snapshots = KeptPool(self.rules.pool, self.states, self.rules.passing)
+        self.state_writer = WriteBehind(self.snapshots, self.latch, pause_s=0.0)
+        self.intake = Intake(
+            inbox,
+            outbox,
+            self.scheduler,
+            self.namer,
+            self.blocks,
+            self.snapshots if slots else None,
+            self.latch,
+        )
 
     def use(self) -> None:
         """Compute the text, and let go of it."""
+        table = self.table()
+        if self.states.pages:
+            deque(self.scan(table, len(TOKENS)), maxlen=0)
+        table.release()
+
+    def table(self) -> BlockTable:
+        """Return a table with the text computed."""
         table = BlockTable(self.pool, self.namer, SPACE)
         assert table.reserve(len(TOKENS))
         for number, block in enumerate(table.blocks):
             self.shelf.pages[block] = number
         table.commit(TOKENS, 16)
-        table.release()
+        return table
+
+    def scan(self, table: BlockTable, prompt_count: int) -> Iterator[int]:
+        """Compute its states in rows, those of a reply token after token; yields their ends."""
+        states = SequenceStates(self.rules, SPACE)
+        assert states.enter([]) == 0
+        bounds = [0, *range(prompt_count, len(TOKENS) + 1)]
+        for start, stop in pairwise(bounds):
+            for position, slot in states.begin_row(start, stop, stop, prompt_count).saves:
+                self.states.pages[slot] = position
+            states.end_row(start, stop, table.names, prompt_count)
+            yield stop
+        states.leave()
 
     def lose(self) -> None:
-        """Have every block evicted, and filled with something else."""
-        blocks = self.pool.take(self.pool.available)
-        assert blocks is not None
-        for block in blocks:
-            self.shelf.pages[block] = 99
-        self.pool.drop(blocks)
+        """Have every block and every state evicted, and filled with something else."""
+        for pool, pages in ((self.pool, self.shelf.pages), (self.rules.pool, self.states.pages)):
+            blocks = pool.take(pool.available)
+            assert blocks is not None
+            for block in blocks:
+                pages[block] = 99
+            pool.drop(blocks)
 
     async def received(self) -> list[CacheMessage]:
         await settle()
@@ -119,14 +163,21 @@ class Desk:
         table.release()
         return content
 
+    def found_state(self) -> int | None:
+        """Return the content of the snapshot from which the text goes on."""
+        pool, names = self.rules.pool, self.namer.chain(TOKENS[:-1], 4, SPACE)
+        found = [slot for name in names if (slot := pool.find(name)) is not None]
+        return self.states.pages[found[-1]] if found else None
+
 
 @asynccontextmanager
-async def desk(blocks: int = 8) -> AsyncGenerator[Desk]:
-    made = Desk(blocks)
+async def desk(blocks: int = 8, slots: int = 0) -> AsyncGenerator[Desk]:
+    made = Desk(blocks, slots)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(made.intake.run)
             tasks.start_soon(made.behind.run)
+            tasks.start_soon(made.state_writer.run)
             yield made
             tasks.cancel_scope.cancel()
         made.pool.check()
@@ -196,8 +247,8 @@ async def test_requests_with_one_prompt_load_it_once() -> None:
             made.to_intake.send_nowait(request(name))
         assert await made.received() == []
         made.latch.open.set()
-        found = sorted(each.request_id for each in await made.received())
-        assert found == ["a", "b", "c"]
+        found = [each for each in await made.received() if isinstance(each, Encoded)]
+        assert sorted(each.request_id for each in found) == ["a", "b", "c"]
         assert made.latch.begun - before <= 2
 
 
@@ -248,14 +299,54 @@ async def test_no_block_of_a_round_under_way_is_taken() -> None:
 
 @on_both_loops
 async def test_what_made_a_sequence_fail_is_not_kept() -> None:
-    async with desk() as made:
+    async with desk(slots=8) as made:
         await kept(made)
-        table = BlockTable(made.pool, made.namer, SPACE)
-        assert table.reserve(17)
-        table.commit(TOKENS, 16)
+        table = made.table()
+        deque(made.scan(table, 17), maxlen=0)
+        SequenceStates(made.rules).forget(table.names)
         table.forget()
         table.release()
-        assert not made.shelf.kept
+        assert not made.shelf.kept and not made.states.kept
+        assert not made.rules.pool.names
+
+
+@on_both_loops
+async def test_a_prompt_finds_the_snapshot_at_the_end_of_its_blocks() -> None:
+    async with desk(slots=8) as made:
+        await kept(made)
+        assert sorted(made.states.kept.values()) == [8, 16], "on its way, and at its end"
+        assert made.found_state() is None
+        made.to_intake.send_nowait(request())
+        assert await made.received() == []
+        made.latch.open.set()
+        assert await made.received() == [request()]
+        assert (made.found(), made.found_state()) == ([0, 1, 2, 3], 16)
+
+
+@on_both_loops
+async def test_without_its_last_snapshot_a_prompt_has_blocks_up_to_the_one_before() -> None:
+    async with desk(slots=8) as made:
+        await kept(made)
+        made.states.kept = {name: at for name, at in made.states.kept.items() if at == 8}
+        made.latch.open.set()
+        made.to_intake.send_nowait(request())
+        assert await made.received() == [request()]
+        assert (made.found(), made.found_state()) == ([0, 1], 8)
+        made.states.kept.clear()
+        made.lose()
+        made.to_intake.send_nowait(request("again"))
+        assert await made.received() == [request("again")]
+        assert made.found() == [], "blocks are of no use without a state"
+
+
+@on_both_loops
+async def test_the_last_snapshot_of_a_reply_is_kept_and_none_before() -> None:
+    async with desk(slots=8) as made:
+        made.latch.open.set()
+        for _ in made.scan(made.table(), prompt_count=5):
+            await settle()
+        await settle()
+        assert sorted(made.states.kept.values()) == [4, 16]
 
 
 @on_both_loops
@@ -269,11 +360,11 @@ async def test_the_blocks_used_last_are_there_after_a_start() -> None:
 
 def test_loading_is_left_where_computing_is_quicker() -> None:
     costs = LoadCosts()
-    assert costs.pays(16)
+    assert costs.pays(1, 16)
     costs.computed(StepReport(load=StepLoad(3, 3), device_ms=90.0))
     costs.loaded(10, 20.0)
-    assert costs.pays(16), "a step of few tokens tells nothing"
+    assert costs.pays(1, 16), "a step of few tokens tells nothing"
     costs.computed(StepReport(load=StepLoad(100, 100), device_ms=100.0))
-    assert costs.pays(16)
+    assert costs.pays(1, 16) and costs.pays(7, 16) and not costs.pays(8, 16)
     costs.loaded(1, 400.0)
-    assert not costs.pays(16)
+    assert not costs.pays(1, 16)

@@ -1,0 +1,87 @@
+"""A pool whose content is kept in a store as well: blocks, or snapshots of recurrent states."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+
+from draftwerk.cache.blocks import BlockPool
+
+
+class BlockStore(Protocol):
+    """Content by name, outside the pages; `load` and `keep` are slow and may run on any thread."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of what has one name."""
+        ...
+
+    def __contains__(self, name: bytes, /) -> bool: ...
+
+    def load(self, name: bytes) -> Any | None:
+        """Return a block's content, if the store has it whole."""
+        ...
+
+    def keep(self, name: bytes, content: Any) -> bool:
+        """Keep a block's content; returns whether it is kept."""
+        ...
+
+    def remove(self, name: bytes) -> None:
+        """Give up a block's content, quickly."""
+        ...
+
+    def copy(self, block: int) -> Any:
+        """Return the content of a block of the pages, as it is now."""
+        ...
+
+    def put(self, block: int, content: Any) -> None:
+        """Write a block of the pages, which no round under way may."""
+        ...
+
+    def newest(self, count: int) -> list[bytes]:
+        """Return the names of the blocks that were used last, newest first."""
+        ...
+
+    def counters(self) -> dict[str, float]:
+        """Return what was counted since start, and what there is now."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class KeptPool:
+    """One pool, and all that is known of its content elsewhere."""
+
+    pool: BlockPool
+    store: BlockStore
+    passing: AbstractSet[bytes] = frozenset()
+    """Names that others will soon replace: not worth keeping."""
+    copies: OrderedDict[bytes, Any] = field(default_factory=OrderedDict[bytes, Any])
+    """Content that is gone from the pool and not kept yet."""
+    coming: dict[bytes, anyio.Event] = field(default_factory=dict[bytes, anyio.Event])
+    """What is being loaded, and when it is there."""
+
+    def holds(self, name: bytes) -> bool:
+        """Return whether the pool has it."""
+        return self.pool.find(name) is not None
+
+    def keeps(self, name: bytes) -> bool:
+        """Return whether it can be had from elsewhere."""
+        return name in self.copies or name in self.coming or name in self.store
+
+    def load(self, name: bytes) -> Any | None:
+        """Return the content of a name, if all of it is kept; on any thread."""
+        content = self.copies.get(name)
+        return self.store.load(name) if content is None else content
+
+    def take_in(self, found: Iterable[tuple[bytes, Any]], avoid: AbstractSet[int]) -> int:
+        """Write content into blocks of the pool, none of `avoid`; returns how many there were."""
+        taken = 0
+        for name, content in found:
+            block = self.pool.adopt(name, avoid)
+            if block is not None:
+                self.store.put(block, content)
+                taken += 1
+        return taken
