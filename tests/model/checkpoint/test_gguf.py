@@ -19,6 +19,7 @@ from draftwerk.model.checkpoint.files import content, listing
 from draftwerk.model.checkpoint.files.listing import LISTING
 from draftwerk.model.checkpoint.files.safetensors import bf16_bits
 from draftwerk.model.checkpoint.gguf_card import GgufCard
+from draftwerk.model.checkpoint.gguf_config import LLAMA3_DEFAULTS
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.recommended import recommended
@@ -146,7 +147,7 @@ def test_a_message_of_harmony_is_no_end(tmp_path: Path):
 
 
 def test_llama3_rope_is_read_back_from_its_divisors(tmp_path: Path):
-    rule = {"rope_type": "llama3", "factor": 32.0, **gguf_file.LLAMA3_DEFAULTS}
+    rule = {"rope_type": "llama3", "factor": 32.0, **LLAMA3_DEFAULTS}
     plain, scaled = (rotary(8, THETA, scaling, 0)[0] for scaling in ({}, rule))
     divisors = np.divide(plain, scaled).astype(np.float32)
     write_gguf(tmp_path / "m.gguf", "llama", "llama", divisors)

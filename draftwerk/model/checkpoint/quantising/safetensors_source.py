@@ -14,12 +14,9 @@ from draftwerk.model.checkpoint.architectures import architecture_of, completed
 from draftwerk.model.checkpoint.config import LayerKind, ModelConfig
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.files.shards import stored_tensors
-from draftwerk.model.checkpoint.gguf import (
-    LLAMA3_DEFAULTS,
-    ROPE_DIVISORS,
-    SAMPLING,
-)
+from draftwerk.model.checkpoint.gguf_config import LLAMA3_DEFAULTS, SAMPLING
 from draftwerk.model.checkpoint.gguf_names import gguf_name
+from draftwerk.model.checkpoint.gguf_source import ROPE_DIVISORS
 from draftwerk.model.checkpoint.hf_config import model_config
 from draftwerk.model.checkpoint.info import end_tokens, read_generation
 from draftwerk.model.checkpoint.inventory import (

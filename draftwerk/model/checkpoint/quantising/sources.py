@@ -10,8 +10,8 @@ from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
 from draftwerk.model.checkpoint.files.gguf_header import GgufTensor
 from draftwerk.model.checkpoint.files.gguf_shards import read_gguf
-from draftwerk.model.checkpoint.gguf import dequantised
 from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
+from draftwerk.model.checkpoint.gguf_source import dequantised
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.quantising.safetensors_source import SafetensorsSource

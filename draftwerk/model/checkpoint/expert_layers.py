@@ -1,0 +1,57 @@
+"""The weights of a layer's FFN of experts."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from draftwerk.model.checkpoint.checkpoint_tensors import NamedRows, Tensors
+from draftwerk.model.checkpoint.config import Experts
+from draftwerk.model.checkpoint.families.architecture import Architecture
+from draftwerk.model.checkpoint.inventory import STACKED
+from draftwerk.model.checkpoint.weights import ExpertWeights
+
+
+def expert_weights(
+    tensors: Tensors, experts: Experts, row: Architecture, layer: str, hidden: range
+) -> ExpertWeights:
+    """Read a layer's experts: each one's tensors, or its rows of one tensor of all."""
+    names, size = row.names, experts.ffn_size
+    gate_up, down = names.expert_gate_up, names.expert_down
+    if f"{layer}{STACKED[0]}.weight" in tensors.stored:
+        gate_up, down = STACKED[:2], STACKED[2]
+
+    def rows(part: str, expert: int, count: int) -> tuple[str, range]:
+        first = 0 if "{}" in part else expert * count
+        return f"{layer}{part.format(expert)}.weight", range(first, first + count)
+
+    each = range(experts.count)
+    height = size * (2 // len(gate_up))
+
+    def gates_and_ups(expert: int) -> NamedRows:
+        found = [rows(one, expert, height) for one in gate_up]
+        if not tensors.experts_are_columns:
+            return found
+        ((name, both),) = found
+        return [(name, both[::2]), (name, both[1::2])]
+
+    biases = [tensors.find(f"{layer}{name}.bias") for name in gate_up]
+    shared_gate = tensors.find(f"{layer}{names.shared_gate}.weight")
+    return ExpertWeights(
+        router=tensors.values(f"{layer}{names.router}.weight"),
+        gate_up=[tensors.fused(gates_and_ups(expert)) for expert in each],
+        down=[tensors.fused([rows(down, expert, len(hidden))]) for expert in each],
+        shared_gate=None if shared_gate is None else shared_gate.view(1, -1),
+        choice_bias=tensors.find(f"{layer}{names.choice_bias}"),
+        router_bias=tensors.find(f"{layer}{names.router}.bias"),
+        gate_up_bias=_halves(biases, tensors.experts_are_columns),
+        down_bias=tensors.find(f"{layer}{down}.bias"),
+    )
+
+
+def _halves(biases: Sequence[Tensor | None], interleave: bool) -> Tensor | None:
+    """Return the biases of gates and, behind them, of ups; [experts, 2 * ffn]."""
+    found = [each for each in biases if each is not None]
+    if not found:
+        return None
+    return torch.cat([found[0][:, ::2], found[0][:, 1::2]] if interleave else found, 1)

@@ -1,0 +1,189 @@
+"""The config of a GGUF in the words of Transformers."""
+
+from typing import Any
+
+import numpy as np
+from gguf.constants import TokenType
+
+from draftwerk.model.checkpoint.architectures import completed
+from draftwerk.model.checkpoint.gguf_source import FACTORS, ROPE_DIVISORS, GgufSource, dequantised
+from draftwerk.model.checkpoint.rope import rotary
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vector_form import POOLING_FIELD
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
+
+REQUIRED = (
+    ".attention.head_count",
+    ".embedding_length",
+    ".block_count",
+    ".feed_forward_length",
+    ".context_length",
+    "tokenizer.ggml.tokens",
+)
+RMS_EPS, LAYER_EPS = ".attention.layer_norm_rms_epsilon", ".attention.layer_norm_epsilon"
+END_TEXTS = {
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|return|>",
+    "<|call|>",
+}
+"""Control tokens that mean an end in whatever vocabulary they are."""
+SAMPLING = {
+    **{name: f"general.sampling.{name}" for name in SamplingDefaults.__struct_fields__},
+    "temperature": "general.sampling.temp",
+    "repetition_penalty": "general.sampling.penalty_repeat",
+}
+"""Where a file may say what `generation_config.json` does."""
+ENDS = ("eos", "eot", "eom")
+"""The tokens that end a text, a turn or a message, where a file names them."""
+LABELS = ["yes", "no"]
+LLAMA3_DEFAULTS = {
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+"""Those of every Llama 3.x; a GGUF does not name them."""
+
+
+def hf_config(source: GgufSource) -> dict[str, Any]:
+    """Return the metadata with the fields of a `config.json`."""
+    row = source.row
+    labels = source.get(".classifier.output_labels", LABELS)
+    if labels != LABELS:
+        raise Refused(f"a classifier of {', '.join(map(str, labels))} is not supported")
+    eps = LAYER_EPS if source.get(RMS_EPS) is None and row.norm_eps != "rms_norm_eps" else RMS_EPS
+    missing = [key for key in (*REQUIRED, eps) if source.get(key) is None]
+    if missing:
+        raise Refused(f"a GGUF without {', '.join(missing)}")
+    heads, kv_heads = _heads(source)
+    hidden = source.get(".embedding_length")
+    head_size = source.get(".attention.key_length", hidden // heads)
+    turned = source.get(".rope.dimension_count", head_size)
+    if turned != head_size and row.rotary_share is None:
+        raise Refused("a GGUF with partial rotary dimensions is not supported")
+    names = source.model.tensors.keys()
+    config = {
+        "architectures": [row.hf_name],
+        "model_type": row.model_type,
+        "vocab_size": len(source.get("tokenizer.ggml.tokens")),
+        "hidden_size": hidden,
+        "num_hidden_layers": source.get(".block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_size,
+        "intermediate_size": source.get(".feed_forward_length"),
+        "max_position_embeddings": source.get(".context_length"),
+        # Written as float32, 1e-5 would come back as 9.999999747378752e-06.
+        row.norm_eps: float(f"{source.get(eps):.6g}"),
+        row.qkv_bias or "attention_bias": "blk.0.attn_q.bias" in names,
+        row.ffn_bias or "mlp_bias": "blk.0.ffn_up.bias" in names,
+        "qk_layernorm": "blk.0.attn_q_norm.weight" in names,
+        "tie_word_embeddings": "output.weight" not in names,
+        "rope_theta": source.get(".rope.freq_base", 10_000.0),
+        "rope_scaling": _rope_scaling(source, turned),
+        "bos_token_id": source.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": _end_tokens(source),
+        "torch_dtype": "bfloat16",
+        POOLING_FIELD: source.get(".pooling_type"),
+    }
+    if row.output_bias:
+        config[row.output_bias] = config.get(row.output_bias) or "blk.0.attn_output.bias" in names
+    if row.rotary_share is not None:
+        config["partial_rotary_factor"] = turned / head_size
+    assert row.gguf is not None
+    return dict(completed(config | dict(row.gguf.fields(source.get))))
+
+
+def _heads(source: GgufSource) -> tuple[int, int]:
+    """Return the counts of heads; layers that do not attend may have none of keys."""
+    heads = source.get(".attention.head_count")
+    found = source.get(".attention.head_count_kv", heads)
+    own = {*found} if isinstance(found, list) else {found}
+    if source.row.convolution_bias is not None:
+        own -= {0}
+    for key, value in ((".attention.head_count", heads), (".attention.head_count_kv", [*own])):
+        if isinstance(value, list) and len(value) != 1:
+            raise Refused(f"{source.architecture}{key} differs by layer: not supported")
+    if isinstance(source.get(".feed_forward_length"), list):
+        raise Refused(f"{source.architecture}.feed_forward_length differs by layer: not supported")
+    return heads, own.pop()
+
+
+def _end_tokens(source: GgufSource) -> list[int]:
+    """Return the tokens that end a text, or a turn of it: those that are named, and known ones.
+
+    Files name one, and llama.cpp finds the others by their text.
+    """
+    tokens = source.get("tokenizer.ggml.tokens")
+    # Of one answer of harmony there are several messages.
+    known = END_TEXTS - {"<|end|>"} if "<|return|>" in tokens else END_TEXTS
+    keys = (f"tokenizer.ggml.{name}_token_id" for name in ENDS)
+    named = [token for key in keys if (token := source.get(key)) is not None]
+    kinds = source.get("tokenizer.ggml.token_type") or []
+    found = [
+        index
+        for index, (text, kind) in enumerate(zip(tokens, kinds, strict=False))
+        if kind == TokenType.CONTROL and text in known
+    ]
+    return list(dict.fromkeys([*named, *found]))
+
+
+def recommended_sampling(source: GgufSource) -> dict[str, float]:
+    """Return the sampling that a file recommends, by the names of `generation_config.json`."""
+    found = {name: source.get(key) for name, key in SAMPLING.items()}
+    # Written as float32, 0.95 would come back as 0.949999988079071.
+    return {
+        name: float(f"{value:.6g}") if isinstance(value, float) else value
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def _rope_scaling(source: GgufSource, turned: int) -> dict[str, Any] | None:
+    if FACTORS[0] in source.model.tensors:
+        return _longrope(source)
+    kind = source.get(".rope.scaling.type", "none")
+    if kind not in ("none", "linear", "yarn"):
+        raise Refused(f"GGUF rope scaling {kind!r} is not supported")
+    if kind == "none":
+        return _llama3_scaling(source, turned)
+    scaling = {"rope_type": kind, "factor": source.get(".rope.scaling.factor", 1.0)}
+    original = source.get(".rope.scaling.original_context_length")
+    if original:
+        scaling["original_max_position_embeddings"] = original
+    return scaling
+
+
+def _longrope(source: GgufSource) -> dict[str, Any]:
+    """Return Phi's rule, whose divisors are tensors."""
+    short, long = (dequantised(source.model.tensors[name]).flatten() for name in FACTORS)
+    return {
+        "rope_type": "longrope",
+        "short_factor": short.tolist(),
+        "long_factor": long.tolist(),
+        "original_max_position_embeddings": source.get(".rope.scaling.original_context_length"),
+    }
+
+
+def _llama3_scaling(source: GgufSource, turned: int) -> dict[str, Any] | None:
+    """Read Llama 3.1's rule back from the divisors that `rope_freqs.weight` spells out."""
+    stored = source.model.tensors.get(ROPE_DIVISORS)
+    if stored is None:
+        return None
+    divisors = dequantised(stored)
+    scaling = {"rope_type": "llama3", "factor": float(np.max(divisors)), **LLAMA3_DEFAULTS}
+    theta = source.get(".rope.freq_base", 10_000.0)
+    plain, _ = rotary(turned, theta, {}, 0)
+    scaled, _ = rotary(turned, theta, scaling, 0)
+    if not np.allclose(np.divide(plain, scaled), divisors, rtol=1e-3):
+        raise Refused(f"{ROPE_DIVISORS} does not follow Llama 3.1's rule")
+    return scaling

@@ -1,0 +1,67 @@
+"""A GGUF model that is read: its metadata, and which of its tensors are weights."""
+
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gguf.constants import GGMLQuantizationType
+from gguf.quants import dequantize
+from numpy.typing import NDArray
+
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from draftwerk.model.checkpoint.families.architecture import Architecture
+from draftwerk.model.checkpoint.files.gguf_header import GgufTensor, tensor_bytes
+from draftwerk.model.checkpoint.files.gguf_shards import GgufModel, read_gguf
+from draftwerk.model.checkpoint.unsupported import Refused
+
+ROPE_DIVISORS = "rope_freqs.weight"
+FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
+CLASSES = "cls.output.weight"
+"""A reranker's rows of yes and no, which its vocabulary has as well."""
+NO_WEIGHTS = (ROPE_DIVISORS, *FACTORS, CLASSES)
+
+
+class GgufSource(NamedTuple):
+    """A GGUF model and what its metadata is called in it."""
+
+    model: GgufModel
+    architecture: str
+    row: Architecture
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a metadata value; a leading dot stands for the architecture's own prefix."""
+        named = self.architecture + key if key.startswith(".") else key
+        return self.model.fields.get(named, default)
+
+
+def flat(tensor: GgufTensor) -> tuple[int, ...]:
+    """Return a tensor's shape, matrices of all experts one above the other."""
+    *above, columns = tensor.shape
+    return (prod(above), columns) if len(above) > 1 else tensor.shape
+
+
+def open_gguf(path: Path) -> GgufSource:
+    """Read the header of a model whose architecture is served. Raises Refused."""
+    model = read_gguf(path)
+    architecture = model.fields.get("general.architecture")
+    if ".ssm" in str(model.fields.keys()):
+        raise Refused("a GGUF with state-space layers is not supported")
+    for row in ARCHITECTURES:
+        source = GgufSource(model, str(architecture), row)
+        if row.gguf and row.gguf.name == architecture and row.gguf.is_for(source.get):
+            return source
+    served = ", ".join({row.gguf.name: None for row in ARCHITECTURES if row.gguf})
+    raise Refused(f"GGUF architecture {architecture!r} is not supported (only {served})")
+
+
+def weight_tensors(source: GgufSource) -> Iterator[GgufTensor]:
+    """Yield the tensors that are weights, in the order of the files."""
+    return (each for each in source.model.tensors.values() if each.name not in NO_WEIGHTS)
+
+
+def dequantised(tensor: GgufTensor, rows: slice = slice(None)) -> NDArray[np.float32]:
+    """Return a tensor's rows in float32, as they lie in the file; a vector has one."""
+    stored = tensor_bytes(np.memmap(tensor.path, mode="r"), tensor)[rows]
+    return dequantize(stored, GGMLQuantizationType[tensor.kind]).reshape(-1, *tensor.shape[1:][-1:])
