@@ -19,9 +19,9 @@ from draftwerk.model.draft_head.tree import (
     OPEN_MAX,
     Start,
 )
+from draftwerk.model.native.calls.structs import DraftHeadRow, TreeShape, TreeStart
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.gumbel import SEED_MASK
-from draftwerk.model.native.library import DraftHeadRow, TreeShape, TreeStart
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import halved, parts_of, quantised, rows_of
 from draftwerk.model.reference.sampler import LOSS_MAX

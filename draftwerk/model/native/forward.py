@@ -29,7 +29,7 @@ from draftwerk.model.native.calls.native_shape import (
     shape_of,
 )
 from draftwerk.model.native.calls.round_arrays import StateRows, arrays_of, check_tensor, set_states
-from draftwerk.model.native.library import AdapterModule, LayerShape, PathRow, RoundArrays
+from draftwerk.model.native.calls.structs import AdapterModule, LayerShape, PathRow, RoundArrays
 from draftwerk.model.native.packing import Packing
 from draftwerk.model.native.pool import Pool
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.native.library import TurnedKeys, library
+from draftwerk.model.native.calls.structs import TurnedKeys
+from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
 
 

@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from draftwerk.model.native.calls.structs import LogprobRequest, SamplingArguments
 from draftwerk.model.native.gumbel import SEED_MASK
-from draftwerk.model.native.library import LogprobRequest, SamplingArguments
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.sampler import LOSS_MAX, SamplingRequest, TopTokens, candidates
 from draftwerk.speculative.protocol.feedback import LOSS_NATS

@@ -11,7 +11,8 @@ from torch import Tensor
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
 from draftwerk.model.checkpoint.stored_matrix import GROUP_KINDS, KINDS, STORED, StoredMatrix
 from draftwerk.model.checkpoint.weights import WeightMatrix
-from draftwerk.model.native.library import StoredPart, library
+from draftwerk.model.native.calls.structs import StoredPart
+from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
 
 __all__ = [

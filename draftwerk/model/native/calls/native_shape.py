@@ -6,11 +6,7 @@ from draftwerk.model.checkpoint.config import DeltaRule, Experts, LayerKind, Mod
 from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.native.library import (
-    LayerShape,
-    Shape,
-    ShardColumns,
-)
+from draftwerk.model.native.calls.structs import LayerShape, Shape, ShardColumns
 from draftwerk.model.native.stored import (
     STORED,
 )

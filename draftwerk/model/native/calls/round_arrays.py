@@ -9,10 +9,7 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages, logit_count_of
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.native.library import (
-    RoundArrays,
-    StateRow,
-)
+from draftwerk.model.native.calls.structs import RoundArrays, StateRow
 
 
 def set_states(arrays: RoundArrays, pages: Pages, config: ModelConfig) -> None:
