@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from draftwerk.cluster.router import Router, RoutingCosts
+from draftwerk.cluster.replica_load import RoutingCosts
+from draftwerk.cluster.router import Router
 
 
 @dataclass(slots=True, eq=False)

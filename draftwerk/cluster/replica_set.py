@@ -30,11 +30,11 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.actors.tokenizer import located, prompt_field, tokens_of
 from draftwerk.cluster.merging import merged
+from draftwerk.cluster.placed_request import PlacedRequest
 from draftwerk.cluster.pools import Pools
 from draftwerk.cluster.prompt_blocks import block_keys
 from draftwerk.cluster.protocol import EventBatch, LoadReport, ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink
-from draftwerk.cluster.router import Reservation
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.scheduler.running_set import ComputedCount
 
@@ -44,34 +44,6 @@ HOMELESS_S = 120.0
 """For a request without a replica; then it fails."""
 
 log = logging.getLogger("draftwerk")
-
-
-@dataclass(slots=True, eq=False)
-class PlacedRequest:
-    """One live request, and where it is computed."""
-
-    entry: Entry
-    prompt_field: str
-    """What its client calls the prompt."""
-    tokens: tuple[int, ...]
-    """Of the prompt; empty where the replica has to refuse it."""
-    pool: str = ""
-    """Empty until it was first placed."""
-    link: ReplicaLink | None = None
-    reservation: Reservation | None = None
-    attempts: int = 0
-    """How often it was placed; each time under an id of its own."""
-    excluded: set[str] = field(default_factory=set[str])
-    """Replicas that turned it away since it was last placed."""
-    homeless_s: float = 0.0
-    """Since when no replica has it."""
-    moved_s: float | None = None
-    """When it lost its replica, until its next token."""
-
-    @property
-    def wire_id(self) -> str:
-        """What its present replica calls it."""
-        return f"{self.entry.submit.request_id}~{self.attempts}"
 
 
 @dataclass(slots=True, eq=False)

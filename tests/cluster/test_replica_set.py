@@ -15,11 +15,11 @@ from draftwerk.actors.client_prompts import Passages
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import Delta, Event, Failed
-from draftwerk.cluster import replica_server
+from draftwerk.cluster import door_connection
+from draftwerk.cluster.door_connection import SNAPSHOT_EVERY
 from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.protocol import LoadReport
 from draftwerk.cluster.replica_link import ReplicaLink, connect
-from draftwerk.cluster.replica_server import SNAPSHOT_EVERY
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.requests.request import Options
@@ -253,7 +253,7 @@ async def test_segments_are_found_at_the_door() -> None:
 
 
 async def test_prefixes_meet_at_their_replica(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_server, "REPORT_S", 0.02)
+    monkeypatch.setattr(door_connection, "REPORT_S", 0.02)
     door = ReportedDoor(ToyText(), CONTEXT)
     async with small_cluster(Replica("a"), Replica("b"), Replica("c"), door=door) as cluster:
         options = Options(sampling=Sampling(seed=1), tokens_max=2)
@@ -335,7 +335,7 @@ async def test_a_stream_that_breaks_off_at_a_replica_fails(
 async def test_several_doors_are_told_of_the_load_more_often(
     doors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_server, "REPORT_S", 0.02)
+    monkeypatch.setattr(door_connection, "REPORT_S", 0.02)
     async with small_cluster(Replica("a")) as cluster:
         told = [ReportedDoor(ToyText(), CONTEXT) for _ in range(doors)]
         cluster.replicas["a"].kill()  # the cluster's own door is no part of this

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwerk.cluster.pools import Pools
-from draftwerk.cluster.router import Reservation, Router, RoutingCosts, mixed
+from draftwerk.cluster.replica_load import Reservation, RoutingCosts
+from draftwerk.cluster.router import Router, mixed
 
 BLOCK = 16
 

@@ -1,0 +1,35 @@
+"""A request of the front, and the replica that computes it."""
+
+from dataclasses import dataclass, field
+
+from draftwerk.actors.ledger import Entry
+from draftwerk.cluster.replica_link import ReplicaLink
+from draftwerk.cluster.replica_load import Reservation
+
+
+@dataclass(slots=True, eq=False)
+class PlacedRequest:
+    """One live request, and where it is computed."""
+
+    entry: Entry
+    prompt_field: str
+    """What its client calls the prompt."""
+    tokens: tuple[int, ...]
+    """Of the prompt; empty where the replica has to refuse it."""
+    pool: str = ""
+    """Empty until it was first placed."""
+    link: ReplicaLink | None = None
+    reservation: Reservation | None = None
+    attempts: int = 0
+    """How often it was placed; each time under an id of its own."""
+    excluded: set[str] = field(default_factory=set[str])
+    """Replicas that turned it away since it was last placed."""
+    homeless_s: float = 0.0
+    """Since when no replica has it."""
+    moved_s: float | None = None
+    """When it lost its replica, until its next token."""
+
+    @property
+    def wire_id(self) -> str:
+        """What its present replica calls it."""
+        return f"{self.entry.submit.request_id}~{self.attempts}"
