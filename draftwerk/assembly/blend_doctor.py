@@ -14,7 +14,6 @@ import msgspec
 from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.assembly.loading.model_infos import read_infos, read_text
 from draftwerk.assembly.plan import plan
-from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
 from draftwerk.model.step.blend.blend_quality import (
@@ -49,7 +48,7 @@ def show_blending(settings: EngineSettings, path: Path) -> int:
     text = read_text(info, settings.tool_format, settings.control_tokens)
     planned = plan(settings, info, None)
     try:
-        options = msgspec.convert(planned.target_options, ModelOptions)
+        options = planned.target_options
         built = build(msgspec.structs.replace(options, measures=False), print)
     except Refused as error:
         raise ConfigError(str(error)) from None

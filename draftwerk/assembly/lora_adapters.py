@@ -8,6 +8,7 @@ from draftwerk.api.core.ports import ServedAdapter
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.checkpoint.lora.lora_card import LoraCard, read_lora
+from draftwerk.model.checkpoint.model_options import LoraFolder
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
@@ -29,12 +30,14 @@ class LoraAdapters:
         return NUMBER_BYTES * sum(card.elements for card in self.named.values())
 
     @property
-    def options(self) -> dict[str, object]:
-        """What a model process is told, by the names of its options."""
-        return {
-            "lora": [_folder(card) for card in self.named.values()],
-            "lora_merge": [_folder(card) for card in self.merged],
-        }
+    def folders(self) -> tuple[LoraFolder, ...]:
+        """Folders of those that requests name."""
+        return tuple(map(_folder, self.named.values()))
+
+    @property
+    def merged_folders(self) -> tuple[LoraFolder, ...]:
+        """Folders of those that are part of the weights."""
+        return tuple(map(_folder, self.merged))
 
     @property
     def served(self) -> tuple[ServedAdapter, ...]:
@@ -60,5 +63,5 @@ def read_adapters(settings: EngineSettings, directory: Path) -> LoraAdapters:
         raise ConfigError(f"lora: {error}") from None
 
 
-def _folder(card: LoraCard) -> dict[str, str]:
-    return {"path": str(card.path.absolute()), "digest": card.digest}
+def _folder(card: LoraCard) -> LoraFolder:
+    return LoraFolder(path=str(card.path.absolute()), digest=card.digest)

@@ -1,12 +1,12 @@
 """The model processes of a server: how they are started, what they share, what succeeds one."""
 
-import json
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec import structs
 
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.forking import Nursery, can_fork
@@ -22,6 +22,7 @@ from draftwerk.machine.child_python import python_command
 from draftwerk.machine.host import available_bytes, proportional_bytes
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.info import ModelInfo
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.native.servable import may_use_gpu
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
@@ -52,13 +53,10 @@ class ModelMemory:
     rank_weights: tuple[SharedMemory, ...] = ()
     """Of the other ranks of a divided model."""
 
-    @property
-    def options(self) -> dict[str, object]:
-        """What a model process is told, by the names of its options."""
-        found: dict[str, object] = {**self.named}
-        if self.rank_weights:
-            found["rank_weights_descriptors"] = [each.descriptor for each in self.rank_weights]
-        return found
+    def given(self, options: ModelOptions) -> ModelOptions:
+        """Return the options of a process that finds this memory open."""
+        ranks = tuple(each.descriptor for each in self.rank_weights)
+        return structs.replace(options, **self.named, rank_weights_descriptors=ranks)
 
     @property
     def named(self) -> dict[str, int]:
@@ -102,7 +100,7 @@ def model_memory(settings: EngineSettings, page_bytes: int) -> ModelMemory:
 class TargetProcesses:
     """What starts the target's process, and later ones like it."""
 
-    options: dict[str, object]
+    options: ModelOptions
     memory: ModelMemory
     silence_s: float
     nursery: Nursery | None = None
@@ -110,29 +108,29 @@ class TargetProcesses:
 
     def after(self, ready: Ready) -> "TargetProcesses":
         """Return what starts further processes: they find all measured and packed."""
-        return replace(self, options={**self.options, **measured_options(ready)})
+        return replace(self, options=measured(self.options, ready))
 
-    def device(self, **options: object) -> ProcessDevice[Proposal, Verdict]:
-        """Return the device of such a process, which is not started yet; some options differ."""
-        options = {**self.options, **options}
+    def device(self, options: ModelOptions | None = None) -> ProcessDevice[Proposal, Verdict]:
+        """Return the device of such a process, which is not started yet."""
+        options = options or self.options
         plain = device("target", options, Verdict, Proposal, self.silence_s, self.memory)
         if self.nursery is None:
             return plain
         names, descriptors = zip(*self.memory.named.items(), strict=True)
-        forked = partial(
-            self.nursery.spawn, Order("target", options, names), descriptors, plain.spawn
-        )
+        order = Order("target", msgspec.to_builtins(options), names)
+        forked = partial(self.nursery.spawn, order, descriptors, plain.spawn)
         return ProcessDevice(forked, Verdict, self.silence_s)
 
 
-def measured_options(ready: Ready) -> dict[str, object]:
-    """Return what a process need not find out that comes after another one of its model."""
-    return {
-        "measures": False,
-        "threads": ready.threads,
-        "step_costs": msgspec.to_builtins(ready.step_costs),
-        "roofline": msgspec.to_builtins(ready.roofline),
-    }
+def measured(options: ModelOptions, ready: Ready) -> ModelOptions:
+    """Return the options of a process that comes after another one of its model."""
+    return structs.replace(
+        options,
+        measures=False,
+        threads=ready.threads,
+        step_costs=ready.step_costs,
+        roofline=ready.roofline,
+    )
 
 
 async def start_nursery(settings: EngineSettings, info: ModelInfo) -> Nursery | None:
@@ -177,8 +175,8 @@ def prefill_devices(
     if settings.prefill_processes and ready.device != "cpu":
         raise ConfigError("prefill_processes: this model's pages are its process's own")
     # It samples nothing, so that it has nothing to draft for.
-    how = {"niceness": PREFILL_NICENESS, "sources": None}
-    return tuple(later.device(**how) for _ in range(settings.prefill_processes))
+    options = structs.replace(later.options, niceness=PREFILL_NICENESS, sources=None)
+    return tuple(later.device(options) for _ in range(settings.prefill_processes))
 
 
 def open_stores(
@@ -227,16 +225,15 @@ def has_spare(wanted: str, process_id: int | None) -> bool:
 
 def device(
     role: str,
-    options: dict[str, object],
+    options: ModelOptions,
     result: type[R],
     work: type[W],
     silence_s: float,
     memory: ModelMemory | None = None,
 ) -> ProcessDevice[W, R]:
     """Return a device whose model process is started with these options, over this memory."""
-    shared = {} if memory is None else memory.options
     descriptors = () if memory is None else memory.descriptors
-    command = python_command(
-        "draftwerk.model.process.worker", role, json.dumps({**options, **shared})
-    )
+    told = options if memory is None else memory.given(options)
+    text = msgspec.json.encode(told).decode()
+    command = python_command("draftwerk.model.process.worker", role, text)
     return ProcessDevice[W, R](partial(spawn, command, descriptors), result, silence_s)

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from shutil import which
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from draftwerk.assembly.lora_adapters import LoraAdapters
 from draftwerk.cache.recurrent_states import NO_STATES, StateSlots
 from draftwerk.machine.host import free_bytes, gpu_free_bytes, memory_bytes
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.requests.slo import read_promise
@@ -55,8 +58,8 @@ class ModelSizes(Protocol):
 class Plan:
     """What follows from the settings."""
 
-    target_options: dict[str, object]
-    draft_options: dict[str, object] | None
+    target_options: ModelOptions
+    draft_options: ModelOptions | None
     target_page_bytes: int
     """Of the target's keys and values, all blocks together, and of its recurrent states."""
     block_count: int
@@ -118,31 +121,32 @@ def plan(
             "--prefill-processes and --pipeline-parallel or --tensor-parallel"
         )
     runs_ahead = settings.run_ahead == "on" and "draft" not in methods
-    options: dict[str, object] = {
-        "kv_dtype": settings.kv_dtype,
-        "device": settings.device,
-        "attention": settings.attention,
-        "backend": settings.backend,
-        "exact": settings.exact,
-        "block_count": block_count,
-        "block_size": block_size,
-    }
+    options = ModelOptions(
+        kv_dtype=settings.kv_dtype,
+        device=settings.device,
+        attention=settings.attention,
+        backend=settings.backend,
+        exact=settings.exact,
+        block_count=block_count,
+        block_size=block_size,
+    )
     page_bytes = block_count * block_size * sizes[0]
     return Plan(
-        target_options={
-            "source": settings.model or None,
-            "draft_head": settings.draft_head if "head" in methods else "off",
-            "successor_count": SUCCESSORS if need_topk(methods) else 0,
-            "dtype": dtype,
-            "sources": methods if runs_ahead else None,
-            "pipeline_parallel": settings.pipeline_parallel,
-            "tensor_parallel": settings.tensor_parallel,
-            "state_slots": states.count,
-            **options,
-            **adapters.options,
-        },
+        target_options=replace(
+            options,
+            source=settings.model or None,
+            draft_head=settings.draft_head if "head" in methods else "off",
+            successor_count=SUCCESSORS if need_topk(methods) else 0,
+            dtype=dtype,
+            sources=methods if runs_ahead else None,
+            pipeline_parallel=settings.pipeline_parallel,
+            tensor_parallel=settings.tensor_parallel,
+            state_slots=states.count,
+            lora=adapters.folders,
+            lora_merge=adapters.merged_folders,
+        ),
         draft_options=(
-            {"source": settings.draft, "dtype": draft_dtype, **options}
+            replace(options, source=settings.draft, dtype=draft_dtype)
             if "draft" in methods
             else None
         ),

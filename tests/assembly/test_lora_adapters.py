@@ -8,6 +8,7 @@ import pytest
 from draftwerk.api.core.ports import ServedAdapter
 from draftwerk.assembly.lora_adapters import LoraAdapters, read_adapters
 from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.model_options import LoraFolder
 from draftwerk.settings.engine_settings import EngineSettings, check_engine
 from draftwerk.settings.setting_fields import ConfigError
 from tests.support.tiny_adapters import save_adapter
@@ -28,10 +29,8 @@ def test_cards_become_options_and_names(base: Path, tmp_path: Path) -> None:
     check_engine(settings)
     found = read_adapters(settings, base)
     digests = [found.named["one"].digest, found.merged[0].digest]
-    assert found.options == {
-        "lora": [{"path": str(one), "digest": digests[0]}],
-        "lora_merge": [{"path": str(other), "digest": digests[1]}],
-    }
+    assert found.folders == (LoraFolder(str(one), digests[0]),)
+    assert found.merged_folders == (LoraFolder(str(other), digests[1]),)
     assert found.served == (ServedAdapter("one", digests[0]),)
     assert found.bytes == 4 * found.named["one"].elements > 10_000
 

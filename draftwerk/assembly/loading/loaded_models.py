@@ -20,7 +20,7 @@ from draftwerk.assembly.model_processes import (
     TargetDevice,
     TargetProcesses,
     device,
-    measured_options,
+    measured,
     model_memory,
     prefill_devices,
     start_nursery,
@@ -118,11 +118,11 @@ async def load_models(
     hashing = Thread(target=hash_files, args=(Path(target_info.directory),), daemon=True)
     hashing.start()
     memory = model_memory(settings, planned.target_page_bytes)
-    measured = {} if known.ready is None else measured_options(known.ready)
+    options = planned.target_options
+    if known.ready is not None:
+        options = measured(options, known.ready)
     own = None if known.nursery else await start_nursery(settings, target_info)
-    first = TargetProcesses(
-        {**planned.target_options, **measured}, memory, settings.silence_s, known.nursery or own
-    )
+    first = TargetProcesses(options, memory, settings.silence_s, known.nursery or own)
     target = target_device(first)
     draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))

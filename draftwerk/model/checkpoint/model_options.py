@@ -18,8 +18,8 @@ class LoraFolder(msgspec.Struct, frozen=True):
     digest: str
 
 
-class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one model is to run; plain data, so that it can cross to a device process."""
+class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one model is to run; it crosses to a device process as JSON, which is checked there."""
 
     source: str | None = None
     """A directory, GGUF file or hub name; None is the embedded default."""

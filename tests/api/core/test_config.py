@@ -124,13 +124,13 @@ def test_the_format_is_the_weights_own_unless_one_is_asked_for() -> None:
     target = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8, stored_format="int4")
     draft = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8, stored_format="int8")
     planned = plan(Settings(draft="x"), target, draft)
-    assert planned.dtype == planned.target_options["dtype"] == "int4"
+    assert planned.dtype == planned.target_options.dtype == "int4"
     assert planned.draft_options is not None
-    assert planned.draft_options["dtype"] == "int8"
+    assert planned.draft_options.dtype == "int8"
     planned = plan(Settings(draft="x", dtype="bf16"), target, draft)
-    assert planned.dtype == planned.target_options["dtype"] == "bf16"
+    assert planned.dtype == planned.target_options.dtype == "bf16"
     assert planned.draft_options is not None
-    assert planned.draft_options["dtype"] == "bf16"
+    assert planned.draft_options.dtype == "bf16"
 
 
 def test_the_cache_takes_a_share_of_what_the_weights_leave() -> None:
@@ -167,7 +167,7 @@ def recurrent() -> TinyCard:
 def test_recurrent_states_have_half_of_the_memory() -> None:
     planned = plan(Settings(kv_memory="1MiB"), recurrent(), None, memory=2**40)
     states = planned.states
-    assert states.count == 2**19 // 10_000 == planned.target_options["state_slots"]
+    assert states.count == 2**19 // 10_000 == planned.target_options.state_slots
     assert planned.block_count == (2**20 - states.count * 10_000) // (64 * 16)
     assert planned.target_page_bytes == planned.block_count * 64 * 16 + states.count * 10_000
     # The keys and values between two snapshots take four times as much as one.
@@ -178,7 +178,6 @@ def test_recurrent_states_have_half_of_the_memory() -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"kv_store": "/x"}, "kv_store: tiny has recurrent layers"),
         ({"prefill_processes": 1}, "prefill_processes: tiny has recurrent layers"),
         ({"draft": "x"}, "draft: tiny has recurrent layers"),
         ({"kv_memory": "70000"}, "a text of tiny has 4 recurrent states of 0 MiB"),
