@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import anyio
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from draftwerk.actors.devices.process import BEAT_S
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
-from tests.support.toy import KilledError, ToyTarget
+from tests.support.toy import KilledError
 
 READY = Ready(device="cpu", attention="toy", exact=True)
 FAULTS = (
@@ -40,6 +40,18 @@ WORKING = FAULTS[4:11]
 WRITES_MAX = 30
 """Of a process that dies in the middle of its work."""
 LATE_S = (0.5, 3.0)
+
+
+@runtime_checkable
+class Mortal(Protocol):
+    """A model that may end in the middle of its work."""
+
+    dies_after: int | None
+    """Writes, or stages, that are left to it."""
+
+    def known_counts(self) -> dict[int, int]:
+        """Return how many tokens it knows of each sequence."""
+        ...
 
 
 @dataclass
@@ -181,7 +193,7 @@ class SimulatedChild:
         rounds = getattr(self.step, "__self__", None)
         if isinstance(rounds, DraftedRounds):
             target = getattr(rounds.verify, "__self__", None)
-            assert isinstance(target, ToyTarget)
+            assert isinstance(target, Mortal)
             rounds.check(target.known_counts())
 
     def die_within(self, work: object, rng: random.Random) -> None:
@@ -189,7 +201,7 @@ class SimulatedChild:
         model = getattr(self.step, "__self__", None)
         if isinstance(model, DraftedRounds):
             model = getattr(model.verify, "__self__", None)
-        if isinstance(model, ToyTarget):
+        if isinstance(model, Mortal):
             model.dies_after = rng.randint(0, WRITES_MAX)
             with suppress(KilledError):
                 self.step(work)

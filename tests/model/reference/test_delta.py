@@ -4,6 +4,7 @@ Each test is for torch, the twin, and for the native kernels in each format, tho
 """
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -29,7 +30,7 @@ from tests.support.rounds import make_round, make_row
 from tests.support.runners import require_kernels
 from tests.support.tiny_models import VOCAB, save_tiny
 
-FAMILY = "qwen3_5_text"
+FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 KINDS = ("torch", "fp32", "bf16", "int8", "int4")
 TOKENS = Random(3).choices(range(VOCAB), k=100)
 TABLE = tuple(range(30))
@@ -70,10 +71,10 @@ class Model:
         return self.slots[7].clone()
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*product(FAMILIES, KINDS)], ids=" ".join)
 def model(request: pytest.FixtureRequest, tmp_path: Path) -> Model:
-    save_tiny(tmp_path, FAMILY)
-    kind = request.param
+    family, kind = request.param
+    save_tiny(tmp_path, family)
     loaded = load(str(tmp_path), torch.float32 if kind in ("torch", "fp32") else None)
     if kind == "torch":
         forward: Advancing = TorchForward(loaded.config, loaded.weights, attend)
