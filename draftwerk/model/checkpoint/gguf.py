@@ -27,9 +27,6 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import RERANK_FILE
 from draftwerk.speculative.protocol.frames import OnProgress
 
-TOKENIZER_JSON = "tokenizer.huggingface.json"
-"""Where a file may hold a whole `tokenizer.json`."""
-SPECIALS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 VOCABULARY = ("token_embd.weight", "output.weight")
 
 
@@ -67,10 +64,7 @@ def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> Gg
     progress(f"building the tokenizer of {path.name}")
     if template := source.get("tokenizer.chat_template.rerank"):
         (directory / RERANK_FILE).write_text(template, encoding="utf-8")
-    if TOKENIZER_JSON in source.model.fields:
-        _copy_tokenizer(source, directory)
-    else:
-        write_tokenizer(source.model.paths[0], source.model.fields, directory)
+    write_tokenizer(source.model.paths[0], source.model.fields, directory)
     card.check_unchanged()
     return card
 
@@ -153,17 +147,3 @@ def _check_formats(source: GgufSource) -> None:
                 f"{tensor.path}: tensor {tensor.name!r} at byte {tensor.begin} is {tensor.kind}: "
                 "not supported"
             ) from error
-
-
-def _copy_tokenizer(source: GgufSource, directory: Path) -> None:
-    """Write the tokenizer that the file holds as Transformers has it."""
-    fields, tokens = source.model.fields, source.get("tokenizer.ggml.tokens")
-    config: dict[str, Any] = {"add_bos_token": fields.get("tokenizer.ggml.add_bos_token", False)}
-    for name, own in SPECIALS.items():
-        index = fields.get(f"tokenizer.ggml.{own}_token_id")
-        if index is not None and index < len(tokens):
-            config[name] = tokens[index]
-    (directory / "tokenizer.json").write_text(fields[TOKENIZER_JSON], encoding="utf-8")
-    (directory / "tokenizer_config.json").write_bytes(msgspec.json.encode(config))
-    if template := fields.get("tokenizer.chat_template"):
-        (directory / "chat_template.jinja").write_text(template, encoding="utf-8")

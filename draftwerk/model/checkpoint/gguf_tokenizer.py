@@ -40,21 +40,42 @@ SPLITS = {
 }
 """By `tokenizer.ggml.pre`; None for ByteLevel's own."""
 NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+WHOLE = "tokenizer.huggingface.json"
+"""Where a file may hold a whole `tokenizer.json`."""
 TEMPLATE = "tokenizer.chat_template"
+"""Before a dot and the names of others beside the default one."""
+RERANK = "rerank"
+"""The name of one that is no conversation's."""
 
 
 def write_tokenizer(path: Path, fields: GgufFields, directory: Path) -> None:
     """Write the tokenizer of a GGUF, whose metadata are `fields`. Raises Refused."""
-    if not _is_known(fields):
+    if WHOLE in fields:
+        (directory / "tokenizer.json").write_text(fields[WHOLE], encoding="utf-8")
+    elif not _is_known(fields):
         return _write_with_transformers(path, directory)
-    if PREFIX + "merges" not in fields:
+    elif PREFIX + "merges" not in fields:
         raise Refused(f"{path}: its tokenizer has no {PREFIX}merges")
-    (directory / "tokenizer.json").write_bytes(msgspec.json.encode(_tokenizer(path, fields)))
+    else:
+        (directory / "tokenizer.json").write_bytes(msgspec.json.encode(_tokenizer(path, fields)))
     config = {f"{name}_token": _named(path, fields, name) for name in NAMED}
     config = {name: token for name, token in config.items() if token is not None}
-    (directory / "tokenizer_config.json").write_bytes(msgspec.json.encode(config))
-    if template := fields.get(TEMPLATE):
+    write_config(config, fields, directory)
+
+
+def write_config(config: GgufFields, fields: GgufFields, directory: Path) -> None:
+    """Write `tokenizer_config.json` with all templates of a GGUF, or a single one beside it."""
+    prefix = f"{TEMPLATE}."
+    named = {key.removeprefix(prefix): fields[key] for key in fields if key.startswith(prefix)}
+    named.pop(RERANK, None)
+    template = fields.get(TEMPLATE)
+    if template and named:
+        found = {"default": template} | named
+        templates = [{"name": name, "template": source} for name, source in found.items()]
+        config = config | {"chat_template": templates}
+    elif template:
         (directory / "chat_template.jinja").write_text(template, encoding="utf-8")
+    (directory / "tokenizer_config.json").write_bytes(msgspec.json.encode(config))
 
 
 def _is_known(fields: GgufFields) -> bool:

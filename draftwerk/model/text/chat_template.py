@@ -9,10 +9,13 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
+import jinja2.meta
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import CallBlock, Node
+from jinja2.nodes import CallBlock, Filter, Name, Node, Template, Test
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 TemplateMessage = Mapping[str, Any]
 
@@ -36,23 +39,89 @@ class GenerationTag(Extension):
         return caller()
 
 
+class PlainNamespace(Namespace):
+    """Jinja's namespace without names that begin with an underscore, which Python's own have."""
+
+    def __init__(self, /, *pairs: Any, **attributes: Any) -> None:
+        super().__init__()
+        for name, value in dict(*pairs, **attributes).items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if str(name).startswith("_"):
+            raise SecurityError(f"a namespace may not hold {name!r}")
+        super().__setitem__(name, value)
+
+
+class PlainDict:
+    """Python's `dict` as templates call it, without the rest of the class."""
+
+    def __call__(self, *pairs: Any, **entries: Any) -> dict[Any, Any]:
+        return dict(*pairs, **entries)
+
+    def fromkeys(self, *keys: Any) -> dict[Any, Any]:
+        """Return a dictionary whose values are all alike."""
+        return dict.fromkeys(*keys)
+
+
 class ChatTemplate:
     """Messages to text, ending where the assistant's turn begins."""
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        self.source = source
+    def __init__(
+        self, source: str, special_tokens: Mapping[str, str], tool_source: str | None = None
+    ) -> None:
+        """`tool_source` is the template of conversations with tools, where it is another."""
+        self.source = source if tool_source is None else f"{source}\n{tool_source}"
+        """Of both templates, one behind the other: what they name."""
         self.special_tokens = dict(special_tokens)
-        self.template = _environment().from_string(source)
+        environment = _environment()
+        self.template = environment.from_string(source)
+        self.tool_template = environment.from_string(tool_source or source)
+        named = (_asked_for(environment.parse(each)) for each in (source, tool_source or source))
+        self.variables = frozenset[str]().union(*named) - environment.globals.keys()
+        """What the templates read of what they are given."""
 
     def render(self, messages: Sequence[TemplateMessage], **variables: Any) -> str:
         """Return the text. Raises TemplateRefused, for example for roles out of order."""
-        values = {"tools": None, "documents": None, "add_generation_prompt": True}
+        values = {**GIVEN, **self.special_tokens, **variables}
+        template = self.template if values["tools"] is None else self.tool_template
         try:
-            return self.template.render(
-                messages=list(messages), **values | self.special_tokens | variables
-            )
-        except (jinja2.TemplateError, TypeError, ArithmeticError) as error:
+            return template.render(messages=[_given(each) for each in messages], **values)
+        except (jinja2.TemplateError, *FAULTS) as error:
             raise TemplateRefused(str(error)) from error
+
+
+GIVEN = {"tools": None, "documents": None, "add_generation_prompt": True}
+"""Given to every template beside `messages`, unless a caller says otherwise."""
+FAULTS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+"""What Python's own operations in a template may raise."""
+REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")
+"""What templates call the reasoning of an earlier answer."""
+
+
+def _asked_for(tree: Template) -> set[str]:
+    """Return the names that a template reads, but for those that it sets itself.
+
+    One that it may set is read where it is asked whether there is one, or has a default.
+    """
+    read = jinja2.meta.find_undeclared_variables(tree)
+    own = {each.name for each in tree.find_all(Name) if each.ctx != "load"}
+    asking = [*tree.find_all(Test), *tree.find_all(Filter)]
+    asked = {
+        each.node.name
+        for each in asking
+        if isinstance(each.node, Name) and each.name in ("defined", "undefined", "default")
+    }
+    return read - (own - asked)
+
+
+def _given(message: TemplateMessage) -> dict[str, Any]:
+    """Return a message without fields that are None, and its reasoning under two names."""
+    found = {name: value for name, value in message.items() if value is not None}
+    reasoning = next((found[name] for name in REASONING_NAMES if name in found), None)
+    if reasoning is None:
+        return found
+    return {"thinking": reasoning, **found, "reasoning_content": reasoning}
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
@@ -62,6 +131,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = _now
+    environment.globals["namespace"] = PlainNamespace
+    environment.globals["dict"] = PlainDict()
     return environment
 
 

@@ -6,10 +6,13 @@ from typing import Any
 import jinja2
 import msgspec
 
+from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.chat_template import ChatTemplate
 
 CONFIG = "tokenizer_config.json"
+SPECIALS = "special_tokens_map.json"
+"""Where older models have their special tokens."""
 SPECIAL_NAMES = (
     "bos_token",
     "eos_token",
@@ -19,28 +22,66 @@ SPECIAL_NAMES = (
     "cls_token",
     "mask_token",
 )
-"""What a chat template may name."""
+"""What every chat template may name."""
+
+
+TEMPLATE = "chat_template.jinja"
+OTHERS = "additional_chat_templates"
+"""A folder of templates by their names."""
+PROCESSOR = "chat_template.json"
+"""Of models that read more than text: the template, where no other file has it."""
+DEFAULT, WITH_TOOLS = "default", "tool_use"
+"""The names of templates that are used."""
 
 
 def read_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:
-    """Find the template in its own file or in the config; None where there is none.
+    """Find the template in files of its own or in the config; None where there is none.
 
     Raises Refused for one that is no template, or special tokens that are no text.
     """
     path = directory / CONFIG
     try:
-        special = {name: _content(config[name]) for name in SPECIAL_NAMES if config.get(name)}
-        source = msgspec.convert(config.get("chat_template"), str | list[_Named] | None)
-        if isinstance(source, list):
-            source = next((each.template for each in source if each.name == "default"), None)
-        if (own := directory / "chat_template.jinja").is_file():
-            path = own
-            source = own.read_text()
-        return ChatTemplate(source, special) if source else None
+        special = special_tokens(directory, config)
+        sources = _named(config.get("chat_template"))
+        if files := _files(directory):
+            sources = {}
+            for name, path in files.items():
+                sources[name] = path.read_text()
+        elif not sources and (processor := read_json(directory / PROCESSOR)):
+            path, sources = directory / PROCESSOR, _named(processor.get("chat_template"))
+        if not (source := sources.get(DEFAULT)):
+            return None
+        return ChatTemplate(source, special, sources.get(WITH_TOOLS))
     except jinja2.TemplateSyntaxError as error:
         raise Refused(f"{path}: the chat template's line {error.lineno}: {error}") from error
     except (msgspec.ValidationError, UnicodeDecodeError) as error:
         raise Refused(f"{path}: chat_template or a special token: {error}") from error
+
+
+def _files(directory: Path) -> dict[str, Path]:
+    """Return the files that hold templates, by the names of these."""
+    own = directory / TEMPLATE
+    named = {each.stem: each for each in sorted((directory / OTHERS).glob("*.jinja"))}
+    return named | ({DEFAULT: own} if own.is_file() else {})
+
+
+def _named(found: object) -> dict[str, str]:
+    """Return the templates of a config by their names; a single one is the default."""
+    given = msgspec.convert(found, str | list[_Named] | None)
+    if isinstance(given, list):
+        return {each.name: each.template for each in given}
+    return {DEFAULT: given} if given else {}
+
+
+def special_tokens(directory: Path, config: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of special tokens by the names that a template has for them."""
+    if "added_tokens_decoder" not in config:
+        config = config | (read_json(directory / SPECIALS) or {})
+    own = {name: _content(config[name]) for name in SPECIAL_NAMES if config.get(name) is not None}
+    extra = config.get("extra_special_tokens")
+    named = {**config, **extra} if isinstance(extra, dict) else config
+    more = {name: value for name, value in named.items() if name.endswith("_token")}
+    return {name: text for name, text in more.items() if isinstance(text, str)} | own
 
 
 class _Named(msgspec.Struct):

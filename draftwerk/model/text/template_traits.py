@@ -1,25 +1,17 @@
 """What a chat template shows of its model: forms of calls and reasoning, and its variables."""
 
-import re
-
 from tokenizers import Tokenizer
 
 from draftwerk.model.text.call_formats import derived_calls, derived_reasoning, with_specials
-from draftwerk.model.text.chat_template import ChatTemplate
+from draftwerk.model.text.chat_template import GIVEN, ChatTemplate
 from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat
+from draftwerk.model.text.template_file import SPECIAL_NAMES
 from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning, has_channels
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 
 REASONING_WORDS = ("<think>", "enable_thinking", "reasoning_effort")
-VARIABLES = (
-    "enable_thinking",
-    "thinking",
-    "reasoning_effort",
-    "preserve_thinking",
-    "clear_thinking",
-    "thinking_budget",
-)
-"""What requests may give a chat template that asks for it, besides messages and tools."""
+OURS = frozenset((*SPECIAL_NAMES, *GIVEN, "messages"))
+"""Variables of templates that are not for requests to set."""
 WORDED_FORMAT = "hermes"
 """How tools are described where the chat template has no form of calls."""
 
@@ -59,10 +51,11 @@ def reasoning_form(
     return derived_reasoning(template.render, template.source, specials)
 
 
-def variables_of(source: str) -> tuple[str, ...]:
-    """Return the variables of a template that requests may set."""
-    # Not the fields of messages that have such names.
-    return tuple(each for each in VARIABLES if re.search(rf"(?<![.'\"])\b{each}\b", source))
+def variables_of(template: ChatTemplate | None) -> tuple[str, ...]:
+    """Return the variables of a template that requests may set, in the order of their names."""
+    if template is None:
+        return ()
+    return tuple(sorted(template.variables - OURS - template.special_tokens.keys()))
 
 
 def names_reasoning(source: str) -> bool:

@@ -80,7 +80,9 @@ class TextTokenizer(VocabularyText):
         )
         """How it is asked whether a document answers a query, if it is a reranker."""
         source = "" if self.chat_template is None else self.chat_template.source
-        self.variables = variables_of(source)
+        self.has_channels = has_channels(source)
+        """Whether its messages have headers, as harmony's."""
+        self.variables = variables_of(self.chat_template)
         """Variables of the chat template that requests may set."""
         self.reasons = names_reasoning(source)
         """Whether the model writes down its reasoning first, by the names in its template."""
@@ -228,7 +230,7 @@ class TextTokenizer(VocabularyText):
             message["name"] = turn.name
         if turn.reasoning:
             message["reasoning_content"] = turn.reasoning
-            if has_channels("" if self.chat_template is None else self.chat_template.source):
+            if turn.calls and self.has_channels:  # whose templates take that or content
                 message |= _analysed(turn)
         if turn.call_id:
             message["tool_call_id"] = short_id(turn.call_id)
@@ -271,10 +273,9 @@ class TextTokenizer(VocabularyText):
 
 
 def _analysed(turn: Turn) -> dict[str, str]:
-    """Return reasoning as templates of harmony take it: with calls, that or content."""
-    if not (turn.calls and turn.content):
-        return {"thinking": turn.reasoning}
-    return {"thinking": f"{turn.reasoning}\n\n{turn.content}", "content": ""}
+    """Return reasoning with the text before a call in it."""
+    texts = (text for text in (turn.reasoning, turn.content) if text)
+    return {"reasoning_content": "\n\n".join(texts), "content": ""}
 
 
 class _Asked(NamedTuple):

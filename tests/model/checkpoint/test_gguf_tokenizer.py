@@ -25,7 +25,13 @@ TEXTS = (
 )
 
 
-def save(path: Path, pre: str, around: tuple[str, ...] = (), **ids: int) -> Path:
+def save(
+    path: Path,
+    pre: str,
+    around: tuple[str, ...] = (),
+    template: Any = "{{ messages }}",
+    **ids: int,
+) -> Path:
     """Write a file of a small byte-level vocabulary, and no weights."""
     letters = sorted(gguf_tokenizer.ALPHABET)
     tokens = [*letters, *NAMES, *WORDS]
@@ -36,7 +42,7 @@ def save(path: Path, pre: str, around: tuple[str, ...] = (), **ids: int) -> Path
     kinds = [1] * FIRST + [3, 3, 3, 4, 3] + [1] * len(WORDS)
     writer.add_token_types(kinds)
     writer.add_token_merges(MERGES)
-    writer.add_chat_template("{{ messages }}")
+    writer.add_chat_template(template)
     for name, value in {"bos": 1, "eos": 2, "unknown": 0, **ids}.items():
         writer.add_uint32(f"tokenizer.ggml.{name}_token_id", FIRST + value)
     for name in around:
@@ -85,6 +91,21 @@ def test_tokens_around_a_text_are_transformers(around: tuple[str, ...], tmp_path
     for text in TEXTS:
         found, expected = (TextTokenizer(each).encode(text) for each in (ours, theirs))
         assert found == expected
+
+
+def test_named_templates_are_kept(tmp_path: Path) -> None:
+    named = [
+        {"name": "default", "template": "plain"},
+        {"name": "tool_use", "template": "tools"},
+        {"name": "rerank", "template": "{query}"},
+    ]
+    path = save(tmp_path / "m.gguf", "qwen2", template=named)
+    write_tokenizer(path, read_gguf(path).fields, tmp_path)
+    found = TextTokenizer(tmp_path)
+    assert found.render_chat([]) == "plain"
+    assert found.render_chat([], tools=[{}]) == "tools"
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert [each["name"] for each in config["chat_template"]] == ["default", "tool_use"]
 
 
 def test_a_token_that_there_is_not_is_refused(tmp_path: Path):

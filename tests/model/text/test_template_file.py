@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 from shutil import copy
+from typing import Any
 
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -22,6 +24,82 @@ def test_a_template_in_the_tokenizer_config_is_found(tmp_path: Path):
         TextTokenizer(tmp_path).render_chat([{"role": "user", "content": "the fox & <dog>"}])
         == "the fox & <dog>!"
     )
+
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+ASKED = [{"role": "user", "content": "the fox"}]
+NAMED = [
+    {"name": "default", "template": "default {{ bos_token }}"},
+    {"name": "tool_use", "template": "tools {{ tools | length }}"},
+    {"name": "rag", "template": "{{ documents }}"},
+]
+PLACES: dict[str, dict[str, Any]] = {
+    "file": {"chat_template.jinja": "file{{ eos_token }}\r\n"},
+    "config": {"tokenizer_config.json": {"chat_template": "config {{ tools is none }}"}},
+    "named": {"tokenizer_config.json": {"chat_template": NAMED}},
+    "file before config": {
+        "chat_template.jinja": "file",
+        "tokenizer_config.json": {"chat_template": NAMED},
+    },
+    "folder": {
+        "chat_template.jinja": "file é",
+        "additional_chat_templates/tool_use.jinja": "folder {{ tools | length }}",
+        "additional_chat_templates/other.jinja": "other",
+    },
+    "folder's default": {"additional_chat_templates/default.jinja": "folder"},
+    "specials": {
+        "chat_template.jinja": "{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ image_token }}"
+        "{{ boi_token }}{{ pad_token is defined }}",
+        "tokenizer_config.json": {
+            "bos_token": {"__type": "AddedToken", "content": "<s>", "lstrip": False},
+            "eos_token": "</s>",
+            "unk_token": None,
+            "image_token": "<img>",
+            "extra_special_tokens": {"boi_token": "<boi>"},
+        },
+    },
+    "older specials": {
+        "chat_template.jinja": "{{ bos_token }}{{ eos_token }}",
+        "tokenizer_config.json": {"eos_token": "</s>"},
+        "special_tokens_map.json": {"bos_token": "<s>", "eos_token": {"content": "again"}},
+    },
+    "specials not older": {
+        "chat_template.jinja": "{{ bos_token }}{{ eos_token }}",
+        "tokenizer_config.json": {"eos_token": "</s>", "added_tokens_decoder": {}},
+        "special_tokens_map.json": {"bos_token": "<s>", "eos_token": "again"},
+    },
+}
+
+
+@pytest.mark.parametrize("files", PLACES.values(), ids=PLACES)
+def test_templates_are_found_where_transformers_finds_them(
+    files: dict[str, Any], tmp_path: Path
+) -> None:
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(kind))
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        is_text = isinstance(content, str)
+        text = content if is_text else json.dumps(kind | content if "config" in name else content)
+        (tmp_path / name).write_bytes(text.encode())
+    ours, oracle = TextTokenizer(tmp_path), PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    for tools in (None, TOOLS):
+        expected = oracle.apply_chat_template(ASKED, tools=tools, tokenize=False)
+        assert ours.render_chat(ASKED, tools=tools) == expected
+
+
+def test_a_processors_template_is_found(tmp_path: Path) -> None:
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "chat_template.json").write_text('{"chat_template": "processor"}')
+    assert TextTokenizer(tmp_path).render_chat(ASKED) == "processor"
+
+
+def test_a_template_without_a_default_is_none(tmp_path: Path) -> None:
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    config = {"chat_template": NAMED[1:]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert TextTokenizer(tmp_path).chat_template is None
 
 
 def copied(directory: Path) -> Path:
