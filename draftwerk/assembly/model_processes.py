@@ -1,5 +1,7 @@
 """The model processes of a server: how they are started, what they share, what succeeds one."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +33,7 @@ from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
+NURSERY = "draftwerk.model.process.nursery"
 W = TypeVar("W")
 R = TypeVar("R")
 TargetDevice = ProcessDevice[Proposal, Verdict] | RecoveringTarget
@@ -133,18 +136,31 @@ def measured(options: ModelOptions, ready: Ready) -> ModelOptions:
     )
 
 
-async def start_nursery(settings: EngineSettings, info: ModelInfo) -> Nursery | None:
-    """Start what forks the target's processes, where it can; it imports while others go on."""
+def can_fork_for(settings: EngineSettings) -> bool:
+    """Return whether the target's processes can be forked."""
     # A GPU's process has its pages to itself, and no successor that could go on with them.
     # A divided target's ranks are started by its first one.
     divided = settings.pipeline_parallel * settings.tensor_parallel > 1
-    if may_use_gpu(settings.device) or settings.spare == "off" or not can_fork() or divided:
-        return None
-    model = NurseryModel(str(info.directory), info.vocab_size, info.eos_token_ids)
-    words = msgspec.json.encode(model).decode()
-    nursery = Nursery(python_command("draftwerk.model.process.nursery", words))
+    return can_fork() and not (may_use_gpu(settings.device) or settings.spare == "off" or divided)
+
+
+@asynccontextmanager
+async def running_nursery(is_wanted: bool) -> AsyncGenerator[Nursery | None, None]:
+    """Run what forks model processes while the block lasts; it imports while others go on."""
+    if not is_wanted:
+        yield None
+        return
+    nursery = Nursery(python_command(NURSERY))
     await nursery.start()
-    return nursery
+    try:
+        yield nursery
+    finally:
+        await nursery.close()
+
+
+def nursery_model(info: ModelInfo) -> NurseryModel:
+    """Return what a nursery is told of a model."""
+    return NurseryModel(str(info.directory), info.vocab_size, info.eos_token_ids)
 
 
 def target_device(processes: TargetProcesses) -> TargetDevice:

@@ -28,8 +28,8 @@ from draftwerk.assembly.loading.model_card import listed_model
 from draftwerk.assembly.loading.model_infos import Report, located, read_infos, read_text
 from draftwerk.assembly.lora_adapters import read_adapters
 from draftwerk.assembly.model_entries import ModelEntry, model_entries
+from draftwerk.assembly.model_processes import running_nursery
 from draftwerk.assembly.plan import KV_AUTO_MIN, Plan, auto_kv_bytes, on_gpu, plan
-from draftwerk.machine.child_python import python_command
 from draftwerk.machine.host import free_bytes, proportional_bytes
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -91,8 +91,7 @@ async def build_models(settings: Settings, report: Report) -> AsyncGenerator[Run
                 raise
             log.warning("%s is left out: %s", entry.settings.model, error)
     check_listed(listed, room)
-    nursery = await started_nursery()
-    try:
+    async with running_nursery(can_fork()) as nursery:
         for each in listed:
             each.nursery = nursery
         yield RunningServer(
@@ -101,9 +100,6 @@ async def build_models(settings: Settings, report: Report) -> AsyncGenerator[Run
             model=listed[0].card,
             shelved=ShelvedModels(models=tuple(map(shelved, listed)), memory_bytes=room),
         )
-    finally:
-        if nursery is not None:
-            await nursery.close()
 
 
 def memory_for_models(settings: Settings) -> int:
@@ -195,15 +191,6 @@ def check_listed(listed: list[LoadableModel], room: int) -> None:
             f"pinned: the pinned models take {pinned / 2**20:.0f} MiB, and {room / 2**20:.0f} MiB "
             "are for models"
         )
-
-
-async def started_nursery() -> Nursery | None:
-    """Return what forks the processes of all models, where a system has that."""
-    if not can_fork():
-        return None
-    nursery = Nursery(python_command("draftwerk.model.process.nursery", ""))
-    await nursery.start()
-    return nursery
 
 
 def shelved(each: LoadableModel) -> ShelvedModel:

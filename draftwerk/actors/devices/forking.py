@@ -19,7 +19,7 @@ from anyio.abc import Process
 from draftwerk.actors.devices.child import Child, PipedChild
 from draftwerk.actors.devices.frame_pipe import FramePipe
 from draftwerk.machine.child_python import child_environment
-from draftwerk.speculative.protocol.forks import ORDER_MAX, Forked, Order
+from draftwerk.speculative.protocol.forks import ORDER_MAX, Forked, NurseryModel, Order
 
 ANSWER_S = 30.0
 """For a fork; a nursery that was just started imports first."""
@@ -54,6 +54,8 @@ class Nursery:
     """The nursery's process, as the server sees it."""
 
     command: Sequence[str]
+    model: NurseryModel | None = None
+    """Whose processes it is to fork; it prepares for none in particular without."""
     _process: Process | None = None
     _socket: socket.socket | None = None
     _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
@@ -76,6 +78,14 @@ class Nursery:
         finally:
             its.close()
         self._socket = ours
+        if self.model is not None:
+            self.prepare(self.model)
+
+    def prepare(self, model: NurseryModel) -> None:
+        """Have tables of a model's tokens made while others go on. Raises OSError."""
+        self.model = model
+        if self._socket is not None:
+            self._socket.send(msgspec.json.encode(model))
 
     async def spawn(
         self, order: Order, descriptors: Sequence[int], otherwise: Callable[[], Awaitable[Child]]

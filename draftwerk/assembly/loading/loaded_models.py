@@ -1,7 +1,7 @@
 """Models in processes of their own, and what is known of them."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -19,11 +19,13 @@ from draftwerk.assembly.model_processes import (
     ModelMemory,
     TargetDevice,
     TargetProcesses,
+    can_fork_for,
     device,
     measured,
     model_memory,
+    nursery_model,
     prefill_devices,
-    start_nursery,
+    running_nursery,
     succeeded,
     target_device,
 )
@@ -111,6 +113,17 @@ async def load_models(
     settings: EngineSettings, report: Report, known: KnownModel = NOTHING_KNOWN
 ) -> AsyncGenerator[LoadedModels, None]:
     """Run the model processes while the block lasts. Raises ConfigError."""
+    async with AsyncExitStack() as own:
+        nursery = known.nursery
+        if nursery is None:  # before anything is read: importing takes longest
+            nursery = await own.enter_async_context(running_nursery(can_fork_for(settings)))
+        yield await own.enter_async_context(_loaded(settings, report, known, nursery))
+
+
+@asynccontextmanager
+async def _loaded(
+    settings: EngineSettings, report: Report, known: KnownModel, nursery: Nursery | None
+) -> AsyncGenerator[LoadedModels, None]:
     target_info, draft_info = await to_thread.run_sync(read_infos, settings, report)
     settings = located(settings, target_info, draft_info)
     adapters = await to_thread.run_sync(read_adapters, settings, Path(target_info.directory))
@@ -121,8 +134,10 @@ async def load_models(
     options = planned.target_options
     if known.ready is not None:
         options = measured(options, known.ready)
-    own = None if known.nursery else await start_nursery(settings, target_info)
-    first = TargetProcesses(options, memory, settings.silence_s, known.nursery or own)
+    own = None if known.nursery else nursery
+    if own is not None:
+        own.prepare(nursery_model(target_info))
+    first = TargetProcesses(options, memory, settings.silence_s, nursery)
     target = target_device(first)
     draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
@@ -164,8 +179,6 @@ async def load_models(
     finally:
         for each in (target, *prefill):
             await each.close()
-        if own is not None:
-            await own.close()
         if draft is not None:
             await draft.close()
         memory.close()

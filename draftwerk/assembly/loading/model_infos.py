@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from draftwerk.machine.host import return_freed_memory
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.model_options import TRANSFORMERS
@@ -100,3 +101,5 @@ def read_text(
         return TextTokenizer(directory, tool_format, control_tokens, rerank, info.name)
     except Refused as error:
         raise ConfigError(str(error)) from None
+    finally:
+        return_freed_memory()  # reading its JSON took as much as the tokenizer takes

@@ -1,8 +1,9 @@
 """A process that has imported all that a model process needs, and forks one whenever asked.
 
 Run by the server as `python -m draftwerk.model.process.nursery`, with a socket as its standard
-input. What it has imported costs a forked process neither time nor memory. It holds no model beside
-its tokenizer's tables and starts no thread, so that a fork finds nothing half done.
+input: before the model is known, as importing takes longest. What it has imported costs a forked
+process neither time nor memory. It holds no model beside its tokenizer's tables and starts no
+thread, so that a fork finds nothing half done.
 """
 
 import gc
@@ -17,12 +18,18 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from draftwerk.machine.holders import FORKED
-from draftwerk.machine.host import die_with_parent, lower_priority, name_process
+from draftwerk.machine.host import (
+    die_with_parent,
+    lower_priority,
+    name_process,
+    return_freed_memory,
+)
 from draftwerk.model.process import worker
 from draftwerk.speculative.protocol.forks import (
     DESCRIPTORS_MAX,
     ORDER_MAX,
     Forked,
+    NurseryModel,
     Order,
 )
 
@@ -30,33 +37,44 @@ if TYPE_CHECKING:
     from draftwerk.model.text.grammar import Grammars
 
 
-def prepared(text: str) -> "Grammars | None":
-    """Import what a model process will, and make what it needs of its model's tokenizer."""
-    from draftwerk.model.process import role  # torch, and all that comes with it
-
-    return role.prepared(text)
+MakeGrammars = Callable[[NurseryModel], "Grammars | None"]
 
 
-def main(text: str, prepare: Callable[[str], "Grammars | None"] = prepared) -> None:
-    """Fork model processes until the server is gone.
+def imported() -> MakeGrammars:
+    """Import what a model process will; returns what makes the tables of a model's tokens."""
+    import draftwerk.model.process.role  # noqa: F401 (torch, and all that comes with it)
+    from draftwerk.model.process.built import grammars_for
 
-    `text` is a `NurseryModel` as JSON, or empty.
-    """
+    return grammars_for
+
+
+def main(import_all: Callable[[], MakeGrammars] = imported) -> None:
+    """Fork model processes until the server is gone."""
     die_with_parent()
     lower_priority(worker.NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked
 
-    grammars = prepare(text)
-    gc.collect()
-    gc.freeze()
+    prepare, grammars = import_all(), None
+    settle()
     with socket.socket(fileno=os.dup(0)) as server:
         while True:
             data, descriptors, _, _ = socket.recv_fds(server, ORDER_MAX, DESCRIPTORS_MAX)
             if not data:
                 return
-            order = msgspec.json.decode(data, type=Order)
-            _fork(server, order, descriptors, grammars)
+            match msgspec.json.decode(data, type=Order | NurseryModel):
+                case NurseryModel() as model:
+                    grammars = prepare(model)
+                    settle()
+                case Order() as order:
+                    _fork(server, order, descriptors, grammars)
+
+
+def settle() -> None:
+    """Leave to forked processes nothing to collect, and no memory that is free."""
+    gc.collect()
+    gc.freeze()
+    return_freed_memory()
 
 
 def _fork(
@@ -102,4 +120,4 @@ def _become(order: Order, descriptors: list[int], grammars: "Grammars | None") -
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

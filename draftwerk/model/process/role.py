@@ -11,7 +11,7 @@ import torch
 from draftwerk.machine.host import lower_priority
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import BuiltRank, ModelOptions, build, build_rank
-from draftwerk.model.process.built import Built, grammars_for
+from draftwerk.model.process.built import Built
 from draftwerk.model.process.measuring import MEASURING_S, StepSize, StepTimes, step_costs
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.rank_round import RankRound
@@ -20,7 +20,6 @@ from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.drafted_target import DraftedTarget, DraftedTargets
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.forks import NurseryModel
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import (
     Draft,
@@ -147,16 +146,6 @@ def _rank(built: BuiltRank, options: ModelOptions) -> Role:
 
 def nothing_known() -> None:
     """Do nothing: a further rank knows no sequences."""
-
-
-def prepared(text: str) -> "Grammars | None":
-    """Return what a nursery makes of its model beforehand; `text` is a `NurseryModel` as JSON.
-
-    Of no text it makes nothing: a nursery of several models.
-    """
-    if not text:
-        return None
-    return grammars_for(msgspec.json.decode(text, type=NurseryModel))
 
 
 def noting_use(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from draftwerk.machine.host import die_with_parent, lower_priority
+from draftwerk.machine.host import die_with_parent, lower_priority, return_freed_memory
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, encode, frame
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def run(role: str, options: bytes, *, is_forked: bool, grammars: "Grammars | Non
     # What is loaded stays: the collector need not look at it again in the middle of a step.
     gc.collect()
     gc.freeze()
+    return_freed_memory()
     pipe.send(FrameKind.READY, encode(model.ready))
     serve(work, pipe, model, CHECK_S)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
+from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.gbnf import GbnfFault, is_gbnf, lark_of
-from draftwerk.model.text.vocabulary import FILE, read_tokenizer, token_count
+from draftwerk.model.text.vocabulary import FILE, Described, read_described
 from draftwerk.speculative.replies.argument_schemas import LAYOUT
 from draftwerk.speculative.sampling.params import Grammar
 
@@ -47,10 +47,10 @@ class BadGrammar(ValueError):
 class Grammars:
     """Compiles grammars over one model's tokens."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int = 0) -> None:
+    def __init__(self, tokenizer: Described, vocab_size: int = 0) -> None:
         """`vocab_size` counts the model's logits, which may be padded beyond the tokens."""
-        self._tokenizer = tokenizer.to_str()
-        self._vocab_size = max(vocab_size, token_count(tokenizer))
+        self._tokenizer = tokenizer.text
+        self._vocab_size = max(vocab_size, tokenizer.token_count)
         self._vocabularies: dict[tuple[int, ...], LLTokenizer] = {}
         self._compiled: OrderedDict[tuple[Grammar, tuple[int, ...]], LLMatcher] = OrderedDict()
 
@@ -61,7 +61,7 @@ class Grammars:
             if not stop_token_ids:
                 raise BadGrammar("a grammar ends with a stop token, and there is none")
             found = self._vocabularies[stop_token_ids] = LLTokenizer(
-                self._tokenizer, n_vocab=self._vocab_size, eos_token=list(stop_token_ids)
+                self._tokenizer.decode(), n_vocab=self._vocab_size, eos_token=list(stop_token_ids)
             )
         return found
 
@@ -172,12 +172,18 @@ class Matcher:
 def grammars_of(
     directory: Path, vocab_size: int, stop_token_ids: tuple[int, ...]
 ) -> Grammars | None:
-    """Return the grammars over a model's tokens; None where there is no tokenizer."""
+    """Return the grammars over a model's tokens; None where there is no tokenizer.
+
+    Raises Refused for one that is broken.
+    """
     if not (directory / FILE).is_file():
         return None
-    grammars = Grammars(read_tokenizer(directory), vocab_size)
-    if stop_token_ids:
-        grammars.prepare(stop_token_ids)
+    grammars = Grammars(read_described(directory), vocab_size)
+    try:
+        if stop_token_ids:
+            grammars.prepare(stop_token_ids)
+    except ValueError as error:
+        raise Refused(f"{directory / FILE}: {error}") from error
     return grammars
 
 

@@ -10,15 +10,15 @@ DESCRIPTORS_MAX = 8
 """That come with one."""
 
 
-class NurseryModel(msgspec.Struct, frozen=True):
-    """The model whose processes a nursery forks."""
+class NurseryModel(msgspec.Struct, frozen=True, tag=True):
+    """The model whose processes a nursery will fork: it makes the tables of its tokens before."""
 
     directory: str
     vocab_size: int
     stop_token_ids: tuple[int, ...]
 
 
-class Order(msgspec.Struct, frozen=True):
+class Order(msgspec.Struct, frozen=True, tag=True):
     """A model process to be forked; with it come its standard input, its output, and others."""
 
     role: str

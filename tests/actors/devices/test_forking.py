@@ -13,7 +13,7 @@ import pytest
 
 from draftwerk.actors.devices.child import Child, spawn
 from draftwerk.actors.devices.forking import ForkedChild, Nursery, can_fork
-from draftwerk.speculative.protocol.forks import Order
+from draftwerk.speculative.protocol.forks import NurseryModel, Order
 from draftwerk.speculative.protocol.frames import FrameKind
 from tests.actors.loops import on_both_loops
 
@@ -26,6 +26,8 @@ from draftwerk.speculative.protocol.frames import FrameKind
 def run(role, options, *, is_forked, grammars=None):
     given = json.loads(options)
     said = {"role": role, "forked": is_forked, "word": given["word"]}
+    if grammars:
+        said["grammars"] = grammars
     if "shared" in given:
         said["shared"] = os.pread(given["shared"], 5, 0).decode()
     pipe = worker.Pipe(os.fdopen(os.dup(1), "wb"))
@@ -34,7 +36,7 @@ def run(role, options, *, is_forked, grammars=None):
 
 worker.run = run
 """
-COMMAND = [sys.executable, "-P", "-c", ECHO + "nursery.main('{}', lambda text: None)"]
+COMMAND = [sys.executable, "-P", "-c", ECHO + "nursery.main(lambda: lambda model: model.directory)"]
 ALONE = [sys.executable, "-P", "-c", ECHO + "run('alone', '{\"word\": 7}', is_forked=False)"]
 
 
@@ -83,6 +85,22 @@ async def test_a_forked_process_is_what_was_ordered() -> None:
         await child.close()
         assert not is_running(child.process_id), "it has ended before anything is done again"
     os.close(descriptor)
+
+
+@on_both_loops
+async def test_what_was_prepared_for_a_model_is_there_in_each_process_and_after_a_restart() -> None:
+    async with nursery() as found:
+        found.prepare(NurseryModel("of this model", 9, (2,)))
+        for word in (1, 2):
+            child = await found.spawn(Order("target", {"word": word}, ()), [], never)
+            assert (await said(child))["grammars"] == "of this model"
+            await child.close()
+        assert found.process_id is not None
+        os.kill(found.process_id, signal.SIGKILL)
+        await (await found.spawn(Order("target", {"word": 3}, ()), [], alone)).close()
+        child = await found.spawn(Order("target", {"word": 4}, ()), [], never)
+        assert (await said(child))["grammars"] == "of this model"
+        await child.close()
 
 
 @on_both_loops

@@ -14,7 +14,7 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.call_formats import derived_calls, derived_reasoning
 from draftwerk.model.text.chat_template import ChatTemplate
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
-from draftwerk.model.text.vocabulary import read_tokenizer
+from draftwerk.model.text.vocabulary import described, read_tokenizer
 from draftwerk.speculative.replies.argument_schemas import (
     BadSchema,
     ToolFunction,
@@ -62,7 +62,7 @@ def tokenizer(marked: bool = True) -> Tokenizer:
 
 @cache
 def grammars(marked: bool = True) -> Grammars:
-    return Grammars(tokenizer(marked))
+    return Grammars(described(tokenizer(marked)))
 
 
 def specials() -> dict[str, int]:
