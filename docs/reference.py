@@ -18,7 +18,7 @@ from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
 from draftwerk.api.core.handling import OneModel
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.openai import responses_events
+from draftwerk.api.openai.responses import responses_events
 from draftwerk.api.service.endpoints import ENDPOINTS
 from draftwerk.api.service.metrics import MetricsCollector, shelving
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from draftwerk.actors.messages import Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.api.core.calls import Call, error_of
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.state import Call, ServerState, error_of
+from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.schema import ChatBody
 from draftwerk.assembly.build import RunningEngine, build_engine
 from draftwerk.assembly.loading.model_infos import Report

@@ -7,10 +7,10 @@ import msgspec
 from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import Prompt as EnginePrompt
+from draftwerk.api.core.calls import Call
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.state import Call
 from draftwerk.api.fields.decode import decoded
 from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of

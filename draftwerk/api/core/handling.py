@@ -14,9 +14,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from draftwerk.actors.client_prompts import Prompt
+from draftwerk.api.core.calls import Call
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.state import Call, ServerState
+from draftwerk.api.core.state import ServerState
 from draftwerk.speculative.requests.request import Options
 
 SENT = "draftwerk.sent"

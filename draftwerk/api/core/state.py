@@ -10,30 +10,20 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
 
 import msgspec
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.messages import Failed
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
+from draftwerk.api.core.calls import Call, RequestRecorder, printable, signed
 from draftwerk.api.core.config import Settings
-from draftwerk.api.core.errors import (
-    ApiError,
-    deadline_exceeded,
-    draining,
-    overloaded,
-    slo_unmet,
-    unavailable,
-)
-from draftwerk.api.core.generation import EventObserver, Generation, opened
-from draftwerk.api.core.histogram import Histograms
+from draftwerk.api.core.errors import ApiError, draining, overloaded, slo_unmet
+from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.kept_streams import KeptStreams
 from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ReceiptSigner, ServedModel
-from draftwerk.api.core.request_timer import Clock, RequestTimer
+from draftwerk.api.core.request_timer import Clock, Histograms, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
 from draftwerk.settings.setting_fields import bytes_of
 from draftwerk.speculative.requests.request import Options
@@ -42,44 +32,11 @@ from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, read_p
 SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""
 
-WRITTEN_MAX = 200
-"""Characters that the log takes from what a client wrote."""
 
 TURNED_AWAY = {"slo_unmet": "refused", "deadline_exceeded": "expired"}
 """What is counted of promises, by how requests ended that were not served."""
 
 log = logging.getLogger("draftwerk")
-
-
-class SentBody(msgspec.Struct, frozen=True):
-    """What a client sent, for the record."""
-
-    path: str
-    body: bytes
-
-
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One client request, translated."""
-
-    request_id: str
-    kind: str
-    """Which endpoint, for the log."""
-    prompts: list[Prompt]
-    options: Options
-    names: dict[str, str] = {}
-    """What this endpoint calls the fields that the engine may blame."""
-    sent: SentBody | None = None
-    """None where nothing is recorded."""
-
-
-class RequestRecorder(Protocol):
-    """Makes records of requests."""
-
-    async def recording(self, state: "ServerState", call: Call) -> EventObserver | None:
-        """Return what takes in a request's events; None for one that is not recorded."""
-        ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -304,29 +261,3 @@ class ServerState:
         elif promise and ttft_s is not None and outcome in ("stop", "length"):
             kept = promise.is_kept(ttft_s, timer.mean_between_s())
             self.promises["kept" if kept else "broken"] += 1
-
-
-def printable(text: str) -> str:
-    """Return what a client wrote so that it stays a part of one line."""
-    return text[:WRITTEN_MAX].encode("unicode_escape").decode()
-
-
-def signed(seed: int) -> int:
-    """Return an unsigned 64-bit seed as the number that a client may send."""
-    return seed - 2**64 if seed >= 2**63 else seed
-
-
-def error_of(failed: Failed, call: Call) -> ApiError:
-    """Return the HTTP error that a request's last event stands for."""
-    if failed.kind == "refused":
-        field = call.names.get(failed.field, failed.field)
-        return ApiError(400, failed.reason, param=field or None, code="refused")
-    if failed.kind == "deadline_exceeded":
-        return deadline_exceeded()
-    if failed.kind == "slo_unmet":
-        return slo_unmet(failed.retry_after_ms)
-    if failed.kind == "draining":
-        return draining()
-    if failed.kind == "unavailable":
-        return unavailable(failed.reason, failed.retry_after_ms)
-    return ApiError(500, failed.reason, code="failed")

@@ -15,10 +15,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
+from draftwerk.api.core.calls import SentBody
 from draftwerk.api.core.errors import ApiError, ClientGoneError, refused
 from draftwerk.api.core.field_errors import invalid
 from draftwerk.api.core.handling import HOLDS, SENT, models_of, state_of
-from draftwerk.api.core.state import SentBody, ServerState
+from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
 from draftwerk.api.fields.refused_fields import UNSENT, Body, RefusedField
 

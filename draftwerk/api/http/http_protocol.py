@@ -10,18 +10,12 @@ import socket
 import sys
 from typing import Any, ClassVar, cast
 
-import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.http11 import Request, Response
 
 from draftwerk.api.core.config import Settings
-from draftwerk.api.core.errors import KINDS, SENTENCES, ErrorBody, ErrorReply
+from draftwerk.api.http.abortable_websocket import AbortableWebSocket
+from draftwerk.api.http.connection_ends import ABORT, error_body
 
-ABORT = "draftwerk.abort"
-"""The scope extension that drops a connection whose client does not read."""
-HANG_UP = "draftwerk.hang_up"
-"""The scope extension that closes a WebSocket without waiting for its client to read."""
 DISCARD_FACTOR = 8
 """How much of a body that is too large is read, in multiples of the limit, before we hang up."""
 GRACE_S = 1.0
@@ -36,8 +30,6 @@ SPARE = 32
 SPARE_S = 1.0
 TCP_CLOSE = 7
 """Linux's state of a connection that was reset."""
-LINGER_S = 1.0
-"""How long a WebSocket that broke the protocol is still read, or a reset would lose its close."""
 FULL = "%d connections are open, as many as may be (--connections-max): others are turned away"
 log = logging.getLogger("draftwerk")
 PHRASES = {
@@ -65,26 +57,6 @@ def protocols(settings: Settings) -> tuple[type[asyncio.Protocol], type[asyncio.
         limits = settings
 
     return Http, AbortableWebSocket
-
-
-def abort_of(scope: Any) -> Any:
-    """Return the function that drops a request's connection at once; it does nothing in tests."""
-    return scope.get("extensions", {}).get(ABORT, lambda: None)
-
-
-def hang_up_of(scope: Any) -> Any:
-    """Return the function that closes a WebSocket with a code and a reason, read or not."""
-    return scope.get("extensions", {}).get(HANG_UP, _nowhere)
-
-
-def _nowhere(code: int, reason: str) -> None:
-    """Close nothing: a server that is not ours has no such extension."""
-
-
-def error_body(status: int, sentence: str) -> bytes:
-    """Return the application's error for a request that does not reach it."""
-    kind = KINDS.get(status, "server_error")
-    return msgspec.json.encode(ErrorReply(ErrorBody(sentence, kind, None, None)))
 
 
 class PatientHttp(HttpToolsProtocol):
@@ -265,57 +237,3 @@ class PatientHttp(HttpToolsProtocol):
         if self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
-
-
-class AbortableWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that the application can drop, and whose client is sent the reason."""
-
-    lingering = False
-
-    def handle_connect(self, event: Request) -> None:
-        answer = self.conn.accept(event)
-        if answer.status_code != 101:
-            self.refuse(answer)
-            return
-        super().handle_connect(event)
-        scope = cast("dict[str, Any] | None", getattr(self, "scope", None))
-        if scope is not None:
-            scope["extensions"] |= {ABORT: self.transport.abort, HANG_UP: self.hang_up}
-
-    def refuse(self, answer: Response) -> None:
-        """Answer what is no handshake, in our words."""
-        said = SENTENCES.get(answer.status_code, "That is not a WebSocket handshake.")
-        answer.body = error_body(answer.status_code, said)
-        for name, value in (
-            ("Content-Type", "application/json"),
-            ("Content-Length", str(len(answer.body))),
-        ):
-            del answer.headers[name]
-            answer.headers[name] = value
-        self.handshake_initiated = self.handshake_complete = self.close_sent = True
-        self.conn.send_response(answer)
-        self.transport.write(b"".join(self.conn.data_to_send()))
-        self.transport.close()
-
-    def hang_up(self, code: int, reason: str) -> None:
-        """Put a close behind what the client has not read yet, and wait no longer than a moment."""
-        if not self.close_sent and not self.transport.is_closing():
-            self.conn.send_close(code, reason)
-            self.transport.write(b"".join(self.conn.data_to_send()))
-            self.close_sent = True
-        self.loop.call_later(LINGER_S, self.transport.abort)
-
-    def data_received(self, data: bytes) -> None:
-        if not self.lingering:
-            super().data_received(data)
-
-    def handle_parser_exception(self) -> None:
-        close = self.conn.close_sent
-        assert close is not None
-        self.queue.put_nowait(
-            {"type": "websocket.disconnect", "code": close.code, "reason": close.reason}
-        )
-        self.transport.write(b"".join(self.conn.data_to_send()))
-        self.close_sent = self.lingering = True
-        self.transport.resume_reading()
-        self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)

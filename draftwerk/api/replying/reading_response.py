@@ -8,9 +8,10 @@ from starlette.types import Receive, Scope, Send
 
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.messages import Ended, Failed
+from draftwerk.api.core.calls import Call, error_of
 from draftwerk.api.core.errors import ApiError, ClientGoneError, response
 from draftwerk.api.core.generation import Generation
-from draftwerk.api.core.state import Call, ServerState, error_of
+from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import PromptDetails, ReadingUsage, Usage
 from draftwerk.api.http.connection import while_connected
 from draftwerk.api.replying.sse import send_json

@@ -19,7 +19,7 @@ from draftwerk.api.core.handling import EVENTS, Endpoint, json_reply, state_of, 
 from draftwerk.api.core.kept_streams import KeptStream, stream_not_found
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.connection import while_connected
-from draftwerk.api.http.http_protocol import abort_of
+from draftwerk.api.http.connection_ends import abort_of
 from draftwerk.api.replying.sse import KEEP_ALIVE, GenerationResponse
 
 NO_CONTENT = 204

@@ -9,13 +9,14 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from draftwerk.actors.messages import Failed
+from draftwerk.api.core.calls import Call, error_of
 from draftwerk.api.core.errors import ApiError, ClientGoneError, SlowClientError, internal, response
 from draftwerk.api.core.generation import Generation
-from draftwerk.api.core.state import Call, ServerState, error_of
+from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import Usage
 from draftwerk.api.http.connection import while_connected
+from draftwerk.api.http.connection_ends import abort_of
 from draftwerk.api.http.deadline import Deadline
-from draftwerk.api.http.http_protocol import abort_of
 from draftwerk.api.replying.serializer import GatheredChoice, Serializer
 
 DONE = b"data: [DONE]\n\n"

@@ -7,18 +7,20 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
 from draftwerk.api.core.handling import ModelShelving, ModelStates, OneModel
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.service.metric_families import (
+    counter_of,
+    gauge_of,
+    gauges_of,
+    histogram_of,
+    histograms_of,
+    split_of,
+)
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 
@@ -79,9 +81,9 @@ def _server(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("sockets", "Open WebSockets.", state.sockets.total()),
         ("draining", "1 while shutting down.", int(state.draining or snapshot.draining)),
     ):
-        yield _gauge("draftwerk_" + name, text, value, {})
+        yield gauge_of("draftwerk_" + name, text, value, {})
     lag = "How late the event loop wakes."
-    yield _histogram("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
+    yield histogram_of("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
 
 
 def shelving(models: ModelStates) -> Iterator[Metric]:
@@ -97,9 +99,9 @@ def shelving(models: ModelStates) -> Iterator[Metric]:
     )
     for name, text, figure in gauges:
         values = {key: figure(one) for key, one in found.items()}
-        yield _gauges("draftwerk_model_" + name, text, "model_name", values)
+        yield gauges_of("draftwerk_model_" + name, text, "model_name", values)
     loads = {key: one.loads for key, one in found.items()}
-    yield _split("draftwerk_model_loads", "How often it was loaded.", "model_name", loads, {})
+    yield split_of("draftwerk_model_loads", "How often it was loaded.", "model_name", loads, {})
 
 
 def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
@@ -113,7 +115,7 @@ def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("num_requests_waiting", "Requests waiting for their first round.", waiting),
         ("kv_cache_usage_perc", "Used blocks, as a fraction from 0 to 1.", used),
     ):
-        yield _gauge("vllm:" + name, text, value, labels)
+        yield gauge_of("vllm:" + name, text, value, labels)
     for name, text, value in (
         ("prefix_cache_queries", "Prompt tokens looked up.", counts.prefix_queries),
         ("prefix_cache_hits", "Prompt tokens found.", counts.prefix_hits),
@@ -124,9 +126,9 @@ def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("spec_decode_num_draft_tokens", "Drafted tokens.", counts.draft_tokens),
         ("spec_decode_num_accepted_tokens", "Accepted tokens.", counts.accepted_tokens),
     ):
-        yield _counter("vllm:" + name, text, value, labels)
+        yield counter_of("vllm:" + name, text, value, labels)
     positions = {str(j): count for j, count in enumerate(counts.accepted_by_position)}
-    yield _split(
+    yield split_of(
         "vllm:spec_decode_num_accepted_tokens_per_pos",
         "Accepted tokens by their place in the draft.",
         "position",
@@ -134,7 +136,7 @@ def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         labels,
     )
     reasons = {name: state.outcomes[name] for name in ("stop", "length")}
-    yield _split("vllm:request_success", "Finished requests.", "finished_reason", reasons, labels)
+    yield split_of("vllm:request_success", "Finished requests.", "finished_reason", reasons, labels)
     times = state.histograms
     for name, text, histogram in (
         ("time_to_first_token_seconds", "From arrival to the first token.", times.first_token),
@@ -152,7 +154,7 @@ def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
             times.longest_generation,
         ),
     ):
-        yield _histogram("vllm:" + name, text, histogram, labels)
+        yield histogram_of("vllm:" + name, text, histogram, labels)
 
 
 def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
@@ -170,7 +172,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("speculation_goodput_ratio", "Deprecated: draftwerk_draft_acceptance_rate.", acceptance),
         ("generations", "Requests that the server holds open.", len(state.live)),
     ):
-        yield _gauge("draftwerk_" + name, text, value, {})
+        yield gauge_of("draftwerk_" + name, text, value, {})
     wasted = counts.draft_tokens - counts.accepted_tokens
     for name, text, value in (
         ("rounds", "Device steps.", counts.rounds),
@@ -185,7 +187,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("wasted_draft_tokens", "Drafted tokens that were not accepted.", wasted),
         ("prefilled_apart_tokens", "By prefill processes.", counts.prefilled_apart),
     ):
-        yield _counter("draftwerk_" + name, text, value, {})
+        yield counter_of("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
         ("requests", "Requests by how they ended.", "outcome", state.outcomes),
         ("slo_requests", "Requests by what they were promised.", "promise", state.promises),
@@ -195,7 +197,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("audits", "Requests decoded again, by outcome.", "outcome", snapshot.audits),
         ("device_busy_seconds", "Computing, by stage.", "stage", models.device_busy_s),
     ):
-        yield _split("draftwerk_" + name, text, label, values, {})
+        yield split_of("draftwerk_" + name, text, label, values, {})
     devices = {"target": models.target_up}
     if models.draft_up is not None:
         devices["draft"] = models.draft_up
@@ -214,15 +216,15 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("device_up", "Whether a model is there.", "device", devices),
         ("device_process", "The id of a model's process.", "device", processes),
     ):
-        yield _gauges("draftwerk_" + name, text, label, values)
+        yield gauges_of("draftwerk_" + name, text, label, values)
     yield from _store(snapshot.store, counts.blocks_returned)
     for name, text, label, histograms in (
         ("mailbox_wait", "Until an actor took a message.", "actor", actors.mailbox_waits),
         ("request_stage", "Of a choice that has ended.", "stage", snapshot.request_stages),
     ):
-        yield _histograms(f"draftwerk_{name}_seconds", text, label, histograms)
+        yield histograms_of(f"draftwerk_{name}_seconds", text, label, histograms)
     gap = "From a step's end to the next forward pass, with work."
-    yield _histogram("draftwerk_device_gap_seconds", gap, models.device_gaps, {})
+    yield histogram_of("draftwerk_device_gap_seconds", gap, models.device_gaps, {})
 
 
 def _replicas(cluster: ClusterFigures) -> Iterator[Metric]:
@@ -245,7 +247,7 @@ def _replicas(cluster: ClusterFigures) -> Iterator[Metric]:
     )
     for name, text, figure in gauges:
         values = {key: figure(one) for key, one in found.items()}
-        yield _gauges("draftwerk_replica_" + name, text, "replica", values)
+        yield gauges_of("draftwerk_replica_" + name, text, "replica", values)
     counters: tuple[tuple[str, str, Callable[[Snapshot], float]], ...] = (
         ("prompt_tokens", "Prompt tokens.", lambda one: one.counts.prompt_tokens),
         ("generation_tokens", "Generated tokens.", lambda one: one.counts.generated_tokens),
@@ -255,9 +257,9 @@ def _replicas(cluster: ClusterFigures) -> Iterator[Metric]:
     )
     for name, text, figure in counters:
         values = {key: figure(one) for key, one in found.items()}
-        yield _split("draftwerk_replica_" + name, text, "replica", values, {})
+        yield split_of("draftwerk_replica_" + name, text, "replica", values, {})
     text = "Streams that went on at another replica, by why."
-    yield _split("draftwerk_stream_moves", text, "reason", cluster.moves, {})
+    yield split_of("draftwerk_stream_moves", text, "reason", cluster.moves, {})
 
 
 def _store(counters: Mapping[str, float], returned: int) -> Iterator[Metric]:
@@ -276,56 +278,12 @@ def _store(counters: Mapping[str, float], returned: int) -> Iterator[Metric]:
         ("load_seconds", "Time spent loading blocks."),
         ("write_seconds", "Time spent writing blocks."),
     ):
-        yield _counter("draftwerk_kv_store_" + name, text, counters[name], {})
+        yield counter_of("draftwerk_kv_store_" + name, text, counters[name], {})
     text = "Blocks loaded for sequences that were preempted."
-    yield _counter("draftwerk_kv_store_returned", text, returned, {})
+    yield counter_of("draftwerk_kv_store_returned", text, returned, {})
     for name, text in (("bytes", "What the store holds."), ("blocks", "Blocks it can give.")):
-        yield _gauge("draftwerk_kv_store_" + name, text, counters[name], {})
+        yield gauge_of("draftwerk_kv_store_" + name, text, counters[name], {})
 
 
 def _acceptance_rate(counts: SchedulerStats) -> float:
     return counts.accepted_tokens / counts.draft_tokens if counts.draft_tokens else 0.0
-
-
-def _gauge(name: str, text: str, value: float, labels: dict[str, str]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=list(labels))
-    family.add_metric(list(labels.values()), value)
-    return family
-
-
-def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    """Return a gauge with a value for each word of its label."""
-    family = GaugeMetricFamily(name, text, labels=[label])
-    for word, value in values.items():
-        family.add_metric([word], value)
-    return family
-
-
-def _counter(name: str, text: str, value: float, labels: dict[str, str]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=list(labels))
-    family.add_metric(list(labels.values()), value)
-    return family
-
-
-def _split(
-    name: str, text: str, label: str, values: Mapping[str, float], labels: dict[str, str]
-) -> Metric:
-    """Return a counter with one more label, a value for each of its words."""
-    family = CounterMetricFamily(name, text, labels=[*labels, label])
-    for word, value in values.items():
-        family.add_metric([*labels.values(), word], value)
-    return family
-
-
-def _histograms(name: str, text: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:
-    """Return a histogram with one for each word of its label."""
-    family = HistogramMetricFamily(name, text, labels=[label])
-    for word, histogram in histograms.items():
-        family.add_metric([word], histogram.cumulative(), histogram.total)
-    return family
-
-
-def _histogram(name: str, text: str, histogram: Histogram, labels: dict[str, str]) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=list(labels))
-    family.add_metric(list(labels.values()), histogram.cumulative(), histogram.total)
-    return family

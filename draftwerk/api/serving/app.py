@@ -24,7 +24,7 @@ from draftwerk.api.http.auth import AuthMiddleware
 from draftwerk.api.http.page import FOLDER, page
 from draftwerk.api.http.refusal_log import RefusalLog
 from draftwerk.api.http.request_id import RequestIdMiddleware
-from draftwerk.api.openai.responses_socket import ResponsesSocket
+from draftwerk.api.openai.responses.socket_endpoint import ResponsesSocket
 from draftwerk.api.service import endpoints as service
 from draftwerk.api.serving.addresses import nothing_at
 

@@ -6,7 +6,6 @@ bind ── 503 while build() loads ── ready ── signal ── 503, strea
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -30,32 +29,28 @@ from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.openai.receipts.signing import signer_of
-from draftwerk.api.openai.responses_socket import MESSAGE_MAX
+from draftwerk.api.openai.responses.responses_socket import MESSAGE_MAX
 from draftwerk.api.serving.app import create_app
 from draftwerk.api.serving.model_states import ShelfStates
 from draftwerk.api.serving.tls import Certificate, certificate_of, follow
-from draftwerk.machine.host import (
-    open_files_up_to,
-    proportional_bytes,
-    return_freed_memory,
-    share_one_heap,
+from draftwerk.api.serving.watchers import (
+    bound_collections,
+    follow_places,
+    trim_memory,
+    watch_lag,
+    watch_memory,
 )
+from draftwerk.machine.host import open_files_up_to, share_one_heap
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.protocol.frames import OnProgress
 
-COLLECTOR = (400, 2, 500)
-"""When Python's garbage collector looks at the young, the middle and all; see the function."""
 FLUSH_S = 2
 """For the last bytes of streams that the server's end has cut short."""
 FILES_BESIDE = 128
 """Files that a server has open beside its clients' connections: processes, log, stores."""
 FILES_SHORT = "%d files may be open at once (ulimit -n): --connections-max is %d, not %d"
-LAG_PERIOD_S = 0.1
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that mean every one, and the one among them that is this machine's own."""
-MEMORY_PERIOD_S = 1.0
-TRIM_PERIOD_S = 10.0
-PLACES_PERIOD_S = 0.5
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Build = Callable[[Settings, OnProgress], AbstractAsyncContextManager[RunningServer]]
@@ -241,19 +236,6 @@ def url_of(host: str, port: int, is_tls: bool = False) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def bound_collections() -> None:
-    """Keep what was loaded from Python's garbage collector, and let it look at little at a time.
-
-    The loop waits while it looks, half a microsecond for each object: 400 of them, at every third
-    time 1200. Under Python's own thresholds the third time is the eleventh and sees 7700 objects,
-    which took up to 7 ms. Looking at every live object takes 3 to 11 ms and finds a few
-    objects, so it comes every 600 000 objects: minutes apart under full load.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECTOR)
-
-
 async def drain(states: Sequence[ServerState], limit_s: float) -> None:
     """Refuse new requests, let live ones finish within the limit, then end them with an error."""
     states[0].leaving.set()
@@ -268,38 +250,6 @@ async def drain(states: Sequence[ServerState], limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 await asyncio.gather(*(state.wait_idle() for state in states))
-
-
-async def watch_lag(state: ServerState) -> None:
-    """Measure how late the event loop wakes a sleeper."""
-    loop = asyncio.get_running_loop()
-    while True:
-        due = loop.time() + LAG_PERIOD_S
-        await asyncio.sleep(LAG_PERIOD_S)
-        state.loop_lag_s = loop.time() - due
-        state.histograms.loop_lag.observe(state.loop_lag_s)
-
-
-async def follow_places(state: ServerState, places: Callable[[], int]) -> None:
-    """Let in as many requests as there are places."""
-    while True:
-        if count := places():
-            state.admission.resize(count)
-        await asyncio.sleep(PLACES_PERIOD_S)
-
-
-async def watch_memory(state: ServerState) -> None:
-    """Measure what the server and its model processes hold."""
-    while True:
-        state.memory.observe(await asyncio.to_thread(proportional_bytes, os.getpid()))
-        await asyncio.sleep(MEMORY_PERIOD_S)
-
-
-async def trim_memory() -> None:
-    """Return what is free, such as what large bodies took."""
-    while True:
-        await asyncio.sleep(TRIM_PERIOD_S)
-        await asyncio.to_thread(return_freed_memory)
 
 
 def uvicorn_config(

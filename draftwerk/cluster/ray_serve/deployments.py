@@ -20,7 +20,8 @@ from starlette.types import ASGIApp
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.serving.app import create_app
-from draftwerk.api.serving.server import drain, follow_places, watch_lag, watch_memory
+from draftwerk.api.serving.server import drain
+from draftwerk.api.serving.watchers import follow_places, watch_lag, watch_memory
 from draftwerk.cluster.cluster_settings import (
     ClusterSettings,
     cluster_settings,

@@ -276,7 +276,7 @@ def test_the_banner_says_which_format_is_served_of_which_file(
 
 WATCHED = """
 import gc
-from draftwerk.api.serving.server import bound_collections
+from draftwerk.api.serving.watchers import bound_collections
 
 seen = {0: [], 1: [], 2: []}
 

@@ -4,8 +4,7 @@ import pytest
 
 from draftwerk.actors.messages import Delta, Ended, SequenceStats, Started
 from draftwerk.actors.monitoring.histogram import Histogram
-from draftwerk.api.core.histogram import Histograms
-from draftwerk.api.core.request_timer import RequestTimer
+from draftwerk.api.core.request_timer import Histograms, RequestTimer
 
 
 class Hand:

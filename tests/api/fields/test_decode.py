@@ -14,8 +14,9 @@ from openai.types.responses import response_create_params as response_params
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.fields.decode import CONTAINERS_MAX, STRINGS_MAX, decoded
 from draftwerk.api.fields.refused_fields import UNSENT, RefusedField
-from draftwerk.api.openai.endpoints import CHAT, COMPLETION, RESPONSES
-from draftwerk.api.openai.responses_schema import InputMessage, ResponsesBody
+from draftwerk.api.openai.endpoints import CHAT, COMPLETION
+from draftwerk.api.openai.responses.responses_endpoints import RESPONSES
+from draftwerk.api.openai.responses.responses_schema import InputMessage, ResponsesBody
 from draftwerk.api.openai.schema import (
     ChatBody,
     CompletionBody,

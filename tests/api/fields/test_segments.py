@@ -12,9 +12,13 @@ from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.fields.segments import completion_documents, segmented
 from draftwerk.api.openai.chat_prompt import chat_prompt
-from draftwerk.api.openai.response_input import conversation_of
-from draftwerk.api.openai.responses import responses_options, responses_plan, responses_prompt
-from draftwerk.api.openai.responses_schema import ResponsesBody
+from draftwerk.api.openai.responses.response_input import conversation_of
+from draftwerk.api.openai.responses.responses_schema import ResponsesBody
+from draftwerk.api.openai.responses.responses_translate import (
+    responses_options,
+    responses_plan,
+    responses_prompt,
+)
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.openai.translate import completion_options, completion_prompts
 from draftwerk.speculative.blend.rules import Blend

@@ -10,7 +10,7 @@ import pytest
 from draftwerk.api.core.errors import ApiError
 from draftwerk.speculative.requests.slo import Promise
 from tests.api.conftest import MODEL, Served, serving
-from tests.api.openai.test_socket import ask, socket, until_last
+from tests.api.openai.responses.test_socket import ask, socket, until_last
 from tests.api.support.fake_engine import FakeEngine, whole_text
 from tests.support.waiting import until
 

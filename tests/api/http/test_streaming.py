@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from draftwerk.actors.messages import Delta, Ended, SequenceStats
 from draftwerk.api.core.generation import Generation, merged, opened
-from draftwerk.api.core.histogram import Histograms
-from draftwerk.api.core.request_timer import RequestTimer
+from draftwerk.api.core.request_timer import Histograms, RequestTimer
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import Served

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 
-from draftwerk.api.openai.responses_schema import ResponsesBody
+from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from tests.api.conftest import Served
 

@@ -16,8 +16,8 @@ from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.ollama.serializer import OllamaSerializer
 from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.completions import CompletionSerializer
-from draftwerk.api.openai.responses import ResponsesSerializer
-from draftwerk.api.openai.responses_schema import ResponsesBody
+from draftwerk.api.openai.responses.responses_schema import ResponsesBody
+from draftwerk.api.openai.responses.responses_serializer import ResponsesSerializer
 from draftwerk.api.replying.answers import whole_values
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer
 from draftwerk.speculative.replies.formats import ReplyFormat, written

@@ -37,7 +37,9 @@ def test_every_code_of_an_error_is_explained_and_no_other() -> None:
 
 
 def test_every_code_that_closes_a_socket_is_explained() -> None:
-    source = (ROOT / "draftwerk/api/openai/responses_socket.py").read_text(encoding="utf-8")
+    source = (ROOT / "draftwerk/api/openai/responses/responses_socket.py").read_text(
+        encoding="utf-8"
+    )
     assert {int(code) for code in re.findall(r"\b(10[01]\d)\b", source)} <= set(CLOSE_CODES)
     tested = {code for _, code in test_frames.WRONG.values() if code not in (1005, 4321)}
     assert tested <= set(CLOSE_CODES)

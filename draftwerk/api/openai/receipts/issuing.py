@@ -8,13 +8,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from draftwerk.actors.messages import Delta, Ended
+from draftwerk.api.core.calls import Call
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.prompt_tokens import encoded
-from draftwerk.api.core.state import Call, ServerState
+from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, receipt_of
 from draftwerk.api.openai.receipts.signing import signed
-from draftwerk.api.openai.responses_schema import ResponsesBody
+from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import OpenAIBody
 from draftwerk.api.replying.serializer import GatheredChoice, Serializer
 from draftwerk.speculative.requests.request import Options

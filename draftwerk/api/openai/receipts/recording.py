@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from draftwerk.actors.messages import Delta, Ended, Event
+from draftwerk.api.core.calls import Call
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.response_store import ResponseStore, StoredResponse
-from draftwerk.api.core.state import Call, ServerState
+from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.receipts.issuing import Issuer, issuer_of
 from draftwerk.api.openai.receipts.receipt import Receipt
 from draftwerk.settings.setting_fields import ConfigError

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
-from draftwerk.api.core.state import Call, SentBody
+from draftwerk.api.core.calls import Call, SentBody
 from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.loadtest.client.replay import Replay, ReplayError, read_log
 from draftwerk.loadtest.client.target import Target

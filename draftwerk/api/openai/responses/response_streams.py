@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from draftwerk.actors.messages import Failed
+from draftwerk.api.core.calls import Call, SentBody, error_of
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.generation import Generation
 from draftwerk.api.core.handling import Release, nothing_held
-from draftwerk.api.core.state import Call, SentBody, ServerState, error_of
-from draftwerk.api.openai.responses import ResponsesSerializer
-from draftwerk.api.openai.responses_schema import ResponsesBody
+from draftwerk.api.core.state import ServerState
+from draftwerk.api.openai.responses.responses_schema import ResponsesBody
+from draftwerk.api.openai.responses.responses_serializer import ResponsesSerializer
 
 QUEUE_MAX = 16
 """Responses that may wait in one stream."""

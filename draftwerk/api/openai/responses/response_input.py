@@ -11,7 +11,7 @@ from draftwerk.api.fields.segments import marked
 from draftwerk.api.fields.tool_request import tool_call
 from draftwerk.api.fields.tools_schema import CalledFunction
 from draftwerk.api.openai.chat_prompt import plain
-from draftwerk.api.openai.responses_schema import InputMessage, ResponsesBody
+from draftwerk.api.openai.responses.responses_schema import InputMessage, ResponsesBody
 
 ROLES = {"developer": "system"}
 

@@ -7,25 +7,14 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
+from draftwerk.actors.client_prompts import ChatMessage, ToolCall
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.api.core.errors import OUT_OF_TIME, ApiError, refused
-from draftwerk.api.core.handling import RequestContext
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.core.errors import OUT_OF_TIME, ApiError
 from draftwerk.api.core.usage import PromptDetails, RequestMetrics, Usage
-from draftwerk.api.fields.grammars import flat_grammar_of, text_form
-from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
-from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.fields.segments import (
-    blend_of,
-    check_unmarked,
-    with_documents,
-)
 from draftwerk.api.fields.text_schema import FlatFormat
-from draftwerk.api.fields.tool_request import flat_tools
 from draftwerk.api.fields.tools_schema import FlatTool
-from draftwerk.api.openai.response_items import OutputItems
-from draftwerk.api.openai.responses_events import (
+from draftwerk.api.openai.responses.response_items import OutputItems
+from draftwerk.api.openai.responses.responses_events import (
     Completed,
     Created,
     Incomplete,
@@ -33,99 +22,22 @@ from draftwerk.api.openai.responses_events import (
     ResponseEvent,
     ResponseFailed,
 )
-from draftwerk.api.openai.responses_schema import (
+from draftwerk.api.openai.responses.responses_objects import (
     IncompleteDetails,
     InputDetails,
     OutputDetails,
     ResponseFault,
     ResponseObject,
-    ResponsesBody,
     ResponseUsage,
     TextConfig,
-    TextRequest,
     ToolObject,
 )
-from draftwerk.api.openai.translate import check_include, options
+from draftwerk.api.openai.responses.responses_schema import ResponsesBody, TextRequest
 from draftwerk.api.replying.answers import call_id_of
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
-from draftwerk.speculative.blend.rules import Blend
-from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
-LOGPROBS = "message.output_text.logprobs"
-ORIGINS = "token_origins"
-HYPOTHESES = "beam_hypotheses"
-REASONING = "reasoning.encrypted_content"
-"""Stock clients send it by default; reasoning comes in plain text, and never encrypted."""
-RESPONSES_NAMES = {
-    "messages": "input",
-    "max_tokens": "max_output_tokens",
-    "response_format": "text.format",
-}
-"""What Responses calls the fields that the engine may blame."""
-
 EventKind = TypeVar("EventKind", bound=ResponseEvent)
-
-
-def responses_prompt(
-    body: ResponsesBody, conversation: Sequence[ChatMessage], plan: ReplyPlan
-) -> Chat:
-    """Return the prompt: instructions and documents, which are of one response alone, and the
-    conversation."""
-    said = [ChatMessage("system", body.instructions)] if body.instructions else []
-    chat = Chat((*said, *conversation), plan.tools, plan.variables)
-    return with_documents(chat, body.documents, bool(body.blend))
-
-
-def responses_plan(body: ResponsesBody, model: ServedModel) -> ReplyPlan:
-    """Return what a response must be."""
-    tools = flat_tools(body.tools, body.tool_choice, body.parallel_tool_calls, model)
-    request = ReasoningRequest(
-        body.reasoning.effort if body.reasoning else None,
-        budget=body.thinking_budget,
-        variables=body.chat_template_kwargs,
-        effort_field="reasoning",
-    )
-    reasoning = reasoning_of(request, model)
-    form = flat_grammar_of(body.text.format if body.text else None)
-    return plan_reply(tools, reasoning, text_form(body, form, "text.format"), model)
-
-
-def responses_names(plan: ReplyPlan) -> dict[str, str]:
-    """Return what Responses calls the fields that the engine may blame."""
-    return {**RESPONSES_NAMES, "response_format": plan.blamed or "text.format"}
-
-
-def responses_options(body: ResponsesBody, context: RequestContext, plan: ReplyPlan) -> Options:
-    """Return the options of a response."""
-    model = context.model
-    if body.generate is False:
-        raise refused("`generate` cannot be false here.", "generate", "unsupported")
-    logprobs = LOGPROBS in (body.include or ())
-    is_odd = model.reasons and model.reasoning is None  # it reasons in a way that is not known
-    if body.top_logprobs and not logprobs:
-        sentence = f"`top_logprobs` needs `include` to hold {LOGPROBS!r}."
-        raise refused(sentence, "top_logprobs", "invalid")
-    check_include(body, (ORIGINS, LOGPROBS, HYPOTHESES, *(() if is_odd else (REASONING,))))
-    most = (body.top_logprobs or 0) if logprobs else -1
-    blend = _blend_of(body, model)
-    found = options(body, context, plan, body.max_output_tokens, most, blend)
-    if HYPOTHESES not in (body.include or ()):
-        return found
-    if found.beam_width == 1:
-        raise refused(f"{HYPOTHESES!r} needs `beam_width`.", "include", "invalid")
-    return msgspec.structs.replace(found, shows_hypotheses=True)
-
-
-def _blend_of(body: ResponsesBody, model: ServedModel) -> Blend | None:
-    """Return how segments of the input are reused, if some are declared."""
-    items = [] if isinstance(body.input, str) else body.input
-    is_text = [(each.type or "message") == "message" for each in items]
-    contents = [each.content for each in items]
-    others = [None if text else each for text, each in zip(is_text, contents, strict=True)]
-    check_unmarked(others, "input")
-    marked = [each if text else None for text, each in zip(is_text, contents, strict=True)]
-    return blend_of(body.blend, body.documents, marked, model, "input")
 
 
 @dataclass(slots=True)

@@ -16,32 +16,33 @@ import msgspec
 from msgspec import UNSET
 from starlette.types import Message, Receive, Scope, Send
 
-from draftwerk.api.core.errors import (
-    ApiError,
-    ClientGoneError,
-    SlowClientError,
-    draining,
-    refused,
-    turned_away,
-)
+from draftwerk.api.core.calls import Call, SentBody
+from draftwerk.api.core.errors import ApiError, ClientGoneError, SlowClientError, draining, refused
 from draftwerk.api.core.handling import Release, RequestContext, models_of
 from draftwerk.api.core.response_store import KeptResponses
-from draftwerk.api.core.state import Call, SentBody, ServerState
+from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import decoded, named
-from draftwerk.api.http.auth import SUBPROTOCOL
-from draftwerk.api.http.http_protocol import abort_of, hang_up_of
-from draftwerk.api.openai.endpoints import (
+from draftwerk.api.http.connection_ends import abort_of, hang_up_of
+from draftwerk.api.openai.responses.response_input import conversation_of
+from draftwerk.api.openai.responses.response_streams import (
+    PendingResponse,
+    ResponseStream,
+    ResponseTask,
+)
+from draftwerk.api.openai.responses.responses_endpoints import (
     RESPONSES,
     earlier_of,
     fitted_prompt,
     keeper,
     responses_serializer,
 )
-from draftwerk.api.openai.response_input import conversation_of
-from draftwerk.api.openai.response_streams import PendingResponse, ResponseStream, ResponseTask
-from draftwerk.api.openai.responses import responses_names, responses_options, responses_plan
-from draftwerk.api.openai.responses_events import ErrorEvent
-from draftwerk.api.openai.responses_schema import ClientEvent
+from draftwerk.api.openai.responses.responses_events import ErrorEvent
+from draftwerk.api.openai.responses.responses_schema import ClientEvent
+from draftwerk.api.openai.responses.responses_translate import (
+    responses_names,
+    responses_options,
+    responses_plan,
+)
 
 CLIENT_EVENT = msgspec.json.Decoder(ClientEvent)
 MESSAGE_MAX = 2**20
@@ -51,8 +52,6 @@ REFUSALS_MAX = 8
 """Refusals in a row by a full server after which the socket is closed."""
 REMEMBERED_MAX = 32
 """Responses of one socket that `previous_response_id` may name."""
-SOCKETS_MAX = 64
-"""Open at once for one key."""
 
 log = logging.getLogger("draftwerk")
 
@@ -64,42 +63,6 @@ class CloseError(Exception):
         super().__init__(reason)
         self.code = code
         self.reason = reason
-
-
-class ResponsesSocket:
-    """The ASGI endpoint: who may come in is settled before the handshake ends."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state: ServerState = scope["app"].state.server
-        tenant: str = scope["tenant"]
-        await receive()
-        try:
-            _check_room(state, tenant)
-        except ApiError as error:
-            await turned_away(error, scope, receive, send)
-            return
-        state.sockets[tenant] += 1
-        try:
-            await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
-            await Socket(state, scope, receive, send).run()
-        finally:
-            state.sockets[tenant] -= 1
-
-
-def _check_room(state: ServerState, tenant: str) -> None:
-    if state.draining:
-        raise draining()
-    if state.sockets[tenant] >= SOCKETS_MAX:
-        raise ApiError(
-            429, f"{SOCKETS_MAX} sockets are open.", code="too_many_sockets", retry_after_ms=1000
-        )
-    state.admission.check_room()
-
-
-def _subprotocol(scope: Scope) -> str | None:
-    """Return the first protocol offered that is not a key in disguise."""
-    offered = (each for each in scope["subprotocols"] if not each.startswith(SUBPROTOCOL))
-    return next(offered, None)
 
 
 @dataclass(slots=True)

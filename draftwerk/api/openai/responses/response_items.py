@@ -8,7 +8,7 @@ from msgspec import UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.openai.logprobs import token_logprobs
-from draftwerk.api.openai.responses_events import (
+from draftwerk.api.openai.responses.responses_events import (
     ArgumentsDelta,
     ArgumentsDone,
     HypothesisEvent,
@@ -21,7 +21,7 @@ from draftwerk.api.openai.responses_events import (
     TextDelta,
     TextDone,
 )
-from draftwerk.api.openai.responses_schema import (
+from draftwerk.api.openai.responses.responses_objects import (
     FunctionCallItem,
     OutputMessage,
     OutputText,

@@ -12,7 +12,11 @@ from msgspec import UNSET, Struct, UnsetType
 
 from draftwerk.api.core.errors import ErrorBody
 from draftwerk.api.openai.replies import TokenLogprob
-from draftwerk.api.openai.responses_schema import OutputText, ResponseItem, ResponseObject
+from draftwerk.api.openai.responses.responses_objects import (
+    OutputText,
+    ResponseItem,
+    ResponseObject,
+)
 
 
 class ServerEvent(Struct, frozen=True, tag_field="type"):

@@ -9,12 +9,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from draftwerk.actors.client_prompts import Chat
-from draftwerk.api.http import http_protocol
+from draftwerk.api.http import abortable_websocket
 from draftwerk.api.http.startup import StartupApp
-from draftwerk.api.openai.responses_socket import REFUSALS_MAX
+from draftwerk.api.openai.responses.responses_socket import REFUSALS_MAX
 from draftwerk.api.serving.app import create_app
 from tests.api.conftest import MODEL, Served, serving, settings
-from tests.api.openai.test_responses import ENDING, OPENING
+from tests.api.openai.responses.test_responses import ENDING, OPENING
 from tests.api.support.fake_engine import FakeEngine, whole_text
 from tests.support.waiting import DEADLINE_S, until
 
@@ -421,7 +421,7 @@ async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled(
     goes_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is on its way is megabytes, and the close comes behind them.
-    monkeypatch.setattr(http_protocol, "LINGER_S", DEADLINE_S)
+    monkeypatch.setattr(abortable_websocket, "LINGER_S", DEADLINE_S)
     async with (
         serving(FakeEngine(step_s=0.0005), write_deadline_s=0.3) as served,
         socket(served, max_queue=1) as ws,

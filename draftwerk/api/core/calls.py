@@ -1,0 +1,74 @@
+"""A call of an endpoint, its recorder, and how its failures are worded."""
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.messages import Failed
+from draftwerk.api.core.errors import ApiError, deadline_exceeded, draining, slo_unmet, unavailable
+from draftwerk.api.core.generation import EventObserver
+from draftwerk.speculative.requests.request import Options
+
+if TYPE_CHECKING:
+    from draftwerk.api.core.state import ServerState
+
+WRITTEN_MAX = 200
+"""Characters that the log takes from what a client wrote."""
+
+
+class SentBody(msgspec.Struct, frozen=True):
+    """What a client sent, for the record."""
+
+    path: str
+    body: bytes
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One client request, translated."""
+
+    request_id: str
+    kind: str
+    """Which endpoint, for the log."""
+    prompts: list[Prompt]
+    options: Options
+    names: dict[str, str] = {}
+    """What this endpoint calls the fields that the engine may blame."""
+    sent: SentBody | None = None
+    """None where nothing is recorded."""
+
+
+class RequestRecorder(Protocol):
+    """Makes records of requests."""
+
+    async def recording(self, state: "ServerState", call: Call) -> EventObserver | None:
+        """Return what takes in a request's events; None for one that is not recorded."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def printable(text: str) -> str:
+    """Return what a client wrote so that it stays a part of one line."""
+    return text[:WRITTEN_MAX].encode("unicode_escape").decode()
+
+
+def signed(seed: int) -> int:
+    """Return an unsigned 64-bit seed as the number that a client may send."""
+    return seed - 2**64 if seed >= 2**63 else seed
+
+
+def error_of(failed: Failed, call: Call) -> ApiError:
+    """Return the HTTP error that a request's last event stands for."""
+    if failed.kind == "refused":
+        field = call.names.get(failed.field, failed.field)
+        return ApiError(400, failed.reason, param=field or None, code="refused")
+    if failed.kind == "deadline_exceeded":
+        return deadline_exceeded()
+    if failed.kind == "slo_unmet":
+        return slo_unmet(failed.retry_after_ms)
+    if failed.kind == "draining":
+        return draining()
+    if failed.kind == "unavailable":
+        return unavailable(failed.reason, failed.retry_after_ms)
+    return ApiError(500, failed.reason, code="failed")
