@@ -83,3 +83,13 @@ class Prepared(NamedTuple):
     """The drafts of all rows before anything is chosen: empty, with or without a wish for top-k."""
     asking_ms: float = 0.0
     """What asking the sources took."""
+
+    def unread(self, model_drafts: tuple[Draft, ...]) -> int:
+        """Return the most tokens of a row that the draft model read before its chain; note them."""
+        found = 0
+        for row in self.rows:
+            if model_drafts[row.place].tokens:
+                stop = self.round.rows[row.place].stop
+                found = max(found, stop - row.sequence.model_read)
+                row.sequence.model_read = stop
+        return found

@@ -145,7 +145,7 @@ class Proposer:
         `model_drafts` are the draft model's, one per row, and `model_ms` what they cost.
         """
         longest = max((len(draft.tokens) for draft in model_drafts), default=0)
-        self._controller.learn_model(longest, model_ms, _unread(prepared, model_drafts))
+        self._controller.learn_model(longest, model_ms, prepared.unread(model_drafts))
         begun = self._now()
         drafts = self._policy.select(self._estimates, prepared, model_drafts, model_ms)
         asked = sum(row.choice.ask for row in prepared.rows)
@@ -284,17 +284,6 @@ class Proposer:
             output = state.output()
             if output:
                 state.memory.store.learn(output)
-
-
-def _unread(prepared: Prepared, model_drafts: tuple[Draft, ...]) -> int:
-    """Return the most tokens of a row that the draft model read before its chain; note them."""
-    found = 0
-    for row in prepared.rows:
-        if model_drafts[row.place].tokens:
-            stop = prepared.round.rows[row.place].stop
-            found = max(found, stop - row.sequence.model_read)
-            row.sequence.model_read = stop
-    return found
 
 
 def _row_load(round_: Round) -> StepLoad:
