@@ -30,7 +30,7 @@ class EngineKeywords(TypedDict, total=False):
     pipeline_parallel: int
     tensor_parallel: int
     attention: str
-    tool_format: Literal["auto", "hermes", "smollm", "off"]
+    tool_format: Literal["auto", "hermes", "smollm", "phi", "off"]
     generation_config: Literal["model", "none"]
     control_tokens: Literal["text", "tokens"]
     pooling: Literal["auto", "last", "mean"]

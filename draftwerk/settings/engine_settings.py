@@ -116,10 +116,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str, Meta(description="an attention backend by name, or auto", extra={"metavar": "NAME"})
     ] = "auto"
     tool_format: Annotated[
-        Literal["auto", "hermes", "smollm", "off"],
+        Literal["auto", "hermes", "smollm", "phi", "off"],
         Meta(
             description="how the model writes calls of tools: auto reads it off the chat template, "
-            "and is hermes where that has none; hermes and smollm describe tools in words"
+            "and is hermes where that has none; the others describe tools in words"
         ),
     ] = "auto"
     generation_config: Annotated[

@@ -38,6 +38,7 @@ def plan_reply(
         calls=calls,
         reasoning=form,
         reasoning_open=form is not None and reasoning.reasons and form.opens,
+        answer=None if form is None else form.answer,
         raw_strings=() if calls is None else raw_strings(calls, tools.functions),
     )
     if calls is None and text.grammar is None and reasoning.budget is None:

@@ -17,6 +17,7 @@ import msgspec
 
 from draftwerk.model.text.chat_template import TemplateRefused
 from draftwerk.speculative.replies.formats import (
+    AnswerMarks,
     ArgumentFormat,
     CallFormat,
     ReasoningFormat,
@@ -38,8 +39,15 @@ REASONING_PAIRS = (
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("Here is my thought process:", "Here is my response:"),
 )
-SWITCHES = ("enable_thinking", "thinking")
+ANSWER_PAIRS = (
+    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    ("<answer>", "</answer>"),
+    ("<response>", "</response>"),
+)
+"""What stands around text behind reasoning."""
+SWITCHES = ("enable_thinking", "thinking", "reasoning")
 """Variables by which templates turn reasoning off."""
 
 
@@ -111,11 +119,11 @@ class _Renderings:
     def of(self, calls: Calls) -> str:
         """Return the text of calls alone."""
         text = self._whole(call_message(calls, self.as_text))
-        text = text[len(_shared(text, self.prefix)) :]
-        ending = self.suffix if text.endswith(self.suffix) else ""
+        text = text[len(_whole_marks(_shared(text, self.prefix))) :]
+        ending = _shared_end(text, self.suffix)
         found = text[: len(text) - len(ending)].strip()
         # Some models end a turn of calls with a token of its own.
-        return found if ending else re.sub(r"<\|[a-z_]+\|>$", "", found)
+        return found if ending == self.suffix else re.sub(r"<\|[A-Za-z_]+\|>$", "", found)
 
     def derived(self, specials: Mapping[str, int]) -> CallFormat:
         one = self.of([(FIRST, {ONE: VALUE})])
@@ -123,7 +131,7 @@ class _Renderings:
         if not name or any(each in begin for each in CALL_IDS):
             raise Underivable("no name, or an id before it")
         form = _json_form(begin, rest) or self._listed_form(begin, rest)
-        form = self._with_ids(self._with_second(form))
+        form = _with_numbers(self._with_ids(self._with_second(form)))
         form = msgspec.structs.replace(form, arguments_as_text=self.as_text)
         return self.checked(with_specials(form, specials))
 
@@ -136,6 +144,7 @@ class _Renderings:
         middle, _, last = tail.partition(VALUE)
         between = two.partition(VALUE)[2].partition(TWO)[0]
         bare_middle = bare.partition(ONE)[2].partition("7")[0]
+        words = "True" in self.of([(FIRST, {ONE: True})])
         quote = middle.removeprefix(bare_middle) if middle != bare_middle else ""
         if quote not in ("", "'", '"') or not last.startswith(quote):
             raise Underivable("values are neither bare nor quoted")
@@ -145,10 +154,10 @@ class _Renderings:
         opened = head[len(call_middle) :]
         if not quote:
             value_close = between.removesuffix(opened)
-            listed = ArgumentFormat(opened, middle, value_close)
+            listed = ArgumentFormat(opened, middle, value_close, python_words=words)
             close = last.removeprefix(value_close)
             return CallFormat("xml", begin, begin, call_middle, close, arguments=listed)
-        listed = ArgumentFormat(opened, middle, "", between.removesuffix(opened), quote)
+        listed = ArgumentFormat(opened, middle, "", between.removesuffix(opened), quote, words)
         return CallFormat("python", begin, begin, call_middle, last, arguments=listed)
 
     def _with_second(self, form: CallFormat) -> CallFormat:
@@ -190,6 +199,7 @@ class _Renderings:
         samples: list[Calls] = [
             [(FIRST, {})],
             [(FIRST, {ONE: VALUE, TWO: 7})],
+            [(FIRST, {ONE: False, TWO: None})],
             [(SECOND, {ONE: "a b", TWO: [1, {"x": "y"}]})],
         ]
         for calls in samples:
@@ -211,6 +221,19 @@ def _json_form(begin: str, rest: str) -> CallFormat | None:
                 return CallFormat("json", begin, begin, rest[:at], rest[at + length :])
         at = rest.find("{", at + 1)
     return None
+
+
+def _with_numbers(form: CallFormat) -> CallFormat:
+    """Tell the numbers of calls from what is around them."""
+    first, second = re.search(r"0(\D+)$", form.begin), re.search(r"1(\D+)$", form.again or "")
+    if first is None or second is None or first[1] != second[1]:
+        return form
+    return msgspec.structs.replace(
+        form,
+        begin=form.begin[: first.start()],
+        again=(form.again or "")[: second.start()],
+        number_close=first[1],
+    )
 
 
 def with_specials(form: CallFormat, specials: Mapping[str, int]) -> CallFormat:
@@ -237,11 +260,11 @@ def derived_reasoning(
     render: Render, source: str, specials: Mapping[str, int]
 ) -> ReasoningFormat | None:
     """Return how a model sets its reasoning apart; None where its template shows no way."""
-    pair = next((each for each in REASONING_PAIRS if each[1] in source), None)
-    if pair is None:
-        return None
     with suppress(TemplateRefused, ValueError):
         default = render(_turns("user"))
+        pair = next((each for each in REASONING_PAIRS if _has_pair(each, source, default)), None)
+        if pair is None:
+            return None
         variable, turned_on = "", default
         for name in SWITCHES:
             off, on = (render(_turns("user"), **{name: value}) for value in (False, True))
@@ -249,16 +272,27 @@ def derived_reasoning(
                 variable, turned_on = name, on
                 break
         opened, close = pair
+        answer = next((each for each in ANSWER_PAIRS if each[0] in source), None)
         return ReasoningFormat(
             opened,
             close,
-            tuple(sorted((name, specials[name]) for name in pair if name in specials)),
+            _numbered(pair, specials),
             variable,
             turned_on == default,
             _is_open(turned_on, opened, close),
             re.search(r"\breasoning_effort\b", source) is not None,
+            answer=None if answer is None else AnswerMarks(*answer, _numbered(answer, specials)),
         )
     return None
+
+
+def _has_pair(pair: tuple[str, str], source: str, prompt: str) -> bool:
+    """Whether a template names the end of reasoning, or a prompt ends with its beginning."""
+    return pair[1] in source or _is_open(prompt, *pair)
+
+
+def _numbered(names: Sequence[str], specials: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, specials[name]) for name in names if name in specials))
 
 
 def _is_open(prompt: str, opened: str, close: str) -> bool:
@@ -270,6 +304,14 @@ def _whole_marks(text: str) -> str:
     """Return a common beginning without a marker that it cuts."""
     at = text.rfind("<")
     return text[:at] if at > text.rfind(">") else text
+
+
+def _shared_end(text: str, suffix: str) -> str:
+    """Return the longest common ending, without a marker that it cuts."""
+    shared = _shared(text[::-1], suffix[::-1])[::-1]
+    at = shared.find(">") + 1
+    is_cut = len(shared) < len(suffix) and 0 < at <= shared.find("<") % (len(shared) + 1)
+    return shared[at:] if is_cut else shared
 
 
 def _shared(first: str, second: str) -> str:

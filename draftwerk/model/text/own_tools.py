@@ -1,7 +1,7 @@
-"""Formats of calls for models whose chat template has none: asked for by name, never by default.
+"""Formats of calls for models whose chat template has none.
 
 Tools are described in the system message, calls stand in the text of answers, and results come back
-in the user's turn.
+in a turn of their own.
 """
 
 import json
@@ -52,6 +52,15 @@ class OwnFormat(Struct, frozen=True):
     """For the system message, with a place for the tools."""
     between: str
     """Between the descriptions of two tools."""
+    joint: str = "\n\n"
+    """Between a system message and the words."""
+    describes_bare: bool = False
+    """Whether a tool is described by its function alone, without a type around it."""
+    result_role: str = "user"
+    result: tuple[str, str] = ("<tool_response>\n", "\n</tool_response>")
+    """Around the result of a call."""
+    mark: str = ""
+    """What a template has that is made for it, though it shows no tools by itself."""
 
 
 OWN_FORMATS = {
@@ -80,6 +89,24 @@ OWN_FORMATS = {
         SMOLLM_WORDS,
         ", ",
     ),
+    "phi": OwnFormat(
+        CallFormat(
+            "json",
+            "<|tool_call|>",
+            '<|tool_call|>[{"name": "',
+            '", "arguments": ',
+            "}",
+            ', {"name": "',
+            "]<|/tool_call|>",
+        ),
+        "<|tool|>[{tools}]<|/tool|>",
+        ", ",
+        joint="",
+        describes_bare=True,
+        result_role="tool_response",
+        result=("", ""),
+        mark="<|tool|>",
+    ),
 }
 
 
@@ -95,10 +122,11 @@ def worded(
         else:
             found.append(turn)
     if tools:
-        described = form.between.join(json.dumps(each, ensure_ascii=False) for each in tools)
+        told = [each["function"] for each in tools] if form.describes_bare else tools
+        described = form.between.join(json.dumps(each, ensure_ascii=False) for each in told)
         words = form.words.format(tools=described)
         if found and found[0]["role"] == "system":
-            found[0]["content"] += "\n\n" + words
+            found[0]["content"] += form.joint + words
         else:
             found.insert(0, {"role": "system", "content": words})
     return [{name: each[name] for name in each if name != "results"} for each in found]
@@ -112,8 +140,8 @@ def has_calls(message: Mapping[str, Any]) -> bool:
 def _turn(form: OwnFormat, message: Mapping[str, Any]) -> dict[str, Any]:
     content: str = message["content"]
     if message["role"] == "tool":
-        wrapped = f"<tool_response>\n{content}\n</tool_response>"
-        return {"role": "user", "content": wrapped, "results": True}
+        wrapped = content.join(form.result)
+        return {"role": form.result_role, "content": wrapped, "results": True}
     calls: list[dict[str, Any]] = message.get("tool_calls") or []
     if not calls:
         return {"role": message["role"], "content": content}

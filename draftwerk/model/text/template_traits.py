@@ -36,7 +36,8 @@ def call_forms(
     found = derived_calls(template.render, specials)
     if found is not None:
         return found, None
-    worded = OWN_FORMATS[WORDED_FORMAT]
+    marked = [each for each in OWN_FORMATS.values() if each.mark and each.mark in template.source]
+    worded = marked[0] if marked else OWN_FORMATS[WORDED_FORMAT]
     return with_specials(worded.calls, specials), worded
 
 

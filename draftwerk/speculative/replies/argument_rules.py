@@ -1,6 +1,5 @@
 """A grammar's rules for arguments that are written one by one, XML-like or Python-like."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from draftwerk.speculative.replies.argument_schemas import (
     json_rule,
     listed_properties,
 )
-from draftwerk.speculative.replies.formats import CallFormat
+from draftwerk.speculative.replies.formats import CallFormat, quotable
 from draftwerk.speculative.replies.literals import ANY, escaped_pattern, literal
 
 
@@ -67,7 +66,7 @@ class ArgumentRules:
             if calls.shape == "python":
                 return f"{self._python_string(calls, index, schema)} {self.literal(close)}"
             return self._raw_string(close, index, schema)
-        words = _scalar_words(schema) if calls.shape == "python" else None
+        words = _scalar_words(schema) if calls.arguments.python_words else None
         if words is not None:
             self.lines.append(f"value_{index}: {words}")
         else:
@@ -97,10 +96,8 @@ class ArgumentRules:
         quote = calls.arguments.quote or '"'
         listed = _listed_values(schema)
         if listed is not None:
-            texts = (json.dumps(each, ensure_ascii=False)[1:-1] for each in listed)
-            if quote == "'":
-                texts = (each.replace('\\"', '"').replace("'", "\\'") for each in texts)
-            words = " | ".join(self.literal(quote + each + quote) for each in texts)
+            texts = (quote + quotable(each, quote) + quote for each in listed)
+            words = " | ".join(map(self.literal, texts))
             self.lines.append(f"value_{index}: {words}")
             return f"value_{index}"
         inner = rf"([^{quote}\\\x00-\x1f]|\\[{quote}\"\\\/bfnrt]|\\u[0-9a-fA-F]{{4}})"

@@ -138,7 +138,7 @@ class XmlScanner(ListedScanner):
         length = _value_length(held, close)
         if length is None:
             return held
-        out.append(held[:length])
+        out.append(LITERALS.get(held[:length], held[:length]))
         self._state = "next"
         return held[length + len(close) :]
 

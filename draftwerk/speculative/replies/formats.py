@@ -5,6 +5,8 @@ A reply is reasoning, then text, then calls, each of them optional:
     <think> … </think>  text  begin NAME middle ARGUMENTS close  again NAME middle … close  end
                               |         one call         |
 
+A number may stand before each name, an id behind each `close`, and marks around text.
+
 Every literal is exactly what the model's chat template writes for a call in the history, so a call
 that is sent back is the text that was generated.
 """
@@ -32,6 +34,8 @@ class ArgumentFormat(Struct, frozen=True):
     """Between two arguments."""
     quote: str = ""
     """Around a string; none in an XML-like format."""
+    python_words: bool = False
+    """Whether truth values and nothing are `True`, `False` and `None`, not JSON's words."""
 
 
 class CallFormat(Struct, frozen=True):
@@ -42,7 +46,7 @@ class CallFormat(Struct, frozen=True):
     trigger: str
     """The beginning of `begin`, which plain text never contains."""
     begin: str
-    """Before the first call's name."""
+    """Before the first call's name, or its number."""
     middle: str
     """Between a name and its arguments."""
     close: str
@@ -53,6 +57,8 @@ class CallFormat(Struct, frozen=True):
     """After the last call."""
     id_close: str = ""
     """Where the model writes an id behind `close`: what comes after it."""
+    number_close: str = ""
+    """Where calls are numbered before their names: what stands between the two."""
     first_only: bool = False
     """Whether calls are known only by how a reply begins: there is no marker."""
     arguments: ArgumentFormat = ArgumentFormat()
@@ -67,8 +73,18 @@ class CallFormat(Struct, frozen=True):
         each = self.arguments
         return (
             *(self.begin, self.middle, self.close, self.again or "", self.end, self.id_close),
+            self.number_close,
             *(each.open, each.middle, each.close, each.separator),
         )
+
+
+class AnswerMarks(Struct, frozen=True):
+    """What stands around a reply's text, and is no part of it."""
+
+    open: str
+    close: str
+    specials: tuple[tuple[str, int], ...] = ()
+    """Which of both are single tokens, with their numbers."""
 
 
 class ReasoningFormat(Struct, frozen=True):
@@ -93,6 +109,9 @@ class ReasoningFormat(Struct, frozen=True):
     aside_open: str = ""
     """There, before text that a call follows."""
 
+    answer: AnswerMarks | None = None
+    """What stands around text, where something does."""
+
     @property
     def is_bounded(self) -> bool:
         """Whether reasoning can be ended after a number of tokens: its end is a token."""
@@ -107,22 +126,25 @@ class ReplyFormat(Struct, frozen=True):
     reasoning: ReasoningFormat | None = None
     reasoning_open: bool = False
     """Whether the prompt ends inside reasoning."""
+    answer: AnswerMarks | None = None
+    """The reasoning format's; also where no reasoning is allowed."""
     raw_strings: tuple[tuple[str, str], ...] = ()
     """The (function, argument) pairs whose values stand in an XML-like format without quotes."""
 
     @property
     def shown_tokens(self) -> frozenset[int]:
         """Special tokens that belong to the format, and so to the text that is parsed."""
-        parts = (self.calls, self.reasoning)
+        parts = (self.calls, self.reasoning, self.answer)
         return frozenset(id for part in parts if part is not None for _, id in part.specials)
 
 
 def written(form: CallFormat, calls: list[tuple[str, dict[str, Any]]], call_id: str = "") -> str:
     """Return calls as a reply holds them; every call gets the one id where the format has ids."""
     texts = [
-        f"{name}{form.middle}{written_arguments(form, values)}{form.close}"
+        (f"{number}{form.number_close}" if form.number_close else "")
+        + f"{name}{form.middle}{written_arguments(form, values)}{form.close}"
         + (call_id + form.id_close if form.id_close else "")
-        for name, values in calls
+        for number, (name, values) in enumerate(calls)
     ]
     return form.begin + (form.again or "").join(texts) + form.end
 
@@ -141,7 +163,15 @@ def written_arguments(form: CallFormat, values: dict[str, Any]) -> str:
 def _written_value(form: CallFormat, value: Any) -> str:
     quote = form.arguments.quote
     if isinstance(value, str):
-        return quote + value + quote
-    if form.shape == "python" and (value is None or isinstance(value, bool)):
+        return quote + quotable(value, quote) + quote
+    if form.arguments.python_words and (value is None or isinstance(value, bool)):
         return str(value)
     return json.dumps(value, ensure_ascii=False)
+
+
+def quotable(text: str, quote: str) -> str:
+    """Return a text as it stands within quotes; as it is where there are none."""
+    if not quote:
+        return text
+    escaped = json.dumps(text, ensure_ascii=False)[1:-1]
+    return escaped if quote == '"' else escaped.replace('\\"', '"').replace("'", "\\'")

@@ -56,7 +56,7 @@ class _Rules:
         self.lines: list[str] = []
         self.specials = dict(
             each
-            for part in (rules.form.calls, rules.form.reasoning)
+            for part in (rules.form.calls, rules.form.reasoning, rules.form.answer)
             if part is not None
             for each in part.specials
         )
@@ -113,7 +113,7 @@ class _Rules:
         if rules.mode == "required":
             return "calls"
         if rules.text is not None:
-            self.lines.append("text: @text")
+            self._plain_text(calls)
             return "text | calls"
         if calls.first_only:
             self.lines.append(f"text: /\\s*[^\\s{escaped_pattern(calls.trigger[0])}]{ANY}/")
@@ -144,12 +144,20 @@ class _Rules:
         return f"{text} | {aside} calls"
 
     def _plain_text(self, calls: CallFormat | None) -> None:
+        before, behind = self._around_text()
         if self.rules.text is not None:
-            self.lines.append("text: @text")
+            self.lines.append(f"text: {before} @text {behind}")
             return
-        self.lines.append("text: TEXT")
+        self.lines.append(f"text: {before} TEXT {behind}")
         barred = calls is not None and not calls.first_only
         self.lines.append("TEXT: " + (without(calls.trigger) if barred and calls else f"/{ANY}/"))
+
+    def _around_text(self) -> tuple[str, str]:
+        """Return what may stand around text and is a token; other marks are text to a grammar."""
+        answer = self.form.answer
+        if answer is None or not {answer.open, answer.close} <= self.specials.keys():
+            return "", ""
+        return f"({self.literal(answer.open)})?", f"({self.literal(answer.close)})?"
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -160,6 +168,9 @@ class _Rules:
         if calls.id_close:
             self.lines.append("ID: /[a-zA-Z0-9]{9}/")
             names = f"({names}) ID {self.literal(calls.id_close)}"
+        if calls.number_close:
+            self.lines.append("NUMBER: /[0-9]{1,4}/")
+            names = f"NUMBER {self.literal(calls.number_close)} ({names})"
         self.lines.append(f"call: {names}")
         self.lines.append(f"calls: {self.literal(calls.begin)} {self._call_list(calls)}")
 

@@ -3,7 +3,7 @@
 What it returns depends on the text alone, never on how the text was cut into pieces.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -42,7 +42,17 @@ def joined_parts(parts: list[ReplyPart]) -> list[ReplyPart]:
 class ReplyParser:
     """Reads one reply. `push` and `flush` return what has become certain."""
 
-    __slots__ = ("_calls", "_form", "_gap", "_held", "_parts", "_reasoned", "_scanner", "_state")
+    __slots__ = (
+        "_answer_close",
+        "_calls",
+        "_form",
+        "_gap",
+        "_held",
+        "_parts",
+        "_reasoned",
+        "_scanner",
+        "_state",
+    )
 
     def __init__(self, form: ReplyFormat) -> None:
         self._form = form
@@ -52,6 +62,8 @@ class ReplyParser:
         """White space that is text only if text follows it."""
         self._reasoned: bool = False
         """Whether some reasoning was said: white space before it is dropped."""
+        self._answer_close = ""
+        """What ends text that was opened by a mark."""
         self._scanner: ArgumentScanner | None = None
         self._parts: list[ReplyPart] = []
         self._state: Callable[[bool], bool] = self._begin
@@ -94,14 +106,14 @@ class ReplyParser:
         if calls is not None and calls.first_only and found.startswith(calls.trigger):
             self._held = found
             return self._go(self._first_name)
-        return self._go(self._text)
+        return self._go(self._answer)
 
     def _reasoning(self, last: bool) -> bool:
         assert self._form.reasoning is not None
         close = self._form.reasoning.close
         at = self._held.find(close)
         if at < 0:
-            self._emit_spaced("reasoning", close, last)
+            self._emit_spaced("reasoning", [close], last)
             return False
         text = self._gap + self._held[:at]
         self._say("reasoning", (text if self._reasoned else text.lstrip()).rstrip())
@@ -117,26 +129,60 @@ class ReplyParser:
                 return False
             if self._held.startswith(calls.trigger):
                 return self._go(self._first_name)
+        return bool(self._held) and self._go(self._answer)
+
+    def _answer(self, last: bool) -> bool:
+        """Drop what opens text, where something does."""
+        answer, found = self._form.answer, self._held.lstrip()
+        if answer is None:
+            return self._go(self._text)
+        if not last and _may_become(found, answer.open):
+            return False
+        if not found.startswith(answer.open):
+            return self._go(self._text)
+        self._held, self._answer_close = found[len(answer.open) :], answer.close
+        return self._go(self._opened)
+
+    def _opened(self, last: bool) -> bool:
+        """Drop the white space behind what opens text."""
+        self._held = self._held.lstrip()
         return bool(self._held) and self._go(self._text)
 
     def _text(self, last: bool) -> bool:
         calls = self._calls
-        if calls is None:
+        trigger = "" if calls is None or calls.first_only else calls.trigger
+        marks = [mark for mark in (trigger, self._answer_close) if mark]
+        if calls is None and not marks:
             self._say("text", self._gap + self._held)
             self._held = self._gap = ""
             return False
-        at = -1 if calls.first_only else self._held.find(calls.trigger)
-        if at < 0:
-            self._emit_spaced("text", "" if calls.first_only else calls.trigger, last)
+        found = [(at, mark) for mark in marks if (at := self._held.find(mark)) >= 0]
+        if not found:
+            self._emit_spaced("text", marks, last)
             return False
+        at, mark = min(found)
         before = self._held[:at].rstrip()
         self._say("text", self._gap + before if before else "")
         self._held, self._gap = self._held[at:], ""
-        return self._go(self._first_name)
+        if mark == trigger:
+            return self._go(self._first_name)
+        self._held, self._answer_close = self._held[len(mark) :], ""
+        return True
 
     def _first_name(self, last: bool) -> bool:
         assert self._calls is not None
-        return self._literal(self._calls.begin, self._named, last)
+        return self._literal(self._calls.begin, self._numbered, last)
+
+    def _numbered(self, last: bool) -> bool:
+        """Drop the number that some formats have before the name."""
+        assert self._calls is not None
+        close = self._calls.number_close
+        if close:
+            _, mark, rest = self._held.partition(close)
+            if not mark:
+                return False
+            self._held = rest
+        return self._go(self._named)
 
     def _named(self, last: bool) -> bool:
         """Read the name, up to what follows it."""
@@ -182,7 +228,7 @@ class ReplyParser:
         again = self._calls.again
         if again is not None and self._held.startswith(again):
             self._held = self._held[len(again) :]
-            return self._go(self._named)
+            return self._go(self._numbered)
         if last or again is None or not again.startswith(self._held):
             return self._go(self._over)
         return False
@@ -212,9 +258,9 @@ class ReplyParser:
         self._held, self._calls = "", None
         return self._go(self._text)
 
-    def _emit_spaced(self, kind: PartKind, mark: str, last: bool) -> None:
-        """Say what is held, but for white space at its end and what may begin `mark`."""
-        keep = 0 if last else overlap(self._held, mark)
+    def _emit_spaced(self, kind: PartKind, marks: Sequence[str], last: bool) -> None:
+        """Say what is held, but for white space at its end and what may begin a mark."""
+        keep = 0 if last else max((overlap(self._held, mark) for mark in marks), default=0)
         ready, kept = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         ready = self._gap + ready
         if kind == "reasoning" and not self._reasoned:

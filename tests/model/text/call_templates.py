@@ -1,5 +1,7 @@
 """Chat templates that write calls of tools as well-known families do, as short as can be."""
 
+from tests.model.text.families import TEMPLATES
+
 START = "{%- for message in messages %}"
 END = "{%- endfor %}"
 SYSTEM = """{%- if tools %}{{ '<|im_start|>system\n# Tools\n' }}
@@ -180,3 +182,5 @@ FAMILIES = {
     "string arguments": STRING_ARGUMENTS,
 }
 """Every way of writing calls that is understood."""
+WHOLE = ("command_a", "granite3", "hunyuan", "olmo3", "qwen3_coder")
+FAMILIES |= {name: TEMPLATES[name] for name in WHOLE}

@@ -1,6 +1,7 @@
 """Formats of calls, their grammar and their parser, for every family of chat templates."""
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from random import Random
 from typing import Any
@@ -22,10 +23,10 @@ from draftwerk.speculative.replies.argument_schemas import (
     raw_strings,
 )
 from draftwerk.speculative.replies.channels import SPECIALS as CHANNELS
-from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning
+from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning, parser_of
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat, written
 from draftwerk.speculative.replies.grammar import CallMode, ReplyRules, reply_grammar
-from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart
+from draftwerk.speculative.replies.parser import ReplyPart
 from draftwerk.speculative.sampling.params import Grammar
 from tests.model.text import call_templates
 from tests.model.text.call_templates import FAMILIES
@@ -33,7 +34,12 @@ from tests.model.text.random_schemas import random_schema, random_value
 
 END = 2
 ADDED = ("<tool_call>", "</tool_call>", "<think>", "</think>")
-SPECIAL = ("[TOOL_CALLS]", "[ARGS]", "<|tool_call_start|>", "<|tool_call_end|>", *CHANNELS)
+SPECIAL = (
+    *("[TOOL_CALLS]", "[ARGS]", "<|tool_call_start|>", "<|tool_call_end|>", "<|tool_call|>"),
+    *("<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    *("<|START_THINKING|>", "<|END_THINKING|>"),
+    *CHANNELS,
+)
 WEATHER = parameters_of(
     {
         "type": "object",
@@ -112,7 +118,7 @@ def rules_of(
 
 def parsed(form: ReplyFormat, pieces: list[str]) -> list[ReplyPart]:
     """Return the parts of a reply that comes in pieces, neighbours joined."""
-    parser = ReplyParser(form)
+    parser = parser_of(form)
     found = [part for piece in pieces for part in parser.push(piece)] + parser.flush()
     whole: list[ReplyPart] = []
     for part in found:
@@ -145,10 +151,14 @@ marked = pytest.mark.parametrize("marked", [True, False], ids=["tokens", "spelle
 @families
 def test_a_template_tells_how_its_model_writes_calls(family: str) -> None:
     found = format_of(family)
-    assert found.shape == {"coder": "xml", "glm": "xml", "lfm2": "python"}.get(family, "json")
+    shapes = {"lfm2": "python", "olmo3": "python"}
+    shapes |= dict.fromkeys(("coder", "glm", "qwen3_coder"), "xml")
+    assert found.shape == shapes.get(family, "json")
     assert found.begin.startswith(found.trigger)
     assert (found.again is None) == (family == "llama")
     assert bool(found.id_close) == (family == "mistral")
+    assert bool(found.number_close) == (family == "command_a")
+    assert found.arguments.python_words == (family in ("lfm2", "qwen3_coder"))
 
 
 def test_a_template_without_tools_or_with_unknown_calls_has_no_format() -> None:
@@ -249,14 +259,22 @@ def test_one_call_at_a_time_is_a_bound_of_the_grammar(family: str) -> None:
         followed(reply_grammar(rules_of(form, parallel=False)), two)
 
 
+def decoded(tokens: Iterable[int]) -> str:
+    return tokenizer().decode(list(tokens), skip_special_tokens=False)
+
+
 @families
 def test_a_name_is_forced_and_so_is_what_surrounds_it(family: str) -> None:
     form = format_of(family)
     grammar = reply_grammar(rules_of(form, functions=FUNCTIONS[:1], parallel=False))
     matcher = grammars().matcher(grammar, (END,))
     forced = matcher.jump_forward()
-    text = tokenizer().decode(list(forced), skip_special_tokens=False)
-    assert text.startswith(form.begin + "weather"), text
+    text = decoded(forced)
+    if form.number_close:
+        assert text == form.begin
+        matcher.extend([*forced, *tokenizer().encode('7"', add_special_tokens=False).ids])
+        text += '"' + decoded(matcher.jump_forward())
+    assert text.startswith(form.begin + form.number_close + "weather"), text
 
 
 @pytest.mark.parametrize("seed", range(20))
