@@ -57,8 +57,8 @@ class ReplyParser:
     def __init__(self, form: ReplyFormat) -> None:
         self._form = form
         self._calls = form.calls
-        self._held = ""
-        self._gap = ""
+        self._held: str = ""
+        self._gap: str = ""
         """White space that is text only if text follows it."""
         self._reasoned: bool = False
         """Whether some reasoning was said: white space before it is dropped."""
@@ -234,7 +234,7 @@ class ReplyParser:
         return False
 
     def _over(self, last: bool) -> bool:
-        self._held = ""
+        self._held: str = ""
         return False
 
     # --- helpers ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from draftwerk.model.text.chat_template import ChatTemplate, TemplateRefused
 from draftwerk.model.text.template_traits import variables_of
-from tests.model.text.families import (
+from tests.model.text.samples.families import (
     ASKED,
     CONVERSATIONS,
     SPECIALS,

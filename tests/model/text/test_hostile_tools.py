@@ -15,7 +15,7 @@ from draftwerk.speculative.replies.argument_schemas import BadSchema, ToolFuncti
 from draftwerk.speculative.replies.formats import ReplyFormat, written
 from draftwerk.speculative.replies.grammar import reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser
-from tests.model.text.call_templates import FAMILIES
+from tests.model.text.samples.call_templates import FAMILIES
 from tests.model.text.test_replies import calls_in, cut, format_of, parsed, rules_of, walk
 from tests.support.tiny_models import save_tiny_with_text
 

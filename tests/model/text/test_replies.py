@@ -28,9 +28,9 @@ from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, R
 from draftwerk.speculative.replies.grammar import CallMode, ReplyRules, reply_grammar
 from draftwerk.speculative.replies.parser import ReplyPart
 from draftwerk.speculative.sampling.params import Grammar
-from tests.model.text import call_templates
-from tests.model.text.call_templates import FAMILIES
-from tests.model.text.random_schemas import random_schema, random_value
+from tests.model.text.samples import call_templates
+from tests.model.text.samples.call_templates import FAMILIES
+from tests.model.text.samples.random_schemas import random_schema, random_value
 
 END = 2
 ADDED = ("<tool_call>", "</tool_call>", "<think>", "</think>")

@@ -15,7 +15,16 @@ from draftwerk.speculative.replies.formats import (
 )
 from draftwerk.speculative.replies.grammar import ReplyRules, reply_grammar
 from draftwerk.speculative.replies.parser import ReplyPart
-from tests.model.text.families import ASKED, CALLED, RESULT, SPECIALS, TEMPLATES, TOOLS, call, turn
+from tests.model.text.samples.families import (
+    ASKED,
+    CALLED,
+    RESULT,
+    SPECIALS,
+    TEMPLATES,
+    TOOLS,
+    call,
+    turn,
+)
 from tests.model.text.test_replies import followed, may_end, parsed, rules_of, specials
 
 HERMES = '<tool_call>\n{"name": "'

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.chat_template import ChatTemplate, TemplateRefused
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.replies.channels import SPECIALS as CHANNELS
-from tests.model.text.call_templates import HARMONY
+from tests.model.text.samples.call_templates import HARMONY
 from tests.support.small_tokenizers import KINDS, byte_level, saved
 
 MESSAGES = [

@@ -1,6 +1,6 @@
 """Chat templates that write calls of tools as well-known families do, as short as can be."""
 
-from tests.model.text.families import TEMPLATES
+from tests.model.text.samples.families import TEMPLATES
 
 START = "{%- for message in messages %}"
 END = "{%- endfor %}"
