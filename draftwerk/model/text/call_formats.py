@@ -39,7 +39,6 @@ REASONING_PAIRS = (
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
-    ("Here is my thought process:", "Here is my response:"),
 )
 ANSWER_PAIRS = (
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),

@@ -68,10 +68,6 @@ ANSWERS = {
     "command_a": ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     "hunyuan": ("<answer>", "</answer>"),
 }
-GRANITE_32 = (
-    "{% if thinking %}Begin with 'Here is my thought process:'. 'Here is my response:'{% endif %}"
-    "{% for m in messages %}{{ m.content }}{% endfor %}"
-)
 families = pytest.mark.parametrize("family", TEMPLATES)
 REPLY_CALLS: list[tuple[str, dict[str, Any]]] = [
     ("weather", {"city": 'Kö"ln <b', "days": [1, {"x": None}], "now": True}),
@@ -178,14 +174,6 @@ def test_marks_that_did_not_open_a_text_are_text() -> None:
     for text in ("See </answer>.", "An <answer> in </answer>"):
         assert parsed(form, list(text)) == [ReplyPart("text", text)]
     assert parsed(form, list(" <answer>\n a</answer> b")) == [ReplyPart("text", "a b")]
-
-
-def test_reasoning_may_be_marked_in_words() -> None:
-    found = reasoning_form(ChatTemplate(GRANITE_32, {}), {})
-    assert found is not None and (found.variable, found.default_on) == ("thinking", False)
-    text = "Here is my thought process: Hm.\n\nHere is my response: Yes."
-    parts = parsed(ReplyFormat(reasoning=found), list(text))
-    assert parts == [ReplyPart("reasoning", "Hm."), ReplyPart("text", "Yes.")]
 
 
 def test_phi_is_told_of_tools_as_it_was_trained() -> None:
