@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from draftwerk.api.core.config import Settings
+from draftwerk.assembly.plan import BLOCK_SIZE
 from draftwerk.assembly.running_server import is_draftwerk, server_times
+from draftwerk.cache.recurrent_states import snapshot_interval
 from draftwerk.machine.holders import holders
 from draftwerk.machine.host import affinity, cpu_name, memory_bytes
 from draftwerk.machine.quota import quota_cpus
@@ -89,7 +91,7 @@ def doctor(
     elif measure is not None and not is_bad:
         print("         starting the model to measure it ...")
         try:
-            is_bad = _show(expectations(measure(settings)))
+            is_bad = _show(expectations(measure(settings), settings.block_size or BLOCK_SIZE))
         except ConfigError as error:
             is_bad = _show([Finding("bad", "model", str(error))])
     return int(is_bad)
@@ -117,14 +119,14 @@ def _show(found: Iterable[Finding]) -> bool:
     return is_bad
 
 
-def expectations(ready: "Ready") -> Iterator[Finding]:
-    """Return the lines about a measured model's speed."""
+def expectations(ready: "Ready", block_size: int = BLOCK_SIZE) -> Iterator[Finding]:
+    """Return the lines about a measured model's speed, and what its recurrent states take."""
     ranks = f", {1 + len(ready.ranks)} processes" if ready.ranks else ""
     yield Finding("good", "runs on", f"{ready.device}, attention {ready.attention}{ranks}")
     if ready.kernels.startswith("none"):
         yield Finding("poor", "kernels", ready.kernels)
     if ready.states[0]:
-        yield _states(*ready.states)
+        yield _states(ready, block_size)
     if ready.weight_bytes:
         rate = ready.weight_bytes / ready.weight_ms / 1e6
         words = (
@@ -144,12 +146,17 @@ def expectations(ready: "Ready") -> Iterator[Finding]:
     yield Finding("good", "expect", _expect([*costs.items()]))
 
 
-def _states(slots: int, size: int) -> Finding:
+def _states(ready: "Ready", block_size: int) -> Finding:
     """Say what recurrent layers keep of texts."""
+    slots, size = ready.states
     words = (
         f"{slots} slots of {size / MB:.1f} MB, {slots * size / MB:.0f} MB of kv-memory: two or "
-        "three for each text that runs, the others for snapshots of prompts and replies"
+        "three for each text that runs, two for each beam of a search, the others for snapshots, "
+        "at the end of a prompt, of a reply, and where prompts part"
     )
+    if ready.pages is not None:
+        every = snapshot_interval(size, ready.pages.block_bytes, block_size)
+        words += f"; within a long prompt one every {every:,} tokens"
     return Finding("good", "recurrent states", words)
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from draftwerk.assembly.lora_adapters import LoraAdapters
-from draftwerk.cache.recurrent_states import NO_STATES, StateSlots
+from draftwerk.cache.recurrent_states import NO_STATES, StateSlots, snapshot_interval
 from draftwerk.machine.host import free_bytes, gpu_free_bytes, memory_bytes
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.settings.engine_settings import EngineSettings
@@ -171,24 +171,21 @@ def state_slots(
 ) -> StateSlots:
     """Return how many recurrent states the cache's memory holds beside keys and values: half of it.
 
-    Snapshots of a prompt are so far apart that keys and values between them take four times as
-    much. Raises ConfigError for what is not served with recurrent layers.
+    Raises ConfigError for what is not served with recurrent layers.
     """
-    for field in ("prefill_processes", "draft"):
-        if getattr(settings, field):
-            raise ConfigError(
-                f"{field}: {target.name} has recurrent layers, which do not go together with that "
-                f"yet: leave out --{field.replace('_', '-')}"
-            )
+    if settings.draft:
+        raise ConfigError(
+            f"draft: {target.name} has recurrent layers, which do not go together with that yet: "
+            "leave out --draft"
+        )
     count = min(memory // 2 // target.state_bytes, RoundLimits().rows_max * STATES_EACH)
     if count < STATES_EACH:
         raise ConfigError(
             f"kv_memory {settings.kv_memory}: a text of {target.name} has {STATES_EACH} recurrent "
             f"states of {target.state_bytes / 2**20:.0f} MiB, for which half of it is too little"
         )
-    return StateSlots(
-        count, 4 * max(1, target.state_bytes // block_bytes) * (settings.block_size or BLOCK_SIZE)
-    )
+    block_size = settings.block_size or BLOCK_SIZE
+    return StateSlots(count, snapshot_interval(target.state_bytes, block_bytes, block_size))
 
 
 def _dtype(settings: EngineSettings, card: ModelSizes) -> str:

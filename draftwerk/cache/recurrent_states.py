@@ -43,6 +43,14 @@ class StateSlots:
 
 
 NO_STATES = StateSlots()
+INTERVAL_COST = 4
+"""Keys and values between two snapshots of a prompt take so many times the memory of one. A prompt
+that parts from another between two of them reads again what is behind the first."""
+
+
+def snapshot_interval(state_bytes: int, block_bytes: int, block_size: int) -> int:
+    """Return how many tokens of a prompt are between two snapshots, in whole blocks."""
+    return INTERVAL_COST * max(1, state_bytes // block_bytes) * block_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +174,13 @@ class SequenceStates:
             self._free.append(use.source)
         else:
             self._drop_entry()
+
+    def cancel_row(self) -> None:
+        """Take in that the newest row is not to be answered, and writes nothing any more."""
+        use = self._rows.pop()
+        self.rules.pool.drop(slot for _, slot in use.saves)
+        self._free.appendleft(use.target)
+        self._latest = use.source
 
     def _name(self, slot: int, name: bytes, position: int) -> None:
         depth = position // self.rules.block_size - 1

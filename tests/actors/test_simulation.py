@@ -64,6 +64,8 @@ def test_a_target_lost_with_two_rounds_in_flight_computes_both_again() -> None:
         {"run_ahead": True, "lost": 0.1},
         {"lost": 0.1, "spare": True},
         {"bugs": 0.003},
+        {"prefill": 1, "prefill_lost": 0.3},
+        {"prefill": 2, "prefill_lost": 0.3, "lost": 0.1, "run_ahead": True},
     ],
     ids=str,
 )
@@ -74,6 +76,9 @@ def test_recurrent_states_change_no_text(how: dict[str, Any]) -> None:
         assert counters[happened] > 0, counters
     if "block_count" in how:
         assert counters["preemptions"] > 0, counters
+    if how.get("prefill"):
+        assert counters["prefilled_apart"] > 100, counters
+        assert counters["prefill dies in the middle of its work"] > 0, counters
     if how.get("lost"):
         assert counters["recoveries"] > 5, counters
         assert counters["target dies in the middle of its work"] > 0, counters

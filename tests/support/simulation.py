@@ -338,7 +338,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     draft = ProcessDevice[Round, tuple[Draft, ...]](
         child_of(fates.draft, lambda: Guesser(rng).propose, Round), tuple[Draft, ...]
     )
-    reader = partial(ToyTarget, setting.block_count, size, pages=pages)
+    reader = partial(ToyTarget, setting.block_count, size, pages=pages, states=states)
     readers = [
         ProcessDevice(
             child_of(fates.prefill, lambda: reader().step, Proposal, writes_late=True), Verdict

@@ -362,6 +362,7 @@ class ToyTarget:
                 if start < position == state[0]:
                     self._live()
                     self.states[slot] = state
+        self.states[use.target] = (-1, 0)  # half written
         self._live()
         self.states[use.target] = state
 

@@ -223,3 +223,12 @@ class Sequence:
             if self.generated >= self.request.tokens_max:
                 return kept, "length"
         return len(tokens), ""
+
+
+def keep(sequence: Sequence, computed: int) -> None:
+    """Take in how far a sequence is computed, and name what is full."""
+    before, sequence.computed = sequence.computed, computed
+    sequence.table.commit(sequence.tokens, computed)
+    if sequence.states is not None:
+        names = sequence.table.names
+        sequence.states.end_row(before, computed, names, sequence.request.prompt_count)

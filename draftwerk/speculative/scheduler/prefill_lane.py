@@ -10,9 +10,16 @@ leaves the process that decodes. The other process keeps nothing from one chunk 
 
 from collections.abc import Callable, Set
 
-from draftwerk.speculative.protocol.rounds import UNSAMPLED, NewSequence, Round, Row, Verdict
+from draftwerk.speculative.protocol.rounds import (
+    UNSAMPLED,
+    NewSequence,
+    Round,
+    Row,
+    RowState,
+    Verdict,
+)
 from draftwerk.speculative.protocol.step_report import NO_STEP
-from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence import Sequence, keep
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.scheduler.running_set import RunningSet
 
@@ -119,12 +126,11 @@ class PrefillLane:
             if sequence.cancelled:
                 self.running_set.end(sequence)
             elif decision.error:
-                sequence.table.forget()
+                sequence.forget()
                 self.running_set.end(sequence)
                 updates.append(SequenceProgress(sequence, (), (), (), "error", decision.error))
             else:
-                sequence.computed = row.stop
-                sequence.table.commit(sequence.tokens, sequence.computed)
+                keep(sequence, row.stop)
                 self.running_set.stats.prefilled_apart += row.stop - row.start
                 sequence.disaggregated = sequence.pending > 1
         return updates
@@ -140,6 +146,8 @@ class PrefillLane:
             for sequence in members:
                 sequence.in_flight -= 1
                 sequence.planned = sequence.computed
+                if sequence.states is not None:
+                    sequence.states.cancel_row()
                 if sequence.cancelled:
                     self.running_set.end(sequence)
         if not self.up:
@@ -178,6 +186,7 @@ class PrefillLane:
         assert not copies, "a prompt's own blocks are nobody else's"
         sequence.in_flight += 1
         sequence.planned = stop
+        states, prompt_count = sequence.states, sequence.request.prompt_count
         blocks = sequence.table.blocks[: self.running_set.pool.blocks_for(stop)]
         return Row(
             sequence_id=sequence.sequence_id,
@@ -186,6 +195,9 @@ class PrefillLane:
             samples=False,
             draft_max=0,
             blocks=tuple(blocks),
+            state=None
+            if states is None
+            else RowState(*states.begin_row(start, stop, stop, prompt_count)),
             # Whole each time: what the process does not keep, it cannot lose.
             new_sequence=NewSequence(
                 tuple(sequence.tokens[: stop + 1]),

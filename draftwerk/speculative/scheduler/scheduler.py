@@ -191,7 +191,14 @@ class Scheduler:
 
     def plan_apart(self) -> Round | None:
         """Return the next chunks for a process that computes prompts alone, or None."""
+        if self.running_set.states is not None and self._overruns:
+            return None  # one of its slots may be among those that were just given back
         return self.prefill.plan(self._blocks_of_rounds)
+
+    @property
+    def _overruns(self) -> bool:
+        """Whether a round under way has a row of a text that has ended: it may still be written."""
+        return any(sequence.ended for _, members in self._rounds.values() for sequence in members)
 
     def blocks_in_flight(self) -> set[int]:
         """Return every block that a round under way may write to."""

@@ -178,7 +178,6 @@ def test_recurrent_states_have_half_of_the_memory() -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"prefill_processes": 1}, "prefill_processes: tiny has recurrent layers"),
         ({"draft": "x"}, "draft: tiny has recurrent layers"),
         ({"kv_memory": "70000"}, "a text of tiny has 4 recurrent states of 0 MiB"),
     ],

@@ -1,13 +1,17 @@
 """Prompts computed apart: who goes there, in what chunks, and how a text begins after it."""
 
+from random import Random
+
 from draftwerk.speculative.protocol.rounds import Decision, Round, Verdict
 from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_scheduler import decide, ids, make_world, planned, submit
 
 LONG = [1 + n % 7 for n in range(20)]
 SHORT = [9, 8, 9]
+LIMITS = RoundLimits(tokens_max=16, inline_max=4)
 
 
 def apart(processes: int = 1, **limits: int) -> World:
@@ -61,6 +65,44 @@ def test_a_block_is_left_alone_while_a_round_may_still_write_to_it() -> None:
     round_ = lane.plan(lambda: set(range(100)) - set(blocks))
     assert round_ is not None
     answered(world, round_)
+
+
+def test_a_state_is_left_alone_while_a_round_may_still_write_to_it() -> None:
+    limits = RoundLimits(pipeline_depth=2, run_ahead=True, tokens_max=16, inline_max=4)
+    world = World(Random(1), block_count=40, block_size=4, limits=limits, state_slots=12)
+    world.scheduler.prefill.note(0, up=True)
+    ended = submit(world, SHORT)
+    first, second = planned(world), planned(world)
+    world.scheduler.cancel(ended.request.request_id)
+    decide(world, first, Decision(tokens=(7,)))
+    blocks = world.scheduler.pool.take(2)  # of the text that has ended, to be written still
+    assert blocks is not None
+    submit(world, LONG)
+    assert world.scheduler.plan() is None
+    assert world.scheduler.plan_apart() is None
+    decide(world, second, Decision(tokens=(7,)))
+    round_ = world.scheduler.plan_apart()
+    assert round_ is not None and round_.rows[0].state is not None
+    world.scheduler.pool.drop(blocks)
+    answered(world, round_)
+
+
+def test_a_state_goes_back_to_where_it_was_when_its_process_has_gone() -> None:
+    world = World(Random(1), block_count=40, block_size=4, limits=LIMITS, state_slots=12)
+    lane = world.scheduler.prefill
+    for process in range(2):
+        lane.note(process, up=True)
+    submit(world, LONG)
+    assert world.scheduler.plan() is None
+    answered(world, first := chunk(world))
+    lost = chunk(world)
+    lane.note(lost.pipeline_slot, up=False)
+    again = chunk(world)
+    states = [round_.rows[0].state for round_ in (first, lost, again)]
+    assert states[0] and states[1] and states[2]
+    assert states[0].target == states[1].source == states[2].source
+    assert lost.rows[0].start == again.rows[0].start == 16
+    answered(world, again)
 
 
 def test_every_chunk_tells_all_that_the_process_must_know() -> None:

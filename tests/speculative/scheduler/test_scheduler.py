@@ -2,6 +2,7 @@
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -112,7 +113,7 @@ TestPlannerMachine.settings = settings(max_examples=40, stateful_step_count=25, 
 # --- one decision at a time -----------------------------------------------------------------------
 
 
-def make_world(*, block_count: int = 32, block_size: int = 4, **limits: int) -> World:
+def make_world(*, block_count: int = 32, block_size: int = 4, **limits: Any) -> World:
     return World(
         Random(1),
         block_count=block_count,
@@ -457,6 +458,21 @@ def test_generated_tokens_are_found_as_well_but_do_not_count_as_cached_prompt() 
     (row,) = planned(world).rows
     assert row.start == 8
     assert sequence.tally.cached == 0, "what was found at first counts"
+
+
+def test_snapshots_give_way_to_a_text_that_enters_and_no_text_is_preempted() -> None:
+    world = World(Random(1), block_count=40, block_size=4, limits=RoundLimits(), state_slots=9)
+    assert world.states is not None
+    pool = world.states.pool
+    for first in range(4):  # each leaves a snapshot of its prompt
+        submit(world, [first, *PROMPT], tokens_max=2)
+        while not world.scheduler.idle:
+            assert world.plan()
+            world.commit()
+    assert pool.cached == 4
+    running = [submit(world, [9 + first, *PROMPT], tokens_max=4) for first in range(3)]
+    assert ids(planned(world)) == [each.sequence_id for each in running]
+    assert pool.available == 0 and world.scheduler.stats.preemptions == 0
 
 
 def test_followers_wait_for_the_leader_and_find_its_prompt() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tiny_models import save_tiny_with_text
 from tests.system.store.test_kv_store import Server, serving
 
 pytestmark = pytest.mark.asyncio
@@ -23,7 +24,12 @@ async def process(server: Server, role: str, but: int = 0) -> int:
         await asyncio.sleep(0.02)
 
 
-async def test_prompts_computed_apart_and_lost_on_the_way_give_the_plain_texts(model: Path) -> None:
+@pytest.mark.parametrize("family", ["llama", "qwen3_5_text"])
+async def test_prompts_computed_apart_and_lost_on_the_way_give_the_plain_texts(
+    family: str, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    save_tiny_with_text(model, 3, family)
     async with serving(model) as server:
         texts = await server.texts()
     # The last --spare counts: its process forks the others.

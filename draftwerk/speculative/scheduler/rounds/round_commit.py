@@ -7,7 +7,7 @@ from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, Verdict
 from draftwerk.speculative.requests.read_sequence import ReadSequence
-from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence import Sequence, keep
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress, origins
 from draftwerk.speculative.scheduler.rounds.blended_rows import only_blends
 from draftwerk.speculative.scheduler.running_set import RunningSet
@@ -55,7 +55,7 @@ class RoundCommit:
                 updates.append(replace(self._advance(sequence, decision, draft), scored=scored))
                 sequence.deadlines.keep_time(sequence.generated, now_s)
             else:
-                self._keep(sequence, row.stop)
+                keep(sequence, row.stop)
                 if isinstance(sequence, ReadSequence):
                     updates.extend(self._read(sequence, row, decision, now_s))
                 elif scored := sequence.score(row, decision.prompt_logprobs):
@@ -104,7 +104,7 @@ class RoundCommit:
         stop = len(sequence.tokens)
         kept, finish_reason = sequence.extend(decision.tokens)
         sequence.feedback = decision.feedback
-        self._keep(sequence, min(stop + len(decision.path), len(sequence.tokens)))
+        keep(sequence, min(stop + len(decision.path), len(sequence.tokens)))
         if sequence.in_flight:  # a row that continues this one: the device knows the new tokens
             sequence.planned = sequence.sent_count = len(sequence.tokens)
         else:
@@ -112,15 +112,6 @@ class RoundCommit:
         if finish_reason:
             self._running_set.end(sequence)
         return kept, finish_reason
-
-    @staticmethod
-    def _keep(sequence: Sequence, computed: int) -> None:
-        """Take in how far a sequence is computed, and name what is full."""
-        before, sequence.computed = sequence.computed, computed
-        sequence.table.commit(sequence.tokens, computed)
-        if (states := sequence.states) is not None:
-            names = sequence.table.names
-            states.end_row(before, computed, names, sequence.request.prompt_count)
 
     def _advance_search(self, root: SearchRoot, parts: list[VerifiedRow]) -> list[SequenceProgress]:
         """Apply the rows of a beam search; returns its progress."""
