@@ -70,9 +70,7 @@ class MessageSerializer:
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return what is new, and what closes the last block at the end."""
-        parts = event.parts
-        if not self.metadata.is_parsed:
-            parts = (ReplyPart("text", event.text),) if event.text else ()
+        parts = self.metadata.parts(event)
         said = [chunk for part in parts for chunk in self._part(part)]
         if isinstance(event, Ended):
             self.ending = self._ending(event.finish_reason, event.stopped_by)

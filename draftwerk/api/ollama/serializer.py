@@ -43,9 +43,7 @@ class OllamaSerializer:
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return a line for each part that is new."""
-        parts = event.parts
-        if not self.metadata.is_parsed:
-            parts = (ReplyPart("text", event.text),) if event.text else ()
+        parts = self.metadata.parts(event)
         if isinstance(event, Ended):
             self._end(event.finish_reason)
         return [line for part in parts if (line := self._part(part)) is not None]

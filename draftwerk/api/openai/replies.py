@@ -1,10 +1,14 @@
 """What clients get back: the bodies of chat and completions."""
 
+from typing import Generic, TypeVar
+
 from msgspec import UNSET, Struct, UnsetType
 
 from draftwerk.api.core.usage import RequestMetrics, ServiceTier, Usage
 from draftwerk.api.fields.tools_schema import CalledFunction
 from draftwerk.api.openai.receipts.receipt import Receipt
+
+ChoiceT = TypeVar("ChoiceT")
 
 # --- log-probabilities ------------------------------------------------------------------------
 
@@ -20,15 +24,9 @@ class TopLogprob(Struct, frozen=True):
     """The token's own bytes."""
 
 
-class TokenLogprob(Struct, frozen=True):
+class TokenLogprob(TopLogprob, frozen=True):
     """A generated token with its log-probability."""
 
-    token: str
-    """The token's text."""
-    logprob: float
-    """Natural logarithm of the token's probability."""
-    bytes: list[int]
-    """The token's own bytes."""
     top_logprobs: list[TopLogprob]
     """The most likely tokens at this position, best first."""
 
@@ -68,6 +66,32 @@ class PromptLogprob(Struct, frozen=True):
 
 PromptLogprobs = tuple[dict[int, PromptLogprob] | None, ...]
 """Per prompt token, by id: itself and the most likely ones; null for the first."""
+
+
+class ReplyBody(Struct, Generic[ChoiceT], frozen=True):
+    """A whole reply, or a chunk of one."""
+
+    id: str
+    """Of the request; equal in all chunks."""
+    object: str
+    """The kind of this object, as OpenAI names it."""
+    created: int
+    """Unix time in seconds."""
+    model: str
+    """The served model's name."""
+    choices: tuple[ChoiceT, ...]
+    """In the order of their numbers; empty in a chunk of usage alone."""
+    usage: Usage | UnsetType | None = UNSET
+    """Counts of tokens."""
+    metrics: RequestMetrics | UnsetType = UNSET
+    """Times and acceptance of the request."""
+    service_tier: ServiceTier | UnsetType = UNSET
+    """As the request has it."""
+    system_fingerprint: str = ""
+    """Equal ones, with equal requests and seeds, give equal texts."""
+    receipt: Receipt | UnsetType = UNSET
+    """Of a request that asks for one; of a stream, in its last chunk."""
+
 
 # --- chat -----------------------------------------------------------------------------------------
 
@@ -135,29 +159,9 @@ class ChatChunkChoice(Struct, frozen=True):
     """A beam search's: log-probability over the length penalty."""
 
 
-class ChatChunk(Struct, frozen=True):
+class ChatChunk(ReplyBody[ChatChunkChoice], frozen=True):
     """One event of a streamed chat answer."""
 
-    id: str
-    """Of the request; equal in all chunks."""
-    object: str
-    """The kind of this object, as OpenAI names it."""
-    created: int
-    """Unix time in seconds."""
-    model: str
-    """The served model's name."""
-    choices: tuple[ChatChunkChoice, ...]
-    """In the order of their numbers; empty in a chunk of usage alone."""
-    usage: Usage | UnsetType | None = UNSET
-    """Counts of tokens."""
-    metrics: RequestMetrics | UnsetType = UNSET
-    """Times and acceptance of the request."""
-    service_tier: ServiceTier | UnsetType = UNSET
-    """As the request has it."""
-    system_fingerprint: str = ""
-    """Equal ones, with equal requests and seeds, give equal texts."""
-    receipt: Receipt | UnsetType = UNSET
-    """Of a request that asks for one; of a stream, in its last chunk."""
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     """Those that have come since the last chunk, of a request that asks for them."""
 
@@ -194,29 +198,9 @@ class ChatChoice(Struct, frozen=True):
     """A beam search's: log-probability over the length penalty."""
 
 
-class ChatReply(Struct, frozen=True):
+class ChatReply(ReplyBody[ChatChoice], frozen=True):
     """A whole chat answer."""
 
-    id: str
-    """Of the request; equal in all chunks."""
-    object: str
-    """The kind of this object, as OpenAI names it."""
-    created: int
-    """Unix time in seconds."""
-    model: str
-    """The served model's name."""
-    choices: tuple[ChatChoice, ...]
-    """In the order of their numbers; empty in a chunk of usage alone."""
-    usage: Usage
-    """Counts of tokens."""
-    metrics: RequestMetrics
-    """Times and acceptance of the request."""
-    service_tier: ServiceTier | UnsetType = UNSET
-    """As the request has it."""
-    system_fingerprint: str = ""
-    """Equal ones, with equal requests and seeds, give equal texts."""
-    receipt: Receipt | UnsetType = UNSET
-    """Of a request that asks for one; of a stream, in its last chunk."""
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     """Of the prompt's tokens, if the request asks for them."""
 
@@ -243,26 +227,5 @@ class CompletionChoice(Struct, frozen=True):
     """Of the prompt's tokens, in its first choice, if the request asks for them."""
 
 
-class CompletionReply(Struct, frozen=True):
+class CompletionReply(ReplyBody[CompletionChoice], frozen=True):
     """A whole completion, and a chunk of one."""
-
-    id: str
-    """Of the request; equal in all chunks."""
-    object: str
-    """The kind of this object, as OpenAI names it."""
-    created: int
-    """Unix time in seconds."""
-    model: str
-    """The served model's name."""
-    choices: tuple[CompletionChoice, ...]
-    """In the order of their numbers; empty in a chunk of usage alone."""
-    usage: Usage | UnsetType | None = UNSET
-    """Counts of tokens."""
-    metrics: RequestMetrics | UnsetType = UNSET
-    """Times and acceptance of the request."""
-    service_tier: ServiceTier | UnsetType = UNSET
-    """As the request has it."""
-    system_fingerprint: str = ""
-    """Equal ones, with equal requests and seeds, give equal texts."""
-    receipt: Receipt | UnsetType = UNSET
-    """Of a request that asks for one; of a stream, in its last chunk."""

@@ -11,6 +11,7 @@ from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, ServiceTier, Usage
 from draftwerk.api.replying.answers import AnswerParts
+from draftwerk.speculative.replies.parser import ReplyPart
 
 
 class ReplyMetadata(msgspec.Struct, frozen=True):
@@ -37,6 +38,12 @@ class ReplyMetadata(msgspec.Struct, frozen=True):
     """The service tier, for a client that asked for one."""
     is_parsed: bool = False
     """Whether the reply is told apart into reasoning, text and calls."""
+
+    def parts(self, event: Delta | Ended) -> tuple[ReplyPart, ...]:
+        """Return what an event adds, part by part; a reply that is not told apart is text."""
+        if self.is_parsed:
+            return event.parts
+        return (ReplyPart("text", event.text),) if event.text else ()
 
     def shown(self, origins: tuple[str, ...]) -> tuple[str, ...] | UnsetType:
         """Return the origins if they were asked for."""
