@@ -7,8 +7,9 @@ prompts of 1,000 tokens, each another one and answered with 32 tokens. The engin
 serve` answers in these ways:
 
     alone          no bursts, for comparison
-    colocated      prompts are read in the rounds that decode
-    slo            the same with --slo tpot=50ms, which bounds those rounds
+    throughput     with --prefer throughput: prompts are read in the rounds that decode
+    latency        the default, which bounds the rounds that read prompts
+    slo            the same with --slo tpot=50ms
     apart          with --prefill-processes 1
 
 A row of the table is a load in one way: the TTFT of the long prompts and of the readers' own short
@@ -38,7 +39,8 @@ from draftwerk.speculative.sampling.params import Sampling
 
 WAYS = {
     "alone": Settings(spare="off"),
-    "colocated": Settings(spare="off"),
+    "throughput": Settings(spare="off", prefer="throughput"),
+    "latency": Settings(spare="off"),
     "slo": Settings(spare="off", slo=("tpot=50ms",)),
     "apart": Settings(spare="off", prefill_processes=1),
 }

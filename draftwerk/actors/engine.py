@@ -19,6 +19,7 @@ from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.actors.pipeline import Pipeline
 from draftwerk.actors.restarts import report, without_bugs
+from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.scheduler.lengths import TextLengths
@@ -171,7 +172,8 @@ class Engine:
     def limits(self) -> tuple[int, ...]:
         """Sizes that decide which requests are refused."""
         parts = self._parts
-        return parts.tokens_max, parts.block_count, parts.block_size, parts.limits.tokens_max
+        widest = min(parts.limits.tokens_max, WIDTH_MAX)
+        return parts.tokens_max, parts.block_count, parts.block_size, widest
 
     def cached_names(self) -> KeysView[bytes]:
         """Return the names of the blocks in the prefix cache, as a live view."""

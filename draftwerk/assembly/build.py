@@ -29,6 +29,7 @@ from draftwerk.assembly.loading.model_card import served_model
 from draftwerk.assembly.loading.model_infos import Report, located, read_infos
 from draftwerk.assembly.model_processes import device, open_stores
 from draftwerk.assembly.plan import plan
+from draftwerk.assembly.round_limits import MeasuredModel, round_limits
 from draftwerk.assembly.start_stages import StartStages
 from draftwerk.cache.store.disk import KEY_BYTES, name_key
 from draftwerk.model.native.gumbel import fastest
@@ -79,6 +80,8 @@ async def engine_parts(
         found = await to_thread.run_sync(open_stores, settings, models.ready, models.memory)
         store, state_store = found
         name_secret = name_key(store.disk.folder)
+    cache_tokens = models.plan.block_count * models.plan.block_size
+    limits = round_limits(settings, models.plan.limits, models.ready, cache_tokens)
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
 
     def proposer() -> Proposer:
@@ -102,8 +105,8 @@ async def engine_parts(
         states=models.plan.states,
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
-        limits=models.plan.limits,
-        proposer=no_proposer if models.plan.limits.run_ahead else proposer,
+        limits=limits,
+        proposer=no_proposer if limits.run_ahead else proposer,
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=name_secret or token_bytes(KEY_BYTES),
@@ -121,18 +124,20 @@ def no_proposer() -> None:
     """Leave the drafting to the target's process."""
 
 
-def measure(settings: EngineSettings) -> Ready:
+def measure(settings: EngineSettings) -> MeasuredModel:
     """Start the target model, and return what its process measured. Raises ConfigError."""
 
-    async def start() -> Ready:
+    async def start() -> MeasuredModel:
         info, _ = read_infos(settings, print)
-        options = plan(located(settings, info, None), info, None).target_options
-        target = device("target", options, Verdict, Proposal, settings.silence_s)
+        planned = plan(located(settings, info, None), info, None)
+        target = device("target", planned.target_options, Verdict, Proposal, settings.silence_s)
         stages = StartStages()
         try:
             ready = await target.start(stages.show)
             print(f"         {stages.text()}")
-            return ready
+            cache_tokens = planned.block_count * planned.block_size
+            limits = round_limits(settings, planned.limits, ready, cache_tokens)
+            return MeasuredModel(ready, limits, cache_tokens)
         finally:
             await target.close()
 

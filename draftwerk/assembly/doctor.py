@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import msgspec
 
 from draftwerk.api.core.config import Settings
 from draftwerk.assembly.plan import BLOCK_SIZE
+from draftwerk.assembly.round_limits import MeasuredModel, reasons
 from draftwerk.assembly.running_server import is_draftwerk, server_times
 from draftwerk.cache.recurrent_states import snapshot_interval
 from draftwerk.machine.holders import holders
@@ -79,7 +81,7 @@ def findings(
 def doctor(
     settings: Settings,
     kernels: Callable[[], str],
-    measure: "Callable[[Settings], Ready] | None" = None,
+    measure: "Callable[[Settings], MeasuredModel] | None" = None,
     files: CachedFiles = no_files,
 ) -> int:
     """Print the findings, those of `measure` too; returns 1 if something stands in the way."""
@@ -91,7 +93,10 @@ def doctor(
     elif measure is not None and not is_bad:
         print("         starting the model to measure it ...")
         try:
-            is_bad = _show(expectations(measure(settings), settings.block_size or BLOCK_SIZE))
+            measured = measure(settings)
+            block_size = settings.block_size or BLOCK_SIZE
+            chosen = (Finding("good", *each) for each in reasons(measured))
+            is_bad = _show(chain(expectations(measured.ready, block_size), chosen))
         except ConfigError as error:
             is_bad = _show([Finding("bad", "model", str(error))])
     return int(is_bad)

@@ -13,6 +13,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.requests.slo import read_promise
+from draftwerk.speculative.scheduler.rounds.round_sizes import ROWS_ALWAYS
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL, need_topk
 
@@ -178,7 +179,7 @@ def state_slots(
             f"draft: {target.name} has recurrent layers, which do not go together with that yet: "
             "leave out --draft"
         )
-    count = min(memory // 2 // target.state_bytes, RoundLimits().rows_max * STATES_EACH)
+    count = min(memory // 2 // target.state_bytes, ROWS_ALWAYS * STATES_EACH)
     if count < STATES_EACH:
         raise ConfigError(
             f"kv_memory {settings.kv_memory}: a text of {target.name} has {STATES_EACH} recurrent "

@@ -41,6 +41,9 @@ class EngineKeywords(TypedDict, total=False):
     kv_store_size: str
     block_size: int
     requests_max: int
+    rows_max: int
+    round_tokens: int
+    prefer: Literal["latency", "throughput"]
     silence_s: float
     spare: Literal["auto", "on", "imports", "off"]
     prefill_processes: int

@@ -174,7 +174,34 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 0
     requests_max: Annotated[
         int, Meta(ge=1, le=65536, description="requests in the engine at once")
-    ] = 128
+    ] = 256
+    rows_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1024,
+            description="texts that are decoded at once; 0: as many as the cache holds, up to "
+            "where more bring no more tokens a second",
+            extra={"metavar": "N"},
+        ),
+    ] = 0
+    round_tokens: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=8192,
+            description="tokens computed in a round at most; 0: as many as this machine computes "
+            "best, by what steps cost",
+            extra={"metavar": "N"},
+        ),
+    ] = 0
+    prefer: Annotated[
+        Literal["latency", "throughput"],
+        Meta(
+            description="whether rounds that read prompts are kept short, so that texts do not "
+            "pause for them, or as long as they may be"
+        ),
+    ] = "latency"
     silence_s: Annotated[
         float, Meta(ge=2, le=3600, description="without a beat before a model process is replaced")
     ] = 8.0
@@ -266,6 +293,11 @@ def check_engine(settings: EngineSettings) -> None:
         raise ConfigError(
             "prefill_processes: a draft model reads prompts in the rounds that decode; take it "
             "without draft, or prompts with it"
+        )
+    if 0 < settings.round_tokens < settings.rows_max:
+        raise ConfigError(
+            f"round_tokens {settings.round_tokens} is less than a token for each of the "
+            f"{settings.rows_max} texts of rows_max"
         )
     try:
         read_promise(settings.slo)

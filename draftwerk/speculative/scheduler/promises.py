@@ -57,16 +57,21 @@ def patience(sequence: Text, now_s: float) -> int:
     return min(PATIENCE_ROUNDS, max(0, round(left_s / ROUND_S)))
 
 
-def decoding_rows(decoding: Sequence[Text], now_s: float) -> DecodingRows:
-    """Return what the rows that decode need, and what their readers were promised."""
+def decoding_rows(decoding: Sequence[Text], now_s: float, priced: bool = False) -> DecodingRows:
+    """Return what the rows that decode need, and what their readers were promised.
+
+    What a round of them computes is counted where something was promised, or if `priced`.
+    """
     counts = [one.row_count for one in decoding]
     promised = [one for one in decoding if one.deadlines.promise.tpot]
-    if not promised:
+    if not (promised or priced):
         return DecodingRows(sum(counts))
     load = NO_LOAD
     for one, count in zip(decoding, counts, strict=True):
         for _ in range(count):
             load = load.with_row(len(one.tokens) - 1, 1, 1)
+    if not promised:
+        return DecodingRows(sum(counts), load)
     tpot_s = min(one.deadlines.promise.tpot for one in promised)
     spare_s = (
         min(

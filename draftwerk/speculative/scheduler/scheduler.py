@@ -27,6 +27,7 @@ from draftwerk.speculative.scheduler.rounds.prompt_rows import PromptRows
 from draftwerk.speculative.scheduler.rounds.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.rounds.round_commit import RoundCommit
 from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
+from draftwerk.speculative.scheduler.rounds.round_sizes import tokens_of
 from draftwerk.speculative.scheduler.rounds.round_times import RoundTimes
 from draftwerk.speculative.scheduler.rounds.run_ahead import goes_on, may_run_ahead
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
@@ -35,6 +36,8 @@ from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
 
 GIVEN_ROOM = 64
 """How many times longer than any other draft the one of a given text may be."""
+REVISED_ROUNDS = 1024
+"""Between two revisions of the sizes."""
 DRAFT_SHARE = 8
 """Of a round, one part in so many is for drafts even while prompts wait."""
 
@@ -55,6 +58,11 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     after a prefix hit is often less, and not worth a hand-over."""
     promise: Promise = NOTHING_PROMISED
     """To every request that has no promise of its own."""
+    pause_s: float = inf
+    """What a round with texts and prompts may take, if a round of texts alone takes no longer than
+    half of it; infinite: as long as it will."""
+    tokens_revised: bool = False
+    """Whether `tokens_max` follows what steps are seen to cost."""
     slo_policy: SloPolicy = "last"
     """What becomes of a request that cannot be kept its promise."""
     run_ahead: bool = False
@@ -85,7 +93,7 @@ class Scheduler:
         self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
         self.cost = StepCost() if cost is None else cost
         self.round_times = RoundTimes()
-        self._budget = RoundBudget(limits.tokens_max, self.cost, self.round_times)
+        self._budget = RoundBudget(limits.tokens_max, self.cost, self.round_times, limits.pause_s)
         self._turning_away = TurningAway(
             self.running_set, self._budget, limits.slo_policy, limits.rows_max
         )
@@ -165,8 +173,10 @@ class Scheduler:
         running = [s for s in self.running_set.running.values() if not s.disaggregated]
         ready = [s for s in running if not s.in_flight or (before and goes_on(s))]
         decoding = [s for s in ready if s.pending <= 1]
-        rows = decoding_rows(decoding, now_s)
-        prompts = unread_prompts(self.prompts.reading()) if rows.tpot_s < inf else []
+        bounded = self.limits.pause_s < inf and bool(decoding)
+        rows = decoding_rows(decoding, now_s, bounded)
+        read = bounded or rows.tpot_s < inf
+        prompts = unread_prompts(self.prompts.reading()) if read else []
         tokens_max = self._budget.tokens(now_s, rows, prompts)
         plan = RoundPlan(self.running_set, tokens_max, before)
         self._plan_decoding(plan, decoding)
@@ -234,6 +244,8 @@ class Scheduler:
         self.report = report = verdict.report
         self._learn_time(round_, report, now_s)
         self.stats.count_step(verdict.report)
+        if self.limits.tokens_revised and self.stats.rounds % REVISED_ROUNDS == 0:
+            self._budget.tokens_max = tokens_of(self.cost, self.limits.rows_max)
         updates = self._commit.apply(round_, members, verdict, drafts, now_s)
         self._continuous = not (self.idle or self.prefill.has_all)
         return updates

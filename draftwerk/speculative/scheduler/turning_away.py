@@ -69,7 +69,7 @@ class TurningAway:
         waiting, running = self.running_set.waiting, self.running_set.running.values()
         if all(one.deadlines.due_s == inf or one.deadlines.demoted for one in waiting):
             return []
-        decoding = decoding_rows([one for one in running if one.pending <= 1], now_s)
+        decoding = decoding_rows([one for one in running if one.pending <= 1], now_s, priced=True)
         reading = [one for one in running if one.unread > 1]
         prompts = unread_prompts(chain(reading, waiting))
         alone_s = self.budget.token_s(DecodingRows(), prompts)

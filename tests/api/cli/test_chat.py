@@ -11,10 +11,12 @@ from draftwerk.actors.client_prompts import Chat
 from draftwerk.api.cli.chat import ChatSession, command, reason, speed
 from draftwerk.api.core.config import Settings, load
 from draftwerk.assembly import doctor
+from draftwerk.assembly.round_limits import MeasuredModel
 from draftwerk.machine import threads
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
 
@@ -195,16 +197,20 @@ def test_the_doctor_prints_what_to_expect(capsys: pytest.CaptureFixture[str]) ->
         weight_bytes=269_000_000,
         weight_ms=6.7,
     )
-    assert doctor.doctor(load({"port": 0}, {}), kernels, lambda _: ready) == 0
+    measured = MeasuredModel(ready, RoundLimits(rows_max=50, pause_s=0.05), 12_800)
+    assert doctor.doctor(load({"port": 0}, {}), kernels, lambda _: measured) == 0
     said = capsys.readouterr().out
     assert "269 MB of weights, read at 40 GB/s: no step is under 6.7 ms" in said
     assert "1: 8.0, 8: 10.0, 16: 12.0" in said
     assert "125 tokens/s for one reader, 1333 for 16 at once" in said
     assert "8 tokens in a step cost 1.2 of one: where guesses are right, up to 6.4" in said
+    assert "texts at once: 50: the cache holds 12800" in said
+    assert "tokens in a round: 256: a token costs least, within 2%, in steps of" in said
+    assert "pause of a text while prompts are read: 50 ms, or two steps" in said
 
 
 def test_the_doctor_prints_why_a_model_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
-    def refuse(_: Settings) -> Ready:
+    def refuse(_: Settings) -> MeasuredModel:
         raise ConfigError("no such model")
 
     assert doctor.doctor(load({"port": 0}, {}), kernels, refuse) == 1

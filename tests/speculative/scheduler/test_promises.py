@@ -125,6 +125,16 @@ def test_the_strictest_promise_rules_a_round() -> None:
     assert decoding_rows(texts[:1], 0.0).tpot_s == inf
 
 
+def test_prompts_are_read_beside_texts_without_long_pauses() -> None:
+    for pause_s, count in ((0.03, 19), (inf, 63)):
+        world = world_of(pause_s=pause_s, block_count=300)
+        submit(world, 4, tokens_max=30, draft_max=0)
+        decided(world, planned(world))
+        submit(world, 200)
+        chunk = planned(world).rows[-1]
+        assert chunk.stop - chunk.start == count, "20 tokens take 30 ms"
+
+
 def test_tokens_ahead_of_their_time_can_be_afforded() -> None:
     world = world_of()
     (one,) = [submit(world, 8, Promise(tpot=0.05))]

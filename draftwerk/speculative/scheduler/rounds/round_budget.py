@@ -14,6 +14,9 @@ afford, the round is as long as they can. A row can afford what its tokens are a
 
 A prompt that is late either way is read in small chunks: what was promised to it is broken already,
 and what was promised to the others need not be.
+
+Where pauses are bounded, no round with texts and prompts takes longer than the bound or twice the
+round without prompts, whichever is longer, whatever was promised.
 """
 
 from collections.abc import Sequence
@@ -28,6 +31,8 @@ CHUNK_SHARE = 16
 """Of the largest round, one part in so many is for prompts, however slow steps are: every prompt
 is read in the end."""
 
+STEPS_OF_PAUSE = 2.0
+"""Where a round of texts alone takes longer than half the bound of pauses, that many of it."""
 LARGE_GAIN_MIN = 4 / 3
 """How much faster prompts have to be read in longer rounds for texts to be paused by them: less
 saves hardly any first token."""
@@ -59,9 +64,16 @@ class DecodingRows(NamedTuple):
 class RoundBudget:
     """Chooses the size of each round; pure but for the steps that it learns from."""
 
-    def __init__(self, tokens_max: int, cost: StepCost, times: RoundTimes | None = None) -> None:
-        """`tokens_max` is the largest round's."""
+    def __init__(
+        self,
+        tokens_max: int,
+        cost: StepCost,
+        times: RoundTimes | None = None,
+        pause_s: float = inf,
+    ) -> None:
+        """`tokens_max` is the largest round's; `pause_s` bounds what prompts let texts wait."""
         self.tokens_max = tokens_max
+        self.pause_s = pause_s
         self.cost = cost
         self.times = RoundTimes() if times is None else times
 
@@ -70,24 +82,34 @@ class RoundBudget:
 
         `prompts` are in the order in which they will be read.
         """
-        if not rows.row_count or rows.tpot_s == inf:
+        pause_s = self._pause_s(rows) if prompts else inf
+        if not rows.row_count or min(rows.tpot_s, pause_s) == inf:
             return self.tokens_max
-        small = self._beside(rows, prompts, rows.tpot_s)
-        if rows.spare_s > 0.0 and any(prompt.due_s < inf for prompt in prompts):
-            large = self._beside(rows, prompts, rows.tpot_s + rows.spare_s)
+        small = self._beside(rows, prompts, min(rows.tpot_s, pause_s))
+        spare_s = min(rows.tpot_s + rows.spare_s, pause_s)
+        if spare_s > rows.tpot_s and any(prompt.due_s < inf for prompt in prompts):
+            large = self._beside(rows, prompts, spare_s)
             if large > small and self._is_saved(now_s, rows, prompts, small, large):
                 small = large
         return min(self.tokens_max, rows.row_count + small)
 
     def token_s(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt]) -> float:
         """Return how long a token of the prompts takes to be read, in the rounds that they get."""
-        if rows.row_count and rows.tpot_s < inf:
-            return self._token_s(rows, prompts, self._beside(rows, prompts, rows.tpot_s))
+        limit_s = min(rows.tpot_s, self._pause_s(rows) if prompts else inf)
+        if rows.row_count and limit_s < inf:
+            return self._token_s(rows, prompts, self._beside(rows, prompts, limit_s))
         return self._token_s(rows, prompts, max(1, self.tokens_max - rows.row_count))
 
     def round_s(self, rows: DecodingRows) -> float:
         """Return how long a round of these rows takes, with a little of a prompt."""
         return 1e-3 * (self.cost.ms(rows.load.with_row(0, self._least, 0)) + self.times.gap_ms)
+
+    def _pause_s(self, rows: DecodingRows) -> float:
+        """Return how long a round of these rows may take beside prompts."""
+        if self.pause_s == inf:
+            return inf
+        step_s = 1e-3 * (self.cost.ms(rows.load) + self.times.gap_ms)
+        return max(self.pause_s, STEPS_OF_PAUSE * step_s)
 
     @property
     def _least(self) -> int:

@@ -39,6 +39,20 @@ def test_without_a_promise_a_round_is_as_large_as_it_may_be() -> None:
     assert budget().tokens(0.0, rows(16), [UnreadPrompt(0.1, 900)]) == MOST
 
 
+def test_no_text_pauses_longer_for_prompts_than_the_bound() -> None:
+    chooses = RoundBudget(MOST, StepCost(STEPS), pause_s=0.05)
+    assert chooses.tokens(0.0, rows(16), [LONG]) == 92
+    assert chooses.tokens(0.0, rows(16), []) == MOST, "drafts alone are no pause"
+    assert chooses.tokens(0.0, rows(0), [LONG]) == MOST, "no text waits"
+    assert chooses.tokens(0.0, rows(16, 0.02), [LONG]) == 32, "a stricter promise rules"
+    assert chooses.tokens(0.0, rows(16, 0.08), [LONG]) == 92, "a milder one does not"
+    in_danger = [UnreadPrompt(1.0, 900)]
+    assert chooses.tokens(0.4, rows(32, 0.05, spare_s=0.2), in_danger) == 92
+    # A round of 64 texts takes 36 ms: twice that is longer than the bound, and holds 136 tokens.
+    assert chooses.tokens(0.0, rows(64), [LONG]) == 136
+    assert chooses.token_s(rows(16), [LONG]) == pytest.approx(0.05 / 76)
+
+
 def test_a_round_that_no_text_waits_for_is_as_large_as_it_may_be() -> None:
     assert budget().tokens(0.0, rows(0, 0.05), []) == MOST
 
