@@ -31,9 +31,13 @@ class FileShape(NamedTuple):
     experts: int = 0
     """Of the width `ffn`, as Qwen3's; 0 for Llama's layers."""
     used: int = 0
+    convolving: tuple[int, ...] = ()
+    """Layers that convolve over three tokens, as LFM2's."""
 
     @property
     def architecture(self) -> str:
+        if self.convolving:
+            return "lfm2"
         return "qwen3moe" if self.experts else "llama"
 
 
@@ -42,8 +46,10 @@ SHAPES = {
     "1B": FileShape(16, 2048, 8192, 32, 8),
     "3B": FileShape(28, 3072, 8192, 24, 8, 128),
     "4B-A0.4B": FileShape(6, 2048, 768, 32, 4, 128, experts=128, used=8),
+    "LFM2-350M": FileShape(16, 1024, 4608, 16, 8, convolving=(0, 1, 3, 4, 6, 7, 9, 11, 13, 15)),
 }
-"""The last: Qwen3-30B-A3B with an eighth of its layers."""
+"""Qwen3-30B-A3B has eight times the layers of the one with experts."""
+TAPS = 3
 FILE_TYPES = {"Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q6_K": 18}
 
 
@@ -84,7 +90,8 @@ def write(path: Path, shape: FileShape, mix: str) -> Path:
     writer.add_embedding_length(shape.hidden)
     writer.add_feed_forward_length(shape.ffn)
     writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
+    kv_heads = [0 if each in shape.convolving else shape.kv_heads for each in range(shape.layers)]
+    writer.add_head_count_kv(kv_heads if shape.convolving else shape.kv_heads)
     writer.add_rope_dimension_count(shape.head_size)
     writer.add_key_length(shape.head_size)
     writer.add_value_length(shape.head_size)
@@ -106,31 +113,44 @@ def write(path: Path, shape: FileShape, mix: str) -> Path:
         every = blocks(kind, shape.experts * rows, inputs)
         writer.add_tensor(f"{name}.weight", every.reshape(shape.experts, rows, -1), raw_dtype=kind)
 
+    def feed_forward(at: str, layer: int) -> None:
+        matrix(f"{at}ffn_gate", shape.ffn, shape.hidden)
+        matrix(f"{at}ffn_up", shape.ffn, shape.hidden)
+        matrix(f"{at}ffn_down", shape.hidden, shape.ffn, layer % 2 == 0)
+
     def norm(name: str, size: int = shape.hidden) -> None:
         writer.add_tensor(f"{name}.weight", np.ones(size, np.float32))
 
     matrix("token_embd", tokens, shape.hidden)
-    norm("output_norm")
+    if shape.convolving:
+        writer.add_shortconv_l_cache(TAPS)
+    norm("token_embd_norm" if shape.convolving else "output_norm")
     for layer in range(shape.layers):
         at = f"blk.{layer}."
         norm(f"{at}attn_norm")
         norm(f"{at}ffn_norm")
+        if layer in shape.convolving:
+            taps = np.random.default_rng(layer).standard_normal((shape.hidden, TAPS))
+            writer.add_tensor(f"{at}shortconv.conv.weight", taps.astype(np.float32))
+            matrix(f"{at}shortconv.in_proj", 3 * shape.hidden, shape.hidden)
+            matrix(f"{at}shortconv.out_proj", shape.hidden, shape.hidden)
+            feed_forward(at, layer)
+            continue
         matrix(f"{at}attn_q", heads, shape.hidden)
         matrix(f"{at}attn_k", kv, shape.hidden)
         matrix(f"{at}attn_v", kv, shape.hidden, layer % 2 == 0)
         matrix(f"{at}attn_output", shape.hidden, heads)
-        if shape.experts:
+        if shape.experts or shape.convolving:
             norm(f"{at}attn_q_norm", shape.head_size)
             norm(f"{at}attn_k_norm", shape.head_size)
+        if shape.experts:
             scores = np.random.default_rng(layer).standard_normal((shape.experts, shape.hidden))
             writer.add_tensor(f"{at}ffn_gate_inp.weight", scores.astype(np.float32))
             experts(f"{at}ffn_gate_exps", shape.ffn, shape.hidden)
             experts(f"{at}ffn_up_exps", shape.ffn, shape.hidden)
             experts(f"{at}ffn_down_exps", shape.hidden, shape.ffn, layer % 2 == 0)
             continue
-        matrix(f"{at}ffn_gate", shape.ffn, shape.hidden)
-        matrix(f"{at}ffn_up", shape.ffn, shape.hidden)
-        matrix(f"{at}ffn_down", shape.hidden, shape.ffn, layer % 2 == 0)
+        feed_forward(at, layer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
