@@ -49,7 +49,7 @@ GGUF_SHAPES = ("LFM2-350M",)
 """As a GGUF, in Q8_0."""
 
 
-class Turn(NamedTuple):
+class TimedTurn(NamedTuple):
     """One turn, and what it took."""
 
     prompt: list[int]
@@ -102,9 +102,9 @@ def ask(llm: LLM, prompt: list[int], count: int, salt: str) -> Answered:
     return Answered(list(found.choices[0].token_ids), details.cached_tokens, first_s)
 
 
-def converse(llm: LLM, given: argparse.Namespace) -> list[Turn]:
+def converse(llm: LLM, given: argparse.Namespace) -> list[TimedTurn]:
     """Return what each turn took."""
-    turns: list[Turn] = []
+    turns: list[TimedTurn] = []
     rng, conversation = Random(given.seed), list[int]()
     for turn in range(1, given.turns + 1):
         conversation += [rng.randrange(5, 20_000) for _ in range(given.question)]
@@ -112,12 +112,12 @@ def converse(llm: LLM, given: argparse.Namespace) -> list[Turn]:
         fresh = ask(llm, conversation, given.tokens, f"turn {turn}")
         assert kept.tokens == fresh.tokens, f"turn {turn}: another text than without a cache"
         times = kept.first_s, fresh.first_s
-        turns.append(Turn(list(conversation), kept.tokens, kept.cached, *times))
+        turns.append(TimedTurn(list(conversation), kept.tokens, kept.cached, *times))
         conversation += kept.tokens
     return turns
 
 
-def converse_with_peer(peer: LlamaModel, turns: list[Turn]) -> list[tuple[float, float]]:
+def converse_with_peer(peer: LlamaModel, turns: list[TimedTurn]) -> list[tuple[float, float]]:
     """Return the seconds to llama.cpp's first token of each turn: what is new read, and all."""
     found: list[tuple[float, float]] = []
     known = 0
@@ -165,7 +165,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
 
 
 def rows(
-    turns: list[Turn], last: int, peer: Sequence[tuple[float, float]] | None = None
+    turns: list[TimedTurn], last: int, peer: Sequence[tuple[float, float]] | None = None
 ) -> ResultTable:
     """Return the first turns, each fifth and the last, llama.cpp's times beside ours."""
     columns = ["turn", "prompt", "cached", "read", "first token, ms", "recomputed, ms", "share"]
