@@ -14,6 +14,7 @@ import msgspec
 import openai
 import pytest
 import pytest_asyncio
+import uvicorn.server
 
 from draftwerk.api.core.config import Settings, load
 from draftwerk.api.core.ports import EngineClient, ServedModel
@@ -40,6 +41,7 @@ CARD = ServedModel(
     draft_sources=("ngram", "suffix"),
     blends=True,
 )
+TICK_S = 0.01
 SERVE_HOSTS: list[ServeHost] = []
 """Of the file of tests that runs, with TEST_DOOR=serve."""
 
@@ -78,6 +80,19 @@ class Served:
 
 def settings(**fields: Any) -> Settings:
     return load({"port": 0, "write_deadline_s": 2.0, **fields}, {})
+
+
+class Hurried:
+    """asyncio for uvicorn's server, which looks every tenth of a second whether it is to end."""
+
+    async def sleep(self, delay: float) -> None:
+        await asyncio.sleep(min(delay, TICK_S))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+
+uvicorn.server.asyncio = Hurried()  # type: ignore[assignment]
 
 
 @asynccontextmanager

@@ -272,6 +272,6 @@ def uvicorn_config(
         ssl_context_factory=None if certificate is None else lambda _, __: certificate.context,
         ws_max_size=MESSAGE_MAX,
         ws_per_message_deflate=False,
-        timeout_keep_alive=int(settings.idle_s),
+        timeout_keep_alive=settings.idle_s,  # pyright: ignore[reportArgumentType] of seconds
         timeout_graceful_shutdown=FLUSH_S,
     )

@@ -31,14 +31,14 @@ async def hasty() -> AsyncGenerator[Served, None]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def strict() -> AsyncGenerator[Served, None]:
     """A server that waits for no body, and not long for another request."""
-    async with serving(FakeEngine(), body_deadline_s=0.3, idle_s=1.0, body_max="64K") as found:
+    async with serving(FakeEngine(), body_deadline_s=0.3, idle_s=0.2, body_max="64K") as found:
         yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def patient() -> AsyncGenerator[Served, None]:
     """A server that waits for whatever may come, but not long for another request."""
-    async with serving(FakeEngine(), idle_s=1.0, body_max="64K") as found:
+    async with serving(FakeEngine(), idle_s=0.2, body_max="64K") as found:
         yield found
 
 
