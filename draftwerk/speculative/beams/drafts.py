@@ -137,7 +137,8 @@ class BeamDrafts:
         """
         branches = [row.branch for row in rows if row.branch is not None]
         search = self._searches[branches[0].group_id]
-        node_cost = NodeCost(branches[0].width, max(load, len(rows)), len(rows), costs)
+        counts, again = (max(load, len(rows)), len(rows)), rows[0].state is not None
+        node_cost = NodeCost(branches[0].width, *counts, costs, is_read_again=again)
         if node_cost.price(0) > PRICE_MAX:
             return [NO_FEEDBACK] * len(rows)
         search.memory.index()

@@ -10,7 +10,8 @@ A node is drafted if the round reaches its level (r) and the node survives (p) o
 
 T is what the round costs without drafts, share the part of it that is due to the search's rows,
 and T'(n) what one more node costs after n: a step saved saves share * T, one survivor of it the
-width-th part. docs/architecture.md derives it.
+width-th part. docs/architecture.md derives it. Of a model with recurrent layers a survivor is
+computed once more: then r * p * (1 - price) >= price.
 """
 
 from collections.abc import Sequence
@@ -82,6 +83,8 @@ class NodeCost:
     rows: int
     costs: Sequence[float]
     """Of a round in ms, by its tokens."""
+    is_read_again: bool = False
+    """Whether nodes that survive are computed once more in the next round."""
 
     def price(self, nodes: int) -> float:
         """Return width * T'(nodes) / (share * T), at least `CHANCE_MIN`; 1 beyond what is measured.
@@ -94,4 +97,5 @@ class NodeCost:
             return 1.0
         slope = (self.costs[start + more] - self.costs[start]) / more
         share = self.rows / self.load * self.costs[self.load]
-        return max(CHANCE_MIN, self.width * slope / share)
+        price = max(CHANCE_MIN, self.width * slope / share)
+        return price / max(price, 1.0 - price) if self.is_read_again else price

@@ -1,5 +1,6 @@
 """The chance of a draft node to survive, and the price that it must beat."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -57,6 +58,8 @@ def test_the_price_of_a_node_is_what_it_costs_over_what_it_saves() -> None:
     beside = NodeCost(width=4, load=16, rows=4, costs=costs)
     assert abs(beside.price(0) - 4 * 0.25 / (4 / 16 * costs[16])) < 1e-12
     assert alone.price(96) == 1.0  # beyond what is measured
+    again = replace(alone, is_read_again=True)
+    assert abs(again.price(0) - alone.price(0) / (1.0 - alone.price(0))) < 1e-12
 
 
 def test_a_node_that_costs_nothing_has_the_least_price() -> None:
