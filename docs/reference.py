@@ -89,8 +89,9 @@ def _models() -> Iterator[str]:
     yield "safetensors on a CPU, in bf16 or fp32, slower: whatever calls its attention through"
     yield "Transformers' interface and passes a test at start. Refused by name are recurrent"
     yield "states, attention with arguments that are not obeyed (masks or biases of its own), keys"
-    yield "and values of unlike sizes, rotation by the longest text of a batch, images, and code"
-    yield "beside the weights.\n"
+    yield "of another size than the values, rotation by the longest text of a batch, and code"
+    yield "beside the weights. Of a model with images or sound (Gemma 4, LLaVA) it serves the text;"
+    yield "layers that attend to keys of others share their pages.\n"
     yield from table(
         ("class", "GGUF", "layers beside Llama's", "on a GPU"),
         [

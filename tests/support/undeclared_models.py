@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from transformers import PreTrainedModel
 
@@ -25,6 +26,27 @@ ROUTED = {
     **{"moe_intermediate_size": 24, "n_routed_experts": 6, "num_experts_per_tok": 2},
     **{"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "n_shared_experts": 1},
 }
+SLIDING, FULL = "sliding_attention", "full_attention"
+GEMMA4 = {
+    **{"num_hidden_layers": 7, "num_kv_shared_layers": 3, "sliding_window": 17},
+    "layer_types": [SLIDING, SLIDING, FULL, SLIDING, SLIDING, FULL, FULL],
+    **{"num_key_value_heads": 2, "head_dim": 8, "global_head_dim": 12, "use_double_wide_mlp": True},
+    **{"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": SIZES["vocab_size"]},
+    "final_logit_softcapping": 30.0,
+}
+WITH_IMAGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Gemma4": (GEMMA4, {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}),
+    "Llava": (
+        {"model_type": "llama", **GROUPED},
+        {
+            "model_type": "clip_vision_model",
+            "num_attention_heads": 2,
+            "image_size": 8,
+            "patch_size": 4,
+        },
+    ),
+}
+"""Of classes that see images, what their texts' and eyes' configs need."""
 UNDECLARED: dict[str, tuple[str, dict[str, Any]]] = {
     "apertus": ("ApertusForCausalLM", GROUPED),
     "dots1": ("Dots1ForCausalLM", ROUTED),
@@ -43,6 +65,17 @@ UNDECLARED: dict[str, tuple[str, dict[str, Any]]] = {
     "flex_olmo": ("FlexOlmoForCausalLM", EXPERTS),
     "flint": ("FlintForCausalLM", {**EXPERTS, "sliding_window": 17}),
     "granitemoe_swa": ("GraniteMoeSWAForCausalLM", {**GROUPED, "num_local_experts": 5}),
+    "gemma4_text": ("Gemma4ForCausalLM", GEMMA4),
+    "gemma4_text with experts": (
+        "Gemma4ForCausalLM",
+        {
+            **GEMMA4,
+            **{"num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0},
+            **{"attention_k_eq_v": True, "num_global_key_value_heads": 1},
+            **{"enable_moe_block": True, "num_experts": 6, "top_k_experts": 4},
+            "moe_intermediate_size": 24,
+        },
+    ),
     "gpt2": ("GPT2LMHeadModel", {"n_positions": 512}),
     "gpt_bigcode": ("GPTBigCodeForCausalLM", {"n_positions": 512}),
     "gpt_neox": ("GPTNeoXForCausalLM", {}),
@@ -70,9 +103,24 @@ def save_undeclared(directory: Path, family: str, seed: int = 0, **changes: Any)
     return model
 
 
+def save_with_images(directory: Path, name: str) -> PreTrainedModel:
+    """Save a random model that sees images; returns it with Transformers' own attention."""
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    text, heads = WITH_IMAGES[name]
+    config = getattr(transformers, f"{name}Config")(
+        text_config=SIZES | text, vision_config=vision | heads, audio_config=None
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
+    model.save_pretrained(directory)
+    model.set_attn_implementation("eager")
+    return model
+
+
 def generic_forward(directory: Path, dtype: str = "fp32") -> GenericForward:
     model = read_causal(directory)
-    return GenericForward(load_causal(directory, model, DTYPES[dtype]), TiledAttention())
+    loaded = load_causal(directory, model, DTYPES[dtype])
+    return GenericForward(loaded, TiledAttention(), model.layers)
 
 
 def generic_runner(

@@ -35,20 +35,33 @@ FOLLOWING_THE_LONGEST = ("dynamic", "longrope")
 """Rules of rotation that depend on the longest text of a batch."""
 
 
+class LayerPages(NamedTuple):
+    """Where a layer's keys and values lie, and what a token has of them."""
+
+    plane: int
+    """Its own, or that of the layer whose keys and values it attends to."""
+    num_kv_heads: int
+    head_size: int
+
+
 class CausalLM(NamedTuple):
     """A model of Transformers, and what its pages are made by."""
 
     config: PreTrainedConfig
+    """Of the text, where a model has images or sound beside it."""
     model_class: Any
     """Of Transformers."""
+    beside_others: bool
+    """Whether it is the text of a model with images or sound."""
     vocab_size: int
     context_max: int
     eos_token_ids: tuple[int, ...]
+    layers: tuple[LayerPages, ...]
     plane_count: int
-    """Layers: each has keys and values."""
     num_kv_heads: int
+    """Of a plane; 1 where layers differ, and all of a token counts as one head."""
     head_size: int
-    """Of keys and of values."""
+    """Of keys and of values; a plane has room for the largest layer."""
 
 
 def read_causal(directory: Path) -> CausalLM:
@@ -62,24 +75,35 @@ def read_causal(directory: Path) -> CausalLM:
         (directory / each).is_file() for each in QUANTISATION_FILES
     ):
         raise Refused("backend transformers serves whole weights, and these are quantised")
-    config = _config(directory)
-    model_class = _model_class(config, hf)
+    whole = _config(directory)
+    config = whole.get_text_config()
+    if whole is not config:
+        config.tie_word_embeddings = _field(whole, "tie_word_embeddings")
+    model_class = _model_class(whole, config, hf)
     if reason := next(_in_the_way(config, model_class), ""):
         raise Refused(
             f"{model_class.__name__}: {reason}, which backend transformers does not serve"
         )
-    heads = _count(config, "num_attention_heads")
     vocab_size = _count(config, "vocab_size")
-    ends = {"eos_token_id": config.eos_token_id, "vocab_size": vocab_size}
+    eos = _field(whole, "eos_token_id")
+    ends = {
+        "eos_token_id": config.eos_token_id if eos is None else eos,
+        "vocab_size": vocab_size,
+    }
+    layers = _layers(config)
+    shapes = {each[1:] for each in layers}
+    heads, size = shapes.pop() if len(shapes) == 1 else (1, max(map(prod, shapes)))
     return CausalLM(
         config,
         model_class,
+        whole is not config,
         vocab_size,
         _count(config, "max_position_embeddings"),
         end_tokens(ends, read_generation(directory)),
-        _count(config, "num_hidden_layers"),
-        1 if _field(config, "multi_query") else _field(config, "num_key_value_heads") or heads,
-        _field(config, "head_dim") or _count(config, "hidden_size") // heads,
+        layers,
+        1 + max(each.plane for each in layers),
+        heads,
+        size,
     )
 
 
@@ -116,7 +140,32 @@ def _config(directory: Path) -> PreTrainedConfig:
         ) from error
 
 
-def _model_class(config: PreTrainedConfig, hf: Json) -> Any:
+def _layers(config: PreTrainedConfig) -> tuple[LayerPages, ...]:
+    """Return where the layers' keys and values lie; those that share have one plane."""
+    count = _count(config, "num_hidden_layers")
+    own: Any = config.per_layer_config if config.is_heterogeneous else [config] * count
+    modes = _field(config, "kv_sharing_modes") or [None] * count
+    kinds = _field(config, "layer_types") or [LAYERS[0]] * count
+    latest: dict[str, int] = {}
+    found: list[LayerPages] = []
+    for layer, (kind, mode) in enumerate(zip(kinds, modes, strict=True)):
+        if mode != "reuse":
+            latest[kind] = len(set(latest.values()) | {each.plane for each in found})
+        found.append(LayerPages(latest[kind], *_heads(own[layer])))
+    return tuple(found)
+
+
+def _heads(config: PreTrainedConfig) -> tuple[int, int]:
+    """Return how many keys a token has in a layer, and of what size."""
+    heads = _count(config, "num_attention_heads")
+    size = _field(config, "head_dim") or _count(config, "hidden_size") // heads
+    if _field(config, "multi_query"):
+        return 1, size
+    return _field(config, "num_key_value_heads") or heads, size
+
+
+def _model_class(whole: PreTrainedConfig, config: PreTrainedConfig, hf: Json) -> Any:
+    """Return the class of the text: of a model with images or sound, its language model's."""
     names: Any = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
     name = names if isinstance(names, str) or names is None else names[0]
     if name is None:
@@ -125,15 +174,13 @@ def _model_class(config: PreTrainedConfig, hf: Json) -> Any:
             f"{version('transformers')}"
         )
     named = hf.get("architectures") or [name]
-    if name not in named:
+    if whole is config and name not in named:
         raise Refused(f"{named[0]} is not supported: of {config.model_type!r} only {name} is")
     return getattr(transformers, name)
 
 
 def _in_the_way(config: PreTrainedConfig, model_class: Any) -> Iterator[str]:
     """Yield what keeps a model from pages that hold keys and values by token."""
-    if config.get_text_config() is not config:
-        yield "a text_config beside images or sound"
     if config.is_encoder_decoder:
         yield "an encoder before the decoder"
     if model_class._is_stateful:
@@ -142,7 +189,7 @@ def _in_the_way(config: PreTrainedConfig, model_class: Any) -> Iterator[str]:
         yield "attention that is not called through Transformers' interface"
     if _field(config, "alibi"):
         yield "ALiBi"
-    if _field(config, "num_kv_shared_layers"):
+    if _field(config, "num_kv_shared_layers") and _field(config, "kv_sharing_modes") is None:
         yield "layers with keys and values of others (num_kv_shared_layers)"
     for kind in _field(config, "layer_types") or ():
         if kind not in LAYERS:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch._C import DisableTorchFunction
@@ -12,6 +12,7 @@ from transformers.modeling_utils import AttentionInterface
 from draftwerk.model.attention.signature import ScoredAttention, Scoring
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.generic.causal_lm import LayerPages
 
 NAME = "draftwerk"
 """Of the attention, in Transformers."""
@@ -30,6 +31,7 @@ class PagedRound:
     batch: Batch
     pages: Pages
     attention: ScoredAttention
+    layers: tuple[LayerPages, ...]
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, given: Arguments
@@ -38,12 +40,18 @@ class PagedRound:
 
         The query is [1, heads, T, D]; returns [1, T, heads, D].
         """
-        layer: Any = module.layer_idx
-        keys, values = self.pages.keys[layer], self.pages.values[layer]
+        held = self.layers[cast("Any", module).layer_idx]
+        keys, values = (_plane(each, held) for each in (self.pages.keys, self.pages.values))
         for plane, new in ((keys, key), (values, value)):
             plane.view(-1, *plane.shape[2:])[self.batch.slots] = _rows(new, plane)
         found = self.attention(_rows(query, keys), keys, values, self.batch, scoring_of(given))
         return found[None].to(query.dtype)
+
+
+def _plane(pages: Tensor, layer: LayerPages) -> Tensor:
+    """Return a layer's plane [blocks, block_size, kv_heads, D]: the first part of a wider one."""
+    _, heads, size = layer
+    return pages[layer.plane].flatten(2)[..., : heads * size].unflatten(-1, (heads, size))
 
 
 def _rows(heads: Tensor, plane: Tensor) -> Tensor:
@@ -67,13 +75,14 @@ class ProbedRound(PagedRound):
             raise Refused(
                 f"layer {layer} calls its attention where layer {len(self.windows)} is due"
             )
-        held = self.pages.keys.shape[0], *self.pages.keys.shape[3:]
-        if layer >= held[0]:
-            raise Refused(f"there are more layers with attention than num_hidden_layers {held[0]}")
-        if (key.shape[1], key.shape[3], value.shape[3]) != (held[1], held[2], held[2]):
+        count = len(self.layers)
+        if layer >= count:
+            raise Refused(f"there are more layers with attention than num_hidden_layers {count}")
+        _, heads, size = self.layers[layer]
+        if (key.shape[1], key.shape[3], value.shape[3]) != (heads, size, size):
             raise Refused(
                 f"layer {layer} has {key.shape[1]} keys of {key.shape[3]} and values of "
-                f"{value.shape[3]} a token; by the config they are {held[1]} of {held[2]} each"
+                f"{value.shape[3]} a token; by the config they are {heads} of {size} each"
             )
         for name, argument in given.items():
             if name not in OBEYED + POSITIONS and not _is_empty(argument):

@@ -68,7 +68,8 @@ class SelfTest:
         """Return the logits of every token [T, vocab]; the model's calls are checked meanwhile."""
         builder = BatchBuilder(BLOCK_SIZE)
         self._add(builder, range(LENGTH))
-        probe = ProbedRound(builder.batch(CPU), self.pages, self.forward.attention)
+        forward = self.forward
+        probe = ProbedRound(builder.batch(CPU), self.pages, forward.attention, forward.layers)
         logits = self.forward.run(probe)
         check_windows(probe.windows, self.model)
         if logits.shape[1] != self.model.vocab_size:
@@ -143,8 +144,8 @@ class SelfTest:
 def check_windows(windows: list[int], model: CausalLM) -> None:
     """Refuse a model whose layers do not ask for the windows that its config says they have."""
     config: Any = model.config
-    if len(windows) != model.plane_count:
-        raise Refused(f"{len(windows)} of {model.plane_count} layers call their attention")
+    if len(windows) != len(model.layers):
+        raise Refused(f"{len(windows)} of {len(model.layers)} layers call their attention")
     if (window := getattr(config, "sliding_window", None)) is None:
         return
     kinds = getattr(config, "layer_types", None)

@@ -176,7 +176,7 @@ def generic_part(options: ModelOptions, progress: OnProgress) -> GenericPart:
     name, directory = locate(options.source, progress, reads=True)
     model, dtype = read_causal(directory), DTYPES[options.dtype]
     progress(f"reading {name} with Transformers")
-    forward = GenericForward(load_causal(directory, model, dtype), TiledAttention())
+    forward = GenericForward(load_causal(directory, model, dtype), TiledAttention(), model.layers)
     if options.measures:  # one that succeeds another has passed it
         progress("computing a text in several ways, which must all come to the same")
         check_model(forward, model)

@@ -18,10 +18,8 @@ CONFIGS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a recurrent state": ("MambaConfig", {"hidden_size": 32}, "a recurrent state"),
     "its own attention": ("BloomConfig", {}, "not called through Transformers' interface"),
     "an encoder": ("BartConfig", {}, "an encoder before the decoder"),
-    "images": ("Gemma3Config", {}, "a text_config beside images or sound"),
     "chunks": ("Llama4TextConfig", {}, "a layer of type chunked_attention"),
     "convolutions": ("Lfm3Config", {}, "a layer of type conv"),
-    "keys of others": ("Gemma3nTextConfig", {}, "num_kv_shared_layers"),
     "dynamic rotation": (
         "PhiConfig",
         {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},

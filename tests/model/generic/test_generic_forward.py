@@ -11,7 +11,9 @@ from torch import Tensor
 
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.architectures import BY_CLASS
+from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.generic.causal_lm import read_causal
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
@@ -25,6 +27,7 @@ from tests.support.undeclared_models import (
     generic_forward,
     generic_runner,
     save_undeclared,
+    save_with_images,
 )
 
 GREEDY = Sampling(temperature=0.0)
@@ -99,7 +102,7 @@ def test_a_row_has_the_same_bits_alone_and_among_others_and_their_trees(family, 
         logits_of(runner, text, [])  # what the tree has overwritten
 
 
-@pytest.mark.parametrize("family", ["gpt_neox", "opt", "qwen2_moe", "vaultgemma"])
+@pytest.mark.parametrize("family", ["gemma4_text", "gpt_neox", "opt", "qwen2_moe", "vaultgemma"])
 def test_beams_prefix_hits_and_preemptions_change_no_text(family, tmp_path: Path):
     oracle = save_undeclared(tmp_path, family)
     prompt = random_text(8, 33)
@@ -123,6 +126,23 @@ def test_beams_prefix_hits_and_preemptions_change_no_text(family, tmp_path: Path
 def test_a_declared_family_is_the_same_through_transformers(tmp_path: Path):
     oracle = save_tiny(tmp_path, "gemma3_text")
     text = random_text(9, 60)
+    logits = logits_of(generic_runner(tmp_path), text, [])
+    assert (logits - oracle_logits(oracle, text)).abs().max() < 1e-4
+
+
+def test_layers_of_unlike_sizes_share_planes(tmp_path: Path):
+    save_undeclared(tmp_path, "gemma4_text")
+    model = read_causal(tmp_path)
+    assert [each.plane for each in model.layers] == [0, 1, 2, 3, 3, 2, 2]
+    assert [each.head_size for each in model.layers] == [8, 8, 12, 8, 8, 12, 12]
+    assert (model.plane_count, model.num_kv_heads, model.head_size) == (4, 1, 24)
+
+
+@pytest.mark.parametrize("name", ["Gemma4", "Llava"])
+def test_the_text_of_a_model_with_images_is_the_language_models(name: str, tmp_path: Path):
+    oracle = save_with_images(tmp_path, name)
+    assert any("vision_tower" in each for each in stored_tensors(tmp_path))
+    text = random_text(11, 60)
     logits = logits_of(generic_runner(tmp_path), text, [])
     assert (logits - oracle_logits(oracle, text)).abs().max() < 1e-4
 

@@ -10,6 +10,7 @@ from draftwerk.model.attention.signature import Scoring
 from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.generic.causal_lm import LayerPages
 from draftwerk.model.generic.paged_attention import ROUND, PagedRound, ProbedRound, attend
 from draftwerk.model.reference.kv_pages import private_pages
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
@@ -33,7 +34,8 @@ def paged(kind: type[PagedRound] = ProbedRound) -> PagedRound:
     builder = BatchBuilder(4)
     builder.add([1] * TOKENS, 0, (1, 0), NO_DRAFT, samples=True)
     pages = private_pages((2, 2, 4, KV_HEADS, SIZE), torch.float32)
-    return kind(builder.batch(CPU), pages, TiledAttention())
+    layers = tuple(LayerPages(plane, KV_HEADS, SIZE) for plane in range(2))
+    return kind(builder.batch(CPU), pages, TiledAttention(), layers)
 
 
 def call(module: nn.Module, round_: PagedRound, **given: Any) -> Tensor:
