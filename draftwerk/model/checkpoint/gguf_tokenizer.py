@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF in the files that Transformers would write of it.
 
-A byte-level BPE whose letters and pre-tokenizer are known is written from the metadata at once;
-importing Transformers and having it read the file again takes ten seconds, and is for all others.
+Byte-level vocabularies and SentencePiece's are written from the metadata at once; importing
+Transformers and having it read the file again takes ten seconds, and is for all others.
 """
 
 from collections.abc import Iterator
@@ -11,34 +11,23 @@ from typing import Any
 import msgspec
 
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vocabularies.byte_level import (
+    ALPHABET,
+    Around,
+    added_token,
+    byte_level_document,
+)
+from draftwerk.model.checkpoint.vocabularies.sentence_pieces import (
+    PieceKind,
+    Pieces,
+    piece_document,
+)
+from draftwerk.model.checkpoint.vocabularies.splits import SPLITS, WHOLE_WORDS
 
 GgufFields = dict[str, Any]
 PREFIX = "tokenizer.ggml."
-CONTROL, USER_DEFINED = 3, 4
-"""Of `token_type`."""
-PRINTABLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256))
-"""Bytes that stand for themselves in a byte-level vocabulary; the others for 256, 257, ..."""
-ALPHABET = frozenset(
-    [*map(chr, PRINTABLE), *(chr(256 + number) for number in range(256 - len(PRINTABLE)))]
-)
-LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-SPLITS = {
-    "llama-bpe": LLAMA3,
-    "llama3": LLAMA3,
-    "llama-v3": LLAMA3,
-    "smaug-bpe": LLAMA3,
-    "qwen2": QWEN2,
-    "smollm": None,
-    "gpt-2": None,
-}
-"""By `tokenizer.ggml.pre`; None for ByteLevel's own."""
+BYTE_LEVEL, SENTENCEPIECE = "gpt2", "llama"
+"""Of `model`."""
 NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 WHOLE = "tokenizer.huggingface.json"
 """Where a file may hold a whole `tokenizer.json`."""
@@ -52,12 +41,10 @@ def write_tokenizer(path: Path, fields: GgufFields, directory: Path) -> None:
     """Write the tokenizer of a GGUF, whose metadata are `fields`. Raises Refused."""
     if WHOLE in fields:
         (directory / "tokenizer.json").write_text(fields[WHOLE], encoding="utf-8")
-    elif not _is_known(fields):
+    elif (document := _document(path, fields)) is None:
         return _write_with_transformers(path, directory)
-    elif PREFIX + "merges" not in fields:
-        raise Refused(f"{path}: its tokenizer has no {PREFIX}merges")
     else:
-        (directory / "tokenizer.json").write_bytes(msgspec.json.encode(_tokenizer(path, fields)))
+        (directory / "tokenizer.json").write_bytes(msgspec.json.encode(document))
     config = {f"{name}_token": _named(path, fields, name) for name in NAMED}
     config = {name: token for name, token in config.items() if token is not None}
     write_config(config, fields, directory)
@@ -78,56 +65,70 @@ def write_config(config: GgufFields, fields: GgufFields, directory: Path) -> Non
     (directory / "tokenizer_config.json").write_bytes(msgspec.json.encode(config))
 
 
-def _is_known(fields: GgufFields) -> bool:
-    return (
-        fields.get(PREFIX + "model") == "gpt2"
-        and fields.get(PREFIX + "pre") in SPLITS
-        and all(map(ALPHABET.issuperset, fields[PREFIX + "tokens"]))
+def _document(path: Path, fields: GgufFields) -> GgufFields | None:
+    """Return the `tokenizer.json`; None for a vocabulary that only Transformers may know."""
+    kind, pre = fields.get(PREFIX + "model"), fields.get(PREFIX + "pre", "default")
+    if kind == SENTENCEPIECE:
+        return _pieces(path, fields)
+    if kind != BYTE_LEVEL or pre == "default":
+        return None
+    if pre not in SPLITS:
+        raise Refused(f"{path}: {PREFIX}pre {pre!r} is not supported (only {', '.join(SPLITS)})")
+    if not all(map(ALPHABET.issuperset, _plain(path, fields))):
+        return None
+    if PREFIX + "merges" not in fields:
+        raise Refused(f"{path}: its tokenizer has no {PREFIX}merges")
+    return byte_level_document(
+        {token: index for index, token in enumerate(fields[PREFIX + "tokens"])},
+        (merge.split(" ") for merge in fields[PREFIX + "merges"]),
+        SPLITS[pre],
+        _added(path, fields),
+        _around(path, fields, pre in WHOLE_WORDS),
+        pre in WHOLE_WORDS,
     )
 
 
-def _tokenizer(path: Path, fields: GgufFields) -> GgufFields:
+def _plain(path: Path, fields: GgufFields) -> Iterator[str]:
+    """Yield the tokens that are not matched whole."""
+    added = _added_ids(path, fields)
+    return (token for index, token in enumerate(fields[PREFIX + "tokens"]) if index not in added)
+
+
+def _pieces(path: Path, fields: GgufFields) -> GgufFields:
     tokens: list[str] = fields[PREFIX + "tokens"]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": token,
-                "content": tokens[token],
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": is_special,
-            }
-            for token, is_special in sorted(_added(path, fields).items())
-        ],
-        "normalizer": None,
-        "pre_tokenizer": _pre_tokenizer(SPLITS[fields[PREFIX + "pre"]]),
-        "post_processor": _post_processor(path, fields),
-        "decoder": _byte_level(add_prefix_space=True),
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": "",
-            "end_of_word_suffix": "",
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {token: index for index, token in enumerate(tokens)},
-            "merges": [merge.split(" ") for merge in fields[PREFIX + "merges"]],
-        },
-    }
+    scores = fields.get(PREFIX + "scores")
+    if scores is None or len(scores) != len(tokens):
+        raise Refused(f"{path}: {PREFIX}scores are not those of its {len(tokens)} tokens")
+    kinds: list[int] = list(fields.get(PREFIX + "token_type") or [PieceKind.NORMAL] * len(tokens))
+    for index in _named_ids(path, fields):
+        if kinds[index] != PieceKind.UNKNOWN:
+            kinds[index] = PieceKind.CONTROL
+    unknown = _id(path, fields, "unk")
+    pieces = Pieces(
+        texts=tokens,
+        scores=list(scores),
+        kinds=kinds,
+        has_bytes=PieceKind.BYTE in kinds,
+        unknown=0 if unknown is None else unknown,
+        has_prefix=fields.get(PREFIX + "add_space_prefix", True),
+    )
+    return piece_document(pieces, _around(path, fields, True))
 
 
-def _added(path: Path, fields: GgufFields) -> dict[int, bool]:
-    """Return the tokens that are matched whole, and whether each is special."""
+def _added(path: Path, fields: GgufFields) -> list[GgufFields]:
+    """Return the tokens that are matched whole, in the order of their numbers."""
+    tokens: list[str] = fields[PREFIX + "tokens"]
+    return [
+        added_token(index, tokens[index], is_special)
+        for index, is_special in sorted(_added_ids(path, fields).items())
+    ]
+
+
+def _added_ids(path: Path, fields: GgufFields) -> dict[int, bool]:
+    """Return the numbers of tokens that are matched whole, and whether each is special."""
     types: list[int] = fields.get(PREFIX + "token_type") or []
-    added = (CONTROL, USER_DEFINED)
-    found = {index: kind == CONTROL for index, kind in enumerate(types) if kind in added}
+    added = (PieceKind.CONTROL, PieceKind.USER_DEFINED)
+    found = {index: kind == PieceKind.CONTROL for index, kind in enumerate(types) if kind in added}
     return found | dict.fromkeys(_named_ids(path, fields), True)
 
 
@@ -150,49 +151,16 @@ def _named(path: Path, fields: GgufFields, name: str) -> str | None:
     return None if found is None else fields[PREFIX + "tokens"][found]
 
 
-def _byte_level(*, add_prefix_space: bool = False, use_regex: bool = True) -> GgufFields:
-    return {
-        "type": "ByteLevel",
-        "add_prefix_space": add_prefix_space,
-        "trim_offsets": True,
-        "use_regex": use_regex,
-    }
-
-
-def _pre_tokenizer(split: str | None) -> GgufFields:
-    if split is None:
-        return _byte_level()
-    pattern = {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated"}
-    return {
-        "type": "Sequence",
-        "pretokenizers": [pattern | {"invert": False}, _byte_level(use_regex=False)],
-    }
-
-
-def _post_processor(path: Path, fields: GgufFields) -> GgufFields:
-    """Return what puts BOS and EOS around a text."""
-    around = {
-        name: _named(path, fields, name) if fields.get(f"{PREFIX}add_{name}_token") else None
-        for name in ("bos", "eos")
-    }
-
-    def sequence(letter: str, type_id: int) -> list[GgufFields]:
-        before, after = (
-            [{"SpecialToken": {"id": token, "type_id": type_id}}] if token else []
-            for token in (around["bos"], around["eos"])
-        )
-        return [*before, {"Sequence": {"id": letter, "type_id": type_id}}, *after]
-
-    tokens = {token: _id(path, fields, name) for name, token in around.items() if token}
-    return {
-        "type": "TemplateProcessing",
-        "single": sequence("A", 0),
-        "pair": [*sequence("A", 0), *sequence("B", 1)],
-        "special_tokens": {
-            token: {"id": token, "ids": [index], "tokens": [token]}
-            for token, index in tokens.items()
-        },
-    }
+def _around(path: Path, fields: GgufFields, begins: bool) -> Around:
+    """Return what is put around a text; `begins` says whether BOS is, where the file does not."""
+    found: list[tuple[str, int] | None] = []
+    for name, usual in (("bos", begins), ("eos", False)):
+        index = _id(path, fields, name)
+        if index is None or not fields.get(f"{PREFIX}add_{name}_token", usual):
+            found.append(None)
+        else:
+            found.append((fields[PREFIX + "tokens"][index], index))
+    return Around(*found)
 
 
 def _write_with_transformers(path: Path, directory: Path) -> None:

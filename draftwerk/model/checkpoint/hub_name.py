@@ -18,7 +18,7 @@ from typing import NamedTuple
 from draftwerk.model.checkpoint.files.shard_names import SHARD_NAME
 from draftwerk.model.checkpoint.unsupported import Refused
 
-PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.jinja")
+PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.tiktoken", "*.jinja")
 """All that is ever fetched from a hub beside GGUF files: no pickles, no code."""
 PREFIX = re.compile(r"^(https?://[^/]+/|hf\.co/|huggingface\.co/|hf://)")
 NAME = re.compile(

@@ -1,5 +1,6 @@
-"""A model's `tokenizer.json`, read and held against the model's own vocabulary."""
+"""A model's tokenizer, read and held against the model's own vocabulary."""
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ from tokenizers import Tokenizer
 
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vocabularies.bare_files import NAMES, bare_document
 
 FILE = "tokenizer.json"
 
@@ -18,10 +20,15 @@ def read_tokenizer(directory: Path) -> Tokenizer:
     Raises Refused for one that is missing, broken, or has tokens outside the model's vocabulary.
     """
     path = directory / FILE
-    if not path.is_file():
-        raise Refused(f"{directory}: no {FILE}")
+    document = None if path.is_file() else bare_document(directory)
+    if document is None and not path.is_file():
+        raise Refused(f"{directory}: no {NAMES}")
     try:
-        tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+        tokenizer: Tokenizer = (
+            Tokenizer.from_file(str(path))
+            if document is None
+            else Tokenizer.from_str(json.dumps(document))
+        )
     except Exception as error:  # the library raises nothing narrower
         raise Refused(f"{path}: {error}") from error
     tokenizer.no_truncation()

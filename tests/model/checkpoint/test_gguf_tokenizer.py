@@ -1,6 +1,7 @@
 """Tokenizers of GGUF files: the ones that Transformers would write, without it."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ from draftwerk.model.checkpoint.files.gguf_shards import read_gguf
 from draftwerk.model.checkpoint.gguf_tokenizer import write_tokenizer
 from draftwerk.model.checkpoint.hub import embedded
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vocabularies.byte_level import ALPHABET
+from draftwerk.model.checkpoint.vocabularies.piece_file import read_pieces
+from draftwerk.model.checkpoint.vocabularies.splits import SPLITS, WHOLE_WORDS
 from draftwerk.model.text.tokenizer import TextTokenizer
+from tests.model.checkpoint.vocabularies.oracles import random_texts, trained
 
 FIRST = 256
 NAMES = ("<|endoftext|>", "<|begin|>", "<|end|>", "<think>", "<|other|>")
@@ -28,12 +33,12 @@ TEXTS = (
 def save(
     path: Path,
     pre: str,
-    around: tuple[str, ...] = (),
+    add: Mapping[str, bool] = {},
     template: Any = "{{ messages }}",
     **ids: int,
 ) -> Path:
     """Write a file of a small byte-level vocabulary, and no weights."""
-    letters = sorted(gguf_tokenizer.ALPHABET)
+    letters = sorted(ALPHABET)
     tokens = [*letters, *NAMES, *WORDS]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model("gpt2")
@@ -45,8 +50,8 @@ def save(
     writer.add_chat_template(template)
     for name, value in {"bos": 1, "eos": 2, "unknown": 0, **ids}.items():
         writer.add_uint32(f"tokenizer.ggml.{name}_token_id", FIRST + value)
-    for name in around:
-        writer.add_bool(f"tokenizer.ggml.add_{name}_token", True)
+    for name, is_put in add.items():
+        writer.add_bool(f"tokenizer.ggml.add_{name}_token", is_put)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -70,7 +75,10 @@ def document(folder: Path) -> dict[str, Any]:
 
 def test_that_of_the_built_in_model_is_transformers_file(tmp_path: Path):
     ours, theirs = both(embedded(), tmp_path)
-    assert document(ours) == document(theirs)
+    expected = document(theirs)
+    # It reads digits as GPT-2's; those of this family stand alone.
+    assert len(document(ours).pop("pre_tokenizer")["pretokenizers"]) == 3
+    assert document(ours) | {"pre_tokenizer": expected["pre_tokenizer"]} == expected
     config = json.loads((theirs / "tokenizer_config.json").read_text())
     found = json.loads((ours / "tokenizer_config.json").read_text())
     assert found == {name: config[name] for name in found}
@@ -78,16 +86,43 @@ def test_that_of_the_built_in_model_is_transformers_file(tmp_path: Path):
     assert template == (theirs / "chat_template.jinja").read_text()
 
 
-@pytest.mark.parametrize("pre", gguf_tokenizer.SPLITS)
-def test_every_pre_tokenizer_is_transformers(pre: str, tmp_path: Path):
-    ours, theirs = both(save(tmp_path / "m.gguf", pre), tmp_path)
+TRANSFORMERS = ("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "qwen2", "gpt-2")
+"""Splits that Transformers reads as they are written."""
+
+
+@pytest.mark.parametrize("pre", TRANSFORMERS)
+def test_a_pre_tokenizer_is_transformers(pre: str, tmp_path: Path):
+    path = save(tmp_path / "m.gguf", pre, add={"bos": False})
+    ours, theirs = both(path, tmp_path)
     expected = document(theirs)
+    # It does not read that whole words need no merges.
+    expected["model"]["ignore_merges"] = pre in WHOLE_WORDS
     assert document(ours) == expected
+
+
+@pytest.mark.parametrize("pre", SPLITS)
+def test_every_pre_tokenizer_is_one_of_the_table(pre: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "m.gguf", pre)
+    write_tokenizer(path, read_gguf(path).fields, tmp_path)
+    found = TextTokenizer(tmp_path)
+    for text in TEXTS:
+        assert found.decode(found.encode_continuation(text), skip_special=False) == text
+    begins = found.encode("the")[0] == FIRST + 1
+    assert begins == (pre in WHOLE_WORDS)
+
+
+def test_an_unknown_pre_tokenizer_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.gguf", "of-tomorrow")
+    with pytest.raises(Refused, match=r"tokenizer.ggml.pre 'of-tomorrow' is not supported"):
+        write_tokenizer(path, read_gguf(path).fields, tmp_path)
 
 
 @pytest.mark.parametrize("around", [("bos",), ("eos",), ("bos", "eos")])
 def test_tokens_around_a_text_are_transformers(around: tuple[str, ...], tmp_path: Path):
-    ours, theirs = both(save(tmp_path / "m.gguf", "llama-bpe", around), tmp_path)
+    ours, theirs = both(
+        save(tmp_path / "m.gguf", "llama-bpe", {"bos": False} | dict.fromkeys(around, True)),
+        tmp_path,
+    )
     for text in TEXTS:
         found, expected = (TextTokenizer(each).encode(text) for each in (ours, theirs))
         assert found == expected
@@ -121,6 +156,52 @@ def test_vocabularies_of_other_kinds_are_transformers_work(
     monkeypatch.setattr(
         gguf_tokenizer, "_write_with_transformers", lambda path, directory: asked.append(path)
     )
-    path = save(tmp_path / "m.gguf", "poro-chat")
+    path = save(tmp_path / "m.gguf", "default")
     write_tokenizer(path, read_gguf(path).fields, tmp_path)
     assert asked == [path] and not (tmp_path / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize("has_prefix", [None, True, False])
+def test_pieces_have_the_numbers_that_sentencepiece_gives(
+    has_prefix: bool | None, tmp_path: Path
+) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    kind = {"model_type": "bpe", "remove_extra_whitespaces": False}
+    data = trained(**kind, add_dummy_prefix=has_prefix is not False, user_defined_symbols=["<u>"])
+    oracle = sentencepiece.SentencePieceProcessor(model_proto=data)
+    (tmp_path / "tokenizer.model").write_bytes(data)
+    pieces = read_pieces(tmp_path / "tokenizer.model")
+    path = tmp_path / "m.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(pieces.texts)
+    writer.add_token_scores(pieces.scores)
+    writer.add_token_types(pieces.kinds)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    if has_prefix is not None:
+        writer.add_add_space_prefix(has_prefix)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    (ours := tmp_path / "ours").mkdir()
+    write_tokenizer(path, read_gguf(path).fields, ours)
+    found = TextTokenizer(ours)
+    assert found.encode("the fox") == [1, *oracle.encode("the fox")]
+    for text in random_texts(5):
+        expected = oracle.encode(text)
+        assert found.encode_continuation(text) == expected
+        assert found.decode(expected) == oracle.decode(expected)
+    special = found.special_token_ids
+    assert special == {0, 1, 2} and pieces.texts.index("<u>") not in special
+    if has_prefix:  # as llama.cpp, again behind each token that is matched whole
+        assert found.encode_continuation("</s>the") == [2, *oracle.encode("the")]
+
+
+def test_pieces_without_their_scores_are_refused(tmp_path: Path) -> None:
+    fields = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"]}
+    for scores in ({}, {"tokenizer.ggml.scores": [0.0]}):
+        with pytest.raises(Refused, match="scores are not those of its 2 tokens"):
+            write_tokenizer(tmp_path / "m.gguf", fields | scores, tmp_path)
