@@ -16,7 +16,7 @@ from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.byte_level import (
     Around,
-    Document,
+    TokenizerJson,
     added_token,
     ranked_document,
 )
@@ -43,7 +43,7 @@ RANKED_SPLITS = {
 """By `model_type`: the expressions of families whose vocabularies are tiktoken's."""
 
 
-def bare_document(directory: Path) -> Document | None:
+def bare_document(directory: Path) -> TokenizerJson | None:
     """Return the `tokenizer.json` of a directory that has none; None where nothing stands for it.
 
     Raises Refused for a file that is broken or not understood.
@@ -60,7 +60,7 @@ def bare_document(directory: Path) -> Document | None:
     return _sentencepiece(pieces, config) if pieces.is_file() else None
 
 
-def _sentencepiece(path: Path, config: Document) -> Document:
+def _sentencepiece(path: Path, config: TokenizerJson) -> TokenizerJson:
     pieces = read_pieces(path)
     if config.get("add_prefix_space") is False:
         pieces = msgspec.structs.replace(pieces, has_prefix=False)
@@ -77,7 +77,7 @@ def _sentencepiece(path: Path, config: Document) -> Document:
     return found
 
 
-def _around(config: Document, named: Mapping[str, int], controls: list[str]) -> Around:
+def _around(config: TokenizerJson, named: Mapping[str, int], controls: list[str]) -> Around:
     """Return BOS, unless it is turned off, and EOS where it is asked for."""
 
     def token(key: str, usual: str) -> tuple[str, int] | None:
@@ -90,16 +90,16 @@ def _around(config: Document, named: Mapping[str, int], controls: list[str]) -> 
     return Around(begin, end)
 
 
-def _added(config: Document) -> list[Document]:
+def _added(config: TokenizerJson) -> list[TokenizerJson]:
     """Return the tokens that a config adds, in the order of their numbers."""
-    listed: Document = config.get("added_tokens_decoder") or {}
+    listed: TokenizerJson = config.get("added_tokens_decoder") or {}
     return [
         added_token(int(index), each["content"], bool(each.get("special")))
         for index, each in sorted(listed.items(), key=lambda item: int(item[0]))
     ]
 
 
-def _tiktoken(path: Path, directory: Path, config: Document) -> Document:
+def _tiktoken(path: Path, directory: Path, config: TokenizerJson) -> TokenizerJson:
     family = (read_json(directory / "config.json") or {}).get("model_type")
     split = RANKED_SPLITS.get(str(family))
     if split is None:
@@ -141,7 +141,7 @@ class _Tekken(msgspec.Struct):
     special_tokens: list[_TekkenSpecial] = []
 
 
-def _tekken(path: Path) -> Document:
+def _tekken(path: Path) -> TokenizerJson:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_Tekken)
         count = found.config.default_num_special_tokens

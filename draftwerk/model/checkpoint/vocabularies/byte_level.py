@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from draftwerk.model.checkpoint.vocabularies.splits import GPT2
 
-Document = dict[str, Any]
+TokenizerJson = dict[str, Any]
 """A `tokenizer.json`, or a part of it."""
 PRINTABLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256))
 """Bytes that stand for themselves in a byte-level vocabulary; the others for 256, 257, ..."""
@@ -27,10 +27,10 @@ def byte_level_document(
     vocabulary: Mapping[str, int],
     merges: Iterable[Sequence[str]],
     splits: Sequence[str],
-    added: Iterable[Document],
+    added: Iterable[TokenizerJson],
     around: Around,
     whole_words: bool,
-) -> Document:
+) -> TokenizerJson:
     """Return the tokenizer of a vocabulary in the letters that stand for bytes."""
     return {
         "version": "1.0",
@@ -60,9 +60,9 @@ def ranked_document(
     ranks: Mapping[bytes, int],
     first: int,
     splits: Sequence[str],
-    added: Iterable[Document],
+    added: Iterable[TokenizerJson],
     around: Around,
-) -> Document:
+) -> TokenizerJson:
     """Return the tokenizer of tokens that are merged in the order of their ranks.
 
     The token of rank 0 has the number `first`.
@@ -85,16 +85,16 @@ def merges_of(vocabulary: Mapping[str, int], order: Iterable[str]) -> list[tuple
     return found
 
 
-def added_token(index: int, text: str, is_special: bool) -> Document:
+def added_token(index: int, text: str, is_special: bool) -> TokenizerJson:
     """Return a token that is matched whole, before anything else."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": index, "content": text, **flags, "special": is_special}
 
 
-def post_processor(around: Around) -> Document:
+def post_processor(around: Around) -> TokenizerJson:
     """Return what puts tokens around a text."""
 
-    def whole(letter: str, type_id: int) -> list[Document]:
+    def whole(letter: str, type_id: int) -> list[TokenizerJson]:
         before, after = (
             [{"SpecialToken": {"id": token[0], "type_id": type_id}}] if token else []
             for token in around
@@ -113,7 +113,7 @@ def post_processor(around: Around) -> Document:
     }
 
 
-def _byte_level(*, add_prefix_space: bool = False, use_regex: bool = True) -> Document:
+def _byte_level(*, add_prefix_space: bool = False, use_regex: bool = True) -> TokenizerJson:
     return {
         "type": "ByteLevel",
         "add_prefix_space": add_prefix_space,
@@ -122,7 +122,7 @@ def _byte_level(*, add_prefix_space: bool = False, use_regex: bool = True) -> Do
     }
 
 
-def _pre_tokenizer(splits: Sequence[str]) -> Document:
+def _pre_tokenizer(splits: Sequence[str]) -> TokenizerJson:
     if tuple(splits) == (GPT2,):  # the library's own
         return _byte_level()
     found = [

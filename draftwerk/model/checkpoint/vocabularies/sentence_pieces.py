@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from draftwerk.model.checkpoint.vocabularies.byte_level import (
     Around,
-    Document,
+    TokenizerJson,
     added_token,
     merges_of,
     post_processor,
@@ -50,7 +50,7 @@ class Pieces(Struct, frozen=True):
     """SentencePiece's compiled rules of what characters become; empty for none."""
 
 
-def piece_document(pieces: Pieces, around: Around, prefixes_first: bool = False) -> Document:
+def piece_document(pieces: Pieces, around: Around, prefixes_first: bool = False) -> TokenizerJson:
     """Return the tokenizer of pieces.
 
     With `prefixes_first` the space comes before a text alone, as in later versions of Llama's
@@ -81,7 +81,7 @@ def piece_document(pieces: Pieces, around: Around, prefixes_first: bool = False)
     }
 
 
-def _unigram(pieces: Pieces) -> Document:
+def _unigram(pieces: Pieces) -> TokenizerJson:
     return {
         "type": "Unigram",
         "unk_id": pieces.unknown,
@@ -90,7 +90,7 @@ def _unigram(pieces: Pieces) -> Document:
     }
 
 
-def _merged(pieces: Pieces) -> Document:
+def _merged(pieces: Pieces) -> TokenizerJson:
     vocabulary = {text: index for index, text in enumerate(pieces.texts)}
     merged = {
         text: vocabulary[text]
@@ -112,8 +112,8 @@ def _merged(pieces: Pieces) -> Document:
     }
 
 
-def _normalizer(pieces: Pieces, has_prefix: bool) -> Document:
-    steps: list[Document] = []
+def _normalizer(pieces: Pieces, has_prefix: bool) -> TokenizerJson:
+    steps: list[TokenizerJson] = []
     if pieces.characters:
         rules = b64encode(pieces.characters).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
@@ -127,8 +127,8 @@ def _normalizer(pieces: Pieces, has_prefix: bool) -> Document:
     return {"type": "Sequence", "normalizers": steps}
 
 
-def _decoder(pieces: Pieces) -> Document:
-    steps: list[Document] = [
+def _decoder(pieces: Pieces) -> TokenizerJson:
+    steps: list[TokenizerJson] = [
         {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
         {"type": "ByteFallback"},
         {"type": "Fuse"},
