@@ -137,7 +137,7 @@ def measure(settings: EngineSettings) -> MeasuredModel:
             print(f"         {stages.text()}")
             cache_tokens = planned.block_count * planned.block_size
             limits = round_limits(settings, planned.limits, ready, cache_tokens)
-            return MeasuredModel(ready, limits, cache_tokens)
+            return MeasuredModel(ready, limits, cache_tokens, planned.states.interval)
         finally:
             await target.close()
 

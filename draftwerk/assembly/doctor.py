@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from draftwerk.api.core.config import Settings
-from draftwerk.assembly.plan import BLOCK_SIZE
 from draftwerk.assembly.round_limits import MeasuredModel, reasons
 from draftwerk.assembly.running_server import is_draftwerk, server_times
-from draftwerk.cache.recurrent_states import snapshot_interval
 from draftwerk.machine.holders import holders
 from draftwerk.machine.host import affinity, cpu_name, memory_bytes
 from draftwerk.machine.quota import quota_cpus
@@ -94,9 +92,9 @@ def doctor(
         print("         starting the model to measure it ...")
         try:
             measured = measure(settings)
-            block_size = settings.block_size or BLOCK_SIZE
             chosen = (Finding("good", *each) for each in reasons(measured))
-            is_bad = _show(chain(expectations(measured.ready, block_size), chosen))
+            found = expectations(measured.ready, measured.snapshot_interval)
+            is_bad = _show(chain(found, chosen))
         except ConfigError as error:
             is_bad = _show([Finding("bad", "model", str(error))])
     return int(is_bad)
@@ -124,14 +122,17 @@ def _show(found: Iterable[Finding]) -> bool:
     return is_bad
 
 
-def expectations(ready: "Ready", block_size: int = BLOCK_SIZE) -> Iterator[Finding]:
-    """Return the lines about a measured model's speed, and what its recurrent states take."""
+def expectations(ready: "Ready", snapshot_interval: int = 0) -> Iterator[Finding]:
+    """Return the lines about a measured model's speed, and what its recurrent states take.
+
+    `snapshot_interval` is in tokens.
+    """
     ranks = f", {1 + len(ready.ranks)} processes" if ready.ranks else ""
     yield Finding("good", "runs on", f"{ready.device}, attention {ready.attention}{ranks}")
     if ready.kernels.startswith("none"):
         yield Finding("poor", "kernels", ready.kernels)
     if ready.states[0]:
-        yield _states(ready, block_size)
+        yield _states(*ready.states, snapshot_interval)
     if ready.weight_bytes:
         rate = ready.weight_bytes / ready.weight_ms / 1e6
         words = (
@@ -151,17 +152,13 @@ def expectations(ready: "Ready", block_size: int = BLOCK_SIZE) -> Iterator[Findi
     yield Finding("good", "expect", _expect([*costs.items()]))
 
 
-def _states(ready: "Ready", block_size: int) -> Finding:
+def _states(slots: int, size: int, interval: int) -> Finding:
     """Say what recurrent layers keep of texts."""
-    slots, size = ready.states
     words = (
         f"{slots} slots of {size / MB:.1f} MB, {slots * size / MB:.0f} MB of kv-memory: two or "
         "three for each text that runs, two for each beam of a search, the others for snapshots, "
-        "at the end of a prompt, of a reply, and where prompts part"
+        f"at the end of a prompt, of a reply, where prompts part, and every {interval:,} tokens"
     )
-    if ready.pages is not None:
-        every = snapshot_interval(size, ready.pages.block_bytes, block_size)
-        words += f"; within a long prompt one every {every:,} tokens"
     return Finding("good", "recurrent states", words)
 
 

@@ -25,6 +25,8 @@ class MeasuredModel(NamedTuple):
     ready: Ready
     limits: RoundLimits
     cache_tokens: int
+    snapshot_interval: int = 0
+    """Tokens of a prompt between snapshots of recurrent states."""
 
 
 PAUSE_S = 0.05
@@ -54,7 +56,7 @@ def round_limits(
 
 def reasons(measured: MeasuredModel) -> Iterator[tuple[str, str]]:
     """Return what was chosen, and why."""
-    ready, limits, cache_tokens = measured
+    ready, limits, cache_tokens, _ = measured
     room = f"the cache holds {cache_tokens}, and a text has {TEXT_TOKENS} of them at least"
     yield "texts at once", f"{limits.rows_max}: {room}"
     words = f"{limits.tokens_max}"

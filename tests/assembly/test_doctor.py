@@ -1,7 +1,6 @@
 """The doctor reports a busy machine: what it measures then is too slow."""
 
 from draftwerk.assembly.doctor import busy, expectations
-from draftwerk.cache.page_layout import PageLayout
 from draftwerk.speculative.protocol.frames import Ready
 
 
@@ -17,11 +16,8 @@ def test_a_quiet_machine_is_fine_and_a_busy_one_is_reported() -> None:
 def test_what_recurrent_states_take_is_told() -> None:
     ready = Ready(device="cpu", attention="native", exact=True)
     assert [each.subject for each in expectations(ready)] == ["runs on"]
-    pages = PageLayout(planes=12, block_count=9, unit_bytes=16_384)
-    recurrent = Ready(
-        device="cpu", attention="native", exact=True, states=(20, 50_000_000), pages=pages
-    )
-    _, found = expectations(recurrent, 16)
+    recurrent = Ready(device="cpu", attention="native", exact=True, states=(20, 50_000_000))
+    _, found = expectations(recurrent, 16_256)
     assert found.subject == "recurrent states"
     assert found.words.startswith("20 slots of 50.0 MB, 1000 MB of kv-memory")
-    assert found.words.endswith("within a long prompt one every 16,256 tokens")
+    assert found.words.endswith("where prompts part, and every 16,256 tokens")
