@@ -76,6 +76,13 @@ class BlockTable:
         found = takewhile(lambda name: self._pool.find(name) is not None, heads)
         return sum(1 for _ in found) * self._pool.block_size
 
+    def named(self, tokens: Sequence[int], count: int, names: list[bytes]) -> list[bytes]:
+        """Return the names of a prompt's first blocks, at least `count`, which `names` keeps."""
+        size = self._pool.block_size
+        for index in range(len(names), count):
+            names.append(self._next_name(names, tokens[index * size : (index + 1) * size]))
+        return names
+
     def reserve(self, slots: int) -> bool:
         """Grow to at least `slots` slots, or change nothing and return False."""
         need = self._pool.blocks_for(slots) - len(self.blocks)
@@ -148,9 +155,7 @@ class BlockTable:
         """Yield the names of a prompt's blocks but its last token's; `names` keeps those made."""
         size = self._pool.block_size
         for index in range((len(tokens) - 1) // size):
-            if index == len(names):
-                names.append(self._next_name(names, tokens[index * size : (index + 1) * size]))
-            yield names[index]
+            yield self.named(tokens, index + 1, names)[index]
 
     def _next_name(self, names: Sequence[bytes], tokens: Sequence[int]) -> bytes:
         """Return the name of the block behind those that are named."""

@@ -1,7 +1,7 @@
 """A sequence: one decoding branch of a request, and its state in the scheduler."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import SequenceStates
@@ -14,6 +14,13 @@ from draftwerk.speculative.requests.tally import ScoredTokens, Tally
 
 if TYPE_CHECKING:
     from draftwerk.speculative.blend.blending import Blending
+
+
+class AwaitedPrefix(NamedTuple):
+    """Tokens that two prompts begin with."""
+
+    reader: "Sequence"
+    count: int
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +41,8 @@ class Sequence:
     """Its place among all sequences, set when it is submitted: priority, softened by age."""
     leader: "Sequence | None" = None
     """The choice that computes the shared prompt; this one waits, then finds it cached."""
+    awaited: "AwaitedPrefix | None" = None
+    """What it waits for, if another prompt that is being read begins like its own."""
     blending: "Blending | None" = None
     """What becomes of the segments of its prompt, if some are reused."""
     states: SequenceStates | None = None

@@ -9,6 +9,7 @@ from typing import Protocol
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
+from draftwerk.speculative.scheduler.rounds.shared_prefixes import awaits_prefix
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.waiting_queue import queue_key
 
@@ -89,10 +90,13 @@ class PromptRows:
 
     def _is_held(self, sequence: Sequence) -> bool:
         """Return whether a sequence waits for something else than room: the choice that reads its
-        prompt, a process that computes prompts, or blocks that it lost when it was preempted."""
+        prompt, a prompt that begins like it, a process that computes prompts, or blocks that it
+        lost when it was preempted."""
         if sequence.leader is not None and not sequence.leader.prefilled:
             return True
         if self.prefill.waits(sequence):
+            return True
+        if awaits_prefix(sequence, self.running_set.running.values()):
             return True
         fetcher = self.fetcher if sequence.tally.preemptions else None
         return fetcher is not None and fetcher.is_fetching(sequence)

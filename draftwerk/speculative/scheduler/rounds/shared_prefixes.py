@@ -1,0 +1,66 @@
+"""Prompts that begin alike and come together: the first is read, the others find it cached.
+
+A prompt waits while another that goes before it reads tokens that both begin with. It loses no
+time: prompts are read in order, so its own tokens would be read behind those of the other.
+"""
+
+from collections.abc import Collection
+
+from draftwerk.speculative.requests.sequence import AwaitedPrefix, Sequence
+
+SHARED_MIN = 4
+"""Blocks that are worth waiting for."""
+
+
+def awaits_prefix(sequence: Sequence, running: Collection[Sequence]) -> bool:
+    """Return whether blocks of a waiting sequence are being computed for one that runs."""
+    # Recurrent layers go on from snapshots, and segments lie elsewhere in every prompt.
+    if sequence.states is not None or sequence.blending is not None:
+        return False
+    if sequence.awaited is None:
+        sequence.awaited = _found(sequence, running)
+    if sequence.awaited is None:
+        return False
+    other, count = sequence.awaited
+    if other.table.blocks and other.computed < count:
+        return True
+    sequence.awaited = None
+    return False
+
+
+def _found(sequence: Sequence, running: Collection[Sequence]) -> AwaitedPrefix | None:
+    """Return who computes the most of what it begins with, and how many tokens of it."""
+    ahead = [
+        other
+        for other in running
+        if len(other.tokens) - other.computed > 1
+        and other.blending is None
+        and other.queue_key <= sequence.queue_key
+    ]
+    if not ahead:
+        return None
+    size = sequence.table.block_size
+    known = sequence.table.known_slots(sequence.reusable, sequence.names) // size
+    counts = [_common_blocks(sequence, other, known) for other in ahead]
+    longest = max(counts)
+    if longest < known + SHARED_MIN:
+        return None
+    return AwaitedPrefix(ahead[counts.index(longest)], longest * size)
+
+
+def _common_blocks(sequence: Sequence, other: Sequence, known: int) -> int:
+    """Return how many first blocks have the same names in both; at least those `known`."""
+    low = known
+    high = (min(len(sequence.reusable), len(other.tokens)) - 1) // sequence.table.block_size
+    while low < high:
+        middle = (low + high + 1) // 2
+        # A block's name tells all that is before it.
+        if _name(sequence, middle) == _name(other, middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _name(sequence: Sequence, count: int) -> bytes:
+    return sequence.table.named(sequence.tokens, count, sequence.names)[count - 1]
