@@ -28,6 +28,7 @@ from tests.support.tiny_models import (
     CASES,
     FAMILIES,
     VOCAB,
+    has_delta_rule,
     oracle_greedy,
     oracle_logits,
     save_tiny,
@@ -189,7 +190,8 @@ IN_TRAINING = ("dropout", "pdrop", "initializer", "aux_loss", "mamba", "pretrain
 def test_no_field_of_a_config_is_ignored(family: str, tmp_path: Path):
     """Whatever changes Transformers' logits changes ours, or is refused by its name."""
     plain = tiny_model(family)
-    tokens = Random(1).choices(range(VOCAB), k=60)
+    # Transformers computes a delta rule token by token; there are no windows then.
+    tokens = Random(1).choices(range(VOCAB), k=20 if has_delta_rule(plain) else 60)
     truth = oracle_logits(plain, tokens)
     fields = plain.config.to_dict()
     for name in fields.keys() - SIZES:
