@@ -19,7 +19,8 @@ from draftwerk.model.checkpoint.files.shard_names import model_name
 from draftwerk.model.checkpoint.hub import DEFAULT_NAME
 from draftwerk.model.checkpoint.hub_name import gguf_models
 from draftwerk.settings.durations import read_duration
-from draftwerk.settings.engine_settings import EngineSettings, check_engine
+from draftwerk.settings.engine_checks import check_engine
+from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, converted, fields_of
 
 KEEP_ALIVE_S = 300.0

@@ -5,7 +5,8 @@ from os import PathLike, fspath
 from typing import Literal, TypedDict, cast
 
 from draftwerk.api.core.config import Settings
-from draftwerk.settings.engine_settings import EngineSettings, check_engine
+from draftwerk.settings.engine_checks import check_engine
+from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, converted, fields_of
 from draftwerk.speculative.requests.slo import SloPolicy
 

@@ -1,6 +1,5 @@
 """The settings of the models and the engine."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,15 +9,10 @@ from draftwerk.settings.setting_fields import (
     SIZE_METAVAR,
     SIZE_PATTERN,
     Bytes,
-    ConfigError,
     Strings,
 )
-from draftwerk.speculative.requests.slo import SloPolicy, read_promise
+from draftwerk.speculative.requests.slo import SloPolicy
 from draftwerk.speculative.sources.registry import SETTINGS
-
-LORA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-LATEST = "latest"
-"""What Ollama's clients put behind every name."""
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,73 +252,3 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def ranks(self) -> int:
         """How many processes compute a step of the target together."""
         return self.pipeline_parallel * self.tensor_parallel
-
-
-OF_TRANSFORMERS = {
-    "device": ("auto", "cpu"),
-    "dtype": ("auto", "bf16", "fp32"),
-    "kv_dtype": ("auto",),
-    "attention": ("auto",),
-    "draft_head": ("auto", "off"),
-    "lora": ((),),
-    "lora_merge": ((),),
-    "pipeline_parallel": (1,),
-    "tensor_parallel": (1,),
-}
-"""What settings may be with backend transformers."""
-
-
-def check_engine(settings: EngineSettings) -> None:
-    """Refuse settings of the engine that contradict each other, or name files that are missing."""
-    for name, allowed in OF_TRANSFORMERS.items() if settings.backend == "transformers" else ():
-        if (value := getattr(settings, name)) not in allowed:
-            words = " or ".join(str(each or "none") for each in allowed)
-            raise ConfigError(f"{name} {value!r}: backend transformers takes {words} alone")
-    if settings.ranks > 1 and settings.device == "cuda":
-        raise ConfigError(
-            "pipeline_parallel and tensor_parallel divide a model on a CPU, not on device cuda"
-        )
-    _check_lora(settings)
-    if settings.kv_store and settings.device == "cuda":
-        raise ConfigError("kv_store: a GPU's blocks cannot be kept; it needs device cpu")
-    if settings.prefill_processes and settings.device == "cuda":
-        raise ConfigError("prefill_processes: a GPU's pages are its process's own; it needs a CPU")
-    if settings.prefill_processes and settings.draft:
-        raise ConfigError(
-            "prefill_processes: a draft model reads prompts in the rounds that decode; take it "
-            "without draft, or prompts with it"
-        )
-    if 0 < settings.round_tokens < settings.rows_max:
-        raise ConfigError(
-            f"round_tokens {settings.round_tokens} is less than a token for each of the "
-            f"{settings.rows_max} texts of rows_max"
-        )
-    try:
-        read_promise(settings.slo)
-    except ValueError as error:
-        raise ConfigError(f"slo: {error}") from None
-    if settings.draft_head not in ("auto", "off") and not Path(settings.draft_head).is_file():
-        raise ConfigError(f"draft_head: there is no file {settings.draft_head}; or auto, or off")
-
-
-def _check_lora(settings: EngineSettings) -> None:
-    """Refuse adapters without a name of their own or a folder, and where none are served."""
-    for each in settings.lora:
-        name, _, folder = each.partition("=")
-        if not folder or not LORA_NAME.fullmatch(name) or name == LATEST:
-            raise ConfigError(
-                f"lora: {each!r} must be NAME=DIR, the name of letters, digits, dots and dashes"
-            )
-    if len(settings.lora_folders) < len(settings.lora):
-        raise ConfigError("lora: two adapters have one name")
-    for folder in (*settings.lora_folders.values(), *map(Path, settings.lora_merge)):
-        if not folder.expanduser().is_dir():
-            raise ConfigError(f"lora: there is no folder {folder}")
-    if not (settings.lora or settings.lora_merge):
-        return
-    if settings.device == "cuda":
-        raise ConfigError("lora and lora_merge are not served on a GPU yet: take device cpu")
-    if settings.ranks > 1:
-        raise ConfigError(
-            "lora and lora_merge do not go together with pipeline_parallel and tensor_parallel yet"
-        )

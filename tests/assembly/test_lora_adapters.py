@@ -9,7 +9,8 @@ from draftwerk.api.core.ports import ServedAdapter
 from draftwerk.assembly.lora_adapters import LoraAdapters, read_adapters
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.model_options import LoraFolder
-from draftwerk.settings.engine_settings import EngineSettings, check_engine
+from draftwerk.settings.engine_checks import check_engine
+from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from tests.support.tiny_adapters import save_adapter
 from tests.support.tiny_models import save_tiny

@@ -6,7 +6,7 @@ import pytest
 
 from draftwerk.api.core.config import load
 from draftwerk.assembly.round_limits import PAUSE_S, MeasuredModel, reasons, round_limits
-from draftwerk.settings.engine_settings import check_engine
+from draftwerk.settings.engine_checks import check_engine
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import Ready

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from draftwerk.settings.durations import read_duration
-from draftwerk.settings.engine_settings import EngineSettings, check_engine
+from draftwerk.settings.engine_checks import check_engine
+from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import (
     Bytes,
     ConfigError,

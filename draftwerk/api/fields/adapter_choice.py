@@ -2,7 +2,7 @@
 
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedAdapter, ServedModel
-from draftwerk.settings.engine_settings import LATEST
+from draftwerk.settings.engine_checks import LATEST
 
 
 def served_as(model: ServedModel, name: str | None, lora: str | None = None) -> ServedModel:
