@@ -25,18 +25,26 @@ from draftwerk.model.gpu.chains import follow_kernel
 from draftwerk.model.gpu.commit import BLOCK, compact_kernel, walk_kernel
 from draftwerk.model.gpu.commit import LANES as NODES
 from draftwerk.model.gpu.draft_tree import LANES, draft_tree_kernel
-from draftwerk.model.gpu.kernels.attention import attend_kernel, merge_kernel, stages_of
+from draftwerk.model.gpu.kernels import w8a8
+from draftwerk.model.gpu.kernels.attention import attend_kernel, merge_kernel
+from draftwerk.model.gpu.kernels.attention import stages_of as attention_stages
+from draftwerk.model.gpu.kernels.launch import power_of_two
 from draftwerk.model.gpu.kernels.norm import add_norm_kernel
 from draftwerk.model.gpu.kernels.rotary import rotate_kernel
 from draftwerk.model.gpu.kernels.silu_and_mul import silu_mul_kernel
+from draftwerk.model.gpu.kernels.w8a8 import (
+    byte_product_kernel,
+    round_kernel,
+    scale_parts_kernel,
+)
 from draftwerk.model.gpu.kernels.weight_only import (
     BLOCK_N,
     DEQUANTISE_ROWS,
     MERGE_LANES,
-    STAGES,
     add_parts_kernel,
     dequantise_kernel,
     product_kernel,
+    stages_of,
     warps_of,
 )
 from draftwerk.model.gpu.sampler import choose_kernel, greatest_kernel, keyed_kernel
@@ -77,9 +85,10 @@ TYPES = {
     "part_max": "*fp32",
     "part_sum": "*fp32",
     "parts": "*fp32",
-    "scales": "*fp16",
-    "minima": "*fp16",
-    "codes": "*i8",
+    "steps": "*fp16",
+    "minimum_steps": "*fp16",
+    "high": "*u8",
+    "index": "*i32",
     "logits": "*fp32",
     "bests": "*fp64",
     "totals": "*fp64",
@@ -107,6 +116,8 @@ class Case(NamedTuple):
     stages: int = 2
     types: Mapping[str, str] = MappingProxyType({})
     """Exceptions from TYPES and TENSORS."""
+    variant: str = ""
+    """What the kernel is compiled for, where it has several forms."""
 
 
 class KernelReport(NamedTuple):
@@ -140,7 +151,7 @@ def cases() -> Iterator[Case]:
                     constants = {**shape, **tile, "PATHS": paths, "WHOLE": False}
                     yield Case(attend_kernel, constants)
                     if page == 16:
-                        stages = stages_of(height, item_size=1)
+                        stages = attention_stages(height, item_size=1)
                         yield Case(attend_kernel, constants, stages=stages, types=FP8_PAGES)
         yield Case(merge_kernel, {"SIZE": size, "BLOCK_D": size})
     for width, block, warps in ((4096, 4096, 8), (576, 1024, 4)):
@@ -155,6 +166,7 @@ def cases() -> Iterator[Case]:
             yield Case(rotate_kernel, constants | {"FP8": True}, types=FP8_PAGES)
     yield Case(silu_mul_kernel, {"BLOCK": 1024})
     yield from weight_only_cases()
+    yield from w8a8_cases()
     yield from step_cases()
 
 
@@ -182,24 +194,75 @@ def typed(**names: str) -> dict[str, str]:
     return {name: f"*{kind}" for kind, several in names.items() for name in several.split()}
 
 
+class CodeFormat(NamedTuple):
+    """What the kernels of few bits are compiled for."""
+
+    bits: int
+    group: int
+    offset: int
+    minima: bool
+    scales: str = "fp16"
+    """Or the type of whole numbers of steps."""
+
+
+CODE_FORMATS = {
+    "Q8_0, int8": CodeFormat(8, 32, 0, False),
+    "Q4_1, int4": CodeFormat(4, 32, 0, True),
+    "Q4_0": CodeFormat(4, 32, 8, False),
+    "Q5_0": CodeFormat(5, 32, 16, False),
+    "Q4_K": CodeFormat(4, 32, 0, True, "u8"),
+    "Q5_K": CodeFormat(5, 32, 0, True, "u8"),
+    "Q6_K": CodeFormat(6, 16, 32, False, "i8"),
+}
+
+
 def weight_only_cases() -> Iterator[Case]:
     """Yield the products of few bits: whole, and in parts as a small matrix needs."""
-    for bits, codes in ((8, "*i8"), (4, "*u8")):
+    for name, code in CODE_FORMATS.items():
+        constants = {
+            "BITS": code.bits,
+            "GROUP": code.group,
+            "OFFSET": code.offset,
+            "MINIMA": code.minima,
+            "STEPS": code.scales != "fp16",
+        }
+        types = {"codes": "*i8" if code.bits == 8 else "*u8"}
+        types |= {"scales": f"*{code.scales}", "minima": f"*{code.scales}"}
         for rows, columns, splits in ((28_672, 4096, 1), (4096, 14_336, 8)):
-            shape = {"ROWS": rows, "COLUMNS": columns, "BITS": bits}
-            types = {"codes": codes} | ({"out": "*fp32"} if splits > 1 else {})
-            units = columns * bits // 256
+            shape = {"ROWS": rows, "COLUMNS": columns, **constants}
+            parts = {"out": "*fp32"} if splits > 1 else {}
+            units = columns * (1 if code.bits == 8 else 0.5) // 32
             for height in (16, 32, 64):
                 tile = {
-                    "UNITS": units,
-                    "SPLIT": units // splits,
+                    "UNITS": int(units),
+                    "SPLIT": int(units) // splits,
                     "BLOCK_M": height,
                     "BLOCK_N": BLOCK_N,
                 }
-                yield Case(product_kernel, shape | tile, warps_of(height), STAGES, types)
-        shape = {"ROWS": 28_672, "COLUMNS": 4096, "BITS": bits}
-        yield Case(dequantise_kernel, shape | {"BLOCK_N": DEQUANTISE_ROWS}, types={"codes": codes})
+                warps, stages = warps_of(height), stages_of(code.bits, code.offset, height)
+                yield Case(product_kernel, shape | tile, warps, stages, types | parts, name)
+        shape = {"ROWS": 28_672, "COLUMNS": 4096, "BLOCK_N": DEQUANTISE_ROWS, **constants}
+        for chosen in (False, True):
+            yield Case(dequantise_kernel, shape | {"CHOSEN": chosen}, types=types, variant=name)
     yield Case(add_parts_kernel, {"PARTS": 7, "LANES": MERGE_LANES})
+
+
+def w8a8_cases() -> Iterator[Case]:
+    """Yield the products of signed bytes, and the rounding before them."""
+    types = {"sums": "*i32"} | typed(i8="codes tokens weights")
+    types |= typed(fp32="token_scales weight_scales scales")
+    for width in (4096, 14_336):
+        constants = {"WIDTH": width, "BLOCK": power_of_two(width)}
+        yield Case(round_kernel, constants, 8, types=types)
+    shape = {"ROWS": 4096, "COLUMNS": 14_336, "BLOCK_N": w8a8.BLOCK_N, "BLOCK_K": w8a8.BLOCK_K}
+    for height in (16, 32, 64, 128):
+        for whole in (False, True):
+            constants = shape | {"SPLIT": 2048, "WHOLE": whole, "BLOCK_M": height}
+            out = {} if whole else {"out": "*i32"}
+            warps = w8a8.warps_of(height)
+            yield Case(byte_product_kernel, constants, warps, 3, types | out)
+    constants = {"ROWS": 4096, "PARTS": 7, "LANES": w8a8.MERGE_LANES}
+    yield Case(scale_parts_kernel, constants, types=types)
 
 
 def compiled(case: Case, capability: int, dtype: str) -> KernelReport:
@@ -260,14 +323,14 @@ def main() -> None:
     parser.add_argument("--capability", type=int, default=90, choices=CORES, help="90 is Hopper")
     parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16", "fp32"])
     parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
-    parser.add_argument("--first", action="store_true", help="one case of each kernel")
+    parser.add_argument("--first", action="store_true", help="one case of each kernel and form")
     arguments = parser.parse_args()
     spilled = idle = 0
     core = CORES[arguments.capability]
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for case in cases():
-        name = case.kernel.__name__
-        if arguments.kernel not in name or (arguments.first and name in seen):
+        name = case.kernel.__name__, case.variant
+        if arguments.kernel not in name[0] or (arguments.first and name in seen):
             continue
         seen.add(name)
         report = compiled(case, arguments.capability, arguments.dtype)

@@ -48,6 +48,7 @@ SMOKE_TRACED = [(2, 3, 20)]
 TRACED_STEPS = 30
 SMOKE_TRACED_STEPS = 4
 BLOCK_SIZE = 16
+DTYPES = ("bf16", "fp16", "fp32", "fp8", "w8a8", "int8", "int4", "stored")
 
 
 def main() -> None:
@@ -57,9 +58,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=[], help=f"of {', '.join(PARTS)}; default all")
     parser.add_argument("--smoke", action="store_true", help="toy sizes, without a GPU")
     parser.add_argument("--minutes", type=float, default=9.0, help="that a visit may take")
-    parser.add_argument(
-        "--dtype", default="bf16", choices=["bf16", "fp16", "fp32", "fp8", "int8", "int4"]
-    )
+    parser.add_argument("--dtype", default="bf16", choices=DTYPES, help="stored: of texts alone")
     parser.add_argument("--kv-dtype", default="auto", choices=["auto", "fp8"], help="of the pages")
     parser.add_argument("--exact", action="store_true", help="steps and text in exact mode")
     parser.add_argument("--attention", default="auto", help="the backend of steps")
@@ -70,6 +69,8 @@ def main() -> None:
     unknown = set(arguments.parts) - set(PARTS)
     if unknown:
         parser.error(f"unknown parts: {', '.join(sorted(unknown))}")
+    if arguments.dtype == "stored" and arguments.parts != ["texts"]:
+        parser.error("dtype stored is that of a file: the other parts make their weights")
     if arguments.smoke:
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     import torch

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,12 +10,15 @@ from benchmarks.gpu.timing import GpuClock, GpuLimits
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
+from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.model.gpu.kernels.fused import triton_ops
+from draftwerk.model.gpu.kernels.gguf_blocks import FORMATS, arranged
 from draftwerk.model.gpu.kernels.products import dense
-from draftwerk.model.gpu.kernels.quantised import to_int4, to_int8
-from draftwerk.model.gpu.kernels.weight_only import FEW_ROWS, weight_only
+from draftwerk.model.gpu.kernels.quantised import Quantised, to_int4, to_int8
+from draftwerk.model.gpu.kernels.w8a8 import by_row, w8a8
+from draftwerk.model.gpu.kernels.weight_only import FEW_ROWS, few_bits
 from draftwerk.model.gpu.ops import TORCH_OPS
 from draftwerk.model.gpu.sampler import choose_many
 from draftwerk.model.reference.sampler import SamplingRequest
@@ -37,7 +41,8 @@ class Shapes(NamedTuple):
     lengths: tuple[int, ...] = (1, 8)
 
 
-SMOKE = Shapes(4, 2, 16, 64, 96, 301, 40, (1, 2), (1, 4))
+SMOKE = Shapes(4, 2, 16, 256, 256, 301, 40, (1, 2), (1, 4))
+GGUF_KINDS = ("Q4_K", "Q6_K", "Q4_0")
 BACKENDS = ("triton", "flash_attn", "flash_attn_3")
 PAGES = (16, 256)
 
@@ -181,27 +186,49 @@ def small_rows(
 def product_rows(
     shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: GpuClock, limits: GpuLimits
 ) -> list[dict[str, Any]]:
-    """Measure products of few bits beside the plain one, on both sides of FEW_ROWS."""
+    """Measure products of few bits and of bytes beside the plain one, around FEW_ROWS."""
     found: list[dict[str, Any]] = []
     sizes = {"gate_up": (2 * shapes.ffn, shapes.hidden), "down": (shapes.hidden, shapes.ffn)}
     for name, size in sizes.items():
         weight = torch.randn(size, device=device).to(dtype)
         kept = {"int8": to_int8(weight), "int4": to_int4(weight)}
-        made = {
-            bits: weight_only(lambda _, one=one: one)(weight, None) for bits, one in kept.items()
-        }
+        kept |= {kind: random_blocks(kind, size, device) for kind in GGUF_KINDS}
+        made = {bits: few_bits(one, None, exact=False) for bits, one in kept.items()}
+        bytes_product = w8a8(weight, None)
         for tokens in (1, 8, FEW_ROWS, FEW_ROWS + 1, 2 * FEW_ROWS):
             values = torch.randn(tokens, size[1], device=device).to(dtype)
             kinds = {"plain": (dense(weight, None), weight.nbytes)}
             kinds |= {bits: (made[bits], one.byte_count) for bits, one in kept.items()}
+            kinds["w8a8"] = bytes_product, weight.numel()
             for kind, (run, moved) in kinds.items():
                 twin = kept[kind].product(values) if kind in kept else run(values)
+                if kind == "w8a8":
+                    twin = bytes_twin(values, weight)
                 error = relative_error(run(values), twin)
                 label = f"product {name} {kind}"
                 found.append(
                     _row(label, tokens, error, clock, lambda r=run, v=values: r(v), limits, moved)
                 )
     return found
+
+
+def random_blocks(kind: str, shape: tuple[int, int], device: torch.device) -> Quantised:
+    """Return any codes of a GGUF's type, with scales of one size."""
+    own, columns = FORMATS[kind], 256 if kind.endswith("_K") else 32
+    width = shape[1] // columns * own.byte_count
+    data = np.random.default_rng(1).integers(0, 256, (shape[0], width), dtype=np.uint8)
+    made = arranged(StoredMatrix(kind, shape, data), device)
+    for tensor in made.tensors:
+        if tensor is not None and tensor.dtype == torch.float16:
+            tensor.fill_(0.01)
+    return made
+
+
+def bytes_twin(values: Tensor, weight: Tensor) -> Tensor:
+    """Return the product of what w8a8 rounds both to."""
+    (codes, scales), (rows, row_scales) = by_row(values), by_row(weight)
+    sums = codes.double() @ rows.double().T
+    return (sums * scales[:, None] * row_scales).to(values.dtype)
 
 
 def _row(

@@ -75,6 +75,13 @@ STAGES = (
         (KILLS, *FEW_KILLS, "--", "--device", "cpu"),
     ),
     stage("timeline", "the gap between two steps", 30, part("timeline")),
+    stage("steps-w8a8", "the step in w8a8", 50, part("steps", "--dtype", "w8a8", smoke=False)),
+    stage(
+        "texts-stored",
+        "texts of the default model in its file's own blocks",
+        60,
+        part("texts", "--dtype", "stored", smoke=False),
+    ),
     stage("widened", "true text at an 8B model's cost", 90, part("text", smoke=False)),
     stage("steps-exact", "what --exact costs", 50, part("steps", "--exact")),
     VisitStage(

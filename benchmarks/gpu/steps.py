@@ -87,7 +87,7 @@ def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) 
     return Checkpoint("random", Path(), config, weights)
 
 
-BITS = {"fp8": 8.0, "int8": 8.5, "int4": 5.0}
+BITS = {"fp8": 8.0, "w8a8": 8.0, "int8": 8.5, "int4": 5.0}
 """Of a weight in the layers, its share of a block's scale and minimum included."""
 HEAD_BITS = {"int8": 8.5, "int4": 8.5}
 

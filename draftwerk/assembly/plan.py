@@ -22,7 +22,7 @@ SUCCESSORS = 16
 DRAFT_MAX = 15
 """Drafted tokens in a row: with the known token before them they fill a tile of 16."""
 BLOCK_SIZE = 16
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "int8": 2, "int4": 2, "stored": 2}
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "w8a8": 2, "int8": 2, "int4": 2, "stored": 2}
 """A number in the KV pages; quantised weights leave activations in bf16."""
 STATES_EACH = 4
 """Recurrent states of a text: up to three while it runs, and a snapshot of it."""

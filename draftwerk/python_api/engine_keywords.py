@@ -25,7 +25,7 @@ class EngineKeywords(TypedDict, total=False):
     lora_merge: Sequence[str]
     speculate: str
     backend: Literal["auto", "transformers"]
-    dtype: Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8"]
+    dtype: Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8", "w8a8"]
     kv_dtype: Literal["auto", "int8", "fp8"]
     device: Literal["auto", "cpu", "cuda"]
     pipeline_parallel: int

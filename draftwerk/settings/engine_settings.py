@@ -70,10 +70,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = "auto"
     dtype: Annotated[
-        Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8"],
+        Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8", "w8a8"],
         Meta(
             description="the weights' format; auto: stored (as the file has them) for a quantised "
-            "GGUF where the native kernels run, else bf16; fp16 and fp8 on a GPU only"
+            "GGUF where kernels know its types, else bf16; fp16, fp8 and w8a8 on a GPU only"
         ),
     ] = "auto"
     kv_dtype: Annotated[

@@ -60,7 +60,7 @@ def _served(settings: EngineSettings, source: str, info: ModelInfo, report: Repo
     if settings.dtype == STORED and found != STORED:
         raise ConfigError(
             f"dtype {STORED}: {info.name} cannot be served as its file is: that takes a quantised "
-            "GGUF, and the native kernels of a CPU"
+            "GGUF, and kernels that read all of its types"
         )
     if source and found == STORED and settings.dtype in QUANTISED_HERE:
         bits = 8 * info.stored_bytes / info.elements

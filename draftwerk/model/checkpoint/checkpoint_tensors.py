@@ -145,7 +145,7 @@ class GgufTensors(Tensors):
             return torch.empty(0, *self.stored[name].shape[1:], dtype=self.dtype)
         values = tensor_values(self.files, self.stored[name], rows, self.dequantise)
         if self.keeps_blocks:
-            return values
+            return values.to(self.device, self.dtype or torch.float32)
         return values.to(torch.bfloat16).to(self.device, self.dtype or torch.bfloat16)
 
     def _norm_weight(self, name: str, offset: int) -> Tensor:

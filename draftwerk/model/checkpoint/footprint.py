@@ -1,6 +1,6 @@
 """What loading a model takes of memory, known before anything of it is read."""
 
-BITS = {"fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "fp8": 8.0, "int8": 8.5, "int4": 4.5}
+BITS = {"fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "fp8": 8.0, "w8a8": 8.0, "int8": 8.5, "int4": 4.5}
 """A weight, packed."""
 TYPES = {"Q8_0": 8.5, "Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.9, "Q3_K_M": 3.9, "Q2_K": 3.2}
 """A weight of a GGUF's usual types, on average."""

@@ -7,18 +7,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from draftwerk.model.checkpoint.loader import Checkpoint
+from draftwerk.model.checkpoint.loader import Checkpoint, load
+from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.gpu import sampler
 from draftwerk.model.gpu.chains import GpuChains
 from draftwerk.model.gpu.choice import Chosen, Needs, choose_attention
+from draftwerk.model.gpu.device_blocks import on_device, stored
 from draftwerk.model.gpu.draft_tree import GpuDraftTree
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
 from draftwerk.model.gpu.kernels.fused import triton_ops
 from draftwerk.model.gpu.kernels.products import FP8, FP8_MAX, Prepare, dense, fp8, tiled
 from draftwerk.model.gpu.kernels.quantised import Quantised, to_int4, to_int8
+from draftwerk.model.gpu.kernels.w8a8 import w8a8
 from draftwerk.model.gpu.kernels.weight_only import weight_only
 from draftwerk.model.gpu.presampled import GpuPresample
 from draftwerk.model.reference.kv_pages import allocate
@@ -58,8 +61,10 @@ FORMATS: dict[str, WeightFormat] = {
     "bf16": _tiled(torch.bfloat16, dense),
     "fp16": _tiled(torch.float16, dense),
     "fp8": _tiled(torch.bfloat16, fp8),
+    "w8a8": WeightFormat(torch.bfloat16, w8a8, dense, w8a8, tiled(dense)),
     "int8": _weight_only(to_int8),
     "int4": _weight_only(to_int4),
+    STORED: WeightFormat(torch.bfloat16, *[stored(exact=False)] * 2, *[stored(exact=True)] * 2),
 }
 FP8_CAPABILITY = (8, 9)
 """The first that converts e4m3."""
@@ -80,6 +85,15 @@ class GpuSettings(NamedTuple):
     """Of the pages: auto (as the activations) or fp8, plain e4m3 without scales."""
     drafts: bool = False
     """Whether the model is to guess chains."""
+
+
+def load_for_gpu(
+    source: str | None, dtype: str, device: torch.device, progress: OnProgress
+) -> Checkpoint:
+    """Load a model's weights onto the device, as FORMATS takes them. Raises Refused."""
+    keeps_blocks, kept = dtype == STORED, FORMATS[dtype].dtype
+    model = load(source, kept, device, progress, keeps_blocks=keeps_blocks)
+    return on_device(model, kept, device) if keeps_blocks else model
 
 
 def gpu_parts(

@@ -115,7 +115,8 @@ class GraphedForward:
         """What the head read in the latest call, [S, hidden]."""
         # One for all graphs, and outside their memory, which the next one writes again.
         tokens = max(bucket.rows * bucket.length for bucket in which)
-        self.kept = forward.embedding.new_zeros(tokens, forward.embedding.shape[1])
+        width, dtype = forward.embedding.shape[1], forward.embedding.dtype
+        self.kept = torch.zeros(tokens, width, dtype=dtype, device=forward.device)
         self.recorded: dict[Bucket, Recorded] = {}
         for index, bucket in enumerate(which, start=1):
             if index % 10 == 1 or index == len(which):

@@ -2,8 +2,9 @@
 
 import shutil
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 
-from draftwerk.model.checkpoint.stored_matrix import KINDS, STORED
+from draftwerk.model.checkpoint.stored_matrix import GPU_KINDS, KINDS, STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable, obtain
 
@@ -47,14 +48,18 @@ def own_format(
 ) -> str:
     """Return what `--dtype auto` comes to for weights of a format; `kinds` are a GGUF's types.
 
-    A quantised GGUF is served as it is where the native kernels run and know all of its types,
-    else dequantised to bf16.
+    A quantised GGUF is served as it is where kernels run that know all of its types, else
+    dequantised to bf16.
     """
-    if stored != STORED or attention not in ("auto", "native") or may_use_gpu(device):
+    on_gpu = may_use_gpu(device)
+    if stored != STORED or (attention not in ("auto", "native") and not on_gpu):
         return "bf16"
-    if unknown := [kind for kind in kinds if kind not in KINDS]:
-        progress(f"served as bf16: the native kernels have no products with {unknown[0]}")
+    if unknown := [kind for kind in kinds if kind not in (GPU_KINDS if on_gpu else KINDS)]:
+        whose = "a GPU's" if on_gpu else "the native"
+        progress(f"served as bf16: {whose} kernels have no products with {unknown[0]}")
         return "bf16"
+    if on_gpu:
+        return stored if find_spec("triton") is not None else "bf16"
     try:
         obtain(progress=progress)
     except NativeUnavailable:

@@ -4,7 +4,6 @@ import torch
 
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.process.built import Built, draft_head_of, grammars_in
 from draftwerk.model.process.option_checks import check_kv_dtype, check_plain
@@ -16,13 +15,13 @@ def build_gpu(
 ) -> Built:
     """Build a model with Triton's kernels, to draft for another or not."""
     # Triton is not everywhere, and takes a second to import.
-    from draftwerk.model.gpu.build import FORMATS, GpuSettings, gpu_parts
+    from draftwerk.model.gpu.build import GpuSettings, gpu_parts, load_for_gpu
     from draftwerk.model.gpu.graphs import CudaRecorder
 
     check_kv_dtype(options, "fp8")
     _, directory = locate(options.source, progress, reads=True)
     check_plain(read_config(directory), "on a GPU: take device cpu")
-    model = load(options.source, FORMATS[options.dtype].dtype, device, progress)
+    model = load_for_gpu(options.source, options.dtype, device, progress)
     settings = GpuSettings(
         options.dtype,
         options.attention,

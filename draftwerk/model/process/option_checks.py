@@ -11,7 +11,7 @@ from draftwerk.model.ranks.share import grid_of
 
 DEVICE_DTYPES = {
     "cpu": (*DTYPES, "int8", "int4", STORED),
-    "cuda": (*DTYPES, "int8", "int4", "fp16", "fp8"),
+    "cuda": (*DTYPES, "int8", "int4", "fp16", "fp8", "w8a8", STORED),
 }
 KV_DTYPES = ("auto", "int8", "fp8")
 

@@ -7,9 +7,13 @@ memory:
     codes     unit 0: | row 0 | row 1 | ... | unit 1: | row 0 | ...
     int8      a unit is one block, a byte a column
     int4      a unit is two blocks, the first in the low halves of its bytes, the second in the high
+    high      what codes have beyond four bits: a unit is 4 blocks of two bits, or 8 of one
+
+Blocks of a GGUF are arranged so without loss (`model.gpu.kernels.gguf_blocks`). Those of its K
+types have scales in whole numbers of steps, which 256 columns share.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,6 +27,7 @@ INT4_MAX = 15
 REFITS = 2
 NUMBERS_AT_ONCE = 1 << 24
 """That are quantised together: 64 MiB of float32, times what the work needs on the way."""
+PLAIN_FIELDS = ("columns", "offset")
 
 
 class Quantised(NamedTuple):
@@ -31,35 +36,79 @@ class Quantised(NamedTuple):
     codes: Tensor
     """int8 [blocks, rows, 32], or uint8 [blocks / 2, rows, 32]."""
     scales: Tensor
-    """float16 [blocks, rows]."""
+    """float16 [groups, rows] of 32 or 16 columns; or whole numbers of `steps`, in a byte."""
     minima: Tensor | None
-    """float16 [blocks, rows]; None where the blocks are symmetric."""
+    """As the scales; None where the blocks are symmetric."""
     columns: int
+    high: Tensor | None = None
+    """uint8 [blocks / 4 or / 8, rows, 32]."""
+    steps: Tensor | None = None
+    """float16 [blocks / 8, rows]."""
+    minimum_steps: Tensor | None = None
+    offset: int = 0
+    """What is taken off a code."""
 
     @property
     def rows(self) -> int:
         return self.codes.shape[1]
 
     @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All of them, in the order that kernels take."""
+        return self.codes, self.high, self.scales, self.minima, self.steps, self.minimum_steps
+
+    @property
+    def block_count(self) -> int:
+        return len(self.codes) * (1 if self.codes.dtype == torch.int8 else 2)
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        if self.codes.dtype == torch.int8:
+            return 8
+        return 4 if self.high is None else 4 + 8 * len(self.high) // self.block_count
+
+    @property
+    def group(self) -> int:
+        """How many columns share a scale."""
+        return BLOCK * self.block_count // len(self.scales)
+
+    @property
     def byte_count(self) -> int:
         """What a product reads of it."""
-        return sum(
-            part.nbytes for part in (self.codes, self.scales, self.minima) if part is not None
-        )
+        return sum(part.nbytes for part in self.tensors if part is not None)
 
     def dequantised(self, dtype: torch.dtype) -> Tensor:
         """Return the matrix that it stands for: the twin of `weight_only.dequantised`."""
-        codes = self.codes
+        groups = self._whole_codes().float().unflatten(2, (-1, self.group)).transpose(1, 2)
+        values = groups.flatten(0, 1) * _widened(self.scales, self.steps)
         if self.minima is not None:
-            codes = torch.stack([codes & 15, codes >> 4], dim=1).flatten(0, 1)
-        values = codes.float() * self.scales.float()[..., None]
-        if self.minima is not None:
-            values += self.minima.float()[..., None]
+            values += _widened(self.minima, self.minimum_steps)
         return values.transpose(0, 1).reshape(self.rows, -1)[:, : self.columns].to(dtype)
+
+    def _whole_codes(self) -> Tensor:
+        """Return int8 [blocks, rows, 32]."""
+        if self.codes.dtype == torch.int8:
+            return self.codes
+        codes = torch.stack([self.codes & 15, self.codes >> 4], dim=1).flatten(0, 1)
+        if self.high is not None:
+            bits = self.bits - 4
+            shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
+            parts = self.high[:, None] >> shifts[:, None, None] & (1 << bits) - 1
+            codes = codes | parts.flatten(0, 1) << 4
+        return codes.to(torch.int8) - self.offset
 
     def product(self, values: Tensor) -> Tensor:
         """Map [T, columns] to [T, rows] in float32: the twin of `weight_only.product`."""
         return linear(values.float(), self.dequantised(torch.float32)).to(values.dtype)
+
+
+def _widened(scales: Tensor, steps: Tensor | None) -> Tensor:
+    """Return float32 [groups, rows, 1]."""
+    found = scales.float()
+    if steps is not None:
+        found = found * steps.float().repeat_interleave(len(scales) // len(steps), dim=0)
+    return found[..., None]
 
 
 def by_rows(
@@ -67,11 +116,20 @@ def by_rows(
 ) -> Quantised:
     """Quantise some rows at a time: what is needed on the way is several times the matrix."""
     row_count = row_count or max(1, NUMBERS_AT_ONCE // weight.shape[1])
-    parts = [quantise(part) for part in weight.split(row_count)]
-    codes = torch.cat([part.codes for part in parts], dim=1)
-    scales = torch.cat([part.scales for part in parts], dim=1)
-    minima = [part.minima for part in parts if part.minima is not None]
-    return Quantised(codes, scales, torch.cat(minima, dim=1) if minima else None, weight.shape[1])
+    return joined([quantise(part) for part in weight.split(row_count)])
+
+
+def joined(parts: Sequence[Quantised]) -> Quantised:
+    """Return matrices of one format, one above the other."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def above(name: str) -> Tensor | None:
+        found = [getattr(part, name) for part in parts]
+        return None if found[0] is None else torch.cat(found, dim=1)
+
+    tensors = {name: above(name) for name in parts[0]._fields if name not in PLAIN_FIELDS}
+    return parts[0]._replace(**tensors)
 
 
 def to_int8(weight: Tensor) -> Quantised:

@@ -33,16 +33,68 @@ PROGRAMS_PER_CORE = 2
 SPLIT_UNITS_MIN = 4
 MERGE_LANES = 1024
 DEQUANTISE_ROWS = 32
-STAGES = 4
-"""Units on their way to a program at once."""
+
+
+@triton.jit
+def whole_codes(
+    code,
+    high,
+    block,
+    half,
+    n,
+    lanes,
+    real,
+    ROWS: tl.constexpr,
+    BITS: tl.constexpr,
+    OFFSET: tl.constexpr,
+    TYPE: tl.constexpr,
+):
+    """Return a block's codes in a type of floats that holds them."""
+    if BITS == 8:
+        return code.to(TYPE)
+    whole = code >> (half * 4) & 15
+    if BITS > 4:
+        HIGH: tl.constexpr = BITS - 4  # pyright: ignore
+        MASK: tl.constexpr = (1 << HIGH) - 1  # pyright: ignore
+        PER_UNIT: tl.constexpr = 8 // HIGH  # pyright: ignore
+        line = (block // PER_UNIT * ROWS + n).to(tl.int64)
+        more = tl.load(high + line[None, :] * 32 + lanes[:, None], mask=real[None, :], other=0)
+        shift = (block % PER_UNIT * HIGH).to(tl.uint8)
+        whole = whole | (more >> shift & MASK) << 4
+    # By way of signed bytes, which Triton widens without a conversion for each.
+    return whole.to(tl.int8, bitcast=True).to(TYPE) - OFFSET
+
+
+@triton.jit
+def group_scale(
+    scales,
+    steps,
+    block,
+    piece,
+    n,
+    real,
+    ROWS: tl.constexpr,
+    GROUP: tl.constexpr,
+    STEPS: tl.constexpr,
+):
+    """Return the scales, or the minima, of one group of every row."""
+    line = ((block * (32 // GROUP) + piece) * ROWS + n).to(tl.int64)
+    scale = tl.load(scales + line, mask=real, other=0.0).to(tl.float32)
+    if STEPS:
+        step = tl.load(steps + (block // 8 * ROWS + n).to(tl.int64), mask=real, other=0.0)
+        scale = scale * step.to(tl.float32)
+    return scale
 
 
 @triton.jit(do_not_specialize=["count"])
 def product_kernel(
     values,
     codes,
+    high,
     scales,
     minima,
+    steps,
+    minimum_steps,
     out,
     count,
     ROWS: tl.constexpr,
@@ -50,6 +102,10 @@ def product_kernel(
     UNITS: tl.constexpr,
     SPLIT: tl.constexpr,
     BITS: tl.constexpr,
+    GROUP: tl.constexpr,
+    OFFSET: tl.constexpr,
+    MINIMA: tl.constexpr,
+    STEPS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -57,36 +113,34 @@ def product_kernel(
 
     Tiles of the same weights run side by side, so that these are read from memory once.
     """
+    HALVES: tl.constexpr = 1 if BITS == 8 else 2  # pyright: ignore
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     split = tl.program_id(2)
-    lanes = tl.arange(0, 32)
     live = (m < count)[:, None]
     real = n < ROWS
     sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    source = values + m.to(tl.int64)[:, None] * COLUMNS + lanes[None, :]
+    source = values + m.to(tl.int64)[:, None] * COLUMNS
     for unit in range(split * SPLIT, tl.minimum(split * SPLIT + SPLIT, UNITS)):
         line = (unit * ROWS + n).to(tl.int64)
-        code = tl.load(codes + line[None, :] * 32 + lanes[:, None], mask=real[None, :], other=0)
-        if BITS == 8:
-            column = unit * 32
-            x = tl.load(source + column, mask=live & (column + lanes < COLUMNS)[None, :], other=0.0)
-            scale = tl.load(scales + line, mask=real, other=0.0).to(tl.float32)
-            part = tl.dot(x, code.to(x.dtype), input_precision="ieee")
-            sums += part * scale[None, :]
-        else:
-            for half in tl.static_range(2):
-                column = unit * 64 + half * 32
-                inside = live & (column + lanes < COLUMNS)[None, :]
-                x = tl.load(source + column, mask=inside, other=0.0)
-                # As signed bytes, which Triton widens without a conversion for each.
-                nibble = (code >> (half * 4) & 15).to(tl.int8, bitcast=True)
-                block = ((unit * 2 + half) * ROWS + n).to(tl.int64)
-                scale = tl.load(scales + block, mask=real, other=0.0).to(tl.float32)
-                minimum = tl.load(minima + block, mask=real, other=0.0).to(tl.float32)
-                part = tl.dot(x, nibble.to(x.dtype), input_precision="ieee")
-                total = tl.sum(x.to(tl.float32), 1)
-                sums += part * scale[None, :] + total[:, None] * minimum[None, :]
+        for piece in tl.static_range(32 // GROUP):  # pyright: ignore
+            lanes = piece * GROUP + tl.arange(0, GROUP)
+            code = tl.load(codes + line[None, :] * 32 + lanes[:, None], mask=real[None, :], other=0)
+            for half in tl.static_range(HALVES):  # pyright: ignore
+                block = unit * HALVES + half
+                column = block * 32 + lanes[None, :]
+                x = tl.load(source + column, mask=live & (column < COLUMNS), other=0.0)
+                whole = whole_codes(
+                    code, high, block, half, n, lanes, real, ROWS, BITS, OFFSET, x.dtype
+                )
+                scale = group_scale(scales, steps, block, piece, n, real, ROWS, GROUP, STEPS)
+                part = tl.dot(x, whole, input_precision="ieee")
+                sums += part * scale[None, :]
+                if MINIMA:
+                    minimum = group_scale(
+                        minima, minimum_steps, block, piece, n, real, ROWS, GROUP, STEPS
+                    )
+                    sums += tl.sum(x.to(tl.float32), 1)[:, None] * minimum[None, :]
     target = (split * count + m).to(tl.int64)[:, None] * ROWS + n[None, :]
     tl.store(out + target, sums.to(out.dtype.element_ty), mask=live & real[None, :])
 
@@ -102,39 +156,56 @@ def add_parts_kernel(parts, out, count, PARTS: tl.constexpr, LANES: tl.constexpr
     tl.store(out + source, total.to(out.dtype.element_ty), mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def dequantise_kernel(
+    index,
     codes,
+    high,
     scales,
     minima,
+    steps,
+    minimum_steps,
     out,
+    count,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     BITS: tl.constexpr,
+    GROUP: tl.constexpr,
+    OFFSET: tl.constexpr,
+    MINIMA: tl.constexpr,
+    STEPS: tl.constexpr,
+    CHOSEN: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Widen one unit of columns of BLOCK_N rows."""
-    unit = tl.program_id(0)
-    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    """Widen one unit of columns of BLOCK_N rows: of all in order, or of those that are CHOSEN."""
     HALVES: tl.constexpr = 1 if BITS == 8 else 2  # pyright: ignore
-    lanes = tl.arange(0, 32)
-    real = n < ROWS
+    unit = tl.program_id(0)
+    place = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    real = place < count
+    n = place
+    if CHOSEN:
+        n = tl.load(index + place, mask=real, other=0)
     line = (unit * ROWS + n).to(tl.int64)
-    code = tl.load(codes + line[:, None] * 32 + lanes[None, :], mask=real[:, None], other=0)
-    for half in tl.static_range(HALVES):  # pyright: ignore
-        block = ((unit * HALVES + half) * ROWS + n).to(tl.int64)
-        scale = tl.load(scales + block, mask=real, other=0.0).to(tl.float32)[:, None]
-        if BITS == 8:
-            wide = code.to(tl.float32) * scale
-        else:
-            minimum = tl.load(minima + block, mask=real, other=0.0).to(tl.float32)[:, None]
-            wide = (code >> (half * 4) & 15).to(tl.float32) * scale + minimum
-        column = (unit * HALVES + half) * 32 + lanes
-        tl.store(
-            out + n.to(tl.int64)[:, None] * COLUMNS + column[None, :],
-            wide.to(out.dtype.element_ty),
-            mask=real[:, None] & (column < COLUMNS)[None, :],
-        )
+    for piece in tl.static_range(32 // GROUP):  # pyright: ignore
+        lanes = piece * GROUP + tl.arange(0, GROUP)
+        code = tl.load(codes + line[None, :] * 32 + lanes[:, None], mask=real[None, :], other=0)
+        for half in tl.static_range(HALVES):  # pyright: ignore
+            block = unit * HALVES + half
+            whole = whole_codes(
+                code, high, block, half, n, lanes, real, ROWS, BITS, OFFSET, tl.float32
+            )
+            scale = group_scale(scales, steps, block, piece, n, real, ROWS, GROUP, STEPS)
+            wide = whole * scale[None, :]
+            if MINIMA:
+                wide += group_scale(
+                    minima, minimum_steps, block, piece, n, real, ROWS, GROUP, STEPS
+                )[None, :]
+            column = (block * 32 + lanes)[:, None]
+            tl.store(
+                out + place.to(tl.int64)[None, :] * COLUMNS + column,
+                wide.to(out.dtype.element_ty),
+                mask=real[None, :] & (column < COLUMNS),
+            )
 
 
 def product(values: Tensor, weight: Quantised, block_m: int) -> Tensor:
@@ -149,25 +220,46 @@ def product(values: Tensor, weight: Quantised, block_m: int) -> Tensor:
         product_kernel,
         (ceil_div(count, block_m), ceil_div(rows, BLOCK_N), parts),
         values,
-        weight.codes,
-        weight.scales,
-        weight.scales if weight.minima is None else weight.minima,
+        *_pointers(weight),
         target,
         count,
-        ROWS=rows,
-        COLUMNS=weight.columns,
         UNITS=len(weight.codes),
         SPLIT=split,
-        BITS=8 if weight.minima is None else 4,
         BLOCK_M=block_m,
         BLOCK_N=BLOCK_N,
         num_warps=warps_of(block_m),
-        num_stages=STAGES,
+        num_stages=stages_of(weight.bits, weight.offset, block_m),
+        **format_constants(weight),
     )
     if parts > 1:
         grid = (ceil_div(out.numel(), MERGE_LANES),)
         launch(add_parts_kernel, grid, target, out, out.numel(), PARTS=parts, LANES=MERGE_LANES)
     return out
+
+
+def _pointers(weight: Quantised) -> list[Tensor]:
+    """Return the tensors that a kernel takes; of those that are None it reads nothing."""
+    return [weight.codes if tensor is None else tensor for tensor in weight.tensors]
+
+
+def format_constants(weight: Quantised) -> dict[str, int | bool]:
+    """Return what kernels are compiled for."""
+    return {
+        "ROWS": weight.rows,
+        "COLUMNS": weight.columns,
+        "BITS": weight.bits,
+        "GROUP": weight.group,
+        "OFFSET": weight.offset,
+        "MINIMA": weight.minima is not None,
+        "STEPS": weight.steps is not None,
+    }
+
+
+def stages_of(bits: int, offset: int, block_m: int) -> int:
+    """Return how many units are on their way to a program at once: fewer where room is short."""
+    if offset and block_m >= 64:  # registers
+        return 2
+    return 3 if 4 < bits < 8 else 4
 
 
 def warps_of(block_m: int) -> int:
@@ -181,41 +273,41 @@ def split_of(weight: Quantised, cores: int) -> int:
     return max(SPLIT_UNITS_MIN, ceil_div(len(weight.codes), wanted))
 
 
-def dequantised(weight: Quantised, dtype: torch.dtype) -> Tensor:
-    """Return the matrix that codes stand for."""
-    out = torch.empty(weight.rows, weight.columns, dtype=dtype, device=weight.codes.device)
+def dequantised(weight: Quantised, dtype: torch.dtype, chosen: Tensor | None = None) -> Tensor:
+    """Return the matrix that codes stand for, or some of its rows, by index."""
+    count = weight.rows if chosen is None else len(chosen)
+    out = torch.empty(count, weight.columns, dtype=dtype, device=weight.codes.device)
     launch(
         dequantise_kernel,
-        (len(weight.codes), ceil_div(weight.rows, DEQUANTISE_ROWS)),
-        weight.codes,
-        weight.scales,
-        weight.scales if weight.minima is None else weight.minima,
+        (len(weight.codes), ceil_div(count, DEQUANTISE_ROWS)),
+        weight.codes if chosen is None else chosen,
+        *_pointers(weight),
         out,
-        ROWS=weight.rows,
-        COLUMNS=weight.columns,
-        BITS=8 if weight.minima is None else 4,
+        count,
+        CHOSEN=chosen is not None,
         BLOCK_N=DEQUANTISE_ROWS,
+        **format_constants(weight),
     )
     return out
 
 
 def weight_only(quantise: Callable[[Tensor], Quantised], exact: bool = False) -> Prepare:
-    """Make products of quantised weights: the kernel for few rows, a plain product for many.
+    """Make products of weights that are quantised here."""
+    return lambda weight, bias: few_bits(by_rows(quantise, weight), bias, exact)
+
+
+def few_bits(kept: Quantised, bias: Tensor | None, exact: bool) -> Product:
+    """Return a product: the kernel for few rows, a plain product of widened weights for many.
 
     With `exact` the kernel computes all, in tiles of one height.
     """
 
-    def prepare(weight: Tensor, bias: Tensor | None) -> Product:
-        kept = by_rows(quantise, weight)
+    def multiply(values: Tensor) -> Tensor:
+        count = len(values)
+        if count > FEW_ROWS and not exact:
+            return linear(values, dequantised(kept, values.dtype), bias)
+        height = EXACT_ROWS if exact else max(LEAST_ROWS, power_of_two(max(1, count)))
+        found = product(values, kept, height)
+        return found if bias is None else found + bias
 
-        def multiply(values: Tensor) -> Tensor:
-            count = len(values)
-            if count > FEW_ROWS and not exact:
-                return linear(values, dequantised(kept, values.dtype), bias)
-            height = EXACT_ROWS if exact else max(LEAST_ROWS, power_of_two(max(1, count)))
-            found = product(values, kept, height)
-            return found if bias is None else found + bias
-
-        return multiply
-
-    return prepare
+    return multiply
