@@ -45,6 +45,7 @@ MARKERS = {
     "speculative/sampling/test_distribution.py": "slow",
     "system/test_default_model.py": "default_model",
     "system/test_kills.py": "processes",
+    "system/test_weight_store.py": "processes",
     "system/test_mixed_models.py": "processes",
     "system/test_survival.py": "processes",
     "system": "model",

@@ -85,8 +85,12 @@ class ModelMemory:
 
 def model_memory(settings: EngineSettings, page_bytes: int) -> ModelMemory:
     """Return memory for the target. Raises ConfigError where the system has none."""
+    folder = str(Path(settings.weight_store).expanduser()) if settings.weight_store else ""
     try:
-        weights = SharedMemory.make(0, "draftwerk-weights")
+        weights = SharedMemory.make(0, "draftwerk-weights", folder)
+    except OSError as error:
+        raise ConfigError(f"weight_store: {folder} cannot be used: {error.strerror}") from None
+    try:
         if settings.device == "cuda":
             return ModelMemory(weights)
         pages = SharedMemory.make(memory_bytes(page_bytes), "draftwerk-pages")

@@ -1,14 +1,19 @@
 """From settings and model information to the parameters of the engine and the model processes."""
 
 from dataclasses import dataclass
-from shutil import which
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from draftwerk.assembly.lora_adapters import LoraAdapters
+from draftwerk.assembly.memory_room import (
+    ModelSizes,
+    auto_kv_bytes,
+    check_memory,
+    free_memory,
+    loading_bytes,
+)
 from draftwerk.cache.recurrent_states import NO_STATES, StateSlots, snapshot_interval
-from draftwerk.machine.host import free_bytes, gpu_free_bytes, memory_bytes
+from draftwerk.machine.host import memory_bytes
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
@@ -26,33 +31,8 @@ BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "w8a8": 2, "int8": 2, "int4"
 """A number in the KV pages; quantised weights leave activations in bf16."""
 STATES_EACH = 4
 """Recurrent states of a text: up to three while it runs, and a snapshot of it."""
-KV_SHARE = 0.75
-"""Of the memory that the models leave, what `--kv-memory auto` takes."""
-KV_AUTO_MIN = 64 * 2**20
-
 
 NO_ADAPTERS = LoraAdapters()
-
-
-class ModelSizes(Protocol):
-    """What must be known of a model before it is loaded."""
-
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def kv_heads_per_token(self) -> int: ...
-    @property
-    def head_size(self) -> int: ...
-    @property
-    def state_bytes(self) -> int: ...
-    @property
-    def context_max(self) -> int: ...
-    @property
-    def stored_format(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    def loading_bytes(self, dtype: str, /) -> int: ...
-    def remedy(self, free: int, /) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +77,15 @@ def plan(
         if card is not None
     ]
     token_bytes = sum(sizes)
-    free = _free(settings)
-    loading = target.loading_bytes(dtype) + adapters.bytes
-    _check_fit(target, dtype, free)
+    free = free_memory(settings)
+    loading = loading_bytes(settings, target, dtype, free) + adapters.bytes
     loading += 0 if draft is None else draft.loading_bytes(draft_dtype)
     if settings.kv_memory == "auto":
         sequence_bytes = token_bytes * target.context_max + STATES_EACH * target.state_bytes
         kv_bytes = auto_kv_bytes(free, loading, sequence_bytes)
     else:
         kv_bytes = bytes_of(settings.kv_memory)
-    _check_memory(settings, kv_bytes, memory_bytes() if memory is None else memory)
+    check_memory(settings, kv_bytes, memory_bytes() if memory is None else memory)
     states = NO_STATES
     if target.state_bytes:
         states = state_slots(settings, target, kv_bytes, token_bytes * block_size)
@@ -143,6 +122,7 @@ def plan(
             pipeline_parallel=settings.pipeline_parallel,
             tensor_parallel=settings.tensor_parallel,
             state_slots=states.count,
+            weight_store=settings.weight_store,
             lora=adapters.folders,
             lora_merge=adapters.merged_folders,
         ),
@@ -191,54 +171,6 @@ def state_slots(
 
 def _dtype(settings: EngineSettings, card: ModelSizes) -> str:
     return card.stored_format if settings.dtype == "auto" else settings.dtype
-
-
-def _free(settings: EngineSettings) -> int:
-    """Return the free memory of the device that will serve."""
-    if on_gpu(settings):
-        return gpu_free_bytes()
-    return free_bytes()
-
-
-def _check_fit(card: ModelSizes, dtype: str, free: int) -> None:
-    """Refuse a model that cannot be loaded, before it is, with what would fit."""
-    needed = card.loading_bytes(dtype)
-    if 0 < free < needed:
-        raise ConfigError(
-            f"{card.name} takes {needed / 1e9:.1f} GB of memory to load as {dtype}, and "
-            f"{free / 1e9:.1f} GB are free: {card.remedy(free)}"
-        )
-
-
-def auto_kv_bytes(free: int, loading: int, sequence_bytes: int) -> int:
-    """Return the cache's size: a share of what the weights leave, at most all rows' full contexts.
-
-    `loading` is what the weights take while they are packed. Raises ConfigError where nothing is
-    left.
-    """
-    left = int(KV_SHARE * (free - loading))
-    if left < KV_AUTO_MIN:
-        raise ConfigError(
-            f"kv_memory auto: {free / 2**20:.0f} MiB of memory are free, and the weights need "
-            f"{loading / 2**20:.0f} MiB of them to load; free some, or give a size"
-        )
-    return min(left, RoundLimits().rows_max * sequence_bytes)
-
-
-def on_gpu(settings: EngineSettings) -> bool:
-    """Return whether models will run on a GPU."""
-    return settings.device == "cuda" or (
-        settings.device == "auto" and which("nvidia-smi") is not None
-    )
-
-
-def _check_memory(settings: EngineSettings, kv_bytes: int, memory: int) -> None:
-    """Refuse a cache that the machine cannot hold; its own process checks what a GPU holds."""
-    if memory and kv_bytes >= memory and not on_gpu(settings):
-        raise ConfigError(
-            f"kv_memory {settings.kv_memory} is more than the {memory / 2**30:.1f} GiB of memory "
-            "that this machine has"
-        )
 
 
 def head_bytes(head_size: int, dtype: str, kv_dtype: str) -> int:

@@ -27,9 +27,10 @@ from draftwerk.assembly.loading.loaded_models import KnownModel
 from draftwerk.assembly.loading.model_card import listed_model
 from draftwerk.assembly.loading.model_infos import Report, located, read_infos, read_text
 from draftwerk.assembly.lora_adapters import read_adapters
+from draftwerk.assembly.memory_room import KV_AUTO_MIN, auto_kv_bytes, on_gpu
 from draftwerk.assembly.model_entries import ModelEntry, model_entries
 from draftwerk.assembly.model_processes import running_nursery
-from draftwerk.assembly.plan import KV_AUTO_MIN, Plan, auto_kv_bytes, on_gpu, plan
+from draftwerk.assembly.plan import Plan, plan
 from draftwerk.machine.host import free_bytes, proportional_bytes
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.text.tokenizer import TextTokenizer

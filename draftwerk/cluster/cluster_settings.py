@@ -102,13 +102,14 @@ def stay_on(share: int, rank: int) -> None:
     os.sched_setaffinity(0, own_cpus(cpus, min(share, len(cpus)), rank))
 
 
+FOLDERS = ("kv_store", "weight_store")
+
+
 def with_absolute_paths(settings: ClusterSettings) -> dict[str, Any]:
     """Return the settings as plain data that mean the same in another working directory."""
     found: dict[str, Any] = {name: getattr(settings, name) for name in fields_of(ClusterSettings)}
-    for name in ("model", "draft", "draft_head", "kv_store"):
+    for name in ("model", "draft", "draft_head", *FOLDERS):
         path = Path(found[name]).expanduser()
-        if (found[name] and path.exists() and name != "kv_store") or (
-            name == "kv_store" and found[name]
-        ):
+        if found[name] and (name in FOLDERS or path.exists()):
             found[name] = str(path.resolve())
     return found

@@ -10,11 +10,12 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Container
+from collections.abc import Callable, Container
 from pathlib import Path
 
+from draftwerk.machine.quota import memory_left
+
 PROC = Path("/proc")
-CONTROL_GROUPS = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -124,15 +125,10 @@ def memory_bytes() -> int:
         return 0
 
 
-def free_bytes(proc: Path = PROC, groups: Path = CONTROL_GROUPS) -> int:
+def free_bytes(proc: Path = PROC, container: Callable[[], int | None] = memory_left) -> int:
     """Return the memory that programs may still take, within the container's limit too."""
-    free = available_bytes(proc)
-    try:
-        limit = int((groups / "memory.max").read_text())
-        used = int((groups / "memory.current").read_text())
-    except (OSError, ValueError):  # no such group, or "max"
-        return free
-    return max(0, min(free, limit - used))
+    free, left = available_bytes(proc), container()
+    return free if left is None else min(free, left)
 
 
 def gpu_free_bytes() -> int:

@@ -1,6 +1,7 @@
 """Memory that several processes map: made by one, handed to others as an open descriptor.
 
-Linux has memfd; elsewhere an unlinked file does the same. Either is given its memory only as it is
+Linux has memfd; elsewhere an unlinked file does the same, and everywhere where more is wanted than
+there is memory: the system reads and drops its pages. Either is given its memory only as it is
 first written, and lives as long as one process holds it, however the others end.
 """
 
@@ -28,9 +29,11 @@ class SharedMemory:
     size: int
 
     @classmethod
-    def make(cls, size: int, name: str = "draftwerk") -> "SharedMemory":
-        """Return new memory; raises OSError where there is none to be had."""
-        descriptor = _descriptor(name)
+    def make(cls, size: int, name: str = "draftwerk", folder: str = "") -> "SharedMemory":
+        """Return new memory, or a file without a name in a folder; raises OSError where there is
+        none to be had.
+        """
+        descriptor = _descriptor(name) if not folder else _nameless(folder)
         try:
             os.ftruncate(descriptor, size)
         except OSError:
@@ -57,7 +60,11 @@ class SharedMemory:
 def _descriptor(name: str) -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name, os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:  # its name is gone at once
+    return _nameless(None)
+
+
+def _nameless(folder: str | None) -> int:
+    with tempfile.TemporaryFile(dir=folder) as file:  # its name is gone at once
         return os.dup(file.fileno())
 
 
@@ -85,6 +92,11 @@ class Mapping:
             ctypes.c_char.from_address(page * HUGE).value  # noqa: B018 - reading is the effect
         libc = _libc()
         return libc.madvise(first * HUGE, (last - first) * HUGE, MADV_COLLAPSE) == 0
+
+    def drop(self) -> None:
+        """Map no page for now; what they hold stays, and they are mapped again when touched."""
+        if sys.platform == "linux":
+            _libc().madvise(self.address, len(self.view), mmap.MADV_DONTNEED)
 
 
 def mapped(descriptor: int, *, writable: bool = True) -> Mapping:

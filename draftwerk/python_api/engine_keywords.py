@@ -38,6 +38,7 @@ class EngineKeywords(TypedDict, total=False):
     rerank: Literal["auto", "yes-no", "off"]
     exact: bool
     kv_memory: str
+    weight_store: StrPath
     kv_store: StrPath
     kv_store_size: str
     block_size: int

@@ -154,6 +154,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"metavar": SIZE_METAVAR},
         ),
     ] = "auto"
+    weight_store: Annotated[
+        str,
+        Meta(
+            description="a folder for a file of the packed weights, which is read as they are "
+            "needed: for a model larger than the memory; it is gone when the server ends",
+            extra={"metavar": "DIR"},
+        ),
+    ] = ""
     kv_store: Annotated[
         str,
         Meta(

@@ -35,9 +35,11 @@ def test_a_setting_that_cannot_be_is_named(values: dict[str, Any], named: str) -
 
 
 def test_keys_may_have_hyphens_and_survive_the_way_to_another_machine() -> None:
-    settings = cluster_settings({"replicas-max": 5, "replicas": 2, "kv-store": "kept"})
+    folders = {"kv-store": "kept", "weight-store": "packed"}
+    settings = cluster_settings({"replicas-max": 5, "replicas": 2, **folders})
     values = with_absolute_paths(settings)
     assert values["kv_store"].startswith("/")
+    assert values["weight_store"].startswith("/")
     again = cluster_settings(values)
     assert (again.replicas, again.replicas_max) == (2, 5)
 

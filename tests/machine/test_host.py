@@ -109,12 +109,9 @@ def test_this_process_is_larger_than_a_megabyte() -> None:
 
 def test_free_memory_is_the_machines_or_what_the_container_leaves(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 16000 kB\nMemAvailable:    8000 kB\n")
-    assert host.free_bytes(tmp_path, tmp_path) == 8000 * 1024
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "memory.current").write_text("1000\n")
-    assert host.free_bytes(tmp_path, tmp_path) == 8000 * 1024
-    (tmp_path / "memory.max").write_text("5000\n")
-    assert host.free_bytes(tmp_path, tmp_path) == 4000
+    assert host.free_bytes(tmp_path, lambda: None) == 8000 * 1024
+    assert host.free_bytes(tmp_path, lambda: 10**9) == 8000 * 1024
+    assert host.free_bytes(tmp_path, lambda: 4000) == 4000
 
 
 @pytest.mark.parametrize(

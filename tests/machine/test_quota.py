@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.machine.quota import quota_cpus
+from draftwerk.machine.quota import memory_left, quota_cpus
 
 
 def groups(tmp_path: Path, membership: str, files: dict[str, str]) -> tuple[Path, Path]:
@@ -61,3 +61,36 @@ def test_a_quota_of_version_1(tmp_path: Path, mount: str) -> None:
 
 def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
     assert quota_cpus(tmp_path / "none", tmp_path) is None
+
+
+STAT = "anon 700\nfile 300\nactive_file 100\ninactive_file 150\n"
+
+
+def test_memory_of_version_2_is_what_the_limit_leaves_and_the_files_that_can_be_dropped(
+    tmp_path: Path,
+) -> None:
+    files = {
+        "memory.max": "max\n",
+        "memory.current": "5000\n",
+        "memory.stat": STAT,
+        "pod/memory.max": "2000\n",
+        "pod/memory.current": "1000\n",
+        "pod/memory.stat": STAT,
+    }
+    assert memory_left(*groups(tmp_path, "0::/pod\n", files)) == 2000 - 1000 + 250
+
+
+def test_memory_of_version_1_counts_the_groups_below(tmp_path: Path) -> None:
+    files = {
+        "memory/it/memory.limit_in_bytes": "3000\n",
+        "memory/it/memory.usage_in_bytes": "3000\n",
+        "memory/it/memory.stat": "total_cache 9\nactive_file 5\n"
+        "total_active_file 30\ntotal_inactive_file 40\n",
+    }
+    assert memory_left(*groups(tmp_path, "7:memory:/it\n5:cpu:/it\n", files)) == 70
+
+
+def test_memory_without_a_limit_is_not_bounded(tmp_path: Path) -> None:
+    files = {"memory.max": "max\n", "memory.current": "5\n", "memory.stat": STAT}
+    assert memory_left(*groups(tmp_path, "0::/\n", files)) is None
+    assert memory_left(tmp_path / "nothing", tmp_path) is None

@@ -66,6 +66,23 @@ def test_a_reader_cannot_write(memory: SharedMemory) -> None:
     memory.close()
 
 
+def test_a_file_in_a_folder_has_no_name_and_what_is_dropped_is_read_again(tmp_path: Path) -> None:
+    memory = SharedMemory.make(2 * HUGE, folder=str(tmp_path))
+    assert os.fstat(memory.descriptor).st_dev == tmp_path.stat().st_dev
+    assert not list(tmp_path.iterdir())
+    mapping = mapped(memory.descriptor)
+    mapping.view[HUGE - 2 : HUGE + 2] = b"kept"
+    mapping.drop()
+    assert mapping.view[HUGE - 2 : HUGE + 2] == b"kept"
+    assert memory.allocated < HUGE, "what was not written takes no room"
+    memory.close()
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        SharedMemory.make(4096, folder=str(tmp_path / "none"))
+
+
 def test_empty_memory_is_an_error() -> None:
     memory = SharedMemory.make(0)
     with pytest.raises(ValueError, match="no memory"):

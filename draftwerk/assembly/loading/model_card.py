@@ -12,6 +12,7 @@ from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.speculative.protocol.frames import Ready
 
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:
@@ -26,6 +27,9 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
     )
     return msgspec.structs.replace(
         card,
+        weights="; ".join(
+            filter(None, (card.weights, on_disk(settings.weight_store, models.ready)))
+        ),
         context_max=tokens_max,
         draft_sources=models.methods,
         device=models.ready.device,
@@ -35,6 +39,14 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         exact=models.ready.exact,
         blends=models.ready.blends,
     )
+
+
+def on_disk(folder: str, ready: Ready) -> str:
+    """Return where packed weights are read from, if not from memory, and how long that takes."""
+    if not folder:
+        return ""
+    megabytes, ms = ready.weight_bytes / 1e6, ready.weight_ms
+    return f"packed in {folder}: a token reads {megabytes:.0f} MB of them in about {ms:.0f} ms"
 
 
 def listed_model(

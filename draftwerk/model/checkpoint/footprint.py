@@ -10,10 +10,15 @@ ROUNDED_UP = 1.05
 """Rows to whole panels, norms, and what is dequantised meanwhile."""
 
 
+def gguf_packed_bytes(stored_bytes: int, elements: int, dtype: str) -> int:
+    """Return the most that a GGUF's weights take once they are packed."""
+    packed = stored_bytes if dtype not in BITS else elements * BITS[dtype] / 8
+    return int(ROUNDED_UP * packed)
+
+
 def gguf_loading_bytes(stored_bytes: int, elements: int, dtype: str) -> int:
     """Return the most that a GGUF takes while it is loaded, each layer read once."""
-    packed = stored_bytes if dtype not in BITS else elements * BITS[dtype] / 8
-    return int(ROUNDED_UP * packed) + WINDOW_BYTES
+    return gguf_packed_bytes(stored_bytes, elements, dtype) + WINDOW_BYTES
 
 
 def what_fits(elements: int, free: int) -> str:

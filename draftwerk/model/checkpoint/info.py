@@ -12,7 +12,7 @@ from draftwerk.model.checkpoint.config import planes_of, state_size
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
-from draftwerk.model.checkpoint.footprint import gguf_loading_bytes, what_fits
+from draftwerk.model.checkpoint.footprint import gguf_loading_bytes, gguf_packed_bytes, what_fits
 from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors, text_tensors
@@ -71,6 +71,12 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         if not self.stored_kinds:
             return 2 * self.stored_bytes
         return gguf_loading_bytes(self.stored_bytes, self.elements, dtype)
+
+    def packed_bytes(self, dtype: str) -> int:
+        """Return what weights take that are packed layer by layer; 0 if all are in memory first."""
+        if not self.stored_kinds:
+            return 0
+        return gguf_packed_bytes(self.stored_bytes, self.elements, dtype)
 
     def remedy(self, free: int) -> str:
         """Return what would fit into memory."""

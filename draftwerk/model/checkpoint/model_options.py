@@ -52,6 +52,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Of shared memory for the pages, which the parent owns; -1: the process has its own."""
     weights_descriptor: int = -1
     """Of shared memory for packed weights, likewise."""
+    weight_store: str = ""
+    """The folder of the file behind that descriptor; empty where it is memory."""
     pipeline_parallel: int = 1
     """How many stages the layers are divided among, each in processes of its own."""
     tensor_parallel: int = 1

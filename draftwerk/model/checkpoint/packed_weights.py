@@ -4,7 +4,9 @@
                                      └── mapped by the target, its spare and its successors
 
 The memory is the server's own: there it can have huge pages, without which a step is slower.
-Packing is about as quick as reading, so nothing of it is kept on disk.
+Packing is about as quick as reading, so nothing of it is kept on disk. Where a model is larger
+than the memory, a file without a name takes its place, if a folder is given for it: the system
+reads what a step touches, and drops what it has not used for longest.
 """
 
 import hashlib
@@ -17,6 +19,7 @@ from typing import NamedTuple
 from draftwerk.machine.shared_memory import Mapping, mapped
 from draftwerk.model.checkpoint.files.content import Hashed, content_name
 from draftwerk.model.checkpoint.gguf_card import CARD, read_card
+from draftwerk.model.checkpoint.unsupported import Refused
 
 MAGIC = b"dwpacked"
 HEADER = Struct("<8s32sQQ")
@@ -40,10 +43,11 @@ class Header(NamedTuple):
 
 
 class WeightStore:
-    """One model's packed weights, in memory handed over by the server."""
+    """One model's packed weights, in memory handed over by the server, or in a file in `folder`."""
 
-    def __init__(self, descriptor: int, fingerprint: bytes) -> None:
+    def __init__(self, descriptor: int, fingerprint: bytes, folder: str = "") -> None:
         self._descriptor = descriptor
+        self._folder = folder
         self._fingerprint = fingerprint
         self._mapping: Mapping | None = None
         self.is_packed = self._in_memory() > 0
@@ -52,7 +56,7 @@ class WeightStore:
     def open(self, size: int) -> int:
         """Map `size` bytes of weights and return their address; see `is_packed`.
 
-        Raises ValueError if what is there is of another size.
+        Raises ValueError if what is there is of another size, Refused where the disk is full.
         """
         if not self.is_packed:
             self._mapping = self._made(size)
@@ -66,6 +70,8 @@ class WeightStore:
         """Say to the server's other processes that all is packed."""
         if self.is_packed or self._mapping is None:
             return
+        if self._folder:
+            os.fsync(self._descriptor)  # of what is not written yet no page can be dropped
         size = len(self._mapping.view) - HEADER_BYTES
         self._mapping.view[: HEADER.size] = self._header(size).encode()
         self.is_packed = True
@@ -74,9 +80,33 @@ class WeightStore:
         """Return zeroed memory: a process may have left it half packed."""
         os.ftruncate(self._descriptor, 0)
         os.ftruncate(self._descriptor, HEADER_BYTES + size)
+        if self._folder:
+            self._reserve(HEADER_BYTES + size)
+            return mapped(self._descriptor)
         mapping = mapped(self._descriptor)
         mapping.gather(0, HEADER_BYTES + size)
         return mapping
+
+    def _reserve(self, size: int) -> None:
+        """Have room on the disk: without it, writing to the mapping would end the process."""
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+        except OSError as error:
+            raise Refused(
+                f"weight_store: {self._folder} has no room for {size / 1e9:.1f} GB of packed "
+                f"weights: {error.strerror}"
+            ) from error
+
+    def drop(self) -> None:
+        """Have no page of the file in memory."""
+        assert self._mapping is not None
+        self._mapping.drop()
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    @property
+    def size(self) -> int:
+        """The bytes that are mapped; 0 before `open`."""
+        return 0 if self._mapping is None else len(self._mapping.view)
 
     def _in_memory(self) -> int:
         """Return the bytes of weights that the memory holds; 0 if they are not whole."""

@@ -80,6 +80,14 @@ def model_shape(config: ModelConfig, weight_bytes: float, kv_bytes: float) -> Mo
     )
 
 
+def foretold_ms(share: float, from_disk: float, again: float) -> float:
+    """Return the milliseconds of reading what a token needs where a share is in memory by chance.
+
+    It took `from_disk` the first time; `again` is from memory, as far as it holds one token's.
+    """
+    return share * again + (1.0 - share) * from_disk
+
+
 def native_roofline(
     config: ModelConfig,
     forward: NativeForward,

@@ -4,6 +4,7 @@ from time import perf_counter
 
 import torch
 
+from draftwerk.machine.host import free_bytes
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
 from draftwerk.model.native.build import Library
@@ -11,7 +12,7 @@ from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
-from draftwerk.model.native.trials import native_roofline
+from draftwerk.model.native.trials import foretold_ms, native_roofline
 from draftwerk.model.process.built import (
     Built,
     draft_head_of,
@@ -19,7 +20,7 @@ from draftwerk.model.process.built import (
     page_fingerprint,
     state_words,
 )
-from draftwerk.model.process.parts import kernel_words, native_part, vocabulary_of
+from draftwerk.model.process.parts import NativePart, kernel_words, native_part, vocabulary_of
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
 from draftwerk.model.text.grammar import Grammars
@@ -72,7 +73,7 @@ def build_native(
     begun = perf_counter()
     reading, roofline = (0, 0.0), None
     if options.measures and is_whole:  # a rank's rates are not the model's
-        reading = forward.reading(READING_S)
+        reading = _reading(options, part)
         roofline = native_roofline(model.config, forward, pages, pool, reading)
     return Built(
         parts,
@@ -89,6 +90,18 @@ def build_native(
         ),
         blends=parts.turn_slots is not None,
     )
+
+
+def _reading(options: ModelOptions, part: NativePart) -> tuple[int, float]:
+    """Return the bytes of the matrices that a token reads, and the milliseconds that this takes."""
+    pages, store = part.pages, part.store
+    room = free_bytes() - pages.keys.nbytes - pages.values.nbytes
+    if store is None or not options.weight_store or store.size <= room:
+        return part.forward.reading(READING_S)
+    store.drop()
+    size, from_disk = part.forward.reading(0.0)
+    _, again = part.forward.reading(0.0)
+    return size, foretold_ms(max(0.0, room / store.size), from_disk, again)
 
 
 def _turn_slots(options: ModelOptions, config: ModelConfig, pool: Pool) -> NativeTurn | None:

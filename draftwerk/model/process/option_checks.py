@@ -33,7 +33,9 @@ def check_plain(config: ModelConfig, where: str) -> None:
 
 
 def check_torch(options: ModelOptions, device: torch.device) -> None:
-    """Raise Refused for a format that torch alone does not serve."""
+    """Raise Refused for a format, or a place of weights, that torch alone does not serve."""
+    if options.weight_store:
+        raise Refused("weight_store needs the native kernels of a CPU")
     if options.dtype not in DTYPES:
         needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
         raise Refused(f"dtype {options.dtype!r} needs {needed}")

@@ -82,6 +82,7 @@ class NativePart(NamedTuple):
     measured_s: float
     adapters: dict[str, int]
     """Their numbers by their digests."""
+    store: WeightStore | None = None
 
 
 def native_part(
@@ -126,7 +127,7 @@ def native_part(
     shared, pages = page_memory(
         shape, forward.page_dtype, options.pages_descriptor, states_of(options, model.config)
     )
-    return NativePart(model, forward, pages, shared, pool, threads, measured_s, adapters)
+    return NativePart(model, forward, pages, shared, pool, threads, measured_s, adapters, store)
 
 
 def states_of(options: ModelOptions, config: ModelConfig) -> tuple[int, int]:
@@ -221,7 +222,8 @@ def _weight_store(options: ModelOptions, kernels: Library, share: Share) -> Weig
         return None
     _, directory = locate(options.source)
     words = (options.dtype, *kernel_words(kernels), *share.words, *merge_words(options))
-    return WeightStore(options.weights_descriptor, identity_fingerprint(directory, words))
+    fingerprint = identity_fingerprint(directory, words)
+    return WeightStore(options.weights_descriptor, fingerprint, options.weight_store)
 
 
 def merge_words(options: ModelOptions) -> tuple[str, ...]:

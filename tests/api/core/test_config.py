@@ -11,7 +11,8 @@ import pytest
 from draftwerk.__main__ import main
 from draftwerk.api.cli.arguments import parser, settings_of
 from draftwerk.api.core.config import Settings, load
-from draftwerk.assembly.plan import auto_kv_bytes, head_bytes, plan
+from draftwerk.assembly.memory_room import auto_kv_bytes
+from draftwerk.assembly.plan import head_bytes, plan
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
 
 
@@ -114,6 +115,9 @@ class TinyCard:
     state_bytes: int = 0
 
     def loading_bytes(self, dtype: str) -> int:
+        return self.loading
+
+    def packed_bytes(self, dtype: str) -> int:
         return self.loading
 
     def remedy(self, free: int) -> str:

@@ -1,21 +1,29 @@
 """Packed weights in memory: the same bits, mapped by many, and nothing that is half packed."""
 
+import ctypes
 import os
 from collections.abc import Iterator
+from errno import ENOSPC
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from draftwerk.machine.shared_memory import SharedMemory
+from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.checkpoint_tensors import Tensors
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.packed_weights import HEADER_BYTES, WeightStore
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.process import native_build
 from draftwerk.model.process.build import build
+from draftwerk.model.process.built import Built
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.rounds import make_round, make_row
+from tests.support.runners import cache_with_kernels
+from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import save_tiny
 
 
@@ -34,16 +42,29 @@ def directory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return path
 
 
-def answers(directory: Path, memory: SharedMemory | None, dtype: str = "bf16") -> object:
+def answers(
+    directory: Path, memory: SharedMemory | None, dtype: str = "bf16", folder: Path | str = ""
+) -> object:
     """Return a decision with log-probabilities: any other weight gives others."""
+    return answer(built(directory, memory, dtype, folder))
+
+
+def built(
+    directory: Path, memory: SharedMemory | None, dtype: str = "bf16", folder: Path | str = ""
+) -> Built:
     options = ModelOptions(
         source=str(directory),
         dtype=dtype,
         threads=2,
         weights_descriptor=-1 if memory is None else memory.descriptor,
-        measures=False,
+        measures=bool(folder),
+        weight_store=str(folder),
     )
-    runner = TargetRunner(build(options).parts)
+    return build(options)
+
+
+def answer(model: Built) -> object:
+    runner = TargetRunner(model.parts)
     tokens = tuple(range(5, 25))
     row = make_row(
         0,
@@ -96,6 +117,58 @@ def test_a_checkpoint_that_changed_is_packed_anew(directory: Path, memory: Share
     save_tiny(directory, "llama", seed=4)
     after = answers(directory, memory)
     assert after == answers(directory, None) != before
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[SharedMemory]:
+    made = SharedMemory.make(0, folder=str(tmp_path))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("dtype", ["stored", "int8"])
+def test_experts_from_a_file_are_those_in_memory(
+    tmp_path: Path, file: SharedMemory, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_with_kernels(tmp_path / "cache")))
+    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+    model = save_gguf(tmp_path / "experts.gguf", "qwen3_moe", "Q4_0")
+    plain = answers(model, None, dtype)
+    budgets = {"none": 0, "half": 150_000, "all": 2**40}
+    for budget in budgets.values():
+        monkeypatch.setattr(native_build, "free_bytes", lambda budget=budget: budget)
+        found = built(model, file, dtype, tmp_path)
+        assert answer(found) == plain
+        size, ms = found.reading
+        assert 0 < size < os.fstat(file.descriptor).st_size, "a token does not read every expert"
+        assert ms > 0
+
+
+def test_pages_of_a_file_can_be_dropped_at_any_time(tmp_path: Path, file: SharedMemory) -> None:
+    store = WeightStore(file.descriptor, b"k" * 32, str(tmp_path))
+    assert store.size == 0
+    address = store.open(2**20)
+    ctypes.memmove(address + 5, b"packed", 6)
+    store.finish()
+    for one in (store, WeightStore(file.descriptor, b"k" * 32, str(tmp_path))):
+        assert one.is_packed
+        address = one.open(2**20)
+        one.drop()
+        assert ctypes.string_at(address + 5, 6) == b"packed"
+        assert one.size == HEADER_BYTES + 2**20
+
+
+def test_a_disk_that_is_full_is_told_before_anything_is_packed(
+    tmp_path: Path, file: SharedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    store = WeightStore(file.descriptor, b"k" * 32, str(tmp_path))
+    with pytest.raises(Refused, match=r"weight_store: .* no room for 2.0 GB .* No space left"):
+        store.open(2 * 10**9)
+    assert not store.is_packed
 
 
 def test_options_cross_to_a_process_with_their_descriptors() -> None:

@@ -4,7 +4,7 @@ from itertools import accumulate, chain
 
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.trials import REPEATS, STEPS, trial_s
+from draftwerk.model.native.trials import REPEATS, STEPS, foretold_ms, trial_s
 
 TOOK_S = (5.0, 3.0, 4.0)
 """Of the repeats of a step."""
@@ -22,3 +22,9 @@ def test_a_trial_is_the_sum_of_the_best_steps_and_leaves_the_model_alone(pool: P
             min(TOOK_S) * len(STEPS)
         )
     assert len(weights.layers) == config.layer_count == 2
+
+
+def test_what_is_in_memory_by_chance_is_not_read_from_disk() -> None:
+    assert foretold_ms(0.0, 300.0, 20.0) == 300.0
+    assert foretold_ms(0.75, 300.0, 20.0) == 90.0
+    assert foretold_ms(1.0, 300.0, 20.0) == 20.0

@@ -28,6 +28,10 @@ REFUSALS = {
         {"attention": "padded", "kv_dtype": "int8"},
         "kv_dtype 'int8' needs the native kernels of a CPU",
     ),
+    "torch and a file": (
+        {"attention": "padded", "weight_store": "/x"},
+        "weight_store needs the native kernels of a CPU",
+    ),
     "fp8 pages": ({"kv_dtype": "fp8"}, "kv_dtype 'fp8' needs a GPU, and Triton"),
     "torch and fp8 pages": (
         {"attention": "padded", "kv_dtype": "fp8"},
