@@ -44,11 +44,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "granite": GRANITE,
     "granitemoehybrid": {
         **GRANITE,
-        "num_local_experts": 0,
-        "shared_intermediate_size": 40,
-        "layer_types": ["full_attention"] * 2,
-        "position_embedding_type": "rope",
-        "mamba_n_heads": 8,
+        **{"num_local_experts": 5, "num_experts_per_tok": 3, "shared_intermediate_size": 40},
+        **{"num_hidden_layers": 4, "position_embedding_type": "rope"},
+        "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],
+        **{"mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 12, "mamba_d_conv": 4},
     },
     "qwen3_moe": {
         **{"moe_intermediate_size": 32, "num_experts": 7, "num_experts_per_tok": 3},
@@ -204,6 +203,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 17, "max_window_layers": 1},
     ),
     "granite 4, no rotation": ("granitemoehybrid", {"position_embedding_type": None}),
+    "granite 4, no experts, one group": (
+        "granitemoehybrid",
+        {"num_local_experts": 0, "mamba_n_groups": 1, "mamba_conv_bias": False},
+    ),
+    "granite 4, attention alone": (
+        "granitemoehybrid",
+        {"num_local_experts": 0, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2},
+    ),
+    "granite 4, biases": ("granitemoehybrid", {"mamba_proj_bias": True}),
     "phi3, short factors": ("phi3", {"rope": "longrope"}),
     "phi3, partial": ("phi3", {"rope": "partial"}),
     "phi3, window": ("phi3", {"sliding_window": 127}),

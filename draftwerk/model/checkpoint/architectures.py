@@ -10,6 +10,7 @@ from draftwerk.model.checkpoint.families import (
     experts,
     gemma,
     glm,
+    granite_hybrid,
     lfm,
     llama,
     olmo,
@@ -21,7 +22,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 ARCHITECTURES = (
     *(*llama.ROWS, *olmo.ROWS, *gemma.ROWS, *cohere.ROWS, *glm.ROWS),
-    *(*experts.ROWS, *lfm.ROWS, *qwen_next.ROWS),
+    *(*experts.ROWS, *lfm.ROWS, *qwen_next.ROWS, *granite_hybrid.ROWS),
 )
 BY_CLASS = {row.hf_name: row for row in ARCHITECTURES}
 WRAPPED = {wrapper: row.hf_name for row in ARCHITECTURES for wrapper in row.wrappers}

@@ -35,6 +35,7 @@ class Tensors:
 
     experts_are_columns = False
     """Whether those of all experts are [experts, in, out], not [experts, out, in]."""
+    of_gguf = False
 
     def __init__(
         self,
@@ -93,6 +94,14 @@ class Tensors:
         """Return a matrix as numbers, whatever the others are kept as."""
         return self.take(name)
 
+    def exact(self, name: str) -> Tensor:
+        """Return a vector in float32, not rounded."""
+        return self.take(name).float()
+
+    def decay(self, name: str) -> Tensor:
+        """Return the exponents of what a state keeps, in float32."""
+        return -self.exact(name).exp()
+
     def find(self, name: str) -> Tensor | None:
         """Return a tensor, or None where there is none of that name."""
         return self.take(name) if name in self.stored else None
@@ -126,6 +135,8 @@ class Tensors:
 class GgufTensors(Tensors):
     """A GGUF's tensors: rounded to bf16, or matrices in the file's own blocks."""
 
+    of_gguf = True
+
     def __init__(
         self,
         files: GgufFiles,
@@ -149,10 +160,15 @@ class GgufTensors(Tensors):
         return values.to(torch.bfloat16).to(self.device, self.dtype or torch.bfloat16)
 
     def _norm_weight(self, name: str, offset: int) -> Tensor:
-        if not offset:
-            return self.take(name)
         # Added already, and not to be rounded.
+        return self.exact(name) if offset else self.take(name)
+
+    def exact(self, name: str) -> Tensor:
         return tensor_values(self.files, self.stored[name]).to(self.device)
+
+    def decay(self, name: str) -> Tensor:
+        """Return them as they are: the file has no logarithms."""
+        return self.exact(name)
 
     def in_halves(self, stacked: Tensor, heads: int, size: int, turned: int) -> Tensor:
         """Return the rows as they are: the card has their order."""

@@ -11,8 +11,10 @@ NormKind = Literal["rms", "rms_rounded_once", "layer"]
 
 
 Activation = Literal["silu", "gelu_tanh", "relu_squared"]
-Mixer = Literal["attention", "convolution", "delta"]
+Mixer = Literal["attention", "convolution", "recurrence"]
 """By what a layer's tokens see those before them."""
+Rule = Literal["delta", "mamba"]
+"""Of a recurrence: the gated delta rule, or Mamba-2."""
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,27 +77,35 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what that comes to is multiplied with sigmoid(w normed), one number a token."""
 
 
-class DeltaRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A gated delta rule: each value head has a matrix that every token changes a little."""
+class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
+    """What tokens do to the state of a layer: each value head has a matrix that they change."""
 
+    rule: Rule = "delta"
     key_heads: int
     value_heads: int
     """Each group of them has one key head."""
+    takes_turns: bool = False
+    """Whether value heads with the same key head lie apart: a, b, a, b, not a, a, b, b."""
     key_size: int
     value_size: int
     taps: int
     """Tokens that its convolution sees, the own one last."""
 
     @property
-    def channels(self) -> int:
-        """Inputs of a token: queries, keys, values."""
-        return 2 * self.key_heads * self.key_size + self.value_heads * self.value_size
+    def width(self) -> int:
+        """Numbers that a token comes to."""
+        return self.value_heads * self.value_size
 
     @property
-    def rows(self) -> tuple[int, int, int, int]:
-        """Rows of the matrix of inputs: those, gates of outputs, steps, decays."""
-        width = self.value_heads * self.value_size
-        return self.channels, width, self.value_heads, self.value_heads
+    def channels(self) -> int:
+        """Inputs of a token that are convolved: queries, keys, values."""
+        return 2 * self.key_heads * self.key_size + self.width
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of the inputs' matrix: those, gates of outputs, steps; by the delta rule decays."""
+        steps = (self.value_heads,) * (2 if self.rule == "delta" else 1)
+        return self.channels, self.width, *steps
 
     @property
     def state_size(self) -> int:
@@ -127,17 +137,17 @@ def planes_of(kinds: Sequence[LayerKind], hidden_size: int, key_numbers: int) ->
     In one there are a token's keys and values, or as many inputs of a convolution.
     """
     wide = -(-hidden_size // (2 * key_numbers))
-    wanted = {"attention": 1, "convolution": wide, "delta": 0}
+    wanted = {"attention": 1, "convolution": wide, "recurrence": 0}
     counts = [wanted[kind.mixer] for kind in kinds]
     starts = accumulate(counts, initial=0)
     return [range(start, start + count) for start, count in zip(starts, counts, strict=False)]
 
 
-def state_size(kinds: Sequence[LayerKind], rule: DeltaRule | None) -> int:
+def state_size(kinds: Sequence[LayerKind], rule: Recurrence | None) -> int:
     """Return the numbers of a recurrent state of all layers; 0 where none is recurrent."""
     if rule is None:
         return 0
-    return STATE_HEADER + sum(kind.mixer == "delta" for kind in kinds) * rule.state_size
+    return STATE_HEADER + sum(kind.mixer == "recurrence" for kind in kinds) * rule.state_size
 
 
 class Rotary(msgspec.Struct, frozen=True):
@@ -176,7 +186,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     experts: Experts | None = None
     taps: int = 0
     """Tokens that a convolution sees, the own one last."""
-    delta: DeltaRule | None = None
+    recurrence: Recurrence | None = None
 
     @property
     def rotaries(self) -> tuple[Rotary, ...]:
@@ -195,7 +205,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def state_size(self) -> int:
         """Numbers of a state of all layers; 0 where none is recurrent."""
-        return state_size(self.layers, self.delta)
+        return state_size(self.layers, self.recurrence)
 
     @property
     def planes(self) -> list[range]:
@@ -213,8 +223,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
             return "experts"
         if self.taps:
             return "a convolution"
-        if self.delta is not None:
-            return "a delta rule"
+        if self.recurrence is not None:
+            return "a recurrent state"
         plain = Graph()
         for name in Graph.__struct_fields__:
             if (value := getattr(self.graph, name)) != getattr(plain, name):

@@ -10,7 +10,7 @@ from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.info import end_tokens, read_generation, read_supported
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import LOCAL, rope_of, turned_dimensions
-from draftwerk.model.checkpoint.supported import activation_of, delta_of, experts_of, sizes_of
+from draftwerk.model.checkpoint.supported import activation_of, experts_of, recurrence_of, sizes_of
 
 
 def read_config(directory: Path) -> ModelConfig:
@@ -47,7 +47,7 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
         graph=msgspec.structs.replace(graph, activation=activation_of(hf)),
         experts=experts_of(hf),
         taps=row.taps(hf) if any(kind.mixer == "convolution" for kind in kinds) else 0,
-        delta=delta_of(hf),
+        recurrence=recurrence_of(hf),
         layers=() if set(kinds) == {LayerKind()} else kinds,
     )
 

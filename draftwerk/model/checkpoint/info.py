@@ -22,7 +22,7 @@ from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.supported import (
     GENERATION_FILE,
     check_supported,
-    delta_of,
+    recurrence_of,
     sizes_of,
 )
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -111,7 +111,7 @@ def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
         eos_token_ids=end_tokens(hf, read_generation(location.directory)),
         kv_heads_per_token=2 * planes * kv_heads,
         head_size=head_size,
-        state_bytes=4 * state_size(kinds, delta_of(hf)),
+        state_bytes=4 * state_size(kinds, recurrence_of(hf)),
         family=hf.get("model_type", ""),
         vectors=vector_form(location.directory, hf, pooling),
     )

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from draftwerk.model.checkpoint.architectures import architecture_of
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
-from draftwerk.model.checkpoint.supported import delta_of, experts_of, sizes_of
+from draftwerk.model.checkpoint.recurrent_tensors import TensorShape, recurrent_tensors
+from draftwerk.model.checkpoint.supported import experts_of, recurrence_of, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 BASE = "model."
@@ -26,11 +27,6 @@ STACKED = ("gate_exps", "up_exps", "down_exps")
 """The matrices of all experts in a GGUF."""
 BARE = re.compile(r"(\.(?:experts\.(?:gate_up|down)_proj|sinks))(?:_(bias|blocks|scales))?$")
 """Names of parameters of gpt-oss that end in no word of their own."""
-DELTA_INPUTS = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
-"""The matrices of a delta rule's inputs."""
-DELTA_BY_HEAD = ("in_proj_qkvz", "in_proj_ba")
-"""Or with the rows of each key head together."""
-TensorShape = tuple[int, ...]
 
 
 class Inventory(NamedTuple):
@@ -56,8 +52,8 @@ def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
         _add_norms(row, hidden, [layer + name for name in row.names.norms], required)
         if kinds[index].mixer == "convolution":
             _add_convolution(hf, layer, required, of_gguf)
-        elif kinds[index].mixer == "delta":
-            _add_delta(hf, layer, required)
+        elif kinds[index].mixer == "recurrence":
+            _add_recurrence(hf, layer, required, of_gguf)
         else:
             _add_attention(hf, layer, required, optional, of_gguf)
         has_experts = kinds[index].has_experts
@@ -124,22 +120,11 @@ def _add_convolution(hf: Json, layer: str, required: dict[str, TensorShape], of_
         required |= {f"{layer}{name}.bias": shape[:1] for name, shape in shapes.items()}
 
 
-def _add_delta(hf: Json, layer: str, required: dict[str, TensorShape]) -> None:
-    row, hidden, rule = architecture_of(hf), hf["hidden_size"], delta_of(hf)
+def _add_recurrence(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> None:
+    row, rule = architecture_of(hf), recurrence_of(hf)
     assert rule is not None
-    channels, width, heads, _ = rule.rows
-    inputs = dict(zip(DELTA_INPUTS, rule.rows, strict=True))
-    if row.has_delta_by_head:
-        inputs = dict(zip(DELTA_BY_HEAD, (channels + width, 2 * heads), strict=True))
-    shapes: dict[str, TensorShape] = {
-        **{f"{name}.weight": (count, hidden) for name, count in inputs.items()},
-        "conv1d.weight": (channels, 1, rule.taps),
-        "A_log": (heads,),
-        "dt_bias": (heads,),
-        "norm.weight": (rule.value_size,),
-        "out_proj.weight": (hidden, width),
-    }
-    required |= {f"{layer}{row.names.delta}{name}": shape for name, shape in shapes.items()}
+    shapes = recurrent_tensors(hf, row, rule, of_gguf)
+    required |= {f"{layer}{row.names.recurrence}{name}": shape for name, shape in shapes.items()}
 
 
 def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> int:

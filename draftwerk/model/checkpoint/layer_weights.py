@@ -1,6 +1,6 @@
 """Weights by layer: which tensors of a checkpoint, and which of their rows, a layer is made of."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypedDict, overload
 
 import torch
@@ -8,11 +8,12 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import BY_CLASS
 from draftwerk.model.checkpoint.checkpoint_tensors import NamedRows, Tensors
-from draftwerk.model.checkpoint.config import DeltaRule, ModelConfig
+from draftwerk.model.checkpoint.config import ModelConfig, Recurrence
 from draftwerk.model.checkpoint.expert_layers import expert_weights
-from draftwerk.model.checkpoint.inventory import DELTA_BY_HEAD, DELTA_INPUTS, EMBEDDING, HEAD
+from draftwerk.model.checkpoint.inventory import EMBEDDING, HEAD
+from draftwerk.model.checkpoint.recurrent_tensors import channels, input_rows
 from draftwerk.model.checkpoint.shard import Shard
-from draftwerk.model.checkpoint.weights import DeltaWeights, LayerWeights, Weights
+from draftwerk.model.checkpoint.weights import LayerWeights, RecurrentWeights, Weights
 
 
 class MixerWeights(TypedDict):
@@ -26,7 +27,7 @@ class MixerWeights(TypedDict):
     output_bias: Tensor | None
     sinks: Tensor | None
     taps: Tensor | None
-    delta: DeltaWeights | None
+    recurrent: RecurrentWeights | None
 
 
 class LazyLayers(Sequence[LayerWeights]):
@@ -155,7 +156,7 @@ def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) 
         output_bias=tensors.fused_bias(output("bias")),
         sinks=tensors.find(f"{layer}{names.sinks}.weight"),
         taps=None,
-        delta=None,
+        recurrent=None,
     )
 
 
@@ -190,50 +191,51 @@ def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str
         output_bias=tensors.fused_bias(outputs("bias")),
         sinks=None,
         taps=torch.cat(rows),
-        delta=None,
+        recurrent=None,
     )
 
 
-def _delta(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
-    """Return what a layer with a delta rule has."""
-    rule, layer = config.delta, layer + BY_CLASS[config.architecture].names.delta
+def _recurrence(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
+    """Return what a recurrent layer has."""
+    rule, row = config.recurrence, BY_CLASS[config.architecture]
     assert rule is not None
-    inputs = [
-        (f"{layer}{name}.weight", range(rows))
-        for name, rows in zip(DELTA_INPUTS, rule.rows, strict=True)
-    ]
-    if BY_CLASS[config.architecture].has_delta_by_head:
-        inputs = list(_by_head(layer, rule))
-    taps = tensors.values(f"{layer}conv1d.weight")
+    layer += row.names.recurrence
+    skip = tensors.exact(f"{layer}D").flatten() if rule.rule == "mamba" else None
+
+    def inputs(kind: str) -> NamedRows:
+        rows = input_rows(row, rule, tensors.of_gguf)
+        return [(f"{layer}{name}.{kind}", own) for name, own in rows]
+
+    def outputs(kind: str) -> NamedRows:
+        return [(f"{layer}out_proj.{kind}", shard.hidden)]
+
     return MixerWeights(
-        qkv=tensors.fused(inputs),
-        qkv_bias=None,
+        qkv=tensors.fused(inputs("weight")),
+        qkv_bias=tensors.fused_bias(inputs("bias")),
         query_norm=None,
         key_norm=None,
-        output=tensors.fused([(f"{layer}out_proj.weight", shard.hidden)]),
-        output_bias=None,
+        output=tensors.fused(outputs("weight")),
+        output_bias=tensors.fused_bias(outputs("bias")),
         sinks=None,
-        taps=taps.reshape(rule.channels, rule.taps).T.contiguous(),
-        delta=DeltaWeights(
-            decay=-tensors.values(f"{layer}A_log").float().exp(),
-            step_bias=tensors.values(f"{layer}dt_bias").float(),
-            norm=tensors.values(f"{layer}norm.weight"),
+        taps=_recurrent_taps(tensors, rule, f"{layer}conv1d."),
+        recurrent=RecurrentWeights(
+            decay=tensors.decay(f"{layer}A_log").flatten(),
+            step_bias=tensors.exact(f"{layer}dt_bias"),
+            norm=tensors.values(f"{layer}norm.weight").flatten(),
+            skip=skip,
         ),
     )
 
 
-def _by_head(layer: str, rule: DeltaRule) -> Iterator[tuple[str, range]]:
-    """Yield rows that lie by key head, in the order of the rule's."""
-    group = rule.value_heads // rule.key_heads
-    values = group * rule.value_size
-    matrices = (rule.key_size, rule.key_size, values, values), (group, group)
-    for name, counts in zip(DELTA_BY_HEAD, matrices, strict=True):
-        for part, count in enumerate(counts):
-            firsts = range(sum(counts[:part]), rule.key_heads * sum(counts), sum(counts))
-            yield from ((f"{layer}{name}.weight", range(at, at + count)) for at in firsts)
+def _recurrent_taps(tensors: Tensors, rule: Recurrence, name: str) -> Tensor:
+    """Return a convolution's weights by tap, and its biases if it has some."""
+    order = torch.cat([torch.arange(own.start, own.stop) for own in channels(rule)])
+    taps = tensors.values(f"{name}weight").reshape(rule.channels, rule.taps)[order].T
+    bias = tensors.find(f"{name}bias")
+    return torch.cat([taps, *(() if bias is None else (bias[order][None],))])
 
 
-MIXERS = {"attention": _attention, "convolution": _convolution, "delta": _delta}
+MIXERS = {"attention": _attention, "convolution": _convolution, "recurrence": _recurrence}
 
 
 def _rows_of(

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from draftwerk.model.checkpoint.architectures import architecture_of
-from draftwerk.model.checkpoint.config import Activation, DeltaRule, Experts
+from draftwerk.model.checkpoint.config import Activation, Experts, Recurrence
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -61,7 +61,7 @@ def check_supported(hf: Json) -> None:
     activation_of(hf)
     architecture.layers(hf)
     architecture.taps(hf)
-    delta_of(hf)
+    recurrence_of(hf)
     architecture.graph(hf)
     experts_of(hf)
 
@@ -72,12 +72,12 @@ def experts_of(hf: Json) -> Experts | None:
     return None if row.experts is None else row.experts(hf)
 
 
-def delta_of(hf: Json) -> DeltaRule | None:
-    """Return the delta rule of a config, if some layer has it. Raises Refused."""
+def recurrence_of(hf: Json) -> Recurrence | None:
+    """Return the recurrence of a config, if some layer has it. Raises Refused."""
     row = architecture_of(hf)
-    if row.delta is None or all(kind.mixer != "delta" for kind in row.layers(hf)):
+    if row.recurrence is None or all(kind.mixer != "recurrence" for kind in row.layers(hf)):
         return None
-    return row.delta(hf)
+    return row.recurrence(hf)
 
 
 def _check_sizes(hf: Json) -> None:

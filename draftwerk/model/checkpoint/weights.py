@@ -41,15 +41,17 @@ class ExpertWeights(Generic[M]):
 
 
 @dataclass(slots=True)
-class DeltaWeights:
-    """What a layer with a delta rule has beside its matrices."""
+class RecurrentWeights:
+    """What a recurrent layer has beside its matrices."""
 
     decay: Tensor
     """[value heads], -exp(A_log) in float32."""
     step_bias: Tensor
     """[value heads]"""
     norm: Tensor
-    """[value_size], of what a head comes to."""
+    """Of what heads come to: [value_size] by the delta rule, [width] of Mamba-2."""
+    skip: Tensor | None = None
+    """[value heads], of Mamba-2: how much of a token's values its outcome has beside."""
 
 
 @dataclass(slots=True)
@@ -61,7 +63,7 @@ class LayerWeights(Generic[M]):
     qkv: M
     """[(heads + 2 * kv_heads) * head_size, hidden]: all query rows, then key, then value. Of a
     convolution [3 * hidden, hidden]: gates of its inputs, gates of its outputs, inputs. Behind the
-    values the gates of outputs, where there are some. Of a delta rule as in `DeltaRule.rows`."""
+    values the gates of outputs, where there are some. Of a recurrence as in `Recurrence.rows`."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     """[head_size], or [heads * head_size] where a norm is over all heads, or each has its own."""
@@ -80,10 +82,11 @@ class LayerWeights(Generic[M]):
     after_ffn: Tensor | None = None
     experts: ExpertWeights[M] | None = None
     taps: Tensor | None = None
-    """Of a convolution: [taps, channels], that of the own token last; a row of biases if any."""
+    """Of a convolution, a recurrence's too: [taps, channels], that of the own token last; a row of
+    biases if any."""
     sinks: Tensor | None = None
     """[heads], scores of nothing."""
-    delta: DeltaWeights | None = None
+    recurrent: RecurrentWeights | None = None
 
     @property
     def dense(self) -> tuple[M, M]:

@@ -131,7 +131,7 @@ class NativeForward:
         logits = torch.empty(logit_count if is_last else 0, config.vocab_size)
         self.states = torch.empty(outputs if is_last else 0, config.hidden_size)
         arrays = arrays_of(batch, pages, logits, self.states)
-        state_rows = StateRows(batch, pages, config) if config.delta is not None else None
+        state_rows = StateRows(batch, pages, config) if config.recurrence is not None else None
         if state_rows is not None:
             state_rows.describe(arrays)
             self._node_starts = state_rows.node_starts

@@ -47,6 +47,7 @@ class Vector(IntEnum):
     STEP_BIAS = 10
     GATED_NORM = 11
     CHOICE_BIAS = 12
+    SKIP = 13
 
 
 class Packing:
@@ -155,11 +156,12 @@ class Packing:
         }
         if layer.experts is not None:
             vectors[Vector.CHOICE_BIAS] = layer.experts.choice_bias
-        if (delta := layer.delta) is not None:
+        if (own := layer.recurrent) is not None:
             vectors |= {
-                Vector.DECAY: delta.decay,
-                Vector.STEP_BIAS: delta.step_bias,
-                Vector.GATED_NORM: delta.norm,
+                Vector.DECAY: own.decay,
+                Vector.STEP_BIAS: own.step_bias,
+                Vector.GATED_NORM: own.norm,
+                Vector.SKIP: own.skip,
             }
         for which, vector in vectors.items():
             if vector is not None:

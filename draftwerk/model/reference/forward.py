@@ -18,9 +18,9 @@ from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.reference.adapters import Adapt, TorchAdapters
 from draftwerk.model.reference.columns import GatherColumns, all_mine
 from draftwerk.model.reference.convolution import TapSlots, convolved, store_inputs
-from draftwerk.model.reference.delta import DeltaLayers
 from draftwerk.model.reference.feed_forward import FeedForward
 from draftwerk.model.reference.norms import Norms
+from draftwerk.model.reference.recurrence import RecurrentLayers
 from draftwerk.model.reference.rotation import Rotaries, Rotation
 from draftwerk.model.reference.tiled_products import TILE, TiledProducts
 
@@ -29,7 +29,7 @@ class Mixed(NamedTuple):
     """What a layer keeps of a batch's tokens until they are mixed."""
 
     query: Tensor
-    """Of attention, rotated [T, heads, D]; of a delta rule what the tokens come to."""
+    """Of attention, rotated [T, heads, D]; of a recurrence what the tokens come to."""
     gate: Tensor | None = None
     """Of what they come to [T, ...]."""
 
@@ -60,7 +60,7 @@ class TorchForward:
         self.planes = [range(each.start - own[0].start, each.stop - own[0].start) for each in own]
         """Of the pages, by layer."""
         self.mixers = [config.kind(index).mixer for index in self.shard.layers]
-        self.delta = None if config.delta is None else DeltaLayers(config.delta)
+        self.recurrent = None if config.recurrence is None else RecurrentLayers(config.recurrence)
         self.tapped = TapSlots(config.taps)
         self.states: Tensor | None = None
         """What the head read in the latest call, [S, hidden] in any dtype."""
@@ -163,7 +163,7 @@ class TorchForward:
     ) -> Tensor:
         """Return what each token comes to by those that it sees, before the last product."""
         query, gate = stored
-        if self.mixers[index] == "delta":
+        if self.mixers[index] == "recurrence":
             return query
         if self.mixers[index] == "convolution":
             assert layer.taps is not None
@@ -175,17 +175,17 @@ class TorchForward:
     def _scan(
         self, layer: LayerWeights, index: int, normed: Tensor, batch: Batch, pages: Pages
     ) -> Tensor:
-        """Return what tokens come to by a delta rule; their states are written."""
-        assert self.delta is not None and layer.taps is not None and layer.delta is not None
-        number = self.mixers[:index].count("delta")
+        """Return what tokens come to by a recurrence; their states are written."""
+        assert self.recurrent is not None and layer.taps is not None and layer.recurrent is not None
+        number = self.mixers[:index].count("recurrence")
         inputs = self.linear(normed, layer.qkv, layer.qkv_bias)
-        own = layer.taps, layer.delta, inputs, batch.states, pages.states
-        return self.delta.mix(number, *own, self.config.norm_eps)
+        own = layer.taps, layer.recurrent, inputs, batch.states, pages.states
+        return self.recurrent.mix(number, *own, self.config.norm_eps)
 
     def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], pages: Pages) -> None:
         """Take states of the latest batch along the nodes that were accepted."""
-        if self.delta is not None and pages.states is not None:
-            self.delta.advance(rows, pages.states)
+        if self.recurrent is not None and pages.states is not None:
+            self.recurrent.advance(rows, pages.states)
 
     def _attend(
         self, layer: LayerWeights, query: Tensor, index: int, batch: Batch, pages: Pages
@@ -219,7 +219,7 @@ class TorchForward:
 
         Of a convolution its inputs are written, and the gates of its outputs are returned.
         """
-        if self.mixers[index] == "delta":
+        if self.mixers[index] == "recurrence":
             return Mixed(self._scan(layer, index, normed, batch, pages))
         if self.mixers[index] == "convolution":
             gate, query, value = self.linear(normed, layer.qkv, layer.qkv_bias).chunk(3, dim=1)

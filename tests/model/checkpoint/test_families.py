@@ -183,7 +183,7 @@ def other(value: object) -> object:
 
 SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "head_dim", "intermediate_size"}
 SIZES |= {"num_attention_heads", "num_key_value_heads", "shared_intermediate_size"}
-IN_TRAINING = ("dropout", "pdrop", "initializer", "aux_loss", "mamba", "pretraining_tp")
+IN_TRAINING = ("dropout", "pdrop", "initializer", "aux_loss", "pretraining_tp")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

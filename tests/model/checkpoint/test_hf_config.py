@@ -100,6 +100,11 @@ QWEN_EXPERTS = {
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 8,
 }
+MAMBA = {
+    **{"num_local_experts": 0, "shared_intermediate_size": 8, "mamba_d_state": 8},
+    **{"mamba_n_heads": 8, "mamba_expand": 1},
+    "layer_types": ["mamba"] * 5 + ["attention"],
+}
 REFUSALS = {
     **{
         f"{field} {value}": ("Qwen3MoeForCausalLM", {**QWEN_EXPERTS, field: value}, field)
@@ -117,14 +122,20 @@ REFUSALS = {
     "multiplier": ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling 0"),
     "experts": (
         "GraniteMoeHybridForCausalLM",
-        {"num_local_experts": 4, "shared_intermediate_size": 8, "layer_types": ["attention"] * 6},
-        "num_local_experts 4",
+        {**MAMBA, "num_local_experts": 2, "num_experts_per_tok": 4},
+        "num_experts_per_tok 4 is more than num_local_experts 2",
     ),
-    "Mamba": (
-        "GraniteMoeHybridForCausalLM",
-        {"num_local_experts": 0, "shared_intermediate_size": 8, "layer_types": ["mamba"] * 6},
-        "layer_types 'mamba'",
-    ),
+    **{
+        f"Mamba, {field} {value}": ("GraniteMoeHybridForCausalLM", {**MAMBA, field: value}, reason)
+        for field, value, reason in (
+            ("layer_types", ["mamba"] * 6, "layer_types without attention"),
+            ("layer_types", [*["attention"] * 5, "chunked"], "layer_types 'chunked'"),
+            ("mamba_n_heads", 7, "mamba_n_heads 7 does not go with 64 values, 1 groups"),
+            ("mamba_d_head", 5, "mamba_d_head 5 contradicts mamba_n_heads 8"),
+            ("mamba_d_state", None, "mamba_d_state None is not a count"),
+            ("time_step_limit", [0.1, 1.0], "time_step_limit"),
+        )
+    },
     "layer type": ("Olmo3ForCausalLM", {"layer_types": ["chunked"] * 6}, "layer_types 'chunked'"),
     "window": ("MistralForCausalLM", {"sliding_window": "wide"}, "sliding_window 'wide'"),
     "side by side": (

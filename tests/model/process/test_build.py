@@ -72,7 +72,7 @@ def test_an_option_that_cannot_be_obeyed_is_refused(options, reason, tmp_path: P
         ({"pipeline_parallel": 2}, "Lfm2ForCausalLM: a convolution is not served by several ranks"),
         (
             {"tensor_parallel": 2},
-            "Qwen3_5ForCausalLM: a delta rule is not served by several ranks",
+            "Qwen3_5ForCausalLM: a recurrent state is not served by several ranks",
         ),
     ],
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from draftwerk.model.checkpoint.config import DeltaRule, Experts, Graph, LayerKind
+from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind, Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
 Json = Mapping[str, Any]
@@ -39,8 +39,8 @@ class TensorNames(NamedTuple):
     """Of the FFN that every token has beside experts; empty where it is called as any FFN."""
     shared_down: str = ""
     shared_gate: str = "mlp.shared_expert_gate"
-    delta: str = "linear_attn."
-    """Before the names of what a delta rule has."""
+    recurrence: str = "linear_attn."
+    """Before the names of what a recurrence has."""
     last_norm: str = "model.norm"
     """Of the hidden state behind all layers; this name is whole."""
 
@@ -132,9 +132,13 @@ class Architecture:
     """Field of the config that gives the three matrices of the FFN biases."""
     convolution_bias: str | None = None
     """Field of the config that gives a convolution and its two matrices biases."""
-    delta: Callable[[Json], DeltaRule] | None = None
-    has_delta_by_head: bool = False
-    """Whether the rows of a delta rule's inputs are by key head, in two matrices."""
+    recurrent_tap_bias: str | None = None
+    """Field of the config that gives the convolution of a recurrence's inputs biases."""
+    recurrent_bias: str | None = None
+    """Field of the config that gives the two matrices of a recurrence biases."""
+    recurrence: Callable[[Json], Recurrence] | None = None
+    has_inputs_by_head: bool = False
+    """Whether the rows of a recurrence's inputs are by key head, in two matrices."""
     taps: Callable[[Json], int] = lambda _: 0
     """How many tokens a convolution sees, the own one last."""
     has_expert_biases: bool = False
@@ -143,7 +147,7 @@ class Architecture:
     """Whether gates and ups take turns in safetensors, whose matrices are [experts, in, out]."""
     graph: Callable[[Json], Graph] = _no_changes
     layers: Callable[[Json], Sequence[LayerKind]] = all_alike
-    experts: Callable[[Json], Experts] | None = None
+    experts: Callable[[Json], Experts | None] | None = None
     theta: float = 10_000.0
     """Of the rotation, where the config names none."""
     local_theta: float | None = None

@@ -13,7 +13,6 @@ from draftwerk.model.checkpoint.families.architecture import (
     number,
 )
 from draftwerk.model.checkpoint.families.windows import (
-    FULL,
     SLIDING,
     all_slide,
     every,
@@ -53,24 +52,6 @@ def _some_unrotated(hf: Json) -> Sequence[LayerKind]:
         LayerKind(window if kind == SLIDING else 0, 0 if rotate else -1)
         for kind, rotate in zip(kinds, rotates, strict=False)
     ]
-
-
-def _no_mamba(hf: Json) -> Sequence[LayerKind]:
-    """Return Granite 4's layers, where all of them attend."""
-    kinds = hf.get("layer_types")
-    if not isinstance(kinds, list) or len(kinds) != hf["num_hidden_layers"]:
-        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
-    for kind in kinds:
-        if kind not in ("attention", FULL):
-            raise Refused(f"layer_types {kind!r} is not supported (only attention)")
-    rotary = 0 if hf.get("position_embedding_type") == "rope" else -1
-    return [LayerKind(rotary=rotary)] * len(kinds)
-
-
-def _without_experts(hf: Json) -> Graph:
-    if hf.get("num_local_experts"):
-        raise Refused(f"num_local_experts {hf['num_local_experts']} is not supported")
-    return granite_graph(hf)
 
 
 def granite_graph(hf: Json) -> Graph:
@@ -193,19 +174,6 @@ ROWS = (
         output_bias="attention_bias",
         ffn_bias="mlp_bias",
         graph=granite_graph,
-    ),
-    Architecture(
-        hf_name="GraniteMoeHybridForCausalLM",
-        model_type="granitemoehybrid",
-        summary="as Granite; no experts, no Mamba",
-        names=TensorNames(gate_up=("shared_mlp.input_linear",), down="shared_mlp.output_linear"),
-        required=("num_local_experts",),
-        defaults=MULTIPLIERS,
-        ffn_size="shared_intermediate_size",
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-        graph=_without_experts,
-        layers=_no_mamba,
     ),
     Architecture(
         hf_name="Phi3ForCausalLM",

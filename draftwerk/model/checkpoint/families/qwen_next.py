@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from draftwerk.model.checkpoint.config import DeltaRule, Graph, LayerKind
+from draftwerk.model.checkpoint.config import Graph, LayerKind, Recurrence
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json, TensorNames
 from draftwerk.model.checkpoint.families.experts import everywhere, experts_of, sparse_steps
 from draftwerk.model.checkpoint.families.windows import FULL
@@ -33,7 +33,7 @@ FIELDS = (
 )
 
 
-def _delta(hf: Json) -> DeltaRule:
+def _recurrence(hf: Json) -> Recurrence:
     """Return the rule. Raises Refused."""
     for field in FIELDS:
         value = hf.get(field)
@@ -45,7 +45,7 @@ def _delta(hf: Json) -> DeltaRule:
             f"linear_num_value_heads {value_heads} is no multiple of linear_num_key_heads "
             f"{key_heads}"
         )
-    return DeltaRule(
+    return Recurrence(
         key_heads=key_heads,
         value_heads=value_heads,
         key_size=key_size,
@@ -68,7 +68,7 @@ def _layers(hf: Json) -> Sequence[LayerKind]:
             raise Refused(f"layer_types {kind!r} is not supported (only {FULL}, {LINEAR})")
     if FULL not in types:
         raise Refused(f"layer_types without {FULL} is not supported")
-    return [LayerKind(mixer="delta" if kind == LINEAR else "attention") for kind in types]
+    return [LayerKind(mixer="recurrence" if kind == LINEAR else "attention") for kind in types]
 
 
 def _fields(size: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _fields(size: str) -> dict[str, Any]:
         "qkv_bias": "attention_bias",
         "output_bias": "attention_bias",
         "graph": lambda _: Graph(norm="rms_rounded_once", has_output_gate=True),
-        "delta": _delta,
+        "recurrence": _recurrence,
         "rotary_share": 0.25,
     }
 
@@ -118,7 +118,7 @@ ROWS = (
         },
         names=EXPERTS,
         experts=NORMALISED_EXPERTS,
-        has_delta_by_head=True,
+        has_inputs_by_head=True,
         layers=sparse_steps(_layers),
         **_fields("intermediate_size"),
     ),

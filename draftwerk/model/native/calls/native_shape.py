@@ -2,7 +2,7 @@
 
 import torch
 
-from draftwerk.model.checkpoint.config import DeltaRule, Experts, LayerKind, ModelConfig
+from draftwerk.model.checkpoint.config import Experts, LayerKind, ModelConfig, Recurrence
 from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
@@ -26,13 +26,14 @@ NORMS = ("rms", "rms_rounded_once", "layer")
 ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared", "clamped_silu")
 HEAD_NORMS = ("shared", "projection", "each")
 ROTARY_ROUNDINGS = ("all", "angles", "result")
-MIXERS = ("attention", "convolution", "delta")
+MIXERS = ("attention", "convolution", "recurrence")
+RULES = ("delta", "mamba")
 """In the order of the enumerations in source/forward/model.h."""
 NO_EXPERTS = Experts(count=0, used=0, ffn_size=0)
-NO_DELTA = DeltaRule(key_heads=0, value_heads=0, key_size=0, value_size=0, taps=0)
+NO_RECURRENCE = Recurrence(key_heads=0, value_heads=0, key_size=0, value_size=0, taps=0)
 HIDDEN_MAX = 16384
 KEY_MAX, TAPS_MAX = 256, 8
-"""Of a delta rule."""
+"""Of a recurrence."""
 GROUP_MAX = 256
 
 
@@ -42,9 +43,9 @@ def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
         raise Refused("kv_dtype int8: layers that convolve keep their inputs in bf16 or fp32")
     if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
-    rule = config.delta or NO_DELTA
+    rule = config.recurrence or NO_RECURRENCE
     if rule.key_size > KEY_MAX or rule.taps > TAPS_MAX or rule.channels > HIDDEN_MAX * 2:
-        raise NativeUnavailable("the delta rule is too wide for the native kernels")
+        raise NativeUnavailable("the recurrence is too wide for the native kernels")
     if config.experts is None:
         return
     is_mixed = not all(kind.has_experts for kind in config.layers)
@@ -89,7 +90,7 @@ def page_format(config: ModelConfig, dtype: str, kv_dtype: str) -> tuple[torch.d
 
 def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
     graph, experts = config.graph, config.experts or NO_EXPERTS
-    delta = config.delta or NO_DELTA
+    recurrence = config.recurrence or NO_RECURRENCE
     multiplier = graph.embedding_multiplier
     if dtype == "bf16" and graph.rounds_embedding_multiplier:
         multiplier = float(torch.tensor(multiplier, dtype=torch.bfloat16))
@@ -122,11 +123,13 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         shared_ffn=experts.shared_ffn_size,
         shared_is_gated=experts.shared_is_gated,
         taps=config.taps,
-        delta_key_heads=delta.key_heads,
-        delta_value_heads=delta.value_heads,
-        delta_key_size=delta.key_size,
-        delta_value_size=delta.value_size,
-        delta_taps=delta.taps,
+        recurrent_key_heads=recurrence.key_heads,
+        recurrent_value_heads=recurrence.value_heads,
+        recurrent_key_size=recurrence.key_size,
+        recurrent_value_size=recurrence.value_size,
+        recurrent_taps=recurrence.taps,
+        recurrent_rule=RULES.index(recurrence.rule),
+        recurrent_takes_turns=recurrence.takes_turns,
         has_output_gate=graph.has_output_gate,
         norm_epsilon=config.norm_eps,
         embedding_multiplier=multiplier,

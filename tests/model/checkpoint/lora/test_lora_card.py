@@ -120,7 +120,7 @@ def test_missing_and_cut_files_are_named(tmp_path: Path) -> None:
 def test_of_layers_that_do_not_attend_the_ffn_alone_and_no_queries_with_gates():
     config = tiny_config(
         architecture="Qwen3_5ForCausalLM",
-        layers=(LayerKind(mixer="delta"), LayerKind()),
+        layers=(LayerKind(mixer="recurrence"), LayerKind()),
         graph=Graph(has_output_gate=True),
     )
     ffn = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}

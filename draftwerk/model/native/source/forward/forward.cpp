@@ -8,7 +8,7 @@ Forward::Forward(Model &model, const Batch &batch, bool only_products)
     spread_adapters();
     spell_out_ancestors();
     if (shape.taps) find_taps();
-    if (model.delta_layers) find_parents();
+    if (model.recurrent_layers) find_parents();
     cut(all, false);
     // A later stage goes on with every token, a parallel FFN with the norms of every token.
     if (batch.hidden_out || batch.output_count == batch.token_count || shape.is_parallel) return;

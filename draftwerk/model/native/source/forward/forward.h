@@ -14,7 +14,7 @@
 #include <atomic>
 #include <vector>
 
-#include "forward/delta.h"
+#include "forward/recurrence.h"
 #include "forward/model.h"
 
 enum Step {
@@ -121,8 +121,10 @@ struct Forward : Job {
     void store_window(int layer, int token, float *slot);
     void scan(int layer, int item, float *slabs);
     void gate_scanned(int layer, int number);
+    void gate_heads(int layer, int token, float *to);
+    void gate_groups(int layer, int token, float *to);
     float *mixed(int token) {
-        return space.inputs.as<float>() + token * width(DeltaLayout(shape).mixed());
+        return space.inputs.as<float>() + token * width(RecurrentLayout(shape).mixed());
     }
     float *scanned(int token) { return space.scanned.as<float>() + token * width(model.own_mixed()); }
 

@@ -1,6 +1,6 @@
 #include "forward/model.h"
 
-#include "forward/delta.h"
+#include "forward/recurrence.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float 
         layers[layer].shape = own[layer];
         layers[layer].plane = plane;
         plane += layers[layer].scans() ? 0 : layers[layer].convolves() ? wide : 1;
-        if (layers[layer].scans()) layers[layer].number = delta_layers++;
+        if (layers[layer].scans()) layers[layer].number = recurrent_layers++;
         auto found = std::find(windows.begin(), windows.end(), own[layer].window);
         layers[layer].window_index = static_cast<int>(found - windows.begin());
         if (found == windows.end()) windows.push_back(own[layer].window);
@@ -50,14 +50,14 @@ AttentionShape Model::attention() const {
 }
 
 int Model::own_inputs() const {
-    return shape.taps ? 3 * shape.hidden : delta_layers ? DeltaLayout(shape).inputs() : 0;
+    return shape.taps ? 3 * shape.hidden : recurrent_layers ? RecurrentLayout(shape).inputs() : 0;
 }
 
 int Model::own_mixed() const {
-    return shape.taps ? shape.hidden : delta_layers ? DeltaLayout(shape).value_width() : 0;
+    return shape.taps ? shape.hidden : recurrent_layers ? RecurrentLayout(shape).value_width() : 0;
 }
 
-int Model::delta_layer(int number) const {
+int Model::recurrent_layer(int number) const {
     int layer = 0;
     while (!layers[layer].scans() || layers[layer].number != number) layer++;
     return layer;
@@ -137,7 +137,7 @@ void Model::set_vector(int layer, Vector which, const float *values, int size) {
     std::vector<float> *vectors[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm,
                                      &of.key_norm, nullptr, &of.after_attention, &of.after_ffn,
                                      &of.taps, &of.sinks, &of.decay, &of.step_bias,
-                                     &of.gated_norm, &of.choice_bias};
+                                     &of.gated_norm, &of.choice_bias, &of.skip};
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 
@@ -201,7 +201,7 @@ void Model::reserve_experts(int rows) {
 }
 
 void Model::reserve_scans(int rows) {
-    const DeltaLayout layout(shape);
+    const RecurrentLayout layout(shape);
     auto floats = [&](int width) {
         return Memory(static_cast<size_t>(rows) * round_up(width, TILE) * sizeof(float));
     };
@@ -231,7 +231,7 @@ void Model::reserve(int rows, int outputs) {
         space.normal.reserve(format(), rows, shape.hidden);
         space.attention.reserve(format(), rows, attended_width());
         if (own_mixed()) space.mixed.reserve(format(), rows, own_mixed());
-        if (delta_layers) reserve_scans(rows);
+        if (recurrent_layers) reserve_scans(rows);
         space.ffn.reserve(format(), rows, shape.ffn);
         if (shape.experts) reserve_experts(rows);
         if (!adapters.empty()) reserve_adapters(rows);

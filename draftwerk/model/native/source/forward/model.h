@@ -34,7 +34,10 @@ struct Shape {
     int32_t shared_ffn;           // of what every token has beside them; 0: nothing
     int32_t shared_is_gated;      // by one more row of the router
     int32_t taps;                 // tokens that a convolution sees, the own one last
-    int32_t delta_key_heads, delta_value_heads, delta_key_size, delta_value_size, delta_taps;
+    int32_t recurrent_key_heads, recurrent_value_heads, recurrent_key_size, recurrent_value_size;
+    int32_t recurrent_taps;
+    int32_t recurrent_rule;       // Rule
+    int32_t recurrent_takes_turns;       // value heads of one key head lie apart
     int32_t has_output_gate;      // what is attended to is gated
     float experts_scale;          // of the weights of a token's
     float norm_epsilon;
@@ -55,7 +58,8 @@ struct LayerShape {
     int32_t mixer;                // Mixer
 };
 
-enum class Mixer { attention = 0, convolution = 1, delta = 2 };
+enum class Mixer { attention = 0, convolution = 1, recurrence = 2 };
+enum class Rule { delta = 0, mamba = 1 };   // of a recurrence
 enum class NormKind { rms = 0, rms_rounded_once = 1, layer = 2 };
 enum class Activation { silu = 0, gelu_tanh = 1, relu_squared = 2, clamped_silu = 3 };
 // Of each head, with the same weights or with its own; over all heads.
@@ -114,7 +118,7 @@ enum class Part {
 enum class Vector {
     attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4,
     after_attention = 5, after_ffn = 6, taps = 7, sinks = 8, decay = 9, step_bias = 10,
-    gated_norm = 11, choice_bias = 12
+    gated_norm = 11, choice_bias = 12, skip = 13
 };
 
 // Norms are weights, then biases where there are any; empty where a layer has none.
@@ -126,17 +130,17 @@ struct Layer {
     std::vector<float> taps;             // of a convolution: [taps][channels], maybe a row of biases
     std::vector<float> sinks;            // [heads], scores of nothing; or empty
     std::vector<float> choice_bias;      // [experts], added where they are chosen; or empty
-    std::vector<float> decay, step_bias, gated_norm;   // of a delta rule
+    std::vector<float> decay, step_bias, gated_norm, skip;   // of a recurrence
     LayerShape shape;
     int window_index = 0;                // in the model's windows
     int plane = 0;                       // of the pages, its first
-    int number = 0;                      // among those with a delta rule
+    int number = 0;                      // among those that recur
     bool attends() const { return static_cast<Mixer>(shape.mixer) == Mixer::attention; }
-    bool scans() const { return static_cast<Mixer>(shape.mixer) == Mixer::delta; }
+    bool scans() const { return static_cast<Mixer>(shape.mixer) == Mixer::recurrence; }
     bool convolves() const { return static_cast<Mixer>(shape.mixer) == Mixer::convolution; }
 };
 
-// What the nodes of the latest batch have brought to layers with a delta rule.
+// What the nodes of the latest batch have brought to recurrent layers.
 struct KeptInputs {
     Memory memory;
     int capacity = 0, width = 0;
@@ -153,7 +157,7 @@ struct Workspace {
     Operand normal, attention, mixed, ffn, last;
     Operand unquantised[ADAPTED_PARTS];  // of rows with adapters, where matrices read blocks
     Operand inner[ADAPTED_PARTS];        // what A has come to
-    Memory inputs, scanned;              // of a delta rule
+    Memory inputs, scanned;              // of a recurrence
     std::vector<Memory> slabs;           // by thread
     Memory scores, weights, contributions, expert_gated;
     std::vector<int32_t> chosen;         // experts of each row, ascending
@@ -177,7 +181,7 @@ struct Model {
     bool embedding_is_bf16 = false;
     Matrix stored_embedding;             // empty where it is the head
     Workspace workspace;
-    int delta_layers = 0;
+    int recurrent_layers = 0;
     KeptInputs kept;
     std::vector<std::unique_ptr<AttentionScratch>> scratch;
 
@@ -228,7 +232,7 @@ struct Model {
     void forward(const Batch &batch);
     // Takes states of the latest batch along accepted nodes.
     void advance(const Batch &batch, const PathRow *rows, int count);
-    int delta_layer(int number) const;
+    int recurrent_layer(int number) const;
     // The forward pass's matrix products alone, on whatever the buffers hold: for measuring.
     void linears(int rows, int outputs);
 };

@@ -75,14 +75,16 @@ void rotate(float *head, const float *cosine, const float *sine, int half) {
     }
 }
 
+inline Floats silu(const Floats &x) {
+    return x / (exponential(broadcast(0.0f) - x) + broadcast(1.0f));
+}
+
 // out = silu(gate) * up.
 template <bool BF16>
 void silu_and_mul(const float *gate, const float *up, int size, float *out) {
     for (int i = 0; i < size; i += LANES) {
         Floats g = rounded<BF16>(load(gate + i)), u = rounded<BF16>(load(up + i));
-        Floats e = exponential(broadcast(0.0f) - g);
-        Floats silu = rounded<BF16>(g / (e + broadcast(1.0f)));
-        store(out + i, rounded<BF16>(silu * u));
+        store(out + i, rounded<BF16>(rounded<BF16>(silu(g)) * u));
     }
 }
 

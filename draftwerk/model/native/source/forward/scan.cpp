@@ -1,6 +1,6 @@
-// The layers of a forward pass that have a delta rule. A row reads one slot and writes another; nodes
+// The recurrent layers of a forward pass. A row reads one slot and writes another; nodes
 // of a tree go on from their parents, and leave their inputs until it is known which are accepted.
-#include "forward/delta.h"
+#include "forward/recurrence.h"
 #include "forward/forward.h"
 #include "forward/rows.h"
 
@@ -35,7 +35,7 @@ void Forward::find_parents() {
 
 // The channels of the tokens before one, oldest first; null before the text.
 void Forward::find_window(int layer, int token, const float **window) {
-    const DeltaLayout layout(shape);
+    const RecurrentLayout layout(shape);
     const StateRow &row = batch.state_rows[state_rows[token]];
     float *slot = slot_of(batch, row.source);
     const float *before = slot ? layout.window_of(slot, model.layers[layer].number) : nullptr;
@@ -52,7 +52,7 @@ void Forward::find_window(int layer, int token, const float **window) {
 }
 
 void Forward::mix_token(int layer, int token) {
-    const DeltaLayout layout(shape);
+    const RecurrentLayout layout(shape);
     const Layer &of = model.layers[layer];
     const float *window[8];
     find_window(layer, token, window);
@@ -61,16 +61,16 @@ void Forward::mix_token(int layer, int token) {
     if (node_numbers[token] < 0) return;
     float *to = model.kept.inputs(of.number, node_numbers[token]);
     memcpy(to, qkv(token), layout.channels() * sizeof(float));
-    memcpy(to + layout.channels(), steps, 2 * layout.value_heads * sizeof(float));
+    memcpy(to + layout.channels(), steps, layout.steps() * sizeof(float));
 }
 
 int Forward::scan_items() const {
-    return only_products ? 0 : batch.state_row_count * DeltaLayout(shape).items();
+    return only_products ? 0 : batch.state_row_count * RecurrentLayout(shape).items();
 }
 
 // Writes what the convolution will see behind a known token of a row.
 void Forward::store_window(int layer, int token, float *slot) {
-    const DeltaLayout layout(shape);
+    const RecurrentLayout layout(shape);
     const size_t size = layout.channels();
     float *to = layout.window_of(slot, model.layers[layer].number);
     const float *window[8];
@@ -83,9 +83,9 @@ void Forward::store_window(int layer, int token, float *slot) {
 }
 
 void Forward::scan(int layer, int item, float *slabs) {
-    const DeltaLayout layout(shape);
+    const RecurrentLayout layout(shape);
     const StateRow &row = batch.state_rows[item / layout.items()];
-    const DeltaItem part = layout.item(item % layout.items());
+    const RecurrentItem part = layout.item(item % layout.items());
     const int number = model.layers[layer].number;
     const bool is_first = item % layout.items() == 0;
     const size_t size = layout.slab_numbers();
@@ -104,7 +104,7 @@ void Forward::scan(int layer, int item, float *slabs) {
     };
     for (int i = 0; i < row.count; i++) {
         const int token = row.first + i;
-        delta_step(layout, part, layout.token(mixed(token)), slabs, slabs, scanned(token));
+        recurrent_step(layout, part, layout.token(mixed(token)), slabs, slabs, scanned(token));
         for (int save = 0; save < row.saves; save++) {
             const int32_t *wanted = batch.state_saves + 2 * (row.first_save + save);
             if (wanted[0] == row.start + i + 1) keep(token, wanted[0], wanted[1]);
@@ -115,19 +115,26 @@ void Forward::scan(int layer, int item, float *slabs) {
         const int token = row.first + row.count + node, parent = batch.state_parents[token];
         // More nodes than a mask has bits are a chain.
         const bool is_chain = row.nodes > NODES_MAX;
-        delta_step(layout, part, layout.token(mixed(token)),
+        recurrent_step(layout, part, layout.token(mixed(token)),
                    slabs + (is_chain ? 0 : parent + 1) * size,
                    slabs + (is_chain ? 0 : node + 1) * size, scanned(token));
     }
 }
 
-// Norms what each head has come to, and gates it.
 void Forward::gate_scanned(int layer, int number) {
-    const DeltaLayout layout(shape);
-    const Layer &of = model.layers[layer];
-    const int token = token_at(layer, number), size = layout.value_size;
-    const float *gates = qkv(token) + layout.channels();
+    const int token = token_at(layer, number);
     float *to = attended(number);
+    if (RecurrentLayout(shape).is_mamba) gate_groups(layer, token, to);
+    else gate_heads(layer, token, to);
+    space.mixed.put_row(number, to);
+}
+
+// Norms what each head has come to, and gates it.
+void Forward::gate_heads(int layer, int token, float *to) {
+    const RecurrentLayout layout(shape);
+    const Layer &of = model.layers[layer];
+    const int size = layout.value_size;
+    const float *gates = qkv(token) + layout.channels();
     for (int head = 0; head < layout.value_heads; head++) {
         float *own = to + head * size;
         for (int i = 0; i < size; i += LANES) {
@@ -137,13 +144,32 @@ void Forward::gate_scanned(int layer, int number) {
         (in_bf16 ? rms_norm<true> : rms_norm<false>)(own, of.gated_norm.data(), size,
                                                     shape.norm_epsilon, own);
         for (int i = 0; i < size; i += LANES) {
-            Floats z = load_first(gates + head * size + i, size - i);
-            Floats e = exponential(broadcast(0.0f) - z);
-            Floats y = load_first(own + i, size - i) * (z / (e + broadcast(1.0f)));
+            Floats y = load_first(own + i, size - i) * silu(load_first(gates + head * size + i, size - i));
             store_first(own + i, in_bf16 ? round_to_bf16(y) : y, size - i);
         }
     }
-    space.mixed.put_row(number, to);
+}
+
+// Adds values to what heads have come to, gates it, and norms that of each key head together.
+void Forward::gate_groups(int layer, int token, float *to) {
+    const RecurrentLayout layout(shape);
+    const Layer &of = model.layers[layer];
+    const int size = layout.value_size, group = layout.value_width() / layout.key_heads;
+    const float *gates = qkv(token) + layout.channels();
+    const float *values = layout.token(mixed(token)).value;
+    for (int head = 0; head < layout.value_heads; head++) {
+        const int first = head * size;
+        for (int i = 0; i < size; i += LANES) {
+            Floats y = fma(broadcast(of.skip[head]), load_first(values + first + i, size - i),
+                           load_first(scanned(token) + first + i, size - i));
+            y = y * silu(load_first(gates + first + i, size - i));
+            store_first(to + first + i, y, size - i);
+        }
+    }
+    for (int first = 0; first < layout.value_width(); first += group) {
+        (in_bf16 ? rms_norm<true, true> : rms_norm<false>)(to + first, of.gated_norm.data() + first,
+                                                          group, shape.norm_epsilon, to + first);
+    }
 }
 
 namespace {
@@ -154,14 +180,14 @@ struct Advance : Job {
     const Batch &batch;
     const PathRow *rows;
     int count;
-    DeltaLayout layout;
+    RecurrentLayout layout;
     int layers;
     std::vector<float> mixed;            // [layer][row][path]
     size_t path_max = 0;
 
     Advance(Model &model, const Batch &batch, const PathRow *rows, int count)
         : model(model), batch(batch), rows(rows), count(count), layout(model.shape),
-          layers(model.delta_layers) {
+          layers(model.recurrent_layers) {
         for (int i = 0; i < count; i++) path_max = std::max<size_t>(path_max, rows[i].count);
         mixed.resize(layers * count * path_max * layout.mixed());
     }
@@ -190,7 +216,7 @@ struct Advance : Job {
         return place < 0 ? nullptr : window + static_cast<size_t>(place) * layout.channels();
     }
     void mix(int item) {
-        const Layer &layer = model.layers[model.delta_layer(item / count)];
+        const Layer &layer = model.layers[model.recurrent_layer(item / count)];
         for (int depth = 0; depth < rows[item % count].count; depth++) {
             const float *window[8];
             for (int tap = 0; tap + 1 < layout.taps; tap++) {
@@ -201,13 +227,13 @@ struct Advance : Job {
                        mixed_of(item, depth));
         }
     }
-    void step(int item, const DeltaItem &part) {
+    void step(int item, const RecurrentItem &part) {
         const PathRow &row = rows[item % count];
         float slab[256 * LANES];
         float *target = layout.matrices_of(slot(item, row.target), item / count);
         load_slab(layout, target, part, slab);
         for (int depth = 0; depth < row.count; depth++) {
-            delta_step(layout, part, layout.token(mixed_of(item, depth)), slab, slab, nullptr);
+            recurrent_step(layout, part, layout.token(mixed_of(item, depth)), slab, slab, nullptr);
             for (int save = 0; save < row.saves; save++) {
                 const int32_t *wanted = row.wanted + 2 * save;
                 if (wanted[0] != row.position + depth + 1) continue;
@@ -249,9 +275,9 @@ void Model::advance(const Batch &batch, const PathRow *rows, int count) {
 }
 
 void KeptInputs::reserve(const Model &model, int nodes) {
-    const DeltaLayout layout(model.shape);
-    width = layout.channels() + 2 * layout.value_heads;
+    const RecurrentLayout layout(model.shape);
+    width = layout.channels() + layout.steps();
     if (nodes <= capacity) return;
     capacity = round_up(nodes, 16);
-    memory = Memory(static_cast<size_t>(model.delta_layers) * capacity * width * sizeof(float));
+    memory = Memory(static_cast<size_t>(model.recurrent_layers) * capacity * width * sizeof(float));
 }

@@ -1,9 +1,12 @@
-"""The gated delta rule, one token after another: any cut, batch or tree gives the same state.
+"""Recurrent layers, one token after another: any cut, batch or tree gives the same state.
 
 Of a value head the state is a matrix S [key_size, value_size]. A token decays it, and then changes
-what it gives for the token's key k towards the token's value v (Yang et al., arXiv 2412.06464):
+it along the token's key k. By the gated delta rule it changes what S gives for k towards the
+token's value v (Yang et al., arXiv 2412.06464); Mamba-2 adds the value (Dao and Gu, arXiv
+2405.21060):
 
-    S = e^g S;    S = S + k (beta (v - k S))^T;    o = q S
+    delta    S = e^g S;    S = S + k (beta (v - k S))^T;    o = q S
+    mamba    S = e^(A dt) S;    S = S + k (dt v)^T;         o = q S + D v
 
 Inputs come through a short convolution, so a state has those of the tokens before it as well. A row
 reads one slot and writes another. Nodes of a tree go on from their parents, and leave their inputs:
@@ -18,8 +21,8 @@ from torch import Tensor
 from torch.nn.functional import silu, softplus
 
 from draftwerk.model.batch.batch import BatchState
-from draftwerk.model.checkpoint.config import STATE_HEADER, DeltaRule
-from draftwerk.model.checkpoint.weights import DeltaWeights
+from draftwerk.model.checkpoint.config import STATE_HEADER, Recurrence
+from draftwerk.model.checkpoint.weights import RecurrentWeights
 
 NORM_EPS = 1e-6
 """Of the lengths of queries and keys."""
@@ -39,16 +42,19 @@ class TokenInputs(NamedTuple):
 
     channels: Tensor
     beta: Tensor
-    """[T, value heads], as the decay."""
+    """[T, value heads], as the decay: of Mamba-2 the steps dt."""
     decay: Tensor
-    """e^g in float32."""
+    """Of the state, in float32."""
+    skip: Tensor | None
+    """[value heads], the layer's: how much of a token's values its outcome has beside."""
 
 
-class DeltaLayers:
-    """The layers of a model that have a delta rule, over slots of states."""
+class RecurrentLayers:
+    """The recurrent layers of a model, over slots of states."""
 
-    def __init__(self, rule: DeltaRule) -> None:
+    def __init__(self, rule: Recurrence) -> None:
         self._rule = rule
+        self._is_mamba = rule.rule == "mamba"
         self._kept: dict[int, tuple[Tensor, TokenInputs]] = {}
         """Of the latest batch, by number among such layers: taps and inputs."""
 
@@ -56,26 +62,37 @@ class DeltaLayers:
         self,
         number: int,
         taps: Tensor,
-        weights: DeltaWeights,
+        weights: RecurrentWeights,
         inputs: Tensor,
         rows: Sequence[BatchState],
         slots: Tensor | None,
         eps: float,
     ) -> Tensor:
-        """Return what each token comes to [T, value heads * value_size]; rows' states are written.
+        """Return what each token comes to [T, width]; rows' states are written.
 
         `inputs` are those of all tokens, [T, sum of the rule's rows].
         """
-        channels, gates, beta, decay = inputs.split(self._rule.rows, dim=1)
-        steps = softplus(decay.float() + weights.step_bias)
-        found = TokenInputs(channels, beta.sigmoid().float(), (weights.decay * steps).exp())
+        channels, gates, *steps = inputs.split(self._rule.rows, dim=1)
+        found = TokenInputs(channels, *self._rates(weights, *steps), weights.skip)
         self._kept[number] = taps, found
         out = torch.zeros(
             len(inputs), self._rule.value_heads, self._rule.value_size, dtype=torch.float32
         )
         for row in rows:
             self._scan(number, taps, found, row, slots, out)
-        return self._gated(out.to(inputs.dtype), gates, weights.norm, eps)
+        if weights.skip is None:
+            return self._gated(out.to(inputs.dtype), gates, weights.norm, eps)
+        return self._normed_in_groups(out, gates, weights.norm, eps)
+
+    def _rates(self, weights: RecurrentWeights, *steps: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how much tokens write, and how much of the state they keep."""
+        if self._is_mamba:
+            (step,) = steps
+            step = softplus(step + weights.step_bias.to(step.dtype)).float()
+            return step, (weights.decay * step).exp()
+        beta, decay = steps
+        step = softplus(decay.float() + weights.step_bias)
+        return beta.sigmoid().float(), (weights.decay * step).exp()
 
     def _scan(
         self,
@@ -103,20 +120,28 @@ class DeltaLayers:
         """Return the state behind a token, and what its heads come to [value heads, value_size]."""
         rule = self._rule
         window = torch.cat([state.inputs, inputs.channels[at][None]])
-        mixed = silu((window.float() * taps.float()).sum(0).to(window.dtype))
+        sums = (window.float() * taps[: rule.taps].float()).sum(0)
+        sums = sums + taps[rule.taps :].float().sum(0)  # biases, if there are some
+        mixed = silu(sums.to(window.dtype)).float()
         width = rule.key_heads * rule.key_size
-        query, key, value = mixed.float().split([width, width, len(mixed) - 2 * width])
-        group = rule.value_heads // rule.key_heads
-        query, key = (
-            _normed(each.view(rule.key_heads, -1)).repeat_interleave(group, 0)
-            for each in (query, key)
-        )
-        query = query / rule.key_size**0.5
+        query, key, value = mixed.split([width, width, rule.width])
+        query, key = (self._by_value_head(each.view(rule.key_heads, -1)) for each in (query, key))
         matrices = state.matrices * inputs.decay[at][:, None, None]
-        held = (matrices * key[..., None]).sum(1)
-        change = (value.view(rule.value_heads, -1) - held) * inputs.beta[at][:, None]
+        change = value = value.view(rule.value_heads, -1)
+        if not self._is_mamba:
+            query, key = _normed(query) / rule.key_size**0.5, _normed(key)
+            change = change - (matrices * key[..., None]).sum(1)
+        change = change * inputs.beta[at][:, None]
         matrices = matrices + key[..., None] * change[:, None]
-        return LayerState(matrices, window[1:]), (matrices * query[..., None]).sum(1)
+        out = (matrices * query[..., None]).sum(1)
+        out = out if inputs.skip is None else out + inputs.skip[:, None] * value
+        return LayerState(matrices, window[1:]), out
+
+    def _by_value_head(self, heads: Tensor) -> Tensor:
+        group = self._rule.value_heads // self._rule.key_heads
+        return (
+            heads.repeat(group, 1) if self._rule.takes_turns else heads.repeat_interleave(group, 0)
+        )
 
     def _gated(self, out: Tensor, gates: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Return outputs of heads normed, rounded, and gated in float32."""
@@ -124,6 +149,13 @@ class DeltaLayers:
         normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
         normed = weight * normed.to(out.dtype)
         return (normed * silu(gates.float()).view_as(normed)).to(out.dtype).flatten(1)
+
+    def _normed_in_groups(self, out: Tensor, gates: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Return outputs gated and then normed, those of each key head together, rounded once."""
+        wide = out.flatten(1) * silu(gates.float())
+        groups = wide.view(len(wide), self._rule.key_heads, -1)
+        normed = groups * torch.rsqrt(groups.pow(2).mean(-1, keepdim=True) + eps)
+        return (weight.float() * normed.flatten(1)).to(gates.dtype)
 
     def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], slots: Tensor) -> None:
         """Take the states that rows of the latest batch have written along accepted nodes."""

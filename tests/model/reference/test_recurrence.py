@@ -30,7 +30,7 @@ from tests.support.rounds import make_round, make_row
 from tests.support.runners import require_kernels
 from tests.support.tiny_models import VOCAB, save_tiny
 
-FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
+FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "granitemoehybrid")
 KINDS = ("torch", "fp32", "bf16", "int8", "int4")
 TOKENS = Random(3).choices(range(VOCAB), k=100)
 TABLE = tuple(range(30))

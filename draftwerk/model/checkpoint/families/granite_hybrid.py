@@ -1,0 +1,95 @@
+"""Granite 4: Mamba-2 in most layers, attention in the others; experts, or none."""
+
+from collections.abc import Sequence
+from math import inf
+
+from draftwerk.model.checkpoint.config import Experts, LayerKind, Mixer, Recurrence
+from draftwerk.model.checkpoint.families.architecture import Architecture, Json
+from draftwerk.model.checkpoint.families.experts import GRANITE_EXPERTS, experts_of
+from draftwerk.model.checkpoint.families.llama import MULTIPLIERS, granite_graph
+from draftwerk.model.checkpoint.families.windows import FULL
+from draftwerk.model.checkpoint.unsupported import Refused
+
+MIXERS: dict[str, Mixer] = {
+    **dict.fromkeys(("attention", FULL), "attention"),
+    **dict.fromkeys(("mamba", "linear_attention"), "recurrence"),
+}
+"""By what configs call them."""
+UNLIMITED = [[0.0, inf], (0.0, inf), [0.0, {"__float__": "Infinity"}]]
+"""What Transformers writes where steps are not clamped."""
+FIELDS = ("mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_conv", "mamba_expand")
+
+
+def _recurrence(hf: Json) -> Recurrence:
+    """Return Mamba-2's sizes. Raises Refused."""
+    for field in FIELDS:
+        value = hf.get(field)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise Refused(f"{field} {value!r} is not a count")
+    groups, heads, state_size, taps, expand = (hf[field] for field in FIELDS)
+    width, size = expand * hf["hidden_size"], hf.get("mamba_d_head")
+    if width % heads or heads % groups:
+        raise Refused(f"mamba_n_heads {heads} does not go with {width} values, {groups} groups")
+    if size not in (None, "auto", width // heads):
+        raise Refused(f"mamba_d_head {size!r} contradicts mamba_n_heads {heads}")
+    if (limit := hf.get("time_step_limit")) is not None and limit not in UNLIMITED:
+        raise Refused(f"time_step_limit {limit!r} is not supported")
+    return Recurrence(
+        rule="mamba",
+        key_heads=groups,
+        value_heads=heads,
+        key_size=state_size,
+        value_size=width // heads,
+        taps=taps,
+    )
+
+
+def _layers(hf: Json) -> Sequence[LayerKind]:
+    kinds = hf.get("layer_types")
+    if not isinstance(kinds, list) or len(kinds) != hf["num_hidden_layers"]:
+        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
+    for kind in kinds:
+        if kind not in MIXERS:
+            raise Refused(f"layer_types {kind!r} is not supported (only {', '.join(MIXERS)})")
+    if not any(MIXERS[kind] == "attention" for kind in kinds):
+        raise Refused("layer_types without attention is not supported")
+    rotary = 0 if hf.get("position_embedding_type") == "rope" else -1
+    has_experts = bool(hf.get("num_local_experts"))
+    return [LayerKind(rotary=rotary, has_experts=has_experts, mixer=MIXERS[kind]) for kind in kinds]
+
+
+def _experts(hf: Json) -> Experts | None:
+    return COUNTED(hf) if hf.get("num_local_experts") else None
+
+
+def _rewritten(hf: Json) -> Json:
+    """Return the size of the FFN, which without experts is that of the shared one."""
+    if hf.get("num_local_experts"):
+        return {}
+    return {"intermediate_size": hf.get("shared_intermediate_size")}
+
+
+COUNTED = experts_of("num_local_experts", shared="shared_intermediate_size")
+ROWS = (
+    Architecture(
+        hf_name="GraniteMoeHybridForCausalLM",
+        model_type="granitemoehybrid",
+        summary="Mamba-2 in most; experts and an FFN of all tokens, or that alone; as Granite",
+        names=GRANITE_EXPERTS._replace(recurrence="mamba."),
+        required=("num_local_experts", "shared_intermediate_size"),
+        defaults={
+            **MULTIPLIERS,
+            **{"mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2},
+            **{"mamba_conv_bias": True, "mamba_proj_bias": False},
+        },
+        rewritten=_rewritten,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        recurrent_tap_bias="mamba_conv_bias",
+        recurrent_bias="mamba_proj_bias",
+        recurrence=_recurrence,
+        experts=_experts,
+        graph=granite_graph,
+        layers=_layers,
+    ),
+)
