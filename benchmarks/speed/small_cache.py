@@ -4,7 +4,9 @@
 
 The real scheduler runs over a device of which only the time matters. Prompts and answers are as
 long as in chats (log-normal: half of the prompts under 60 tokens and half of the answers under 200,
-a tenth over 300 and 700); the pool holds a fifth of what all users want at once.
+a tenth over 300 and 700); the pool holds a fifth of what all users want at once. With `--kinds`
+half of the requests are of a kind whose answers are ten times as long as the others', and prompts
+of a kind begin alike or, hidden, do not.
 """
 
 import argparse
@@ -30,19 +32,29 @@ def step_ms(load: StepLoad) -> float:
     return 1e3 * (STEP_S + TOKEN_S * load.tokens)
 
 
-def chats(count: int, seed: int) -> list[VirtualText]:
+def chats(count: int, seed: int, kinds: bool, shown: bool) -> list[VirtualText]:
     """Return requests of log-normal lengths."""
     rng = Random(seed)
 
     def length(median: float, spread: float, most: int) -> int:
         return max(2, min(most, round(median * exp(rng.gauss(0.0, spread)))))
 
-    return [VirtualText(length(60, 1.25, 1500), length(200, 1.0, 2000)) for _ in range(count)]
+    def text(number: int) -> VirtualText:
+        if not kinds:
+            return VirtualText(length(60, 1.25, 1500), length(200, 1.0, 2000))
+        answer = length((60, 600)[number % 2], 0.5, 2000)
+        return VirtualText(length(60, 1.25, 1500), answer, kind=shown * (1 + number % 2))
+
+    found = [text(number) for number in range(count)]
+    rng.shuffle(found)
+    return found
 
 
-def add_row(found: ResultTable, given: argparse.Namespace, expects: bool) -> None:
+def add_row(
+    found: ResultTable, given: argparse.Namespace, name: str, expects: bool, shown: bool = False
+) -> None:
     """Add what one rule of admission makes of the requests."""
-    texts = chats(given.count, given.seed)
+    texts = chats(given.count, given.seed, given.kinds, shown)
     wanted = sum(text.prompt + text.answer for text in texts) / len(texts) * given.users
     blocks = max(CONTEXT // BLOCK, round(wanted / given.share / BLOCK))
     scheduler = Scheduler(
@@ -56,7 +68,7 @@ def add_row(found: ResultTable, given: argparse.Namespace, expects: bool) -> Non
     firsts = quantiles((text.first_s for text in texts), n=100)
     pauses = quantiles((text.pause_s for text in texts), n=100)
     found.add(
-        "expected" if expects else "known",
+        name,
         stats.generated_tokens / server.now_s,
         stats.preemptions,
         stats.recomputed_tokens / stats.generated_tokens,
@@ -70,11 +82,14 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options = parser(__doc__, count=400, seed=1)
     options.add_argument("--users", type=int, default=48)
     options.add_argument("--share", type=float, default=5.0, help="of what is wanted, one part in")
+    options.add_argument("--kinds", action="store_true", help="of two lengths")
     given = options.parse_args(argv)
     columns = ("admitted by", "tok/s", "preempted", "recomputed / generated", "TTFT p50, p99, s")
     found = ResultTable([*columns, "longest pause p50, p99, s"])
-    for expects in (False, True):
-        add_row(found, given, expects)
+    add_row(found, given, "known", expects=False)
+    add_row(found, given, "expected", expects=True)
+    if given.kinds:
+        add_row(found, given, "expected, by kind", expects=True, shown=True)
     return found
 
 

@@ -13,6 +13,7 @@ from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Deadlines, Promise
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.lengths import HEAD_TOKENS
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
 STOP = 0
@@ -38,6 +39,8 @@ class VirtualText:
 
     prompt: int
     answer: int
+    kind: int = 0
+    """Texts of one kind have prompts that begin alike."""
     arrives_s: float = 0.0
     """When its client comes; of a user who has asked before, when that was answered."""
     promise: Promise = NOTHING_PROMISED
@@ -105,6 +108,9 @@ class VirtualServer:
         self._live[self._asked] = text
         # Every prompt is another one: what the prefix cache saves is not what is measured.
         tokens = [self._asked * 7919 + n for n in range(text.prompt)]
+        if text.kind:
+            head = min(HEAD_TOKENS, text.prompt)
+            tokens[:head] = [text.kind] * head
         self.scheduler.submit(
             Sequence(
                 sequence_id=self._asked,
@@ -113,7 +119,7 @@ class VirtualServer:
                     choice=0,
                     prompt_count=len(tokens),
                     sampling=Sampling(stop_token_ids=(STOP,)),
-                    tokens_max=self.context_max - len(tokens),
+                    tokens_max=self.context_max - text.prompt,
                     draft_max=0,
                     priority=text.priority,
                 ),

@@ -5,10 +5,13 @@ longer tell how many are left:
 
     E[min(L, most) - g | L > g]
 
-A text that nothing but its limit can end has all of that left. No text depends on the estimate: it
+Texts of one kind (who asks, how the prompt begins, whether a grammar rules, what the limit is) have
+a distribution of their own, shrunk towards that of all texts by as much as `SHRINKAGE` texts. A
+text that nothing but its limit can end has all of that left. No text depends on the estimate: it
 decides who enters when, and nothing else.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from math import ceil, log2
 from typing import NamedTuple
@@ -23,48 +26,89 @@ PRIOR_WEIGHT = 0.25
 """What it holds, in texts."""
 FADING = 0.995
 """Of all files, with each text that ends: what clients ask changes."""
+SHRINKAGE = 8.0
+"""Texts of all kinds that count beside those of a kind."""
+KINDS_MAX = 256
+"""Kinds that are known; the one that ended a text longest ago is forgotten first."""
+HEAD_TOKENS = 16
+"""Of a prompt, what tells its kind."""
 
 
-class TextLengths:
-    """A distribution of generated tokens, learnt from the texts that end."""
+class LengthCurve:
+    """A distribution of generated tokens."""
 
-    def __init__(self) -> None:
-        self._weights = [PRIOR_WEIGHT if file <= PRIOR_MAX else 0.0 for file in range(FILES)]
+    def __init__(self, prior_weight: float = 0.0) -> None:
+        self._weights = [prior_weight if file <= PRIOR_MAX else 0.0 for file in range(FILES)]
         self._tokens = [2.0 ** ((file + 0.5) / 2) for file in range(FILES)]  # mean of each file
-        self._expected: dict[tuple[int, int], float] = {}
+        self._longer: dict[tuple[int, int], tuple[float, float]] = {}
 
     def learn(self, tokens: int) -> None:
-        """Take in a text that has ended by itself or at its limit."""
+        """Take in a text that has ended."""
         self._weights = [weight * FADING for weight in self._weights]
         file = _file(tokens)
         self._weights[file] += 1.0
         self._tokens[file] += (tokens - self._tokens[file]) / self._weights[file]
-        self._expected.clear()
+        self._longer.clear()
+
+    def longer(self, generated: int) -> tuple[float, float]:
+        """Return how many texts were longer than so many tokens, and the tokens left of all."""
+        first = _file(generated + 1)
+        key = first, generated >> max(0, first // 2 - 3)  # the mean changes slowly
+        if key not in self._longer:
+            longer = [*zip(self._weights[first:], self._tokens[first:], strict=True)]
+            left = sum(weight * max(1.0, length - generated) for weight, length in longer)
+            self._longer[key] = sum(weight for weight, _ in longer), left
+        return self._longer[key]
+
+    def check(self) -> None:
+        """Assert that the distribution is one."""
+        assert all(weight >= 0.0 for weight in self._weights)
+
+
+class TextLengths:
+    """What is learnt of lengths from the texts that end."""
+
+    def __init__(self) -> None:
+        self._all = LengthCurve(PRIOR_WEIGHT)
+        self._kinds: OrderedDict[int, LengthCurve] = OrderedDict()
+
+    def learn(self, tokens: int, kind: int = 0) -> None:
+        """Take in a text that has ended by itself or at its limit."""
+        self._all.learn(tokens)
+        self._kinds.setdefault(kind, LengthCurve()).learn(tokens)
+        self._kinds.move_to_end(kind)
+        if len(self._kinds) > KINDS_MAX:
+            self._kinds.popitem(last=False)
 
     def left(self, sequence: Sequence) -> int:
         """Return how many tokens a sequence will probably still generate, at least 1."""
         most = sequence.request.tokens_max - sequence.generated
         if not sequence.request.sampling.stop_token_ids:
             return max(1, most)
-        return max(1, min(most, ceil(self._left(sequence.generated))))
+        return max(1, min(most, ceil(self._left(sequence.generated, kind_of(sequence)))))
 
-    def _left(self, generated: int) -> float:
+    def _left(self, generated: int, kind: int) -> float:
         """Return the mean of what is left after so many tokens."""
-        first = _file(generated + 1)
-        key = first, generated >> max(0, first // 2 - 3)  # the mean changes slowly
-        found = self._expected.get(key)
-        if found is None:
-            longer = [*zip(self._weights[first:], self._tokens[first:], strict=True)]
-            total = sum(weight for weight, _ in longer)
-            mean = sum(weight * max(1.0, length - generated) for weight, length in longer)
-            # Longer than all that ended: as much again.
-            found = mean / total if total > 1e-6 else generated + 1.0
-            self._expected[key] = found
-        return found
+        weight, left = self._all.longer(generated)
+        # Longer than all that ended: as much again.
+        mean = left / weight if weight > 1e-6 else generated + 1.0
+        if (curve := self._kinds.get(kind)) is None:
+            return mean
+        weight, left = curve.longer(generated)
+        return (left + SHRINKAGE * mean) / (weight + SHRINKAGE)
 
     def check(self) -> None:
-        """Assert that the distribution is one."""
-        assert all(weight >= 0.0 for weight in self._weights)
+        """Assert that the distributions are some."""
+        for curve in (self._all, *self._kinds.values()):
+            curve.check()
+
+
+def kind_of(sequence: Sequence) -> int:
+    """Return what texts have in common whose lengths are alike."""
+    request = sequence.request
+    head = tuple(sequence.tokens[: min(HEAD_TOKENS, request.prompt_count)])
+    has_grammar = request.sampling.grammar is not None
+    return hash((request.name_space, head, has_grammar, _file(request.tokens_max)))
 
 
 def _file(tokens: int) -> int:

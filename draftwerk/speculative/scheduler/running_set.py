@@ -17,7 +17,7 @@ from draftwerk.speculative.scheduler.occupancy import Occupancy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.scheduler.waiting_queue import WaitingQueue, queue_key
 
-OVERBOOKING = 1.25
+OVERBOOKING = 1.2
 """The expected peak of blocks may be so many times the pool: some texts end early, and a pool that
 is never full serves fewer at once (fitted with benchmarks.speed.small_cache)."""
 

@@ -5,11 +5,18 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from draftwerk.speculative.protocol.rounds import Decision
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
+from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.scheduler.lengths import (
+    KINDS_MAX,
+    RunningText,
+    TextLengths,
+    expected_peak,
+    kind_of,
+)
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_priority import decided
 from tests.speculative.scheduler.test_scheduler import decide, ids, make_world, planned, submit
@@ -32,6 +39,35 @@ def test_what_is_left_follows_the_texts_that_were_longer() -> None:
         lengths.learn(1000)
     assert lengths.left(text(world, 0, 10_000)) == pytest.approx(550, rel=0.03)
     assert lengths.left(text(world, 200, 10_000)) == pytest.approx(800, rel=0.03)
+
+
+def test_a_kind_has_lengths_of_its_own_once_it_has_ended_some() -> None:
+    world, lengths = make_world(), TextLengths()
+    short, other = text(world, 0, 10_000), text(world, 0, 10_000)
+    other.tokens[0] = 7
+    for _ in range(40):
+        lengths.learn(1000, kind=3)
+    before = lengths.left(short)
+    assert before == lengths.left(other)
+    for _ in range(40):
+        lengths.learn(10, kind_of(short))
+    assert lengths.left(short) < before / 4
+    assert lengths.left(short) < lengths.left(other) / 2
+    for kind in range(KINDS_MAX):
+        lengths.learn(1000, kind)
+    assert lengths.left(short) == lengths.left(other), "it was forgotten"
+
+
+def test_a_kind_is_who_asks_how_it_begins_what_rules_and_the_limit() -> None:
+    world = make_world()
+    one = text(world, 5, 100)
+    assert kind_of(one) == kind_of(text(world, 9, 101)), "what was generated does not count"
+    ruled = structs.replace(ENDING, grammar=Grammar("regex", "a+"))
+    others = [text(world, 5, 10_000), text(world, 5, 100, ruled), text(world, 5, 100)]
+    others[2].request = replace(others[2].request, name_space="tenant other")
+    begins = text(world, 5, 100)
+    begins.tokens[0] = 7
+    assert len({kind_of(each) for each in (one, begins, *others)}) == 5
 
 
 def test_a_text_that_only_its_limit_ends_has_all_of_it_left() -> None:

@@ -9,6 +9,7 @@ from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, V
 from draftwerk.speculative.requests.read_sequence import ReadSequence
 from draftwerk.speculative.requests.sequence import Sequence, keep
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress, origins
+from draftwerk.speculative.scheduler.lengths import kind_of
 from draftwerk.speculative.scheduler.rounds.blended_rows import only_blends
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -86,7 +87,7 @@ class RoundCommit:
         sequence.tally.count(decision, draft)
         self._stats.generated_tokens += kept
         if finish_reason and self._running_set.lengths is not None:
-            self._running_set.lengths.learn(sequence.generated)
+            self._running_set.lengths.learn(sequence.generated, kind_of(sequence))
         return SequenceProgress(
             sequence,
             decision.tokens[:kept],
