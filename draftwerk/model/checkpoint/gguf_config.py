@@ -6,6 +6,7 @@ import numpy as np
 from gguf.constants import TokenType
 
 from draftwerk.model.checkpoint.architectures import completed
+from draftwerk.model.checkpoint.end_tokens import end_texts
 from draftwerk.model.checkpoint.gguf_source import FACTORS, ROPE_DIVISORS, GgufSource, dequantised
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -21,22 +22,6 @@ REQUIRED = (
     "tokenizer.ggml.tokens",
 )
 RMS_EPS, LAYER_EPS = ".attention.layer_norm_rms_epsilon", ".attention.layer_norm_epsilon"
-END_TEXTS = {
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<|endoftext|>",
-    "<|eom_id|>",
-    "<EOT>",
-    "_<EOT>",
-    "<|end_of_text|>",
-    "<end_of_utterance>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<|return|>",
-    "<|call|>",
-}
-"""Control tokens that mean an end in whatever vocabulary they are."""
 SAMPLING = {
     **{name: f"general.sampling.{name}" for name in SamplingDefaults.__struct_fields__},
     "temperature": "general.sampling.temp",
@@ -124,16 +109,15 @@ def _end_tokens(source: GgufSource) -> list[int]:
     Files name one, and llama.cpp finds the others by their text.
     """
     tokens = source.get("tokenizer.ggml.tokens")
-    # Of one answer of harmony there are several messages.
-    known = END_TEXTS - {"<|end|>"} if "<|return|>" in tokens else END_TEXTS
     keys = (f"tokenizer.ggml.{name}_token_id" for name in ENDS)
     named = [token for key in keys if (token := source.get(key)) is not None]
     kinds = source.get("tokenizer.ggml.token_type") or []
-    found = [
-        index
+    controls = {
+        text: index
         for index, (text, kind) in enumerate(zip(tokens, kinds, strict=False))
-        if kind == TokenType.CONTROL and text in known
-    ]
+        if kind == TokenType.CONTROL
+    }
+    found = sorted(controls[text] for text in end_texts(controls))
     return list(dict.fromkeys([*named, *found]))
 
 

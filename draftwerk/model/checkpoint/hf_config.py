@@ -6,17 +6,20 @@ import msgspec
 
 from draftwerk.model.checkpoint.architectures import architecture_of
 from draftwerk.model.checkpoint.config import LayerKind, ModelConfig, Rotary
+from draftwerk.model.checkpoint.end_tokens import declared_ends, end_tokens
 from draftwerk.model.checkpoint.families.architecture import Json
-from draftwerk.model.checkpoint.info import end_tokens, read_generation, read_supported
+from draftwerk.model.checkpoint.info import read_generation, read_supported
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import LOCAL, rope_of, turned_dimensions
 from draftwerk.model.checkpoint.supported import activation_of, experts_of, recurrence_of, sizes_of
 
 
 def read_config(directory: Path) -> ModelConfig:
-    """Read `config.json`, and the end tokens of `generation_config.json` where there is one."""
+    """Read `config.json`, and all tokens that end a text."""
     hf = read_supported(directory)
-    return model_config(hf, read_generation(directory))
+    generation = read_generation(directory)
+    ends = end_tokens(directory, hf, generation)
+    return msgspec.structs.replace(model_config(hf, generation), eos_token_ids=ends)
 
 
 def model_config(hf: Json, generation: Json) -> ModelConfig:
@@ -43,7 +46,7 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
         local_rotary=_rotary(hf, LOCAL) if has_local else None,
         tied_embeddings=bool(hf.get("tie_word_embeddings", False)),
         query_key_norm=row.query_key_norm(hf),
-        eos_token_ids=end_tokens(hf, generation),
+        eos_token_ids=declared_ends(hf, generation),
         graph=msgspec.structs.replace(graph, activation=activation_of(hf)),
         experts=experts_of(hf),
         taps=row.taps(hf) if any(kind.mixer == "convolution" for kind in kinds) else 0,

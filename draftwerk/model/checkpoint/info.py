@@ -9,6 +9,7 @@ import msgspec
 
 from draftwerk.model.checkpoint.architectures import architecture_of, completed
 from draftwerk.model.checkpoint.config import planes_of, state_size
+from draftwerk.model.checkpoint.end_tokens import end_tokens
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
@@ -108,7 +109,7 @@ def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
         directory=str(location.directory),
         vocab_size=hf["vocab_size"],
         context_max=hf["max_position_embeddings"],
-        eos_token_ids=end_tokens(hf, read_generation(location.directory)),
+        eos_token_ids=end_tokens(location.directory, hf, read_generation(location.directory)),
         kv_heads_per_token=2 * planes * kv_heads,
         head_size=head_size,
         state_bytes=4 * state_size(kinds, recurrence_of(hf)),
@@ -171,19 +172,3 @@ def read_supported(directory: Path) -> Json:
 def read_generation(directory: Path) -> Json:
     """Return `generation_config.json`, empty where there is none."""
     return read_json(directory / GENERATION_FILE) or {}
-
-
-def end_tokens(hf: Json, generation: Json) -> tuple[int, ...]:
-    """Return the tokens that end a text; `generation_config.json` goes before `config.json`."""
-    own, last = (_tokens(each.get("eos_token_id"), hf["vocab_size"]) for each in (hf, generation))
-    return (own or ()) if last is None else last
-
-
-def _tokens(found: Any, vocab_size: int) -> tuple[int, ...] | None:
-    if found is None:
-        return None
-    tokens = tuple(found) if isinstance(found, list) else (found,)
-    for token in tokens:
-        if not isinstance(token, int) or not 0 <= token < vocab_size:
-            raise Refused(f"eos_token_id {token!r} is outside vocab_size {vocab_size}")
-    return tokens

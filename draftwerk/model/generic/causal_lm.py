@@ -15,6 +15,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.configuration_auto import AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from draftwerk.model.checkpoint.end_tokens import end_tokens
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import BYTES, stored_tensors
@@ -23,7 +24,6 @@ from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import (
     QUANTISATION_FILES,
     ModelInfo,
-    end_tokens,
     read_generation,
 )
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -99,7 +99,7 @@ def read_causal(directory: Path) -> CausalLM:
         whole is not config,
         vocab_size,
         _count(config, "max_position_embeddings"),
-        end_tokens(ends, read_generation(directory)),
+        end_tokens(directory, ends, read_generation(directory)),
         layers,
         1 + max(each.plane for each in layers),
         heads,

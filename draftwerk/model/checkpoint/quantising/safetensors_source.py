@@ -12,13 +12,14 @@ from safetensors import safe_open
 
 from draftwerk.model.checkpoint.architectures import architecture_of, completed
 from draftwerk.model.checkpoint.config import LayerKind, ModelConfig
+from draftwerk.model.checkpoint.end_tokens import end_tokens
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.gguf_config import LLAMA3_DEFAULTS, SAMPLING
 from draftwerk.model.checkpoint.gguf_names import gguf_name
 from draftwerk.model.checkpoint.gguf_source import ROPE_DIVISORS
 from draftwerk.model.checkpoint.hf_config import model_config
-from draftwerk.model.checkpoint.info import end_tokens, read_generation
+from draftwerk.model.checkpoint.info import read_generation
 from draftwerk.model.checkpoint.inventory import (
     EMBEDDING,
     HEAD,
@@ -129,7 +130,7 @@ class SafetensorsSource:
             if (value := generation.get(own)) is not None:
                 kind = gguf.GGUFValueType.INT32 if own == "top_k" else gguf.GGUFValueType.FLOAT32
                 writer.add_key_value(key, value, kind)
-        ends = end_tokens(hf, generation)
+        ends = end_tokens(self._directory, hf, generation)
         write_tokenizer(self._directory, hf["vocab_size"], hf.get("bos_token_id"), ends, writer)
 
     def _named(self, row: Architecture) -> dict[str, list[str]]:
