@@ -39,12 +39,12 @@ class VirtualText:
 
     prompt: int
     answer: int
-    kind: int = 0
-    """Texts of one kind have prompts that begin alike."""
     arrives_s: float = 0.0
     """When its client comes; of a user who has asked before, when that was answered."""
     promise: Promise = NOTHING_PROMISED
     priority: int = 0
+    kind: int = 0
+    """Texts of one kind have prompts that begin alike; 0: none does."""
     begun_s: float = 0.0
     times_s: list[float] = field(default_factory=list[float])
     is_refused: bool = False
