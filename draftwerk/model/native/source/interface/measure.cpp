@@ -27,10 +27,10 @@ Register opaque(Register value) {
 
 void run_quads(long steps) {
     const native::QuadWeights<true> weights(opaque(native::broadcast(0)));
-    const native::Ints operand = opaque(native::broadcast(0));
+    const int8_t quad[4] = {};
     run_chains(steps, native::broadcast(0), [&](native::Ints &sum) {
         native::QuadSum<true> quads{sum};
-        quads.add(weights, operand);
+        quads.add(weights, quad);
         sum = quads.sum;
     });
 }

@@ -233,7 +233,7 @@ using Product = std::conditional_t<Reading<KIND>::FLOATS, FloatProduct<KIND, COU
                                    UnitProduct<KIND, COUNT>>;
 
 // The product of a panel with COUNT rows; lines of `next` are fetched as those of `panel` are read.
-template <Kind KIND, int COUNT, bool FETCH>
+template <Kind KIND, int COUNT>
 void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *panel,
                     const uint8_t *next, float *out) {
     using Of = Layout<KIND>;
@@ -249,10 +249,8 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
             auto *groups = reinterpret_cast<const StoredGroup *>(rows + r * stride);
             x[r] = groups + u * (Of::INPUTS / BLOCK);
         });
-        if constexpr (FETCH) {
-            if (Of::PAIRED && u % 2 == 0) native::prefetch(next + halves);
-            for (int i = 0; i < Of::LINES; i++) native::prefetch(next + begin + i * LINE);
-        }
+        if (Of::PAIRED && u % 2 == 0) native::prefetch(next + halves);
+        for (int i = 0; i < Of::LINES; i++) native::prefetch(next + begin + i * LINE);
         repeat<REGISTERS>([&](auto h) INLINED {
             Product<KIND, COUNT> product(panel + begin + h * REGISTER_BYTES,
                                          panel + halves + h * REGISTER_BYTES / 2, x, sums[h]);
@@ -272,21 +270,19 @@ using TiledKernel = void (*)(const TiledRows &, int, const StoredTile &, const u
 // By rows; of numbers that are not listed several kernels share the rows.
 struct Kernels {
     Kernel of[native::STORED_ROWS + 1];
-    Kernel one_that_fetches;
     TiledKernel tiled;              // null without
 };
 // Types that are met OFTEN have kernels for more numbers of rows: each takes seconds to compile.
 template <Kind KIND, bool OFTEN>
 constexpr Kernels kernels_of() {
-    Kernels found = {{nullptr, multiply_panel<KIND, 1, false>, multiply_panel<KIND, 2, true>,
-                      nullptr, multiply_panel<KIND, 4, true>},
-                     multiply_panel<KIND, 1, true>, nullptr};
+    Kernels found = {{nullptr, multiply_panel<KIND, 1>, multiply_panel<KIND, 2>, nullptr,
+                      multiply_panel<KIND, 4>}, nullptr};
     constexpr bool IS_TILED = native::HAS_TILES && !Reading<KIND>::FLOATS;
     if constexpr (IS_TILED) found.tiled = multiply_tiled<KIND>;
-    if constexpr (OFTEN) found.of[3] = multiply_panel<KIND, 3, true>;
+    if constexpr (OFTEN) found.of[3] = multiply_panel<KIND, 3>;
     if constexpr (OFTEN && native::STORED_ROWS > 4) {
-        found.of[6] = multiply_panel<KIND, 6, true>;
-        found.of[8] = multiply_panel<KIND, 8, true>;
+        found.of[6] = multiply_panel<KIND, 6>;
+        found.of[8] = multiply_panel<KIND, 8>;
     }
     return found;
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "matrix/stored_kernel.h"
-#include "simd/maker.h"
 
 namespace {
 
@@ -98,15 +97,13 @@ void multiply_stored(const Matrix &matrix, const Operand &operand, int row, int 
     for (int begin = 0, now; begin < count; begin += now) {
         now = std::min(count - begin, native::STORED_ROWS);
         while (!by_rows.of[now]) now = (now + 1) / 2;
-        bool fetches = now == 1 && fetches_for_one_row();
-        auto kernel = fetches ? by_rows.one_that_fetches : by_rows.of[now];
         const uint8_t *rows = operand.data.as<uint8_t>() + (row + begin) * operand.stride;
         for (int panel = 0; panel * STORED_PANEL < of.count; panel++) {
             const uint8_t *at = of.data + panel * of.panel_bytes;
             // What has nothing to fetch goes over its own lines: they are there.
             const uint8_t *next = at;
             if (begin == 0 && upcoming.lines) next = upcoming.tile + panel * of.panel_bytes;
-            kernel(rows, operand.stride, matrix.k, at, next,
+            by_rows.of[now](rows, operand.stride, matrix.k, at, next,
                    out + begin * TILE + panel * STORED_PANEL);
         }
     }

@@ -204,14 +204,8 @@ inline Floats broadcast_pair(const PairElement *from, int half) { return broadca
 template <int INDEX>
 inline Floats halves_of(Floats low, Floats high) { return INDEX < 1 ? low : high; }
 
-inline Ints broadcast_quad(const int8_t *quad) {
-    int32_t four;
-    memcpy(&four, quad, sizeof four);
-    return _mm256_set1_epi32(four);
-}
-
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
-#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
+#ifdef __AVXVNNI__
 constexpr int WEIGHT_OFFSET = 128;  // weights are unsigned
 constexpr bool PAIR_SUMS = false;
 template <bool NIBBLES>
@@ -222,15 +216,13 @@ struct QuadWeights {
 template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
-    void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
-#ifdef __AVXVNNI__
-        sum = _mm256_dpbusd_avx_epi32(sum, weights.bytes, operand);
-#else
-        sum = _mm256_dpbusd_epi32(sum, weights.bytes, operand);
-#endif
-    }
+    // Not intrinsics, here and below: GCC keeps broadcasts, and sums of a tree, of more than there
+    // are registers.
     void add(const QuadWeights<NIBBLES> &weights, const int8_t *quad) {
-        add(weights, broadcast_quad(quad));
+        Ints four;
+        asm("vpbroadcastd %2, %1\n\t%{vex%} vpdpbusd %1, %3, %0"
+            : "+x"(sum), "=&x"(four)
+            : "m"(*reinterpret_cast<const int(*)[1]>(quad)), "x"(weights.bytes));
     }
     Ints total() const { return sum; }
     static Ints scale(Ints lanes) { return lanes; }
@@ -249,19 +241,20 @@ template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
     // Two products of at most 128 * 127 fit into sixteen bits, and sixteen of at most 16 * 127.
-    void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
-        if (NIBBLES) {
-            // Not the intrinsic: GCC would add up in a tree, of more sums than there are registers.
-            Ints pairs = _mm256_maddubs_epi16(weights.bytes, operand);
-            asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(pairs));
-            return;
-        }
-        Ints pairs = _mm256_maddubs_epi16(weights.magnitudes,
-                                          _mm256_sign_epi8(operand, weights.bytes));
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-    }
     void add(const QuadWeights<NIBBLES> &weights, const int8_t *quad) {
-        add(weights, broadcast_quad(quad));
+        const auto &four = *reinterpret_cast<const int(*)[1]>(quad);
+        Ints pairs;
+        if (NIBBLES) {
+            asm("vpbroadcastd %2, %1\n\tvpmaddubsw %1, %3, %1\n\tvpaddw %1, %0, %0"
+                : "+x"(sum), "=&x"(pairs)
+                : "m"(four), "x"(weights.bytes));
+        } else {
+            asm("vpbroadcastd %2, %1\n\tvpsignb %3, %1, %1\n\tvpmaddubsw %1, %4, %1\n\t"
+                "vpmaddwd %5, %1, %1\n\tvpaddd %1, %0, %0"
+                : "+x"(sum), "=&x"(pairs)
+                : "m"(four), "x"(weights.bytes), "x"(weights.magnitudes),
+                  "x"(_mm256_set1_epi16(1)));
+        }
     }
     Ints total() const {
         return NIBBLES ? _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) : sum;
@@ -327,9 +320,8 @@ inline void store_interleaved(float *to, Floats even, Floats odd) {
     store(to + LANES, _mm256_permute2f128_ps(low, high, 0x31));
 }
 
-inline void prefetch(const uint8_t *from) {
-    _mm_prefetch(reinterpret_cast<const char *>(from), _MM_HINT_T1);
-}
+// Not the intrinsic: GCC removes calls of a function that does nothing else.
+inline void prefetch(const uint8_t *from) { asm volatile("prefetcht1 %0" : : "m"(*from)); }
 
 // What fits 16 registers: a tile of 48 columns is three panels, and twelve registers hold sums.
 constexpr int PANEL = 16;

@@ -179,12 +179,6 @@ inline Floats halves_of(Floats low, Floats high) { return _mm512_mask_mov_ps(low
 template <int INDEX>
 inline Ints halves_of(Ints low, Ints high) { return _mm512_mask_mov_epi32(low, 0xff00, high); }
 
-inline Ints broadcast_quad(const int8_t *quad) {
-    int32_t four;
-    memcpy(&four, quad, sizeof four);
-    return _mm512_set1_epi32(four);
-}
-
 // Integer products of four weights (of eight bits, or nibbles) with four signed bytes.
 #ifdef __AVX512VNNI__
 constexpr int WEIGHT_OFFSET = 128;  // weights are unsigned
@@ -198,11 +192,7 @@ struct QuadWeights {
 template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
-    void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
-        // Not the intrinsic: with it GCC 12 moves two dozen accumulators to the stack and back.
-        asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights.bytes), "v"(operand));
-    }
-    // The same with the operand's quad read from memory by the instruction itself.
+    // Not the intrinsic: with it GCC 12 moves two dozen accumulators to the stack and back.
     void add(const QuadWeights<NIBBLES> &weights, const int8_t *quad) {
         asm("vpdpbusd %2%{1to16%}, %1, %0"
             : "+v"(sum)
@@ -229,18 +219,20 @@ template <bool NIBBLES>
 struct QuadSum {
     Ints sum;
     // Two products of at most 128 * 127 fit into sixteen bits, and sixteen of at most 16 * 127.
-    void add(const QuadWeights<NIBBLES> &weights, Ints operand) {
-        if (NIBBLES) {
-            sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(weights.bytes, operand));
-            return;
-        }
-        Ints turned = _mm512_mask_sub_epi8(operand, weights.negative, _mm512_setzero_si512(),
-                                           operand);
-        Ints pairs = _mm512_maddubs_epi16(weights.bytes, turned);
-        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
-    }
     void add(const QuadWeights<NIBBLES> &weights, const int8_t *quad) {
-        add(weights, broadcast_quad(quad));
+        const auto &four = *reinterpret_cast<const int(*)[1]>(quad);
+        Ints pairs;
+        if (NIBBLES) {
+            asm("vpbroadcastd %2, %1\n\tvpmaddubsw %1, %3, %1\n\tvpaddw %1, %0, %0"
+                : "+v"(sum), "=&v"(pairs)
+                : "m"(four), "v"(weights.bytes));
+        } else {
+            asm("vpbroadcastd %2, %1\n\tvpsubb %1, %4, %1%{%5%}\n\tvpmaddubsw %1, %3, %1\n\t"
+                "vpmaddwd %6, %1, %1\n\tvpaddd %1, %0, %0"
+                : "+v"(sum), "=&v"(pairs)
+                : "m"(four), "v"(weights.bytes), "v"(_mm512_setzero_si512()),
+                  "Yk"(weights.negative), "v"(_mm512_set1_epi16(1)));
+        }
     }
     Ints total() const {
         return NIBBLES ? _mm512_madd_epi16(sum, _mm512_set1_epi16(1)) : sum;
@@ -315,9 +307,8 @@ inline void store_interleaved(float *to, Floats even, Floats odd) {
     store(to + LANES, _mm512_permutex2var_ps(even, high, odd));
 }
 
-inline void prefetch(const uint8_t *from) {
-    _mm_prefetch(reinterpret_cast<const char *>(from), _MM_HINT_T1);
-}
+// Not the intrinsic: GCC removes calls of a function that does nothing else.
+inline void prefetch(const uint8_t *from) { asm volatile("prefetcht1 %0" : : "m"(*from)); }
 
 // What fits 32 registers: a tile of 48 columns is one panel of three, times eight rows.
 constexpr int PANEL = 48;
