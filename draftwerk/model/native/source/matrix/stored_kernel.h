@@ -43,8 +43,22 @@ struct TotalOf<true> {
 inline Floats as_floats(Ints total) { return native::to_floats(total); }
 inline Floats as_floats(Floats total) { return total; }
 
+// The lines of the next panel's unit, fetched a few at each step of a product: memory has a pace.
+template <class Of, int H>
+struct Ahead {
+    const uint8_t *lines;
+    // At step STEP of the STEPS that register H of a panel takes.
+    template <int STEP, int STEPS>
+    void fetch() const {
+        constexpr int ALL = REGISTERS * STEPS, AT = H * STEPS + STEP;
+        for (int i = Of::LINES * AT / ALL; i < Of::LINES * (AT + 1) / ALL; i++) {
+            native::prefetch(lines + i * LINE);
+        }
+    }
+};
+
 // A unit's columns of one register.
-template <Kind KIND, int COUNT>
+template <Kind KIND, int COUNT, int H>
 struct UnitProduct {
     using Of = Layout<KIND>;
     using Read = Reading<KIND>;
@@ -62,14 +76,15 @@ struct UnitProduct {
     using Total = typename TotalOf<FLOAT_SCALES>::Type;
 
     const uint8_t *at, *halves;
+    const Ahead<Of, H> ahead;
     const StoredGroup *const (&x)[COUNT];
     typename Read::Scales scales;
     Floats (&sums)[COUNT];
     Floats part[COUNT], low[COUNT];
 
-    UnitProduct(const uint8_t *at, const uint8_t *halves, const StoredGroup *const (&x)[COUNT],
-                Floats (&sums)[COUNT])
-        : at(at), halves(halves), x(x), scales(at), sums(sums) {
+    UnitProduct(const uint8_t *at, const uint8_t *halves, const uint8_t *next,
+                const StoredGroup *const (&x)[COUNT], Floats (&sums)[COUNT])
+        : at(at), halves(halves), ahead{next}, x(x), scales(at), sums(sums) {
         repeat<COUNT>([&](auto r) INLINED { part[r] = low[r] = native::broadcast(0.0f); });
     }
 
@@ -85,6 +100,10 @@ struct UnitProduct {
         });
         repeat<WORDS>([&](auto t) INLINED {
             constexpr int T = HALF * WORDS + decltype(t)::value;
+            constexpr int SPAN_STEPS = 8, STEP = FIRST / SPAN * SPAN_STEPS + T;
+            if constexpr (FIRST % SPAN == 0) {
+                ahead.template fetch<STEP, GROUPS / SPAN * SPAN_STEPS>();
+            }
             repeat<AT_ONCE>([&](auto g) INLINED {
                 const Weights w(Read::template word<FIRST + decltype(g)::value, T>(at));
                 repeat<COUNT>([&](auto r) INLINED {
@@ -185,16 +204,19 @@ struct UnitProduct {
 };
 
 // The same where weights are floats.
-template <Kind KIND, int COUNT>
+template <Kind KIND, int COUNT, int H>
 struct FloatProduct {
+    using Of = Layout<KIND>;
     using Read = Reading<KIND>;
+    static constexpr int GROUPS = Of::INPUTS / BLOCK;
     const uint8_t *at;
+    const Ahead<Of, H> ahead;
     const StoredGroup *const (&x)[COUNT];
     Floats (&sums)[COUNT];
 
-    FloatProduct(const uint8_t *at, const uint8_t *, const StoredGroup *const (&x)[COUNT],
-                 Floats (&sums)[COUNT])
-        : at(at), x(x), sums(sums) {}
+    FloatProduct(const uint8_t *at, const uint8_t *, const uint8_t *next,
+                 const StoredGroup *const (&x)[COUNT], Floats (&sums)[COUNT])
+        : at(at), ahead{next}, x(x), sums(sums) {}
 
     template <int G>
     [[gnu::always_inline]] inline void add_group() {
@@ -207,6 +229,7 @@ struct FloatProduct {
             chains[0][r] = chains[1][r] = native::broadcast(0.0f);
         });
         repeat<BLOCK / 4>([&](auto t) INLINED {
+            ahead.template fetch<G * 8 + decltype(t)::value, GROUPS * 8>();
             Floats w[4];
             Read::template four<G, decltype(t)::value>(at, w);
             repeat<4>([&](auto i) INLINED {
@@ -223,14 +246,14 @@ struct FloatProduct {
         });
     }
     [[gnu::always_inline]] inline void run() {
-        repeat<Layout<KIND>::INPUTS / BLOCK>([&](auto g) INLINED {
+        repeat<GROUPS>([&](auto g) INLINED {
             add_group<decltype(g)::value>();
         });
     }
 };
-template <Kind KIND, int COUNT>
-using Product = std::conditional_t<Reading<KIND>::FLOATS, FloatProduct<KIND, COUNT>,
-                                   UnitProduct<KIND, COUNT>>;
+template <Kind KIND, int COUNT, int H>
+using Product = std::conditional_t<Reading<KIND>::FLOATS, FloatProduct<KIND, COUNT, H>,
+                                   UnitProduct<KIND, COUNT, H>>;
 
 // The product of a panel with COUNT rows; lines of `next` are fetched as those of `panel` are read.
 template <Kind KIND, int COUNT>
@@ -250,11 +273,13 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
             x[r] = groups + u * (Of::INPUTS / BLOCK);
         });
         if (Of::PAIRED && u % 2 == 0) native::prefetch(next + halves);
-        for (int i = 0; i < Of::LINES; i++) native::prefetch(next + begin + i * LINE);
         repeat<REGISTERS>([&](auto h) INLINED {
-            Product<KIND, COUNT> product(panel + begin + h * REGISTER_BYTES,
-                                         panel + halves + h * REGISTER_BYTES / 2, x, sums[h]);
+            Product<KIND, COUNT, decltype(h)::value> product(
+                panel + begin + h * REGISTER_BYTES, panel + halves + h * REGISTER_BYTES / 2,
+                next + begin, x, sums[h]);
             product.run();
+            // Or else GCC keeps what registers share of the rows, on the stack where they are few.
+            asm volatile("" : : : "memory");
         });
     }
     repeat<REGISTERS>([&](auto h) INLINED {

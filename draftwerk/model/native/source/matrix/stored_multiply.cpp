@@ -100,9 +100,11 @@ void multiply_stored(const Matrix &matrix, const Operand &operand, int row, int 
         const uint8_t *rows = operand.data.as<uint8_t>() + (row + begin) * operand.stride;
         for (int panel = 0; panel * STORED_PANEL < of.count; panel++) {
             const uint8_t *at = of.data + panel * of.panel_bytes;
+            const bool is_last = (panel + 1) * STORED_PANEL >= of.count;
             // What has nothing to fetch goes over its own lines: they are there.
             const uint8_t *next = at;
-            if (begin == 0 && upcoming.lines) next = upcoming.tile + panel * of.panel_bytes;
+            if (!is_last) next = at + of.panel_bytes;
+            else if (begin == 0 && upcoming.lines) next = upcoming.tile;
             by_rows.of[now](rows, operand.stride, matrix.k, at, next,
                    out + begin * TILE + panel * STORED_PANEL);
         }

@@ -253,8 +253,9 @@ inline void store_interleaved(float *to, Floats even, Floats odd) {
     store(to + LANES, vzip2q_f32(even, odd));
 }
 
+// Not the intrinsic: GCC removes calls of a function that does nothing else.
 inline void prefetch(const uint8_t *from) {
-    asm volatile("prfm pldl2keep, %0" : : "Q"(*from));
+    asm volatile("prfm pldl2keep, [%0]" : : "r"(from));
 }
 
 // What fits 32 registers of four lanes: a tile of 48 columns is three panels.
