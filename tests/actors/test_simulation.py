@@ -218,6 +218,8 @@ def test_recurrent_states_from_a_second_tier_are_those_that_were_lost(run_ahead:
                 kept_states=kept_states,
                 state_slots=4 + seed % 12,
                 run_ahead=run_ahead,
+                prefill=seed % 2,
+                prefill_lost=0.1,
                 lost=0.02,
                 bugs=0.003,
             )
