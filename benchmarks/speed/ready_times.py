@@ -30,18 +30,26 @@ STARTS = ("first start", "second start")
 
 
 class MemoryPeak:
-    """The most memory that a server's processes have had at once."""
+    """The most memory that a server's processes have had in two samples, one after the other.
+
+    Processes are not read at once: while one begins to map another's pages, both are counted.
+    """
 
     def __init__(self) -> None:
         self.peak = 0
+        self._last = 0
 
     async def watch(self) -> None:
         """Sample this process's children until cancelled."""
         own = os.getpid()
         while True:
             found = await anyio.to_thread.run_sync(proportional_bytes, own)
-            self.peak = max(self.peak, found - held_bytes(own))
+            self._add(found - held_bytes(own))
             await anyio.sleep(SAMPLE_S)
+
+    def _add(self, found: int) -> None:
+        self.peak = max(self.peak, min(self._last, found))
+        self._last = found
 
 
 async def answer(url: str, tokens: int, speculation: bool) -> tuple[float, float]:
