@@ -59,7 +59,7 @@ def stand_in_hub(port: int = 0) -> Generator[StandInHub]:
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     hub.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield hub
