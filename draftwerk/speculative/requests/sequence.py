@@ -20,7 +20,7 @@ class AwaitedPrefix(NamedTuple):
     """Tokens that two prompts begin with."""
 
     reader: "Sequence"
-    count: int
+    length: int
 
 
 @dataclass(slots=True, eq=False)
