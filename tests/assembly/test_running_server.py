@@ -15,8 +15,8 @@ from draftwerk.actors.monitoring.request_stages import RequestStages
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.api.core.config import Settings, load
 from draftwerk.assembly import doctor
+from draftwerk.assembly.round_limits import MeasuredModel
 from draftwerk.assembly.running_server import is_draftwerk, read_times, server_times
-from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.slo import StageTimes
 
@@ -91,7 +91,7 @@ def test_a_page_tells_how_the_device_waits_and_where_requests_are() -> None:
     )
 
 
-def no_model(settings: Settings) -> Ready:
+def no_model(settings: Settings) -> MeasuredModel:
     raise AssertionError("a second model beside the server's")
 
 
