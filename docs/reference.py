@@ -21,7 +21,7 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.responses import responses_events
 from draftwerk.api.service.endpoints import ENDPOINTS
 from draftwerk.api.service.metrics import MetricsCollector, shelving
-from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from draftwerk.model.checkpoint.family_table import family_rows
 from draftwerk.settings.field_faults import alternatives, described, items
 from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES
@@ -81,9 +81,9 @@ def _settings() -> Iterator[str]:
 
 def _models() -> Iterator[str]:
     yield "## Models\n"
-    yield "What a config asks for is obeyed, or refused by the field's name. A GPU, or several"
-    yield "ranks, take the classes that are marked, without windows. LongRoPE's long list is for"
-    yield "all texts of a model whose `max_position_embeddings` are beyond the original ones,"
+    yield "What a config asks for is obeyed, or refused by the field's name. A GPU, and"
+    yield "several ranks, take classes that are marked so, without windows. LongRoPE's long list is"
+    yield "for all texts of a model whose `max_position_embeddings` are beyond the original ones,"
     yield "else the short one.\n"
     yield "`--backend transformers` serves causal models of other classes too, from a directory of"
     yield "safetensors on a CPU, in bf16 or fp32, slower: whatever calls its attention through"
@@ -92,16 +92,25 @@ def _models() -> Iterator[str]:
     yield "of another size than the values, rotation by the longest text of a batch, and code"
     yield "beside the weights. Of a model with images or sound (Gemma 4, LLaVA) it serves the text;"
     yield "layers that attend to keys of others share their pages.\n"
+    yield "A text ends at every token that the files name: `eos_token_id` of both configs, the"
+    yield "tokenizer's `eos_token`, a GGUF's eos, eot and eom, and the end of a turn in the chat"
+    yield "template. Chat templates render as Transformers has them; of several, `tool_use` is for"
+    yield "conversations with tools. Tokenizers are `tokenizer.json`, SentencePiece's model file,"
+    yield "Mistral's tekken, and tiktoken's ranks; a GGUF's are read from its metadata, or refused by"
+    yield "the name of its split.\n"
+    yield "For each of the families below one seed is one text, bit for bit, with drafts or without,"
+    yield "on any CPU, and on a GPU with `--exact`. `draftwerk models --families` prints the table.\n"
     yield from table(
-        ("class", "GGUF", "layers beside Llama's", "on a GPU"),
+        ("family", "class", "files", "devices", "layers"),
         [
             (
-                f"`{row.hf_name}`" + "".join(f", text of `{each}`" for each in row.wrappers),
-                f"`{row.gguf.name}`" if row.gguf else "",
-                row.summary,
-                "" if row.summary else "yes",
+                f"`{row.family}`",
+                f"`{row.classes[0]}`" + "".join(f", text of `{each}`" for each in row.classes[1:]),
+                row.files,
+                row.devices,
+                row.layers,
             )
-            for row in ARCHITECTURES
+            for row in family_rows()
         ],
     )
 

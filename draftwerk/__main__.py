@@ -122,10 +122,10 @@ def pull_command(parsed: dict[str, Any]) -> int:
 
 
 def models_command(parsed: dict[str, Any]) -> int:
-    """List the models that were pulled."""
-    from draftwerk.assembly.model_files import list_models
+    """List the models that were pulled, or the families that are served."""
+    from draftwerk.assembly.model_files import list_families, list_models
 
-    return list_models()
+    return list_families() if parsed.get("families") else list_models()
 
 
 def rm_command(parsed: dict[str, Any]) -> int:

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from draftwerk.api.cli.progress_line import ProgressLine
+from draftwerk.model.checkpoint.family_table import family_rows
 from draftwerk.model.checkpoint.files.byte_progress import size_text
 from draftwerk.model.checkpoint.hub import DEFAULT_NAME, embedded
 from draftwerk.model.checkpoint.hub_files import fetch
@@ -43,6 +44,16 @@ def list_models() -> int:
         print(f"{size:>8}  {used:<12}  {name}")
     if not rows:
         print("no model was pulled: draftwerk pull org/name-GGUF:Q4_K_M")
+    return 0
+
+
+def list_families() -> int:
+    """Print the families that are served, a class in each line; returns the exit code."""
+    rows = [(row.family, row.files, row.devices, row.layers) for row in family_rows()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
+    print("others: --backend transformers, of safetensors, on a CPU, slower")
     return 0
 
 

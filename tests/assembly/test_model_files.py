@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from draftwerk.__main__ import main
+from draftwerk.model.checkpoint.family_table import family_rows
 from tests.support.stand_in_hub import StandInHub, stand_in_hub
 
 WEIGHTS = b"GGUF" + os.urandom(20_000)
@@ -99,3 +101,11 @@ def test_a_pull_that_ended_midway_is_listed_and_can_be_removed(hub: StandInHub, 
     assert "org/m-GGUF  (a pull that ended midway)" in draftwerk("models")
     draftwerk("rm", "org/m-GGUF")
     assert not partial.exists()
+
+
+def test_families_are_listed_without_a_hub(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--families"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == [row.family for row in family_rows()]
+    assert lines[-1].startswith("others: --backend transformers")
+    assert "safetensors, GGUF (gemma3)" in next(each for each in lines if "gemma3_text" in each)

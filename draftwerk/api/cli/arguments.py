@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         )
     )
     _add_pull(commands.add_parser("pull", help="fetch a model from a hub, or go on fetching it"))
-    commands.add_parser("models", help="list the models that were pulled, and their sizes")
+    _add_models(commands.add_parser("models", help="list the models that were pulled"))
     _add_rm(commands.add_parser("rm", help="remove models that were pulled"))
     _add_quantise(commands.add_parser("quantise", help="write a model's weights in fewer bits"))
     _add_verify(commands.add_parser("verify", help="verify texts by their receipts"))
@@ -181,6 +181,12 @@ def _add_quantise(command: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="tell what it costs in quality and gains in speed (default: on)",
+    )
+
+
+def _add_models(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--families", action="store_true", help="list the families that are served instead"
     )
 
 

@@ -1,0 +1,36 @@
+"""The families that are served, for people: a row for each class of the table of architectures."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+
+
+class FamilyRow(NamedTuple):
+    """What is served of one class of Transformers."""
+
+    family: str
+    """Its `model_type`."""
+    classes: tuple[str, ...]
+    """The class, and those that have it as the text beside images or sound."""
+    gguf: str
+    """What llama.cpp calls it; empty where its files are not read."""
+    devices: str
+    layers: str
+    """How its layers differ from Llama's."""
+
+    @property
+    def files(self) -> str:
+        return f"safetensors, GGUF ({self.gguf})" if self.gguf else "safetensors"
+
+
+def family_rows() -> Iterator[FamilyRow]:
+    """Yield the rows in the order of the table."""
+    for row in ARCHITECTURES:
+        yield FamilyRow(
+            row.model_type,
+            (row.hf_name, *row.wrappers),
+            row.gguf_name or "",
+            "CPU" if row.summary else "CPU, GPU, ranks",
+            row.summary or "as Llama's",
+        )
