@@ -96,10 +96,11 @@ def _models() -> Iterator[str]:
     yield "tokenizer's `eos_token`, a GGUF's eos, eot and eom, and the end of a turn in the chat"
     yield "template. Chat templates render as Transformers has them; of several, `tool_use` is for"
     yield "conversations with tools. Tokenizers are `tokenizer.json`, SentencePiece's model file,"
-    yield "Mistral's tekken, and tiktoken's ranks; a GGUF's are read from its metadata, or refused by"
-    yield "the name of its split.\n"
-    yield "For each of the families below one seed is one text, bit for bit, with drafts or without,"
-    yield "on any CPU, and on a GPU with `--exact`. `draftwerk models --families` prints the table.\n"
+    yield "Mistral's tekken, and tiktoken's ranks; a GGUF's are read from its metadata, or refused"
+    yield "by the name of its split.\n"
+    yield "For each of the families below one seed is one text, bit for bit, with drafts or"
+    yield "without, on any CPU, and on a GPU with `--exact`. `draftwerk models --families` prints"
+    yield "the table.\n"
     yield from table(
         ("family", "class", "files", "devices", "layers"),
         [
