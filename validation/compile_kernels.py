@@ -148,12 +148,14 @@ def cases() -> Iterator[Case]:
                 shape = {"HEADS": heads, "GROUP": group, "SIZE": size, "BLOCK_D": size}
                 tile = {"PAGE": page, "BLOCK_M": height, "BLOCK_N": 64 if size > 64 else 128}
                 for paths in (False, True) if height == 64 else (False,):
-                    constants = {**shape, **tile, "PATHS": paths, "WHOLE": False}
+                    constants = {**shape, **tile, "PATHS": paths, "BY_ROW": False, "WHOLE": False}
                     yield Case(attend_kernel, constants)
                     if page == 16:
                         stages = attention_stages(height, item_size=1)
                         yield Case(attend_kernel, constants, stages=stages, types=FP8_PAGES)
-        yield Case(merge_kernel, {"SIZE": size, "BLOCK_D": size})
+        for by_row in (False, True):
+            shape = {"HEADS": heads, "SIZE": size, "BLOCK_D": size}
+            yield Case(merge_kernel, shape | {"BY_ROW": by_row, "KEEP": not by_row})
     for width, block, warps in ((4096, 4096, 8), (576, 1024, 4)):
         constants = {"WIDTH": width, "BLOCK": block, "ADD": True}
         yield Case(add_norm_kernel, constants, warps)

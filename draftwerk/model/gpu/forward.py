@@ -73,19 +73,22 @@ class GpuForward:
         """Do the work of a call on a batch that is on the device."""
         eps = self.config.norm_eps
         rotation = self._rotation(batch.positions)
-        hidden, delta = self.embedding[batch.tokens], None
+        hidden: Tensor = self.embedding[batch.tokens]
+        delta: Tensor | None = None
         for index, layer in enumerate(self.layers):
             keys, values = pages.keys[index], pages.values[index]
             qkv = layer.qkv(self.ops.add_norm(hidden, delta, layer.attention_norm, eps))
             query = self.ops.rotate_and_store(
                 qkv, rotation, batch.slots, layer.head_norms, keys, values
             )
-            delta = layer.output(self.attention(query, keys, values, batch).flatten(1))
+            attended = self.attention(query, keys, values, batch).flatten(1)
+            if layer is self.layers[-1]:
+                # Behind the last keys and values, only tokens whose states are wanted.
+                hidden, attended = hidden[batch.outputs], attended[batch.outputs]
+            delta = layer.output(attended)
             gate_up = layer.gate_up(self.ops.add_norm(hidden, delta, layer.ffn_norm, eps))
             delta = layer.down(self.ops.silu_mul(gate_up))
-        wanted = hidden[batch.outputs]
-        last = None if delta is None else delta[batch.outputs]
-        self.states = self.ops.add_norm(wanted, last, self.norm, eps)
+        self.states = self.ops.add_norm(hidden, delta, self.norm, eps)
         return self.lm_head(self.states).float()
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,7 @@
-"""Paged attention of a round's rows as a Triton kernel: verify rows and prefill chunks alike.
+"""Paged attention of a round's rows as a Triton kernel, launched once for each kind of rows.
+
+Verify rows have tiles of their own few tokens and many splits, prefill chunks tall tiles and few.
+In exact mode one launch with constant tiles serves both.
 
 One program takes (a tile of a row's new tokens, a KV head, a split of the keys). All query heads
 that share the KV head are rows of one tile, so each key is read once for them and for every new
@@ -14,6 +17,7 @@ each token has a program of its own that reads the keys of its path in the order
 """
 
 from functools import cache
+from typing import NamedTuple
 
 import torch
 import triton
@@ -28,6 +32,8 @@ MASKED: tl.constexpr = tl.constexpr(-1.0e30)
 """A score that no key has; finite, because the difference of two infinities is not a number."""
 LOG2_E = 1.4426950408889634
 PATH_BITS = 64
+VERIFY_MAX = 16
+"""New tokens of a row that verifies; longer ones are chunks of prompts."""
 EXACT_ROWS = 64
 """Height of the query tile, fixed: a taller one may add up in another order."""
 EXACT_SPLIT = 256
@@ -40,7 +46,10 @@ CORES_WITHOUT_A_GPU = 32
 
 # Counts that change from round to round: one compiled kernel for all of them.
 @triton.jit(
-    do_not_specialize=["query_tiles", "splits", "split_tiles", "token_count", "table_stride"]
+    do_not_specialize=[
+        *("query_tiles", "splits", "split_tiles", "place_count", "table_stride"),
+        *("least", "most"),
+    ]
 )
 def attend_kernel(
     query,
@@ -59,11 +68,13 @@ def attend_kernel(
     query_tiles,
     splits,
     split_tiles,
-    token_count,
+    place_count,
     query_stride,
     page_stride,
     slot_stride,
     table_stride,
+    least,
+    most,
     HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     SIZE: tl.constexpr,
@@ -72,6 +83,7 @@ def attend_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PATHS: tl.constexpr,
+    BY_ROW: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
     TOKENS: tl.constexpr = 1 if PATHS else BLOCK_M // GROUP  # pyright: ignore
@@ -82,15 +94,21 @@ def attend_kernel(
     split = tl.program_id(2)
     first = tl.load(starts + row)
     count = tl.load(starts + row + 1) - first
-    if begin >= count:
+    if begin >= count or count > most:
         return
-    prefix = tl.load(lengths + row) - count
-
-    # 2. Load the tile's queries: a line for each new token and query head of the group.
     lines = tl.arange(0, BLOCK_M)
     token = begin + lines // GROUP
     head = kv_head * GROUP + lines % GROUP
     live = (lines < TOKENS * GROUP) & (token < count)
+    place = (row * most if BY_ROW else first) + token
+    part = (split * place_count + place) * HEADS + head
+    if count < least:  # another launch's: there is nothing to merge
+        if not WHOLE:
+            tl.store(part_max + part, tl.full([BLOCK_M], MASKED, tl.float32), mask=live)
+        return
+    prefix = tl.load(lengths + row) - count
+
+    # 2. Load the tile's queries: a line for each new token and query head of the group.
     lanes = tl.arange(0, BLOCK_D)
     real = lanes < SIZE
     q = tl.load(
@@ -165,34 +183,50 @@ def attend_kernel(
             mask=live[:, None] & real[None, :],
         )
     else:
-        line = split * token_count * HEADS + line
-        tl.store(part_max + line, top, mask=live)
-        tl.store(part_sum + line, total, mask=live)
+        tl.store(part_max + part, top, mask=live)
+        tl.store(part_sum + part, total, mask=live)
         if low < high:
             tl.store(
-                part_out + line.to(tl.int64)[:, None] * SIZE + lanes[None, :],
+                part_out + part.to(tl.int64)[:, None] * SIZE + lanes[None, :],
                 sums,
                 mask=live[:, None] & real[None, :],
             )
 
 
-@triton.jit(do_not_specialize=["splits", "line_count"])
+@triton.jit(do_not_specialize=["splits", "line_count", "most"])
 def merge_kernel(
     part_out,
     part_max,
     part_sum,
+    starts,
     out,
     splits,
     line_count,
+    most,
+    HEADS: tl.constexpr,
     SIZE: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    BY_ROW: tl.constexpr,
+    KEEP: tl.constexpr,
 ):
-    """Merge the splits of one token and head, in their order, leaving out those without a key."""
+    """Merge the splits of one token and head, in their order, leaving out those without a key.
+
+    Parts lie by token, or BY_ROW with `most` places for each row. With KEEP a line without any key,
+    which another launch has computed, stays as it is.
+    """
     line = tl.program_id(0)
+    target = line
+    if BY_ROW:
+        row, token = line // HEADS // most, line // HEADS % most
+        first = tl.load(starts + row)
+        count = tl.load(starts + row + 1) - first
+        if token >= count or count > most:
+            return
+        target = (first + token) * HEADS + line % HEADS
     lanes = tl.arange(0, BLOCK_D)
     real = lanes < SIZE
     top = MASKED
-    total = 0.0
+    total = tl.zeros([BLOCK_D], tl.float32)
     sums = tl.zeros([BLOCK_D], tl.float32)
     for split in range(splits):
         offset = split * line_count + line
@@ -210,7 +244,16 @@ def merge_kernel(
             sums = sums * fade + part * weight
             top = new_top
     result = sums / tl.maximum(total, 1e-30)
-    tl.store(out + line * SIZE + lanes, result.to(out.dtype.element_ty), mask=real)
+    if KEEP:
+        real = real & (total > 0.0)
+    tl.store(out + target * SIZE + lanes, result.to(out.dtype.element_ty), mask=real)
+
+
+class RowKind(NamedTuple):
+    """Rows of so many new tokens."""
+
+    least: int
+    most: int
 
 
 class TritonAttention:
@@ -228,19 +271,41 @@ class TritonAttention:
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
         facts = facts_of(batch)
+        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+        kinds = [RowKind(1, facts.row_max)]
+        if facts.row_max > VERIFY_MAX and len(batch.kv_lengths) > 1 and not self.exact:
+            kinds = [RowKind(1, VERIFY_MAX), RowKind(VERIFY_MAX + 1, facts.row_max)]
+        for kind in kinds:
+            self._launch(query, keys, values, batch, out, kind, is_only=len(kinds) == 1)
+        return out
+
+    def _launch(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        batch: Batch,
+        out: Tensor,
+        kind: RowKind,
+        is_only: bool,
+    ) -> None:
+        """Queue the rows of a kind; the others' lines of `out` are left alone."""
+        facts = facts_of(batch)
         token_count, heads, size = query.shape
         group = heads // keys.shape[2]
         paths = paths_of(batch.ancestors) if self.exact and facts.masked else None
-        block_m = EXACT_ROWS if self.exact else _height(facts.row_max * group)
+        block_m = EXACT_ROWS if self.exact else _height(kind.most * group)
         block_m = max(block_m, power_of_two(group))
         block_n = 64 if size > 64 else 128
         tokens = 1 if paths is not None else block_m // group
-        query_tiles = ceil_div(facts.row_max, tokens)
+        query_tiles = ceil_div(kind.most, tokens)
         programs = len(batch.kv_lengths) * query_tiles * keys.shape[2]
         splits, split_tiles = self.splits(facts.kv_max, programs, block_n, query.device)
-        out = torch.empty_like(query, memory_format=torch.contiguous_format)
         whole = splits == 1
-        lines = token_count * heads
+        # Of verify rows alone, or each chunk's tokens would have parts for all of their splits.
+        by_row = not is_only and kind.least == 1
+        places = kind.most * len(batch.kv_lengths) if by_row else token_count
+        lines = places * heads
         part_out = out if whole else query.new_empty(splits, lines, size, dtype=torch.float32)
         part_max = out if whole else query.new_empty(splits, lines, dtype=torch.float32)
         part_sum = out if whole else torch.empty_like(part_max)
@@ -264,11 +329,13 @@ class TritonAttention:
             query_tiles,
             splits,
             split_tiles,
-            token_count,
+            places,
             query.stride(0),
             keys.stride(0),
             keys.stride(1),
             batch.block_tables.stride(0),
+            kind.least,
+            kind.most,
             HEADS=heads,
             GROUP=group,
             SIZE=size,
@@ -277,6 +344,7 @@ class TritonAttention:
             BLOCK_M=block_m,
             BLOCK_N=block_n,
             PATHS=paths is not None,
+            BY_ROW=by_row,
             WHOLE=whole,
             num_warps=4,
             num_stages=stages_of(block_m, keys.itemsize),
@@ -288,13 +356,17 @@ class TritonAttention:
                 part_out,
                 part_max,
                 part_sum,
+                batch.row_starts,
                 out,
                 splits,
                 lines,
+                kind.most,
+                HEADS=heads,
                 SIZE=size,
                 BLOCK_D=block_d,
+                BY_ROW=by_row,
+                KEEP=not is_only and not by_row,
             )
-        return out
 
     def splits(
         self, kv_max: int, programs: int, block_n: int, device: torch.device

@@ -80,6 +80,28 @@ def test_prefill_chunks_beside_verify_rows():
     torch.testing.assert_close(ours, attend(query, keys, values, batch), atol=2e-6, rtol=2e-5)
 
 
+def test_rows_of_both_kinds_are_split_each_in_its_way(monkeypatch: pytest.MonkeyPatch):
+    """Verify rows with many splits over long contexts, and a short chunk with some."""
+    from draftwerk.model.gpu.kernels import attention
+
+    launched: list[tuple[str, tuple[int, ...]]] = []
+    plain = attention.launch
+
+    def noting(kernel, grid, *arguments, **constants):
+        launched.append((kernel.__name__, grid))
+        plain(kernel, grid, *arguments, **constants)
+
+    monkeypatch.setattr(attention, "launch", noting)
+    batch = case(11, 256, True, [(800, 1, 9), (0, 1, 0), (500, 20, 0), (256, 16, 0)])
+    query, keys, values = tensors(12, len(batch.tokens), 4, 2, 64, 256)
+    ours = triton_attention()(query, keys, values, batch)
+    torch.testing.assert_close(ours, attend(query, keys, values, batch), atol=2e-6, rtol=2e-5)
+    (_, verify), (_, merged), (_, chunks), _ = launched
+    assert [name for name, _ in launched] == ["attend_kernel", "merge_kernel"] * 2
+    assert verify[2] > 1 and chunks[2] > 1, "splits"
+    assert merged == (4 * 16 * 4,), "places for verify rows alone"
+
+
 def test_a_head_size_that_is_no_power_of_two():
     batch = case(4, 16, True, [(10, 1, 6)])
     query, keys, values = tensors(5, len(batch.tokens), 4, 2, 80, 16)
