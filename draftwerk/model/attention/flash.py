@@ -16,13 +16,19 @@ from draftwerk.model.batch.batch import Batch, facts_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 Function = Callable[..., Tensor]
+QUEUED_MAX = (2, 8, 3)
+"""The last release whose `flash_attn_with_kvcache` can be recorded: the next reads the longest
+row's length back from the device, to check it."""
 
 
 class FlashAttention2:
     """The backend `flash_attn`: pages of a multiple of 256 slots, safe to record in a graph."""
 
-    def __init__(self, with_kvcache: Function, varlen: Function) -> None:
-        """`flash_attn_with_kvcache` and `flash_attn_varlen_func` of the package flash-attn."""
+    def __init__(self, with_kvcache: Function | None, varlen: Function) -> None:
+        """`flash_attn_with_kvcache` and `flash_attn_varlen_func` of the package flash-attn.
+
+        Without the first all rounds take the second.
+        """
         self.with_kvcache = with_kvcache
         self.varlen = varlen
 
@@ -31,7 +37,7 @@ class FlashAttention2:
         facts = facts_of(batch)
         _refuse_trees(facts.masked)
         row_count = len(batch.kv_lengths)
-        if len(query) == row_count * facts.row_max:
+        if self.with_kvcache is not None and len(query) == row_count * facts.row_max:
             by_row = query.view(row_count, facts.row_max, *query.shape[1:])
             return self.with_kvcache(
                 by_row,
@@ -93,7 +99,9 @@ class WithTrees:
 def flash_attention_2() -> FlashAttention2:
     """Return the backend of the installed package. Raises Refused."""
     module = _installed("flash_attn", "flash_attn", "pip install flash-attn")
-    return FlashAttention2(module.flash_attn_with_kvcache, module.flash_attn_varlen_func)
+    queues = tuple(map(int, module.__version__.split(".")[:3])) <= QUEUED_MAX
+    with_kvcache = module.flash_attn_with_kvcache if queues else None
+    return FlashAttention2(with_kvcache, module.flash_attn_varlen_func)
 
 
 def flash_attention_3() -> FlashAttention3:

@@ -113,7 +113,15 @@ def gpu_parts(
     fp8_pages = settings.kv_dtype == "fp8"
     if fp8_pages:
         check_fp8_pages(model)
-    needs = Needs(device, settings.block_size, settings.exact, context_max, fp8_pages)
+    needs = Needs(
+        device,
+        settings.block_size,
+        settings.exact,
+        context_max,
+        fp8_pages,
+        model.weights.embedding.dtype,
+        config.head_size,
+    )
     chosen = choose_attention(settings.attention, needs)
     kept = FORMATS[settings.dtype]
     prepare = (
@@ -173,7 +181,6 @@ def check_fp8_pages(model: Checkpoint) -> None:
 
 def _masks(chosen: Chosen, exact: bool) -> tuple[bool, ...]:
     """Return which rounds need graphs of their own: without masks, with them."""
-    if not chosen.backend.trees:
-        return (False,)
-    # Otherwise masks cost nothing, so one graph serves both; a chain is all ones under the mask.
-    return (False, True) if exact else (True,)
+    # Where masks cost nothing one graph serves both; a chain is all ones under the mask. Elsewhere
+    # trees are another kernel's, or the same one's with paths.
+    return (False, True) if exact or not chosen.backend.trees else (True,)

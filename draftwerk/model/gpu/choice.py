@@ -1,6 +1,7 @@
 """Which attention serves a device: an explicit table of backends and what each can do."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -23,6 +24,9 @@ class Needs(NamedTuple):
     context_max: int = 8192
     fp8: bool = False
     """Whether the pages are in e4m3."""
+    dtype: torch.dtype = torch.bfloat16
+    """Of activations."""
+    head_size: int = 128
 
 
 class AttentionBackend(NamedTuple):
@@ -57,8 +61,16 @@ def _triton(needs: Needs) -> Attention:
     return TritonAttention(needs.exact, needs.context_max)
 
 
-def _with_trees(chains: Attention, needs: Needs) -> Attention:
+def _with_trees(name: str, make: Callable[[], Attention], needs: Needs) -> Attention:
     """Leave trees to Triton where it is; without it they are refused."""
+    if needs.dtype not in (torch.bfloat16, torch.float16):
+        raise Refused(f"attention {name} computes in bf16 or fp16")
+    if needs.head_size % 8 or needs.head_size > FLASH_HEAD_MAX:
+        raise Refused(
+            f"attention {name} takes heads of a multiple of 8 up to {FLASH_HEAD_MAX}, not "
+            f"{needs.head_size}"
+        )
+    chains = make()
     return chains if find_spec("triton") is None else WithTrees(chains, _triton(needs))
 
 
@@ -67,25 +79,42 @@ BACKENDS: dict[str, AttentionBackend] = {
     "reference": AttentionBackend(lambda needs: reference.attend, fp8=True),
     "triton": AttentionBackend(_triton, graphs=True, exact=True, fp8=True),
     "flash_attn": AttentionBackend(
-        lambda needs: _with_trees(flash_attention_2(), needs),
+        lambda needs: _with_trees("flash_attn", flash_attention_2, needs),
         page_multiple=256,
         trees=False,
         graphs=True,
     ),
     "flash_attn_3": AttentionBackend(
-        lambda needs: _with_trees(flash_attention_3(), needs), trees=False, graphs=True
+        lambda needs: _with_trees("flash_attn_3", flash_attention_3, needs),
+        trees=False,
+        graphs=True,
     ),
 }
-AUTOMATIC = {"cpu": "padded", "cuda": "triton"}
-"""The best backend of each kind of device."""
+AUTOMATIC = {"cpu": ("padded",), "cuda": ("flash_attn_3", "flash_attn", "triton", "padded")}
+"""Backends of each kind of device, the best first: the first that can run is taken."""
+HOPPER = 9
+FLASH_HEAD_MAX = 256
+
+
+def _best(needs: Needs) -> Chosen:
+    *better, last = AUTOMATIC[needs.device.type]
+    for name in better:
+        # Compiled for others too, but no faster than the rest there.
+        if name == "flash_attn_3" and _generation(needs.device) != HOPPER:
+            continue
+        with suppress(Refused):
+            return choose_attention(name, needs)
+    return choose_attention(last, needs)
+
+
+def _generation(device: torch.device) -> int:
+    return torch.cuda.get_device_capability(device)[0]
 
 
 def choose_attention(name: str, needs: Needs) -> Chosen:
     """Return a backend by name; "auto" is the best for the device. Raises Refused."""
     if name == "auto":
-        name = AUTOMATIC[needs.device.type]
-        if name == "triton" and find_spec("triton") is None:
-            name = "padded"
+        return _best(needs)
     backend = BACKENDS.get(name)
     if backend is None:
         known = ("native", *BACKENDS) if needs.device.type == "cpu" else tuple(BACKENDS)

@@ -1,22 +1,72 @@
 """The adapters of FlashAttention, over a small real one made of the reference."""
 
+import sys
 from dataclasses import dataclass, field
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from draftwerk.model.attention.flash import FlashAttention2, FlashAttention3, WithTrees
+from draftwerk.model.attention.flash import (
+    FlashAttention2,
+    FlashAttention3,
+    WithTrees,
+    flash_attention_2,
+)
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.gpu import choice
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from tests.support.runners import CPU
 
 HEADS, KV_HEADS, SIZE, PAGE, BLOCKS = 4, 2, 16, 256, 12
+WITH_KVCACHE = (
+    *("q", "k_cache", "v_cache", "k", "v", "rotary_cos", "rotary_sin", "cache_seqlens"),
+    *("cache_batch_idx", "cache_leftpad", "block_table", "softmax_scale", "causal", "window_size"),
+    *("softcap", "rotary_interleaved", "alibi_slopes", "num_splits", "return_softmax_lse"),
+)
+VARLEN = (
+    *("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "dropout_p"),
+    *("softmax_scale", "causal", "window_size", "softcap", "alibi_slopes", "deterministic"),
+    *("return_attn_probs", "block_table"),
+)
+WITH_KVCACHE_3 = (
+    *("q", "k_cache", "v_cache", "k", "v", "qv", "rotary_cos", "rotary_sin", "cache_seqlens"),
+    *("cache_batch_idx", "cache_leftpad", "page_table", "cu_seqlens_q", "cu_seqlens_k_new"),
+    *("max_seqlen_q", "rotary_seqlens", "q_descale", "k_descale", "v_descale", "softmax_scale"),
+    *("causal", "window_size", "attention_chunk", "softcap", "rotary_interleaved"),
+    *("scheduler_metadata", "num_splits", "pack_gqa", "sm_margin", "return_softmax_lse"),
+)
+"""Parameters of flash-attn 2.8.3.post1, the same in 2.8.4 (0251105a), and of its folder hopper."""
+
+
+def check_call(parameters: tuple[str, ...], pages: int, tensors: list[Tensor], named: dict) -> None:
+    """Hold a call to the checks of those versions' flash_api.cpp; pages of a multiple of slots."""
+    query, keys, values = tensors
+    assert named.keys() <= {*parameters[3:]}
+    assert query.dtype == keys.dtype == values.dtype
+    assert all(tensor.stride(-1) == 1 for tensor in tensors)
+    assert query.shape[-1] <= 256 and query.shape[-1] % 8 == 0
+    assert query.shape[-2] % keys.shape[2] == 0
+    assert keys.shape == values.shape and keys.shape[1] % pages == 0
+    table = named.get("block_table", named.get("page_table"))
+    assert table is not None and table.dtype == torch.int32 and table.stride(-1) == 1
+    rows = len(table)
+    assert rows > 0 and ("cu_seqlens_q" in named or query.shape[0] == rows)
+    for name, count in (("cache_seqlens", rows), *((f"cu_seqlens_{x}", rows + 1) for x in "qk")):
+        if (lengths := named.get(name)) is not None:
+            assert lengths.dtype == torch.int32 and lengths.is_contiguous()
+            assert lengths.shape == (count,)
+    if (lengths := named.get("cache_seqlens")) is not None:
+        assert lengths.max() <= table.shape[1] * keys.shape[1]
+    if "cu_seqlens_q" in named:
+        assert named["max_seqlen_q"] is not None
+    assert not ("page_table" in named and "cu_seqlens_k" in named)
 
 
 @dataclass
@@ -27,6 +77,7 @@ class Library:
 
     def with_kvcache(self, query: Tensor, keys: Tensor, values: Tensor, **named: Any) -> Tensor:
         """FlashAttention-2's: query [rows, new tokens, heads, D]."""
+        check_call(WITH_KVCACHE, 256, [query, keys, values], named)
         self.calls.append(("with_kvcache", {"query": query.shape, **named}))
         rows, length = query.shape[:2]
         starts = torch.arange(rows + 1, dtype=torch.int32) * length
@@ -34,6 +85,7 @@ class Library:
         return found.view_as(query)
 
     def varlen(self, query: Tensor, keys: Tensor, values: Tensor, **named: Any) -> Tensor:
+        check_call(VARLEN, 256, [query, keys, values], named)
         self.calls.append(("varlen", {"query": query.shape, **named}))
         lengths = named["cu_seqlens_k"].diff()
         assert named["max_seqlen_q"] == named["cu_seqlens_q"].diff().max()
@@ -43,6 +95,7 @@ class Library:
 
     def with_kvcache_3(self, query: Tensor, keys: Tensor, values: Tensor, **named: Any) -> Tensor:
         """FlashAttention-3's, query [T, heads, D] by `cu_seqlens_q`."""
+        check_call(WITH_KVCACHE_3, 1, [query, keys, values], named)
         self.calls.append(("with_kvcache_3", {"query": query.shape, **named}))
         assert named["max_seqlen_q"] == named["cu_seqlens_q"].diff().max()
         named = {**named, "block_table": named["page_table"]}
@@ -113,6 +166,56 @@ def test_flash_attention_3_takes_every_round_in_one_form(rows):
     torch.testing.assert_close(found, attend(*inputs))
     ((_, said),) = library.calls
     assert torch.equal(said["cu_seqlens_q"], inputs[-1].row_starts)
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, name: str, version: str) -> Library:
+    """Put a library where the import finds it."""
+    library, module = Library(), ModuleType(name)
+    two = name == "flash_attn"
+    module.__dict__.update(
+        __version__=version,
+        flash_attn_with_kvcache=library.with_kvcache if two else library.with_kvcache_3,
+        flash_attn_varlen_func=library.varlen,
+    )
+    monkeypatch.setitem(sys.modules, name, module)
+    return library
+
+
+@pytest.mark.parametrize(
+    ("version", "form"), [("2.8.3.post1", "with_kvcache"), ("2.8.4", "varlen")]
+)
+def test_no_call_that_a_graph_cannot_record_is_made(version, form, monkeypatch):
+    """From 2.8.4 on `flash_attn_with_kvcache` reads the longest length back to check it."""
+    library = installed(monkeypatch, "flash_attn", version)
+    inputs = case(VERIFY)
+    torch.testing.assert_close(flash_attention_2()(*inputs), attend(*inputs))
+    assert [name for name, _ in library.calls] == [form]
+
+
+CUDA = torch.device("cuda")
+BOTH = {"flash_attn": "2.8.3", "flash_attn_interface": "3"}
+AUTO = {
+    "nothing installed": ({}, 9, {"block_size": 256}, "triton"),
+    "pages of 16": (BOTH, 8, {}, "triton"),
+    "pages of 256": (BOTH, 8, {"block_size": 256}, "flash_attn"),
+    "Hopper": (BOTH, 9, {}, "flash_attn_3"),
+    "exact": (BOTH, 9, {"exact": True}, "triton"),
+    "fp8 pages": (BOTH, 9, {"fp8": True}, "triton"),
+    "float32": (BOTH, 9, {"dtype": torch.float32}, "triton"),
+    "large heads": (BOTH, 9, {"head_size": 512}, "triton"),
+}
+
+
+@pytest.mark.parametrize(("modules", "generation", "needs", "name"), AUTO.values(), ids=AUTO)
+def test_auto_takes_the_best_that_can_run(modules, generation, needs, name, monkeypatch):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    for module in BOTH:
+        monkeypatch.setitem(sys.modules, module, None)
+    for module, version in modules.items():
+        installed(monkeypatch, module, version)
+    monkeypatch.setattr(choice, "_generation", lambda device: generation)
+    chosen = choice.choose_attention("auto", choice.Needs(CUDA, **needs))
+    assert chosen.name == name
 
 
 def test_trees_are_refused():
