@@ -44,7 +44,10 @@ from tests.support.tiny_models import TinyWords, save_tiny
 from tests.support.undeclared_models import save_undeclared
 from validation.matrix import SOURCES, Everything
 
-HYBRIDS = ("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
+HYBRIDS = (
+    *("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
+    "granitemoehybrid",
+)
 BACKENDS = {
     "torch": {"attention": "reference"},
     "native": {"attention": "native"},

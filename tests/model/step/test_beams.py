@@ -90,7 +90,8 @@ def test_a_search_past_windows_is_that_of_transformers(family, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "family", ["lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"]
+    "family",
+    ["lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "granitemoehybrid"],
 )
 def test_a_search_of_a_hybrid_is_that_of_transformers(family, tmp_path):
     model = save_tiny(tmp_path, family)
