@@ -1,17 +1,11 @@
-"""A call of an endpoint, its recorder, and how its failures are worded."""
-
-from typing import TYPE_CHECKING, Protocol
+"""A call of an endpoint, and how its failures are worded."""
 
 import msgspec
 
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.messages import Failed
 from draftwerk.api.core.errors import ApiError, deadline_exceeded, draining, slo_unmet, unavailable
-from draftwerk.api.core.generation import EventObserver
 from draftwerk.speculative.requests.request import Options
-
-if TYPE_CHECKING:
-    from draftwerk.api.core.state import ServerState
 
 WRITTEN_MAX = 200
 """Characters that the log takes from what a client wrote."""
@@ -36,16 +30,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """What this endpoint calls the fields that the engine may blame."""
     sent: SentBody | None = None
     """None where nothing is recorded."""
-
-
-class RequestRecorder(Protocol):
-    """Makes records of requests."""
-
-    async def recording(self, state: "ServerState", call: Call) -> EventObserver | None:
-        """Return what takes in a request's events; None for one that is not recorded."""
-        ...
-
-    def close(self) -> None: ...
 
 
 def printable(text: str) -> str:

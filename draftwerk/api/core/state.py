@@ -10,16 +10,17 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Protocol
 
 import msgspec
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
-from draftwerk.api.core.calls import Call, RequestRecorder, printable, signed
+from draftwerk.api.core.calls import Call, printable, signed
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.errors import ApiError, draining, overloaded, slo_unmet
-from draftwerk.api.core.generation import Generation, opened
+from draftwerk.api.core.generation import EventObserver, Generation, opened
 from draftwerk.api.core.kept_streams import KeptStreams
 from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ReceiptSigner, ServedModel
@@ -37,6 +38,16 @@ TURNED_AWAY = {"slo_unmet": "refused", "deadline_exceeded": "expired"}
 """What is counted of promises, by how requests ended that were not served."""
 
 log = logging.getLogger("draftwerk")
+
+
+class RequestRecorder(Protocol):
+    """Makes records of requests."""
+
+    async def recording(self, state: "ServerState", call: Call) -> EventObserver | None:
+        """Return what takes in a request's events; None for one that is not recorded."""
+        ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
