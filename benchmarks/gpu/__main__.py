@@ -25,7 +25,7 @@ from typing import Any
 PARTS = ("kernels", "texts", "steps", "drafts", "timeline", "text")
 ON_A_CPU = ("kernels", "texts", "steps", "drafts", "timeline")
 ALL = "all"
-PENDING = ("_us", "_over_floor", "tok_s")
+PENDING = ("us", "_over_floor", "tok_s")
 """Ends of the names of figures that only a device can tell."""
 TEXTS = 4
 TEXT_TOKENS = 96
