@@ -16,7 +16,7 @@ def expert_weights(
     tensors: Tensors, experts: Experts, row: Architecture, layer: str, hidden: range
 ) -> ExpertWeights:
     """Read a layer's experts: each one's tensors, or its rows of one tensor of all."""
-    names, size = row.names, experts.ffn_size
+    names, size = row.tensor_names(tensors.of_gguf), experts.ffn_size
     gate_up, down = names.expert_gate_up, names.expert_down
     if f"{layer}{STACKED[0]}.weight" in tensors.stored:
         gate_up, down = STACKED[:2], STACKED[2]
@@ -36,13 +36,14 @@ def expert_weights(
         return [(name, both[::2]), (name, both[1::2])]
 
     biases = [tensors.find(f"{layer}{name}.bias") for name in gate_up]
+    choice = f"{layer}{names.choice_bias}"
     shared_gate = tensors.find(f"{layer}{names.shared_gate}.weight")
     return ExpertWeights(
         router=tensors.values(f"{layer}{names.router}.weight"),
         gate_up=[tensors.fused(gates_and_ups(expert)) for expert in each],
         down=[tensors.fused([rows(down, expert, len(hidden))]) for expert in each],
         shared_gate=None if shared_gate is None else shared_gate.view(1, -1),
-        choice_bias=tensors.find(f"{layer}{names.choice_bias}"),
+        choice_bias=tensors.exact(choice) if choice in tensors.stored else None,
         router_bias=tensors.find(f"{layer}{names.router}.bias"),
         gate_up_bias=_halves(biases, tensors.experts_are_columns),
         down_bias=tensors.find(f"{layer}{down}.bias"),

@@ -11,7 +11,7 @@ from draftwerk.model.checkpoint.files.safetensors import write_bf16
 from draftwerk.model.checkpoint.files.shards import StoredTensor
 from draftwerk.model.checkpoint.gguf_card import CARD, CardTensor, GgufCard, write_card
 from draftwerk.model.checkpoint.gguf_config import hf_config, recommended_sampling
-from draftwerk.model.checkpoint.gguf_names import gguf_name, hf_name
+from draftwerk.model.checkpoint.gguf_names import STATES, gguf_name, hf_name
 from draftwerk.model.checkpoint.gguf_source import (
     GgufSource,
     dequantised,
@@ -72,7 +72,7 @@ def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> Gg
 def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -> None:
     """Write a model as Transformers reads it: safetensors in bf16 beside what `describe` writes.
 
-    Raises Refused for experts, which are named and divided otherwise there.
+    Raises Refused for experts and recurrent layers, which are named and divided otherwise there.
     """
     # It imports torch, which takes a second, and which `describe` does without.
     from draftwerk.model.checkpoint.gguf_tensors import GgufFiles, tensor_values
@@ -81,6 +81,8 @@ def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -
     (directory / CARD).unlink()
     if any(name.endswith(f"{STACKED[0]}.weight") for name in card.tensors):
         raise Refused(f"{path}: experts cannot be written as safetensors")
+    if any(name.endswith(STATES["ssm_a"]) for name in card.tensors):
+        raise Refused(f"{path}: recurrent layers cannot be written as safetensors")
     files = GgufFiles(card, progress)
     shapes = {name: tensor.shape for name, tensor in card.tensors.items()}
     values = (tensor_values(files, tensor).numpy() for tensor in card.tensors.values())

@@ -13,11 +13,12 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import POOLING_FIELD
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
+FFN = ".feed_forward_length"
 REQUIRED = (
     ".attention.head_count",
     ".embedding_length",
     ".block_count",
-    ".feed_forward_length",
+    FFN,
     ".context_length",
     "tokenizer.ggml.tokens",
 )
@@ -46,7 +47,9 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     if labels != LABELS:
         raise Refused(f"a classifier of {', '.join(map(str, labels))} is not supported")
     eps = LAYER_EPS if source.get(RMS_EPS) is None and row.norm_eps != "rms_norm_eps" else RMS_EPS
-    missing = [key for key in (*REQUIRED, eps) if source.get(key) is None]
+    ffn = source.get(FFN) or source.get(".expert_feed_forward_length")
+    held = {FFN: ffn}
+    missing = [key for key in (*REQUIRED, eps) if held.get(key, source.get(key)) is None]
     if missing:
         raise Refused(f"a GGUF without {', '.join(missing)}")
     heads, kv_heads = _heads(source)
@@ -61,11 +64,11 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         "model_type": row.model_type,
         "vocab_size": len(source.get("tokenizer.ggml.tokens")),
         "hidden_size": hidden,
-        "num_hidden_layers": source.get(".block_count"),
+        "num_hidden_layers": source.layer_count,
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": head_size,
-        "intermediate_size": source.get(".feed_forward_length"),
+        "intermediate_size": ffn,
         "max_position_embeddings": source.get(".context_length"),
         # Written as float32, 1e-5 would come back as 9.999999747378752e-06.
         row.norm_eps: float(f"{source.get(eps):.6g}"),
@@ -93,7 +96,7 @@ def _heads(source: GgufSource) -> tuple[int, int]:
     heads = source.get(".attention.head_count")
     found = source.get(".attention.head_count_kv", heads)
     own = {*found} if isinstance(found, list) else {found}
-    if source.row.convolution_bias is not None:
+    if source.row.convolution_bias is not None or source.row.recurrence is not None:
         own -= {0}
     for key, value in ((".attention.head_count", heads), (".attention.head_count_kv", [*own])):
         if isinstance(value, list) and len(value) != 1:

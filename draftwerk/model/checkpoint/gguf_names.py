@@ -2,10 +2,18 @@
 
 from draftwerk.model.checkpoint.families.architecture import Architecture
 from draftwerk.model.checkpoint.inventory import STACKED
+from draftwerk.model.checkpoint.recurrent_tensors import BY_HEAD, INPUTS, MAMBA_INPUTS
 from draftwerk.model.checkpoint.unsupported import Refused
 
 EMBEDDING_AND_HEAD = {"token_embd": "model.embed_tokens", "output": "lm_head"}
 QKV, GATE_UP = ("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up")
+RECURRENT = {
+    **dict(zip(("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha"), INPUTS, strict=True)),
+    **{"ssm_ba": BY_HEAD[1], "ssm_in": MAMBA_INPUTS},
+    **{"ssm_conv1d": "conv1d", "ssm_norm": "norm", "ssm_out": "out_proj"},
+}
+STATES = {"ssm_a": "A_log", "ssm_d": "D", "ssm_dt.bias": "dt_bias"}
+"""Without a word for what they are; of A a file has what its logarithms stand for."""
 SHARED = ("ffn_gate_shexp", "ffn_up_shexp")
 
 
@@ -17,8 +25,9 @@ def outer_names(row: Architecture) -> dict[str, str]:
 
 def names_of(row: Architecture) -> dict[str, str]:
     """Return GGUF's names of a family's tensors, and what Transformers calls them in a layer."""
-    names = row.names
+    names = row.tensor_names(of_gguf=True)
     fused = len(names.qkv) == 1, len(names.gate_up) == 1
+    recurrent = {name: names.recurrence + own for name, own in RECURRENT.items()}
     found = {
         "attn_norm": names.attention_norm,
         "post_attention_norm": names.after_attention,
@@ -39,17 +48,29 @@ def names_of(row: Architecture) -> dict[str, str]:
         **dict(zip(SHARED, names.shared_gate_up, strict=False)),
         **dict(zip(["attn_qkv"] if fused[0] else QKV, names.qkv, strict=True)),
         **dict(zip(["ffn_up"] if fused[1] else GATE_UP, names.gate_up, strict=True)),
+        **(recurrent if row.recurrence else {}),
+        # What files of the first converter have is divided otherwise.
+        **({"ssm_in": None} if row.has_inputs_by_head else {}),
     }
     return {name: ours for name, ours in found.items() if ours is not None}
 
 
+def whole_names(row: Architecture) -> dict[str, str]:
+    """Return GGUF's names of a layer's tensors that Transformers calls neither weight nor bias."""
+    prefix, bias = row.names.recurrence, row.names.choice_bias
+    found = {name: prefix + own for name, own in STATES.items()} if row.recurrence else {}
+    return {**found, "exp_probs_b.bias": bias}
+
+
 def hf_name(row: Architecture, name: str) -> str:
     """Translate `blk.3.attn_q.weight` to `model.layers.3.self_attn.q_proj.weight`."""
-    stem, _, kind = name.rpartition(".")
-    layer, known = "", outer_names(row)
-    if stem.startswith("blk."):
-        _, index, stem = (*stem.split(".", 2), "")[:3]
+    layer, known, within = "", outer_names(row), name
+    if name.startswith("blk."):
+        _, index, within = (*name.split(".", 2), "", "")[:3]
         layer, known = f"model.layers.{index}.", names_of(row)
+        if whole := whole_names(row).get(within):
+            return layer + whole
+    stem, _, kind = within.rpartition(".")
     if stem not in known or kind not in ("weight", "bias"):
         raise Refused(f"GGUF tensor {name!r} is not supported")
     return f"{layer}{known[stem]}.{kind}"
@@ -57,10 +78,12 @@ def hf_name(row: Architecture, name: str) -> str:
 
 def gguf_name(row: Architecture, name: str) -> str:
     """Translate `model.layers.3.self_attn.q_proj.weight` to `blk.3.attn_q.weight`."""
-    stem, kind = name.rsplit(".", 1)
-    layer, prefix, known = "", "model.layers.", outer_names(row)
-    if stem.startswith(prefix):
-        index, stem = stem.removeprefix(prefix).split(".", 1)
+    layer, prefix, known, within = "", "model.layers.", outer_names(row), name
+    if name.startswith(prefix):
+        index, within = name.removeprefix(prefix).split(".", 1)
         layer, known = f"blk.{index}.", names_of(row)
+        if whole := next((ours for ours, own in whole_names(row).items() if own == within), ""):
+            return layer + whole
+    stem, kind = within.rsplit(".", 1)
     ours = next(own for own, named in known.items() if named == stem)
     return f"{layer}{ours}.{kind}"

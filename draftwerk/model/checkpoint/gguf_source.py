@@ -35,6 +35,11 @@ class GgufSource(NamedTuple):
         named = self.architecture + key if key.startswith(".") else key
         return self.model.fields.get(named, default)
 
+    @property
+    def layer_count(self) -> int:
+        """Layers of the model itself, without those behind it that draft."""
+        return self.get(".block_count") - self.get(".nextn_predict_layers", 0)
+
 
 def flat(tensor: GgufTensor) -> tuple[int, ...]:
     """Return a tensor's shape, matrices of all experts one above the other."""
@@ -46,8 +51,6 @@ def open_gguf(path: Path) -> GgufSource:
     """Read the header of a model whose architecture is served. Raises Refused."""
     model = read_gguf(path)
     architecture = model.fields.get("general.architecture")
-    if ".ssm" in str(model.fields.keys()):
-        raise Refused("a GGUF with state-space layers is not supported")
     for row in ARCHITECTURES:
         source = GgufSource(model, str(architecture), row)
         if row.gguf and row.gguf.name == architecture and row.gguf.is_for(source.get):
@@ -58,7 +61,11 @@ def open_gguf(path: Path) -> GgufSource:
 
 def weight_tensors(source: GgufSource) -> Iterator[GgufTensor]:
     """Yield the tensors that are weights, in the order of the files."""
-    return (each for each in source.model.tensors.values() if each.name not in NO_WEIGHTS)
+    drafting = range(source.layer_count, source.get(".block_count"))
+    left_out = tuple(f"blk.{index}." for index in drafting)
+    for each in source.model.tensors.values():
+        if each.name not in NO_WEIGHTS and not each.name.startswith(left_out):
+            yield each
 
 
 def dequantised(tensor: GgufTensor, rows: slice = slice(None)) -> NDArray[np.float32]:

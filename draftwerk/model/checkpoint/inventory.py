@@ -42,14 +42,15 @@ def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
     A GGUF has one matrix of all experts, one above the other.
     """
     row, hidden = architecture_of(hf), hf["hidden_size"]
+    names = row.tensor_names(of_gguf)
     required: dict[str, TensorShape] = {EMBEDDING: (hf["vocab_size"], hidden)}
     optional: dict[str, TensorShape] = {}
     (optional if hf.get("tie_word_embeddings") else required)[HEAD] = (hf["vocab_size"], hidden)
-    _add_norms(row, hidden, [row.names.last_norm], required)
+    _add_norms(row, hidden, [names.last_norm], required)
     kinds = row.layers(hf)
     for index in range(hf["num_hidden_layers"]):
         layer = f"model.layers.{index}."
-        _add_norms(row, hidden, [layer + name for name in row.names.norms], required)
+        _add_norms(row, hidden, [layer + name for name in names.norms], required)
         if kinds[index].mixer == "convolution":
             _add_convolution(hf, layer, required, of_gguf)
         elif kinds[index].mixer == "recurrence":
@@ -62,7 +63,7 @@ def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
         else:
             size = hf["intermediate_size"]
         if size:
-            _add_ffn(hf, layer, size, row.names.dense(has_experts), required)
+            _add_ffn(hf, layer, size, names.dense(has_experts), required)
     return Inventory(required, optional)
 
 
@@ -131,7 +132,7 @@ def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf
     """Add a layer's experts; returns the size of the FFN beside them, 0 for none."""
     row, hidden, found = architecture_of(hf), hf["hidden_size"], experts_of(hf)
     assert found is not None
-    count, size, names = found.count, found.ffn_size, row.names
+    count, size, names = found.count, found.ffn_size, row.tensor_names(of_gguf)
     required[f"{layer}{names.router}.weight"] = (count, hidden)
     gate_up, down = (
         (STACKED[:2], STACKED[2]) if of_gguf else (names.expert_gate_up, names.expert_down)

@@ -79,7 +79,7 @@ def _vocabulary(tensors: Tensors, config: ModelConfig, shard: Shard) -> tuple[Te
 
 def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> LayerWeights:
     row = BY_CLASS[config.architecture]
-    names, layer = row.names, f"model.layers.{index}."
+    names, layer = row.tensor_names(tensors.of_gguf), f"model.layers.{index}."
     has_experts, dense = config.kind(index).has_experts, config.dense_size(index)
     ffn = range(dense) if has_experts else shard.ffn
     halves = [(ffn.start, ffn.stop, dense)] * (1 + config.graph.is_gated)

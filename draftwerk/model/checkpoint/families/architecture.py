@@ -73,6 +73,8 @@ class GgufNames(NamedTuple):
     last_norm: str = "output_norm"
     is_for: Callable[[Callable[..., Any]], bool] = lambda _: True
     """Whether a file is of this class, where several have the name."""
+    names: TensorNames | None = None
+    """What tensors are called that a file divides otherwise; None: as in safetensors."""
 
 
 def number(hf: Json, field: str) -> float:
@@ -160,6 +162,9 @@ class Architecture:
     """Old names of rules."""
     wrappers: tuple[str, ...] = ()
     """Classes that have this one as their `text_config`."""
+
+    def tensor_names(self, of_gguf: bool) -> TensorNames:
+        return (self.gguf.names if of_gguf and self.gguf else None) or self.names
 
     @property
     def gguf_name(self) -> str | None:

@@ -122,10 +122,10 @@ def _clamped_fields(get: Callable[..., Any]) -> Json:
         "original_max_position_embeddings": get(".rope.scaling.original_context_length"),
         "truncate": False,
     }
-    return {**_gguf_experts(get), **gguf_windows(get), "rope_scaling": rule}
+    return {**gguf_experts(get), **gguf_windows(get), "rope_scaling": rule}
 
 
-def _gguf_experts(get: Callable[..., Any]) -> Json:
+def gguf_experts(get: Callable[..., Any]) -> Json:
     """Return the fields of experts, under the names that the rows below have for them."""
     count = get(".expert_count")
     return {
@@ -149,7 +149,7 @@ ROWS = (
         model_type="qwen3_moe",
         summary="experts",
         gguf=GgufNames(
-            "qwen3moe", fields=lambda get: {**_gguf_experts(get), "norm_topk_prob": True}
+            "qwen3moe", fields=lambda get: {**gguf_experts(get), "norm_topk_prob": True}
         ),
         required=("num_key_value_heads", "head_dim"),
         defaults={
@@ -173,7 +173,7 @@ ROWS = (
         gguf=GgufNames(
             "qwen2moe",
             fields=lambda get: {
-                **_gguf_experts(get),
+                **gguf_experts(get),
                 "shared_expert_intermediate_size": get(".expert_shared_feed_forward_length"),
             },
         ),
@@ -204,7 +204,7 @@ ROWS = (
         gguf=GgufNames(
             "llama",
             pairs_are_neighbours=True,
-            fields=_gguf_experts,
+            fields=gguf_experts,
             is_for=lambda get: bool(get(".expert_count")),
         ),
         names=TensorNames(
@@ -221,7 +221,7 @@ ROWS = (
         hf_name="OlmoeForCausalLM",
         model_type="olmoe",
         summary="experts; norms of queries and keys over all heads",
-        gguf=GgufNames("olmoe", fields=_gguf_experts),
+        gguf=GgufNames("olmoe", fields=gguf_experts),
         defaults={"norm_topk_prob": False, "clip_qkv": None},
         query_key_norm=lambda _: True,
         qkv_bias="attention_bias",
@@ -237,7 +237,7 @@ ROWS = (
         gguf=GgufNames(
             "granitemoe",
             pairs_are_neighbours=True,
-            fields=lambda get: {**_gguf_experts(get), **granite_fields(get)},
+            fields=lambda get: {**gguf_experts(get), **granite_fields(get)},
             is_for=lambda get: not get(".expert_shared_feed_forward_length"),
         ),
         names=GRANITE_EXPERTS,

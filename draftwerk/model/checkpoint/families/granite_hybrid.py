@@ -1,12 +1,13 @@
 """Granite 4: Mamba-2 in most layers, attention in the others; experts, or none."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
+from typing import Any
 
 from draftwerk.model.checkpoint.config import Experts, LayerKind, Mixer, Recurrence
-from draftwerk.model.checkpoint.families.architecture import Architecture, Json
-from draftwerk.model.checkpoint.families.experts import GRANITE_EXPERTS, experts_of
-from draftwerk.model.checkpoint.families.llama import MULTIPLIERS, granite_graph
+from draftwerk.model.checkpoint.families.architecture import Architecture, GgufNames, Json
+from draftwerk.model.checkpoint.families.experts import GRANITE_EXPERTS, experts_of, gguf_experts
+from draftwerk.model.checkpoint.families.llama import MULTIPLIERS, granite_fields, granite_graph
 from draftwerk.model.checkpoint.families.windows import FULL
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -69,13 +70,42 @@ def _rewritten(hf: Json) -> Json:
     return {"intermediate_size": hf.get("shared_intermediate_size")}
 
 
+def _gguf_fields(get: Callable[..., Any]) -> Json:
+    """Return the fields; files say by a count of keys of none which layers do not attend."""
+    counts, width = get(".attention.head_count_kv"), get(".ssm.inner_size") or 0
+    heads = counts if isinstance(counts, list) else [counts] * get(".block_count")
+    return {
+        **gguf_experts(get),
+        **granite_fields(get),
+        "num_local_experts": get(".expert_count", 0),
+        "shared_intermediate_size": get(".expert_shared_feed_forward_length")
+        or get(".feed_forward_length"),
+        "layer_types": ["attention" if count else "mamba" for count in heads],
+        "position_embedding_type": "rope" if get(".rope.scaling.finetuned", True) else None,
+        "mamba_n_groups": get(".ssm.group_count"),
+        "mamba_n_heads": get(".ssm.time_step_rank"),
+        "mamba_d_state": get(".ssm.state_size"),
+        "mamba_d_conv": get(".ssm.conv_kernel"),
+        "mamba_expand": width // get(".embedding_length"),
+    }
+
+
+NAMES = GRANITE_EXPERTS._replace(recurrence="mamba.")
+IN_GGUF = NAMES._replace(
+    gate_up=("shared_mlp.gate", "shared_mlp.up"),
+    shared_gate_up=("shared_expert.gate", "shared_expert.up"),
+    shared_down="shared_expert.down",
+)
 COUNTED = experts_of("num_local_experts", shared="shared_intermediate_size")
 ROWS = (
     Architecture(
         hf_name="GraniteMoeHybridForCausalLM",
         model_type="granitemoehybrid",
         summary="Mamba-2 in most; experts and an FFN of all tokens, or that alone; as Granite",
-        names=GRANITE_EXPERTS._replace(recurrence="mamba."),
+        gguf=GgufNames(
+            "granitehybrid", pairs_are_neighbours=True, fields=_gguf_fields, names=IN_GGUF
+        ),
+        names=NAMES,
         required=("num_local_experts", "shared_intermediate_size"),
         defaults={
             **MULTIPLIERS,

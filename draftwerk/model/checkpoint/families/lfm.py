@@ -13,12 +13,14 @@ from draftwerk.model.checkpoint.families.architecture import (
     TensorNames,
     number,
 )
-from draftwerk.model.checkpoint.families.experts import experts_of
+from draftwerk.model.checkpoint.families.experts import experts_of, gguf_experts
 from draftwerk.model.checkpoint.families.windows import FULL
 from draftwerk.model.checkpoint.unsupported import Refused
 
 CONV = "conv"
 TAPS_MAX = 8
+SIGMOID = 2
+"""As a GGUF calls its scores."""
 
 
 def _taps(hf: Json) -> int:
@@ -82,6 +84,18 @@ def _gguf_fields(get: Callable[..., Any]) -> Json:
     }
 
 
+def _gguf_expert_fields(get: Callable[..., Any]) -> Json:
+    if (scores := get(".expert_gating_func", SIGMOID)) != SIGMOID:
+        raise Refused(f"lfm2moe.expert_gating_func {scores!r} is not supported (only {SIGMOID})")
+    return {
+        **_gguf_fields(get),
+        **gguf_experts(get),
+        "num_dense_layers": get(".leading_dense_block_count"),
+        "norm_topk_prob": get(".expert_weights_norm", True),
+        "routed_scaling_factor": get(".expert_weights_scale", 1.0),
+    }
+
+
 def _first_dense(hf: Json) -> Sequence[LayerKind]:
     """Return the layers, of which the first have no experts."""
     dense = hf.get("num_dense_layers")
@@ -141,6 +155,7 @@ ROWS = (
     Architecture(
         hf_name="Lfm2MoeForCausalLM",
         model_type="lfm2_moe",
+        gguf=GgufNames("lfm2moe", fields=_gguf_expert_fields, last_norm="token_embd_norm"),
         summary="convolutions in most layers; experts but in the first",
         names=EXPERTS,
         required=("num_key_value_heads", "num_dense_layers"),

@@ -1,11 +1,21 @@
 """Qwen3.5 and Qwen3-Next: three of four layers have a delta rule, the others gated attention."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from draftwerk.model.checkpoint.config import Graph, LayerKind, Recurrence
-from draftwerk.model.checkpoint.families.architecture import Architecture, Json, TensorNames
-from draftwerk.model.checkpoint.families.experts import everywhere, experts_of, sparse_steps
+from draftwerk.model.checkpoint.families.architecture import (
+    Architecture,
+    GgufNames,
+    Json,
+    TensorNames,
+)
+from draftwerk.model.checkpoint.families.experts import (
+    everywhere,
+    experts_of,
+    gguf_experts,
+    sparse_steps,
+)
 from draftwerk.model.checkpoint.families.windows import FULL
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -31,6 +41,8 @@ FIELDS = (
     "linear_value_head_dim",
     "linear_conv_kernel_dim",
 )
+TAKE_TURNS = "linear_value_heads_take_turns"
+"""What no config of Transformers has: the order of value heads in a GGUF."""
 
 
 def _recurrence(hf: Json) -> Recurrence:
@@ -48,6 +60,7 @@ def _recurrence(hf: Json) -> Recurrence:
     return Recurrence(
         key_heads=key_heads,
         value_heads=value_heads,
+        takes_turns=bool(hf.get(TAKE_TURNS)),
         key_size=key_size,
         value_size=value_size,
         taps=taps,
@@ -71,6 +84,26 @@ def _layers(hf: Json) -> Sequence[LayerKind]:
     return [LayerKind(mixer="recurrence" if kind == LINEAR else "attention") for kind in types]
 
 
+def _gguf(name: str, takes_turns: bool = True) -> GgufNames:
+    """Return how llama.cpp writes a family; it orders value heads anew, or leaves them."""
+
+    def fields(get: Callable[..., Any]) -> Json:
+        heads, width = get(".ssm.time_step_rank"), get(".ssm.inner_size")
+        sizes = (
+            *(get(".ssm.group_count"), heads, get(".ssm.state_size")),
+            *(width // heads if heads and width else None, get(".ssm.conv_kernel")),
+        )
+        return {
+            **dict(zip(FIELDS, sizes, strict=True)),
+            **gguf_experts(get),
+            "shared_expert_intermediate_size": get(".expert_shared_feed_forward_length"),
+            "full_attention_interval": get(".full_attention_interval", 4),
+            TAKE_TURNS: takes_turns,
+        }
+
+    return GgufNames(name, fields=fields, ffn_norm="post_attention_norm")
+
+
 def _fields(size: str) -> dict[str, Any]:
     """Return what the rows below have alike; `size` is the field with an FFN's."""
     return {
@@ -91,6 +124,7 @@ ROWS = (
     Architecture(
         hf_name="Qwen3_5ForCausalLM",
         model_type="qwen3_5_text",
+        gguf=_gguf("qwen35"),
         summary="a gated delta rule in three of four; gated attention; partial rotary",
         defaults=DEFAULTS,
         layers=_layers,
@@ -100,6 +134,7 @@ ROWS = (
     Architecture(
         hf_name="Qwen3_5MoeForCausalLM",
         model_type="qwen3_5_moe_text",
+        gguf=_gguf("qwen35moe"),
         summary="as Qwen3.5; experts, and a gated one of all tokens",
         defaults=DEFAULTS,
         names=EXPERTS,
@@ -111,6 +146,7 @@ ROWS = (
     Architecture(
         hf_name="Qwen3NextForCausalLM",
         model_type="qwen3_next",
+        gguf=_gguf("qwen3next", takes_turns=False),
         summary="as Qwen3.5; experts, and a gated one of all tokens",
         defaults={
             **DEFAULTS,
