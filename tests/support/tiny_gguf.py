@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from tests.model.native.stored.stored_models import stored
+from tests.support.gguf_of_hybrids import add_fields, converted, has_offset
 from tests.support.tiny_models import VOCAB, tiny_model
 
-PERMUTED = ("llama", "smollm3", "granite", "ministral3", "arcee", "mixtral", "granitemoe")
+PERMUTED = (
+    *("llama", "smollm3", "granite", "ministral3", "arcee", "mixtral", "granitemoe"),
+    "granitemoehybrid",
+)
 """Families whose query and key rows llama.cpp's converter has in its own order."""
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
 """Whole blocks of 32."""
@@ -57,7 +62,16 @@ def save_gguf(
     writer.add_tokenizer_model("none")
     writer.add_token_list([f"t{index}" for index in range(VOCAB)])
     writer.add_eos_token_id(2)
-    for name, tensor in with_stacked_norms(dict(model.named_parameters())).items():
+    biases = {name: each for name, each in model.named_buffers() if name.endswith("expert_bias")}
+    for name, tensor in with_stacked_norms({**dict(model.named_parameters()), **biases}).items():
+        is_rounded = kind == "F32" and name not in biases
+        rounded = tensor.bfloat16().float() if is_rounded else tensor
+        own = converted(name, rounded.detach(), config, family)
+        if own is not None:
+            for inner, each in own.items():
+                named = f"blk.{name.split('.')[2]}.{inner}"
+                _add(writer, named, each.contiguous().numpy(), kinds.get(_kind_of(named), kind))
+            continue
         if "shared_expert_gate" in name:
             tensor = tensor.squeeze(0)
         if ".conv.conv." in name:
@@ -67,14 +81,14 @@ def save_gguf(
             for named, values in stacked_experts(name, rounded.detach().numpy(), family):
                 _add(writer, named, values, kinds.get(_kind_of(named), kind))
             continue
-        has_offset = family.startswith(("gemma", "nemotron")) and name.endswith("norm.weight")
-        if kind == "F32" and not has_offset:  # as it is read where it is not served as it is
+        # As it is read where it is not served as it is.
+        if is_rounded and not has_offset(name, family):
             tensor = tensor.bfloat16().float()
         values, named = tensor.detach().numpy(), gguf_name(name, row.gguf.name)
         if family in PERMUTED and ("q_proj" in name or "k_proj" in name):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             values = llama_cpp_order(values, heads)
-        if has_offset:
+        if has_offset(name, family):
             values = values + np.float32(1)
         _add(writer, named, values, kinds.get(_kind_of(named), kind))
     more(writer)
@@ -88,6 +102,8 @@ def save_gguf(
 def kv_heads_of(config: Any) -> int | list[int]:
     """Return the count, or where some layers do not attend one for each."""
     heads, types = config.num_key_value_heads, getattr(config, "layer_types", None) or ()
+    if getattr(config, "mamba_n_heads", None):
+        return [0 if kind == "linear_attention" else heads for kind in types]
     return [0 if kind == "conv" else heads for kind in types] if "conv" in types else heads
 
 
@@ -100,7 +116,8 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
         writer.add_expert_feed_forward_length(size)
     if family == "qwen2_moe":
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
-    if family in ("granite", "granitemoe"):
+    add_fields(writer, family, config)
+    if family in ("granite", "granitemoe", "granitemoehybrid"):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_attention_scale(config.attention_multiplier)
@@ -111,7 +128,11 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
     if family == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    if family == "lfm2":
+    if family == "lfm2_moe":
+        writer.add_leading_dense_block_count(config.num_dense_layers)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_scale(config.routed_scaling_factor)
+    if family.startswith("lfm2"):
         writer.add_shortconv_l_cache(config.conv_L_cache)
     rope = config.rope_parameters
     rule = rope.get("full_attention", rope)
@@ -179,12 +200,18 @@ def _kind_of(name: str) -> str:
 
 
 def _add(writer: gguf.GGUFWriter, name: str, values: NDArray[np.float32], kind: str) -> None:
-    is_kept = any(each in name for each in ("ffn_gate_inp", "norm", "shortconv.conv", ".bias"))
+    kept = ("ffn_gate_inp", "norm", "shortconv.conv", ".bias", "ssm_conv1d")
+    is_kept = any(each in name for each in kept) or name.endswith(("ssm_a", "ssm_d"))
     if values.ndim == 1 or is_kept:
         writer.add_tensor(name, values)
         return
     wanted = gguf.GGMLQuantizationType[kind]
-    writer.add_tensor(name, gguf.quants.quantize(values, wanted), raw_dtype=wanted)
+    if kind.endswith("_K"):  # which the library does not quantise to
+        blocks = stored(torch.from_numpy(values.reshape(-1, values.shape[-1])), kind).data
+        values = blocks.reshape(*values.shape[:-1], -1)
+    else:
+        values = gguf.quants.quantize(values, wanted)
+    writer.add_tensor(name, values, raw_dtype=wanted)
 
 
 def llama_cpp_order(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
@@ -197,6 +224,7 @@ def gguf_name(name: str, architecture: str = "qwen3") -> str:
     """Translate a tensor's name from Transformers, by llama.cpp's own table."""
     named = gguf.MODEL_ARCH_NAMES
     named_so = name.replace("moe.router", "moe.router.layer").replace("sinks", "sinks.weight")
+    named_so = named_so.replace("expert_bias", "expert_bias.bias")
     stem, kind = named_so.rsplit(".", 1)
     arch = next(key for key, value in named.items() if value == architecture)
     return f"{gguf.get_tensor_name_map(arch, 9).get_name(stem)}.{kind}"

@@ -28,14 +28,14 @@ GRANITE = {
 DELTA: dict[str, Any] = {
     **{"num_hidden_layers": 4, "head_dim": 16, "linear_conv_kernel_dim": 4},
     **{"linear_num_key_heads": 2, "linear_num_value_heads": 6},
-    **{"linear_key_head_dim": 8, "linear_value_head_dim": 12},
+    **{"linear_key_head_dim": 8, "linear_value_head_dim": 16},
     # With less, two ways of Transformers' own to compute it are further apart than 1e-4.
     "rms_norm_eps": 0.01,
-    "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],
+    "layer_types": ["linear_attention", "full_attention"] * 2,
 }
 DELTA_EXPERTS = {
     **{"moe_intermediate_size": 32, "num_experts": 7, "num_experts_per_tok": 3},
-    "shared_expert_intermediate_size": 24,
+    "shared_expert_intermediate_size": 32,
     "num_hidden_layers": 3,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
 }
@@ -44,10 +44,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "granite": GRANITE,
     "granitemoehybrid": {
         **GRANITE,
-        **{"num_local_experts": 5, "num_experts_per_tok": 3, "shared_intermediate_size": 40},
+        **{"num_local_experts": 5, "num_experts_per_tok": 3, "shared_intermediate_size": 64},
         **{"num_hidden_layers": 4, "position_embedding_type": "rope"},
         "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],
-        **{"mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 12, "mamba_d_conv": 4},
+        **{"mamba_n_heads": 8, "mamba_n_groups": 2, "mamba_d_state": 12, "mamba_d_conv": 4},
     },
     "qwen3_moe": {
         **{"moe_intermediate_size": 32, "num_experts": 7, "num_experts_per_tok": 3},

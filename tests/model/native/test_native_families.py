@@ -20,6 +20,12 @@ from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import CASES, FAMILIES, VOCAB, oracle_logits, save_tiny
 
 TOKENS = Random(1).choices(range(VOCAB), k=300)
+OF_256 = {
+    **{"hidden_size": 256, "intermediate_size": 256, "head_dim": 64},
+    **{"moe_intermediate_size": 256, "shared_expert_intermediate_size": 256},
+    **{"linear_num_value_heads": 4, "linear_value_head_dim": 64, "shared_intermediate_size": 256},
+}
+"""Every width a whole block of 256."""
 KINDS = ("fp32", "bf16", "int8", "int4 int8")
 
 
@@ -76,7 +82,21 @@ def test_so_it_has_with_a_file_of_blocks(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
-    path = save_gguf(tmp_path / "m.gguf", family, "Q4_0", {"ffn_down": "Q8_0"})
+    compare_blocks(save_gguf(tmp_path / "m.gguf", family, "Q4_0", {"ffn_down": "Q8_0"}), pool)
+
+
+@pytest.mark.parametrize("family", ["qwen3_5_moe_text", "qwen3_next", "granitemoehybrid"])
+def test_so_it_has_with_a_file_of_k_quants(
+    family: str, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+    kinds = {"attn_gate": "Q5_K", "ssm_out": "Q6_K", "ffn_down": "Q6_K", "ssm_beta": "Q8_0"}
+    compare_blocks(save_gguf(tmp_path / "m.gguf", family, "Q4_K", kinds, **OF_256), pool)
+
+
+def compare_blocks(path: Path, pool: Pool) -> None:
+    """Compare a file's blocks in any company, and with what they stand for."""
     blocks = load(str(path), None, keeps_blocks=True)
     forwards = [
         NativeForward(blocks.config, blocks.weights, STORED, each) for each in (pool, Pool(1))
