@@ -207,11 +207,11 @@ def _add(writer: gguf.GGUFWriter, name: str, values: NDArray[np.float32], kind: 
         return
     wanted = gguf.GGMLQuantizationType[kind]
     if kind.endswith("_K"):  # which the library does not quantise to
-        blocks = stored(torch.from_numpy(values.reshape(-1, values.shape[-1])), kind).data
-        values = blocks.reshape(*values.shape[:-1], -1)
+        data = stored(torch.from_numpy(values.reshape(-1, values.shape[-1])), kind).data
+        data = data.reshape(*values.shape[:-1], -1)
     else:
-        values = gguf.quants.quantize(values, wanted)
-    writer.add_tensor(name, values, raw_dtype=wanted)
+        data = gguf.quants.quantize(values, wanted)
+    writer.add_tensor(name, data, raw_dtype=wanted)
 
 
 def llama_cpp_order(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]:

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import CASES, FAMILIES, VOCAB, oracle_logits, save_tiny
 
 TOKENS = Random(1).choices(range(VOCAB), k=300)
-OF_256 = {
+OF_256: dict[str, Any] = {
     **{"hidden_size": 256, "intermediate_size": 256, "head_dim": 64},
     **{"moe_intermediate_size": 256, "shared_expert_intermediate_size": 256},
     **{"linear_num_value_heads": 4, "linear_value_head_dim": 64, "shared_intermediate_size": 256},
