@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
-from tests.model.native.stored.stored_models import stored
 from tests.support.gguf_of_hybrids import add_fields, converted, has_offset
+from tests.support.stored_blocks import stored
 from tests.support.tiny_models import VOCAB, tiny_model
 
 PERMUTED = (

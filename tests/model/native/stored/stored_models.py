@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import cast
 
-import gguf
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,11 +12,9 @@ from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.native.stored import dequantised
 from tests.model.native.models import random_weights, tiny_config
-from tests.support import stored_twin as twin
+from tests.support.stored_blocks import stored
 
 Blocks = tuple[StoredMatrix, ...]
-QUANTISED_HERE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
-"""What the gguf package can write; blocks of other types are random."""
 
 
 def wide_config(**changes) -> ModelConfig:
@@ -72,18 +69,6 @@ def stored_weights(config: ModelConfig, kinds: Kinds, seed: int = 0) -> Weights[
     if kinds.embedding is not None:
         embedding = (stored(plain.embedding, kinds.embedding),)
     return Weights(embedding, [layer(of) for of in plain.layers], plain.norm, head)
-
-
-def stored(matrix: Tensor, kind: str) -> StoredMatrix:
-    """Return a matrix in a type's blocks: quantised, or random ones of about its size."""
-    rows, columns = matrix.shape
-    if kind in QUANTISED_HERE:
-        data = gguf.quantize(matrix.numpy(), gguf.GGMLQuantizationType[kind])
-        return StoredMatrix(kind, (rows, columns), data)
-    data = twin.random_blocks(kind, rows, columns, seed=rows)
-    deviation = twin.dequantise(kind, data).std()
-    data = twin.random_blocks(kind, rows, columns, seed=rows, size=float(matrix.std() / deviation))
-    return StoredMatrix(kind, (rows, columns), data)
 
 
 def values_of(weights: Weights[Blocks]) -> Weights:
