@@ -19,7 +19,6 @@ from draftwerk.model.native.stored import KINDS, dequantised, packed_size, rows_
 from tests.model.native.models import part, random_pages, random_tokens, round_of, tiny_config
 from tests.model.native.stored.stored_models import (
     MIXED,
-    QUANTISED_HERE,
     Blocks,
     Kinds,
     reordered,
@@ -29,6 +28,7 @@ from tests.model.native.stored.stored_models import (
 )
 from tests.model.native.test_stored import ISAS, pool_of
 from tests.support.draft_heads import random_head
+from tests.support.stored_blocks import QUANTISED_HERE
 
 COUNT = 150
 TOKENS = random_tokens(COUNT)
