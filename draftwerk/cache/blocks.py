@@ -33,16 +33,19 @@ class PoolWatcher(Protocol):
 
 
 class BlockPool:
-    """Owns every block id from 0 to `capacity` - 1."""
+    """Owns `capacity` block ids from `first` on."""
 
-    def __init__(self, capacity: int, block_size: int, order: EvictionOrder | None = None) -> None:
+    def __init__(
+        self, capacity: int, block_size: int, order: EvictionOrder | None = None, first: int = 0
+    ) -> None:
         """`order` says which cached block goes first."""
         self.capacity = capacity
+        self.ids = range(first, first + capacity)
         self.block_size = block_size
         """Slots (tokens) in a block."""
-        self._free = list(range(capacity))[::-1]
+        self._free = list(self.ids)[::-1]
         """The last freed is taken first: its memory is there already, and warm."""
-        self._holders = [0] * capacity
+        self._holders = [0] * self.ids.stop
         self._cached: EvictionOrder = CostAware() if order is None else order
         self._block_by_name: dict[bytes, int] = {}
         self._name_by_block: dict[int, bytes] = {}
@@ -187,7 +190,7 @@ class BlockPool:
         assert all(count >= 0 for count in self._holders), (
             "a block was dropped more often than held"
         )
-        unheld = {block for block, count in enumerate(self._holders) if count == 0}
+        unheld = {block for block in self.ids if not self._holders[block]}
         assert unheld == free | cached, "free + used + cached must be every block"
         assert cached <= self._name_by_block.keys(), "a cached block has no name"
         assert not free & self._name_by_block.keys(), "a free block has a name"

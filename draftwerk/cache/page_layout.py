@@ -3,7 +3,8 @@
     plane 0              plane 1             ...    end of planes      end of memory
     | unit of block 0, unit of block 1, ... |  ...  |  the move journal |
 
-A block is its unit of every plane.
+A block is its unit of every plane. Where layers with windows have blocks of their own, these come
+behind all others, with planes of their own; their ids go on from the others'.
 """
 
 from collections.abc import Iterator
@@ -22,6 +23,12 @@ class PageLayout(msgspec.Struct, frozen=True):
     block_count: int
     unit_bytes: int
     """What a block takes in one plane."""
+    start: int = 0
+    """Where the first plane begins."""
+    first: int = 0
+    """The first block's id."""
+    window: "PageLayout | None" = None
+    """Of layers with windows, where they have blocks of their own."""
 
     @property
     def block_bytes(self) -> int:
@@ -31,13 +38,25 @@ class PageLayout(msgspec.Struct, frozen=True):
     @property
     def page_bytes(self) -> int:
         """What all planes take."""
-        return self.block_count * self.block_bytes
+        own = self.block_count * self.block_bytes
+        return own if self.window is None else own + self.window.page_bytes
+
+    def with_window(self, planes: int, block_count: int) -> "PageLayout":
+        """Return the layout with blocks of layers with windows behind it."""
+        window = PageLayout(
+            planes, block_count, self.unit_bytes, self.page_bytes, self.first + self.block_count
+        )
+        return msgspec.structs.replace(self, window=window)
 
     def spans(self, block: int) -> Iterator[tuple[int, int]]:
         """Yield (start, stop) of the block's bytes in each plane."""
-        assert 0 <= block < self.block_count, "a block outside the pages"
+        if self.window is not None and block >= self.window.first:
+            yield from self.window.spans(block)
+            return
+        assert 0 <= block - self.first < self.block_count, "a block outside the pages"
         for plane in range(self.planes):
-            start = (plane * self.block_count + block) * self.unit_bytes
+            before = plane * self.block_count + block - self.first
+            start = self.start + before * self.unit_bytes
             yield start, start + self.unit_bytes
 
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.held_blocks import BlockCopy, HeldBlocks
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockCopy, BlockTable
+from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.window_table import WindowGroup
 
 Content = tuple[int, ...]
 """What a slot holds: like real KV, it depends on every token up to its own."""
@@ -38,11 +40,15 @@ class Text:
 class Tables:
     """Tables of a tiny pool, whose rounds copy first and then write, as a device does."""
 
-    def __init__(self, capacity: int, size: int) -> None:
+    def __init__(self, capacity: int, size: int, window: int = 0, apart: int = 0) -> None:
+        """With a `window`, the layers that have it have so many blocks `apart`."""
         self.size = size
         self.pool = BlockPool(capacity, size)
+        self.group: WindowGroup | None = None
+        if window:
+            self.group = WindowGroup(BlockPool(apart, size, first=capacity), window, 9)
         self.namer = BlockNamer(b"secret")
-        self.pages: list[Content] = [()] * (capacity * size)
+        self.pages: list[Content] = [()] * ((capacity + apart) * size)
         self.texts: list[Text] = []
         self.past: list[list[int]] = list(PROMPTS)
         self.copies: list[BlockCopy] = []
@@ -53,7 +59,7 @@ class Tables:
     def open(self, pick: int, length: int, space: str) -> None:
         """Start a text that begins as an earlier one did."""
         tokens = self.past[pick % len(self.past)][:length]
-        table = BlockTable(self.pool, self.namer, space)
+        table = BlockTable(self.pool, self.namer, space, group=self.group)
         found = table.match(tokens)
         assert found % self.size == 0, "half a block was found"
         assert found < len(tokens), "nothing was left to compute"
@@ -77,19 +83,22 @@ class Tables:
         text = self.pick(self.resting(), pick)
         stop = min(text.computed + count, len(text.tokens))
         drafts = drafts if stop == len(text.tokens) else []
-        if not text.table.reserve(stop + len(drafts) + room):
+        if not text.table.reserve_row(stop + len(drafts) + room):
             return
         before = list(text.table.blocks), self.pool.available
         copies = text.table.own(text.computed)
         if copies is None:
             assert before == (text.table.blocks, self.pool.available), "a refusal changes nothing"
             return
-        written = text.table.blocks[text.computed // self.size :]
-        assert all(self.pool.holders(block) == 1 for block in written), "a shared block is written"
+        for part in text.table.parts():
+            written = part.blocks[text.computed // self.size :]
+            assert not part.shared_from(text.computed // self.size), "a shared block is written"
+            assert min(written, default=0) >= 0, "what is written has no block"
         self.copies += copies
         content = (*text.tokens[:stop], *drafts)
         for slot in range(text.computed, len(content)):
-            self.writes.append((self.page_slot(text.table, slot), content[: slot + 1]))
+            for part in text.table.parts():
+                self.writes.append((self.page_slot(part, slot), content[: slot + 1]))
         text.drafts = drafts
         text.in_round = True
         text.planned_to = stop
@@ -125,7 +134,8 @@ class Tables:
         """Go back, and on with another text."""
         text = self.pick(self.resting(), pick)
         self.remember(text)
-        text.computed = slots % (text.computed + 1)
+        # Never to where a window has been left behind: that text begins again.
+        text.computed = slots % (text.computed + 1) if self.group is None else 0
         text.tokens = [*text.tokens[: text.computed], *(other or [0])]
         text.table.truncate(text.computed)
         assert text.table.slots - text.computed < self.size, "more blocks are kept than needed"
@@ -150,16 +160,18 @@ class Tables:
                 self.check_content(text)
 
     def the_blocks_balance(self) -> None:
-        self.pool.check()
-        holders = Counter(block for text in self.texts for block in text.table.blocks)
+        holders = Counter(
+            block for text in self.texts for part in text.table.parts() for block in part.held()
+        )
         for text in self.texts:
             text.table.check()
-        for block in range(self.pool.capacity):
-            assert self.pool.holders(block) == holders[block]
-            assert self.pool.shared(block) == (holders[block] > 1)
-        assert self.pool.free + self.pool.used + self.pool.cached == self.pool.capacity
-        assert self.pool.used == len(holders)
-        assert self.pool.available == self.pool.capacity - len(holders)
+        for pool in self.pools():
+            pool.check()
+            held = [block for block in pool.ids if holders[block]]
+            assert [pool.holders(block) for block in pool.ids] == [holders[b] for b in pool.ids]
+            assert pool.free + pool.used + pool.cached == pool.capacity
+            assert pool.used == len(held)
+            assert pool.available == pool.capacity - len(held)
 
     def no_block_is_shared_across_name_spaces(self) -> None:
         spaces: dict[int, str] = {}
@@ -171,10 +183,14 @@ class Tables:
         """When all have left, every block is free or cached."""
         for text in self.texts:
             text.table.release()
-        self.pool.check()
-        assert self.pool.used == 0
+        for pool in self.pools():
+            pool.check()
+            assert pool.used == 0
 
     # --- helpers ------------------------------------------------------------------------------
+
+    def pools(self) -> list[BlockPool]:
+        return [self.pool] if self.group is None else [self.pool, self.group.pool]
 
     def remember(self, text: Text) -> None:
         """Let later texts begin as this one did."""
@@ -186,19 +202,27 @@ class Tables:
     def pick(self, texts: list[Text], number: int) -> Text:
         return texts[number % len(texts)]
 
-    def page_slot(self, table: BlockTable, slot: int) -> int:
+    def page_slot(self, table: HeldBlocks, slot: int) -> int:
         return table.blocks[slot // self.size] * self.size + slot % self.size
 
     def check_content(self, text: Text) -> None:
         for slot in range(text.computed):
             content = self.pages[self.page_slot(text.table, slot)]
             assert content == tuple(text.tokens[: slot + 1]), f"slot {slot} holds another text"
+        if self.group is None or text.table.window is None:
+            return
+        for slot in range(max(0, text.computed - self.group.window + 1), text.computed):
+            content = self.pages[self.page_slot(text.table.window, slot)]
+            assert content == tuple(text.tokens[: slot + 1]), f"the window lacks slot {slot}"
+        held = len(text.table.window.held())
+        assert held <= self.group.blocks_of(text.table.slots) + 2, "more than a window is held"
 
 
-def story(seed: int, steps: int = 60) -> None:
+def story(seed: int, steps: int = 60, windows: bool = False) -> None:
     """Run one random series of operations."""
     rng = Random(seed)
-    tables = Tables(rng.randint(3, 8), rng.randint(1, 3))
+    apart = (rng.randint(1, 9), rng.randint(3, 16)) if windows else (0, 0)
+    tables = Tables(rng.randint(3, 8), rng.randint(1, 3), *apart)
     acts = ["open", "plan", "run", "advance", "advance", "fork", "truncate", "release", "reserve"]
     for _ in range(steps):
         act, pick = rng.choice(acts), rng.randrange(1000)

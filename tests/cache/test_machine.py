@@ -74,3 +74,8 @@ TestTableMachine.settings = settings(max_examples=60, stateful_step_count=40, de
 def test_every_story_ends_well() -> None:
     for seed in range(300):
         story(seed)
+
+
+def test_every_story_with_windows_ends_well() -> None:
+    for seed in range(300):
+        story(seed, windows=True)

@@ -1,0 +1,92 @@
+"""Blocks of one pool that a sequence holds, in the order of its tokens."""
+
+from draftwerk.cache.blocks import BlockPool
+
+BlockCopy = tuple[int, int]
+"""(from, to): a block's content to copy before the round writes anything."""
+RELEASED = -1
+"""In place of a block that is held no longer, since no row reads it again."""
+
+
+class HeldBlocks:
+    """Maps slot s to offset s % block_size of block `blocks[s // block_size]`."""
+
+    def __init__(self, pool: BlockPool) -> None:
+        self.blocks: list[int] = []
+        self._pool = pool
+
+    @property
+    def block_size(self) -> int:
+        """Slots of a block."""
+        return self._pool.block_size
+
+    @property
+    def slots(self) -> int:
+        """Slots that there are blocks for now."""
+        return len(self.blocks) * self._pool.block_size
+
+    def grow(self, slots: int) -> bool:
+        """Grow to at least `slots` slots, or change nothing and return False."""
+        need = self._pool.blocks_for(slots) - len(self.blocks)
+        if need <= 0:
+            return True
+        blocks = self._pool.take(need)
+        if blocks is None:
+            return False
+        self.blocks.extend(blocks)
+        return True
+
+    def free_slots(self, known: int, shares: int) -> int:
+        """Return how many slots there are behind those `known`, with a share of what is free."""
+        held = max(self._pool.blocks_for(known), len(self.blocks))
+        return held * self.block_size - known + self._pool.available // shares * self.block_size
+
+    def shared_from(self, first: int) -> list[int]:
+        """Return which blocks, by index from `first` on, others hold too."""
+        return [i for i in range(first, len(self.blocks)) if self._pool.shared(self.blocks[i])]
+
+    def replace_shared(self, first: int) -> list[BlockCopy] | None:
+        """Make every block from `first` on safe to write: shared ones are replaced by copies.
+
+        Returns the copies to make, or None (and changes nothing) if the pool is too empty.
+        """
+        shared = self.shared_from(first)
+        fresh = self._pool.take(len(shared))
+        if fresh is None:
+            return None
+        copies = [(self.blocks[i], block) for i, block in zip(shared, fresh, strict=True)]
+        for i, block in zip(shared, fresh, strict=True):
+            self._pool.drop([self.blocks[i]])
+            self.blocks[i] = block
+        for block in self.blocks[first:]:
+            self._pool.unname(block)  # after a truncation into a named block
+        return copies
+
+    def share_with(self, twin: "HeldBlocks") -> None:
+        """Have another one, which is empty, hold the same blocks."""
+        for block in self.blocks:
+            if block != RELEASED:
+                self._pool.hold(block)
+        twin.blocks = list(self.blocks)
+
+    def drop_behind(self, slots: int) -> None:
+        """Give back the blocks behind the first `slots` slots."""
+        keep = self._pool.blocks_for(slots)
+        self._pool.drop(block for block in reversed(self.blocks[keep:]) if block != RELEASED)
+        del self.blocks[keep:]
+
+    def forget(self) -> None:
+        """Remove every block from the prefix index: its content must not be served again."""
+        for block in self.blocks:
+            if block != RELEASED:
+                self._pool.forget(block)
+
+    def held(self) -> list[int]:
+        """Return the blocks that are held."""
+        return [block for block in self.blocks if block != RELEASED]
+
+    def check(self) -> None:
+        """Assert that each block is held, and stands for one part of the text."""
+        held = self.held()
+        assert len(set(held)) == len(held), "one block appears twice in a table"
+        assert all(self._pool.holders(block) > 0 for block in held), "a block is not held"

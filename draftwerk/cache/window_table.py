@@ -1,0 +1,132 @@
+"""The blocks of layers with an attention window, where they have a pool of their own.
+
+    the table         | 0 | 1 | 2 | 3 | 4 | 5 | 6 |     every block of the text
+    its window table  | - | - | - | - | w | w | w |     what a row behind the computed tokens reads
+
+A layer with a window of w lets the token at p see p - w + 1 .. p. What lies before all that a later
+row can see is given back: to the pool's cache, under its name, and evicted there when room is
+needed. A text goes on from a prefix where the blocks of its window are found as well.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.held_blocks import RELEASED, BlockCopy, HeldBlocks
+from draftwerk.cache.replacement import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class WindowBlocks:
+    """How many blocks a model's memory has for its layers with windows."""
+
+    count: int = 0
+    window: int = 0
+    """The longest of its layers'."""
+    row_max: int = 0
+    """Slots that one row writes at most."""
+
+
+NO_WINDOW_BLOCKS = WindowBlocks()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowGroup:
+    """What is common to the window tables of all sequences."""
+
+    pool: BlockPool
+    """Its ids begin where those of the other layers' blocks end."""
+    window: int
+    """Positions that a token sees at most, itself included."""
+    row_max: int
+    """Slots that one row writes at most."""
+
+    @property
+    def chunk_max(self) -> int:
+        """Known tokens that a row computes at most."""
+        return self.row_max // 2
+
+    @property
+    def draft_max(self) -> int:
+        """Drafted tokens in a row at most: another may continue it before it is answered."""
+        return max(0, self.row_max // 4 - 1)
+
+    def first_read(self, start: int) -> int:
+        """Return the number of the first block that a row reads which begins at `start`."""
+        return max(0, start - self.window + 1) // self.pool.block_size
+
+    def blocks_of(self, tokens: int) -> int:
+        """Return how many blocks a text of so many tokens holds at once, at most."""
+        size = self.pool.block_size
+        return min(-(-tokens // size), -(-(self.window + self.row_max) // size) + 1)
+
+    def longest_hit(self, names: Sequence[bytes]) -> int:
+        """Return behind how many of a text's first blocks it can go on: the most for which the
+        blocks are found that its next row reads."""
+        hit = run = 0
+        for count, name in enumerate(names, 1):
+            run = run + 1 if self.pool.find(name) is not None else 0
+            if run >= count - self.first_read(count * self.pool.block_size):
+                hit = count
+        return hit
+
+
+class WindowTable(HeldBlocks):
+    """A sequence's blocks in the window group; the numbers are those of its block table."""
+
+    def __init__(self, group: WindowGroup) -> None:
+        super().__init__(group.pool)
+        self.group = group
+        self._first = 0
+        """The first block that is held."""
+
+    def enter(self, names: Sequence[bytes]) -> None:
+        """Begin behind named blocks, of which those in the window are in the pool."""
+        self._first = self.group.first_read(len(names) * self.block_size)
+        self.blocks = [RELEASED] * self._first
+        for name in names[self._first :]:
+            block = self._pool.find(name)
+            assert block is not None, "a hit without its window"
+            self._pool.reuse(block)
+            self.blocks.append(block)
+
+    def name(self, index: int, name: bytes, origin: Origin) -> None:
+        """Name a block that is full and committed."""
+        self._pool.name(self.blocks[index], name, origin)
+
+    def leave_behind(self, computed: int) -> None:
+        """Give back what no row reads that begins at `computed` or later."""
+        first = self.group.first_read(computed)
+        for index in range(self._first, first):
+            self._pool.drop([self.blocks[index]])
+            self.blocks[index] = RELEASED
+        self._first = max(self._first, first)
+
+    def room(self, tokens: int) -> int:
+        """Return how many blocks more it will hold at once, of a text of so many tokens."""
+        return max(0, self.group.blocks_of(tokens) - len(self.blocks) + self._first)
+
+    def own(self, start: int) -> list[BlockCopy] | None:
+        """Make every slot from `start` on safe to write, as `BlockTable.own` does."""
+        return self.replace_shared(start // self.block_size)
+
+    def fork(self) -> "WindowTable":
+        """Return a second table over the same blocks, copy-on-write."""
+        twin = WindowTable(self.group)
+        self.share_with(twin)
+        twin._first = self._first
+        return twin
+
+    def truncate(self, slots: int) -> None:
+        """Give back the blocks behind the first `slots` slots."""
+        assert not slots or self.group.first_read(slots) >= self._first, "the window is gone"
+        self.drop_behind(slots)
+        self._first = min(self._first, len(self.blocks))
+
+    def check(self) -> None:
+        """Assert that it holds its last blocks, and none before."""
+        super().check()
+        released = [block == RELEASED for block in self.blocks]
+        assert released == [index < self._first for index in range(len(released))], (
+            "a block within the window was released"
+        )
