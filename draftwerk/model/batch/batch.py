@@ -18,10 +18,17 @@ class Pages:
     values: Tensor
     states: Tensor | None = None
     """Slots of recurrent states, [slots, numbers] in float32; None without recurrent layers."""
+    window: "Pages | None" = None
+    """Of layers with windows, where they have blocks of their own; these are the others' then."""
 
     @property
     def block_size(self) -> int:
         return self.keys.shape[2]
+
+    @property
+    def window_first(self) -> int:
+        """The first id of the blocks of layers with windows; 0 where all layers share theirs."""
+        return 0 if self.window is None else self.keys.shape[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,9 @@ class Batch:
     alone."""
     states: tuple[BatchState, ...] = ()
     """Of each sequence, in the order of tokens."""
+    window: "Batch | None" = None
+    """The same with slots and block tables of `Pages.window`; blocks behind the windows stand for
+    any one of the row's others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Rows of a round laid end to end: lists first, then one tensor each."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import msgspec
@@ -27,11 +28,15 @@ class BatchBuilder:
     """
 
     block_size: int
+    window_first: int = 0
+    """The first id of the blocks that layers with windows have of their own; 0 for none."""
     tokens: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=lambda: [0])
     firsts: list[int] = field(default_factory=list)
     """The slot index, in its sequence, of each row's first new token."""
     tables: list[tuple[int, ...]] = field(default_factory=list)
+    windows: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    """The same of layers with windows, -1 where no block is held."""
     trees: list[tuple[int, list[int], list[int]]] = field(default_factory=list)
     """(first token, positions, ancestors) of the rows with masks."""
     outputs: list[int] = field(default_factory=list)
@@ -78,13 +83,14 @@ class BatchBuilder:
         adapter: int = -1,
         state: RowState = NO_STATE,
         pooled: range = range(0),
+        window: tuple[int, ...] = (),
     ) -> int:
         """Add known tokens and their draft; return the index of its first logits in the output.
 
         Logits of the known tokens that are `scored`, by index, come before it; those that are
         `pooled` have states alone. With `samples`,
         logits are computed of the last known token and then of every node. Without known tokens
-        only the nodes are computed.
+        only the nodes are computed. `window` is the table of layers with windows.
         """
         if not known and not draft.tokens:
             return len(self.outputs)
@@ -93,9 +99,9 @@ class BatchBuilder:
         self.states.append(BatchState(*own, state.source, state.target, state.saves))
         self.pooled.extend(len(self.tokens) + index for index in pooled)
         if is_chain(draft):
-            self._add_row([*known, *draft.tokens], start, blocks, adapter)
+            self._add_row([*known, *draft.tokens], start, blocks, adapter, window)
         else:
-            self._add_tree(known, start, blocks, draft, adapter)
+            self._add_tree(known, start, blocks, draft, adapter, window)
         first = len(self.outputs)
         if samples:
             end = len(self.tokens)
@@ -103,20 +109,32 @@ class BatchBuilder:
         return first
 
     def _add_row(
-        self, tokens: list[int], start: int, blocks: tuple[int, ...], adapter: int = -1
+        self,
+        tokens: list[int],
+        start: int,
+        blocks: tuple[int, ...],
+        adapter: int = -1,
+        window: tuple[int, ...] = (),
     ) -> None:
         self.tokens.extend(tokens)
         self.starts.append(len(self.tokens))
         self.firsts.append(start)
         self.tables.append(blocks)
+        self.windows.append(window)
         self.adapters.append(adapter)
 
     def _add_tree(
-        self, known: list[int], start: int, blocks: tuple[int, ...], draft: Draft, adapter: int
+        self,
+        known: list[int],
+        start: int,
+        blocks: tuple[int, ...],
+        draft: Draft,
+        adapter: int,
+        window: tuple[int, ...],
     ) -> None:
         if len(known) + len(draft.tokens) > MASKED_MAX:
             # A causal row for all but the last known token; the mask then needs to name no more.
-            self._add_row(known[:-1], start, blocks, adapter)
+            self._add_row(known[:-1], start, blocks, adapter, window)
             known, start = known[-1:], start + len(known) - 1
         depths = [start + index for index in range(len(known))]
         masks = [(2 << index) - 1 for index in range(len(known))]
@@ -125,7 +143,7 @@ class BatchBuilder:
         for node, parent in enumerate(draft.parents):
             masks.append((masks[end + parent] if parent >= 0 else above) | 1 << end + node)
         self.trees.append((len(self.tokens), depths, masks))
-        self._add_row([*known, *draft.tokens], start, blocks, adapter)
+        self._add_row([*known, *draft.tokens], start, blocks, adapter, window)
 
     def load(self) -> StepLoad:
         """Return what a step over this batch computes; a node attends to its own path alone."""
@@ -156,8 +174,13 @@ class BatchBuilder:
             ends[number] = places[-1] + 1
         seen = positions + np.int32(1) if self.scattered else None
         row = np.repeat(np.arange(len(counts)), counts)
-        slots = tables[row, positions // self.block_size] * np.int32(self.block_size)
-        slots += positions % self.block_size
+        places = positions.copy()
+
+        def slots_in(tables: NDArray[np.int32]) -> NDArray[np.int32]:
+            found = tables[row, places // self.block_size] * np.int32(self.block_size)
+            return found + places % self.block_size
+
+        slots = slots_in(tables)
         for first, count, offset in self.offsets:
             positions[first : first + count] += offset
         ancestors = np.full(len(self.tokens), -1, np.int64)
@@ -176,7 +199,7 @@ class BatchBuilder:
         )
         adapters = None if max(self.adapters) < 0 else np.array(self.adapters, np.int32)
         facts = Facts(int(counts.max()), int(ends.max()), bool(self.trees))
-        return Batch(
+        found = Batch(
             *(torch.from_numpy(array).to(device) for array in arrays),
             facts=facts,
             states=tuple(self.states),
@@ -184,14 +207,35 @@ class BatchBuilder:
             seen=None if seen is None else torch.from_numpy(seen).to(device),
             adapters=None if adapters is None else torch.from_numpy(adapters).to(device),
         )
+        if self.window_first:
+            own = self.window_tables()
+            parts = (torch.from_numpy(each).to(device) for each in (slots_in(own), own))
+            slots_there, tables_there = parts
+            found.window = replace(found, slots=slots_there, block_tables=tables_there)
+        return found
+
+    def window_tables(self) -> NDArray[np.int32]:
+        """Return the tables of layers with windows, counted from the first of their blocks.
+
+        No token sees what a block that is not held would have. A tile may read it all the same and
+        weigh it by zero: the row's first block stands for it, whose slots are all computed.
+        """
+        found = _filled_up(self.windows)
+        held = [next(each for each in table if each >= 0) for table in self.windows]
+        first = np.array(held, np.int32)[:, None]
+        return np.where(found < self.window_first, first, found) - np.int32(self.window_first)
 
     def block_tables(self) -> NDArray[np.int32]:
         """Return the block tables, each filled up with zeros."""
-        counts = [len(table) for table in self.tables]
-        found = np.zeros((len(counts), max(counts)), np.int32)
-        blocks = np.fromiter(chain.from_iterable(self.tables), np.int32, sum(counts))
-        found[np.arange(found.shape[1]) < np.array(counts)[:, None]] = blocks
-        return found
+        return _filled_up(self.tables)
+
+
+def _filled_up(tables: Sequence[tuple[int, ...]]) -> NDArray[np.int32]:
+    counts = [len(table) for table in tables]
+    found = np.zeros((len(counts), max(counts)), np.int32)
+    blocks = np.fromiter(chain.from_iterable(tables), np.int32, sum(counts))
+    found[np.arange(found.shape[1]) < np.array(counts)[:, None]] = blocks
+    return found
 
 
 def is_chain(draft: Draft) -> bool:

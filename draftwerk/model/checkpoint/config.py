@@ -143,6 +143,11 @@ def planes_of(kinds: Sequence[LayerKind], hidden_size: int, key_numbers: int) ->
     return [range(start, start + count) for start, count in zip(starts, counts, strict=False)]
 
 
+def window_planes(kinds: Sequence[LayerKind]) -> int:
+    """Return how many planes are of layers with windows."""
+    return sum(kind.mixer == "attention" and kind.window > 0 for kind in kinds)
+
+
 def state_size(kinds: Sequence[LayerKind], rule: Recurrence | None) -> int:
     """Return the numbers of a recurrent state of all layers; 0 where none is recurrent."""
     if rule is None:
@@ -216,6 +221,11 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def plane_count(self) -> int:
         return sum(map(len, self.planes))
+
+    @property
+    def window_plane_count(self) -> int:
+        """How many of these are of layers with windows."""
+        return window_planes(self.layers)
 
     def unlike_llama(self) -> str:
         """Return the first thing that Llama's plain graph does not have; empty if there is none."""

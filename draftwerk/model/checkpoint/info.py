@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from draftwerk.model.checkpoint.architectures import architecture_of, completed
-from draftwerk.model.checkpoint.config import planes_of, state_size
+from draftwerk.model.checkpoint.config import planes_of, state_size, window_planes
 from draftwerk.model.checkpoint.end_tokens import end_tokens
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
@@ -48,6 +48,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     head_size: int
     state_bytes: int = 0
     """Of a slot for a recurrent state; 0 where no layer is recurrent."""
+    window: int = 0
+    """The longest attention window of its layers; 0 where none has one."""
+    window_heads_per_token: int = 0
+    """Of the keys and values, those of layers with windows."""
     family: str = ""
     """Its architecture, as its configuration calls it."""
     stored_format: str = "bf16"
@@ -113,6 +117,8 @@ def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
         kv_heads_per_token=2 * planes * kv_heads,
         head_size=head_size,
         state_bytes=4 * state_size(kinds, recurrence_of(hf)),
+        window=max(kind.window for kind in kinds),
+        window_heads_per_token=2 * window_planes(kinds) * kv_heads,
         family=hf.get("model_type", ""),
         vectors=vector_form(location.directory, hf, pooling),
     )

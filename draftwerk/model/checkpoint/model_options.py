@@ -42,6 +42,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     block_size: int = 16
     state_slots: int = 0
     """Of a model with recurrent layers."""
+    window_blocks: int = 0
+    """Blocks that layers with windows have of their own; 0 where all layers share theirs."""
     sources: tuple[str, ...] | None = None
     """Draft sources that run beside the target; None where drafts come with the rounds."""
     draft_head: str = "off"

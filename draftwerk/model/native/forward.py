@@ -171,13 +171,15 @@ class NativeForward:
         return self._config.vocab_size, self._config.hidden_size
 
     def _check_pages(self, pages: Pages) -> None:
-        config = self._config
+        apart = 0 if pages.window is None else self._config.window_plane_count
+        self._check_planes(pages, self._config.plane_count - apart)
+        if pages.window is not None:
+            self._check_planes(pages.window, apart)
+
+    def _check_planes(self, pages: Pages, count: int) -> None:
         for name, tensor in (("keys", pages.keys), ("values", pages.values)):
             check_tensor(name, tensor, self.page_dtype)
             planes, _, _, kv_heads, width = tensor.shape
-            if (planes, kv_heads, width) != (
-                config.plane_count,
-                config.num_kv_heads,
-                self.page_width,
-            ):
+            own = (count, self._config.num_kv_heads, self.page_width)
+            if (planes, kv_heads, width) != own:
                 raise ValueError(f"{name} are pages of another model: {tuple(tensor.shape)}")

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from math import prod
 
 import torch
 from torch import Tensor
@@ -10,17 +11,24 @@ from draftwerk.model.batch.batch import Pages
 from draftwerk.model.native.calls.structs import TurnedKeys
 from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference.kv_pages import split_at
 
 
 def copy_blocks(pages: Pages, copies: Sequence[tuple[int, int]]) -> None:
     """Copy whole blocks (from, to), all layers, as if at once."""
-    _copy(pages, copies, pages.keys.shape[1], pages.keys[0, 0].numel())
+    if pages.window is not None:
+        copies, further = split_at(copies, pages.keys.shape[1])
+        copy_blocks(pages.window, further)
+    _copy(pages, copies, pages.keys.shape[1], prod(pages.keys.shape[2:]))
 
 
 def move_slots(pages: Pages, moves: Sequence[tuple[int, int]]) -> None:
     """Copy (from, to) slots of the flattened (block, offset) axis, all layers, as if at once."""
     slots = pages.keys.shape[1] * pages.block_size
-    _copy(pages, moves, slots, pages.keys[0, 0, 0].numel())
+    if pages.window is not None:
+        moves, further = split_at(moves, slots)
+        move_slots(pages.window, further)
+    _copy(pages, moves, slots, prod(pages.keys.shape[3:]))
 
 
 def _copy(pages: Pages, pairs: Sequence[tuple[int, int]], units: int, elements: int) -> None:

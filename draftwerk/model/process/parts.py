@@ -35,7 +35,12 @@ from draftwerk.model.process.lora_cards import add_adapters, lora_cards
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate, page_shape
-from draftwerk.model.reference.shared_pages import NO_STATES, SharedPages, page_memory
+from draftwerk.model.reference.shared_pages import (
+    NO_STATES,
+    NO_WINDOW,
+    SharedPages,
+    page_memory,
+)
 from draftwerk.speculative.protocol.frames import OnProgress
 
 if TYPE_CHECKING:
@@ -123,11 +128,23 @@ def native_part(
             on_layer=model.layer_done,
         )
     adapters = add_adapters(forward, options.lora, config)
-    shape = page_shape(model.config, options.block_count, options.block_size, forward.page_width)
+    window, states = window_of(options, model.config), states_of(options, model.config)
+    sizes = options.block_count, options.block_size, forward.page_width, window[0]
     shared, pages = page_memory(
-        shape, forward.page_dtype, options.pages_descriptor, states_of(options, model.config)
+        page_shape(model.config, *sizes),
+        forward.page_dtype,
+        options.pages_descriptor,
+        states,
+        window,
     )
     return NativePart(model, forward, pages, shared, pool, threads, measured_s, adapters, store)
+
+
+def window_of(options: ModelOptions, config: ModelConfig) -> tuple[int, int]:
+    """Return planes and blocks of layers with windows, if they have blocks of their own."""
+    if not options.window_blocks:
+        return NO_WINDOW
+    return config.window_plane_count, options.window_blocks
 
 
 def states_of(options: ModelOptions, config: ModelConfig) -> tuple[int, int]:
@@ -155,10 +172,9 @@ def torch_part(
         forward.linear.prefer_speed(forward.weights, machine_bytes())
     adapters = add_adapters(forward, options.lora, model.config)
     if device.type == "cpu":
-        shape = page_shape(model.config, options.block_count, options.block_size)
-        shared, pages = page_memory(
-            shape, dtype, options.pages_descriptor, states_of(options, model.config)
-        )
+        window, states = window_of(options, model.config), states_of(options, model.config)
+        shape = page_shape(model.config, options.block_count, options.block_size, apart=window[0])
+        shared, pages = page_memory(shape, dtype, options.pages_descriptor, states, window)
     else:
         shared = None
         pages = allocate(model.config, options.block_count, options.block_size, dtype, device)

@@ -154,11 +154,11 @@ def noting_use(
     """Return the step; over shared pages it first notes which blocks come into use."""
     if parts.shared is None:
         return step
-    huge_pages = parts.shared.huge_pages
+    shared = parts.shared
 
     def noting(work: W) -> R:
         rows = round_in(work).rows
-        huge_pages.use(max((max(row.blocks, default=0) for row in rows), default=0))
+        shared.use([block for row in rows for block in (*row.blocks, *row.window_blocks)])
         return step(work)
 
     return noting

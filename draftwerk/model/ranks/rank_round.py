@@ -49,4 +49,4 @@ def batch_of(round_: RankRound) -> Batch:
         for name, (kind, shape, data) in round_.arrays.items()
     }
     facts, count = Facts(*round_.facts), round_.logit_count
-    return Batch(**tensors, facts=facts, logit_count=count, states=(), layers=None)
+    return Batch(**tensors, facts=facts, logit_count=count, states=(), layers=None, window=None)

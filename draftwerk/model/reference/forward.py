@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftwerk.model.attention.signature import PLAIN, Attention, ScoredAttention, Scoring
 from draftwerk.model.batch.batch import Batch, BatchState, Pages
-from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.config import ModelConfig, window_planes
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
@@ -59,6 +59,9 @@ class TorchForward:
         own = [config.planes[index] for index in self.shard.layers]
         self.planes = [range(each.start - own[0].start, each.stop - own[0].start) for each in own]
         """Of the pages, by layer."""
+        kinds = [config.kind(index) for index in self.shard.layers]
+        self.windowed = [window_planes([kind]) > 0 for kind in kinds]
+        """Of the layers, whether they may have blocks of their own."""
         self.mixers = [config.kind(index).mixer for index in self.shard.layers]
         self.recurrent = None if config.recurrence is None else RecurrentLayers(config.recurrence)
         self.tapped = TapSlots(config.taps)
@@ -191,6 +194,7 @@ class TorchForward:
         self, layer: LayerWeights, query: Tensor, index: int, batch: Batch, pages: Pages
     ) -> Tensor:
         keys, values = self._pages_of(index, pages)
+        batch = self._batch_of(index, batch, pages)
         scoring = self.scorings[index]
         if self.graph.has_sinks:
             scoring = scoring._replace(sinks=layer.sinks)
@@ -198,10 +202,21 @@ class TorchForward:
             return self.attention(query, keys, values, batch)
         return cast(ScoredAttention, self.attention)(query, keys, values, batch, scoring)
 
+    def _batch_of(self, index: int, batch: Batch, pages: Pages) -> Batch:
+        """Return the batch with a layer's slots and block tables."""
+        if pages.window is None or not self.windowed[index]:
+            return batch
+        assert batch.window is not None, "a batch without tables of its windows"
+        return batch.window
+
     def _pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values, of this rank's heads."""
         own = self.shard.kv_heads
         plane = self.planes[index].start
+        if pages.window is not None:
+            apart = sum(self.windowed[:index])
+            in_group = (pages.window, apart) if self.windowed[index] else (pages, plane - apart)
+            pages, plane = in_group
         keys, values = pages.keys[plane], pages.values[plane]
         return keys[:, :, own.start : own.stop], values[:, :, own.start : own.stop]
 
@@ -250,8 +265,9 @@ class TorchForward:
                 self.norm.of_heads(key, layer.key_norm),
             )
         keys, values = self._pages_of(index, pages)
-        keys.view(-1, *keys.shape[2:])[batch.slots] = key
-        values.view(-1, *values.shape[2:])[batch.slots] = value
+        slots = self._batch_of(index, batch, pages).slots
+        keys.view(-1, *keys.shape[2:])[slots] = key
+        values.view(-1, *values.shape[2:])[slots] = value
         if not graph.temperature_beta:
             return Mixed(query, gate)
         turns = (batch.positions / graph.temperature_length).floor()

@@ -1,10 +1,12 @@
 """The KV cache's tensors: made once, then only written, copied and compacted."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
@@ -49,11 +51,14 @@ def allocate(
 
 
 def page_shape(
-    config: CachedHeads, block_count: int, block_size: int, width: int = 0
+    config: CachedHeads, block_count: int, block_size: int, width: int = 0, apart: int = 0
 ) -> tuple[int, ...]:
-    """Return the shape of the keys: [planes, blocks, block_size, kv_heads, width]."""
+    """Return the shape of the keys: [planes, blocks, block_size, kv_heads, width].
+
+    So many planes are `apart`: of layers with windows, which have blocks of their own.
+    """
     return (
-        config.plane_count,
+        config.plane_count - apart,
         block_count,
         block_size,
         config.num_kv_heads,
@@ -68,12 +73,22 @@ def private_pages(shape: tuple[int, ...], dtype: torch.dtype) -> Pages:
 
 def _untouched(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Return zeros that the kernel has yet to provide; torch would write every one of them."""
+    return tensor_over(np.zeros(prod(shape) * dtype.itemsize, np.uint8), shape, dtype)
+
+
+def tensor_over(data: NDArray[np.uint8], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return bytes as a tensor; of no planes, where all layers have windows, an empty one."""
+    if not len(data):
+        return torch.empty(shape, dtype=dtype)
     *outer, last = shape
-    return torch.from_numpy(np.zeros((*outer, last * dtype.itemsize), np.uint8)).view(dtype)
+    return torch.from_numpy(data.reshape(*outer, last * dtype.itemsize)).view(dtype)
 
 
 def copy_blocks(pages: Pages, copies: Sequence[tuple[int, int]]) -> None:
     """Copy whole blocks, all layers, as if at once."""
+    if pages.window is not None:
+        copies, further = split_at(copies, pages.keys.shape[1])
+        copy_blocks(pages.window, further)
     if not copies:
         return
     sources, targets = to_device(torch.tensor(copies), pages.keys.device).T
@@ -83,12 +98,25 @@ def copy_blocks(pages: Pages, copies: Sequence[tuple[int, int]]) -> None:
 
 def move_slots(pages: Pages, moves: Sequence[tuple[int, int]]) -> None:
     """Copy (from, to) slots of the flattened (block, offset) axis, all layers, as if at once."""
+    if pages.window is not None:
+        moves, further = split_at(moves, pages.keys.shape[1] * pages.block_size)
+        move_slots(pages.window, further)
     if not moves:
         return
     sources, targets = to_device(torch.tensor(moves), pages.keys.device).T
     for tensor in _parts(pages):
-        flat = tensor.view(tensor.shape[0], -1, *tensor.shape[3:])
+        flat = tensor.flatten(1, 2)
         flat[:, targets] = flat[:, sources]
+
+
+def split_at(
+    pairs: Sequence[tuple[int, int]], first: int
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return pairs below `first`, and the others, of layers with windows, counted from there."""
+    return (
+        [pair for pair in pairs if pair[0] < first],
+        [(source - first, target - first) for source, target in pairs if source >= first],
+    )
 
 
 def _parts(pages: Pages) -> tuple[Tensor, ...]:

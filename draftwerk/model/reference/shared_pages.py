@@ -1,5 +1,6 @@
 """Pages in memory that the server owns: they are there when this process no longer is."""
 
+from collections.abc import Collection
 from threading import Condition, Thread
 
 import numpy as np
@@ -9,10 +10,11 @@ from torch import Tensor
 from draftwerk.cache.page_layout import PageLayout, memory_bytes
 from draftwerk.machine.shared_memory import HUGE, Mapping, mapped
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.reference.kv_pages import private_pages
+from draftwerk.model.reference.kv_pages import private_pages, tensor_over
 from draftwerk.speculative.protocol.journal import MoveJournal
 
 NO_STATES = (0, 0)
+NO_WINDOW = (0, 0)
 
 
 class SharedPages:
@@ -24,15 +26,19 @@ class SharedPages:
         shape: tuple[int, ...],
         dtype: torch.dtype,
         states: tuple[int, int] = NO_STATES,
+        window: tuple[int, int] = NO_WINDOW,
     ) -> None:
         """`shape` is that of the keys: [planes, blocks, block_size, kv_heads, width].
 
-        `states` is [slots, numbers] of recurrent states, which lie behind the planes. Raises
+        `states` is [slots, numbers] of recurrent states, which lie behind the planes; `window` is
+        [planes, blocks] of layers with windows, where they have blocks of their own. Raises
         ValueError where the memory does not have the size of such pages.
         """
         layers, block_count, *unit = shape
         unit_bytes = int(np.prod(unit)) * dtype.itemsize
         self.layout = PageLayout(2 * layers, block_count, unit_bytes)
+        if window[1]:
+            self.layout = self.layout.with_window(2 * window[0], window[1])
         self._mapping = mapped(descriptor)
         state_bytes = 4 * states[0] * states[1]
         needed = memory_bytes(self.layout.page_bytes + state_bytes)
@@ -40,20 +46,31 @@ class SharedPages:
             raise ValueError(
                 f"pages need {needed} bytes of shared memory, not {len(self._mapping.view)}"
             )
-        half = self.layout.page_bytes // 2
-        self.pages = Pages(self._tensor(0, shape, dtype), self._tensor(half, shape, dtype))
+        self.pages = self._pages(self.layout, shape, dtype)
+        if (own := self.layout.window) is not None:
+            self.pages.window = self._pages(own, (*window, *unit), dtype)
         if state_bytes:
             start = self.layout.page_bytes
             data = np.frombuffer(self._mapping.view[start : start + state_bytes], np.float32)
             self.pages.states = torch.from_numpy(data.reshape(states))
         self.journal = MoveJournal(self._mapping.view)
-        self.huge_pages = HugePages(self.layout, self._mapping)
+        self.huge_pages = [HugePages(self.layout, self._mapping)]
+        if self.layout.window is not None:
+            self.huge_pages.append(HugePages(self.layout.window, self._mapping))
 
-    def _tensor(self, start: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        stop = start + self.layout.page_bytes // 2
-        data = np.frombuffer(self._mapping.view[start:stop], np.uint8)
-        *outer, last = shape
-        return torch.from_numpy(data.reshape(*outer, last * dtype.itemsize)).view(dtype)
+    def use(self, blocks: Collection[int]) -> None:
+        """Note that blocks are about to be written."""
+        for each in self.huge_pages:
+            each.use(blocks)
+
+    def _pages(self, layout: PageLayout, shape: tuple[int, ...], dtype: torch.dtype) -> Pages:
+        half = layout.block_count * layout.block_bytes // 2
+        keys = self._tensor(layout.start, half, shape, dtype)
+        return Pages(keys, self._tensor(layout.start + half, half, shape, dtype))
+
+    def _tensor(self, start: int, size: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        data = np.frombuffer(self._mapping.view[start : start + size], np.uint8)
+        return tensor_over(data, shape, dtype)
 
 
 class HugePages:
@@ -69,9 +86,11 @@ class HugePages:
         self._changed = Condition()
         self._is_running = False
 
-    def use(self, block: int) -> None:
-        """Note that a block is about to be written."""
-        wanted = min((block + 1) * self._layout.unit_bytes, self._plane_bytes)
+    def use(self, blocks: Collection[int]) -> None:
+        """Note that blocks are about to be written, as far as they are of this layout."""
+        first, stop = self._layout.first, self._layout.first + self._layout.block_count
+        last = max((block for block in blocks if first <= block < stop), default=first)
+        wanted = min((last - first + 1) * self._layout.unit_bytes, self._plane_bytes)
         if wanted <= self._wanted:
             return
         # To the end of the huge page: its other small pages come with it.
@@ -93,7 +112,7 @@ class HugePages:
                 self._changed.wait_for(lambda: self._gathered < self._wanted)
                 start, stop = self._gathered, self._wanted
             for plane in range(self._layout.planes):
-                first = plane * self._plane_bytes
+                first = self._layout.start + plane * self._plane_bytes
                 self._mapping.gather(first + start, first + stop)
             self._gathered = stop
 
@@ -103,14 +122,17 @@ def page_memory(
     dtype: torch.dtype,
     descriptor: int,
     states: tuple[int, int] = NO_STATES,
+    window: tuple[int, int] = NO_WINDOW,
 ) -> tuple[SharedPages | None, Pages]:
     """Return a CPU's pages, in the parent's memory where it has handed some over.
 
-    `shape` is that of the keys, `states` [slots, numbers], and -1 no descriptor.
+    `shape` is that of the keys, `states` [slots, numbers], `window` [planes, blocks] of layers with
+    windows, and -1 no descriptor.
     """
     if descriptor < 0:
         pages = private_pages(shape, dtype)
+        pages.window = private_pages((*window, *shape[2:]), dtype) if window[1] else None
         pages.states = torch.zeros(states) if all(states) else None
         return None, pages
-    shared = SharedPages(descriptor, shape, dtype, states)
+    shared = SharedPages(descriptor, shape, dtype, states, window)
     return shared, shared.pages

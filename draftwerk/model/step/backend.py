@@ -136,11 +136,15 @@ class LoadedModel:
         return UNREAD_JOURNAL if self.shared is None else self.shared.journal
 
     def on_scratch(self) -> "LoadedModel":
-        """Return the model over pages of its own: shared ones may hold what others rely on."""
-        if self.shared is None:
+        """Return the model over pages of its own: shared ones may hold what others rely on.
+
+        Layers with windows have no blocks of their own there.
+        """
+        keys, window = self.pages.keys, self.pages.window
+        if self.shared is None and window is None:
             return self
-        keys = self.pages.keys
-        pages = kv_pages.private_pages(tuple(keys.shape), keys.dtype)
+        planes = len(keys) + (0 if window is None else len(window.keys))
+        pages = kv_pages.private_pages((planes, *keys.shape[1:]), keys.dtype)
         return replace(self, pages=pages, shared=None)
 
     def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]]) -> None:

@@ -125,8 +125,11 @@ class DraftRunner:
                 self.readings[row.sequence_id] = ReadProgress(origin.wanted)
         for sequence_id in round_.finished_ids:
             self.readings.pop(sequence_id, None)
-        self.backend.copy_blocks(self.pages, round_.copies)
-        self.coverage.copy(round_.copies)
+        # Of blocks that the target has for its windows, a draft model has none.
+        known = self.pages.keys.shape[1]
+        copies = tuple(copy for copy in round_.copies if copy[0] < known)
+        self.backend.copy_blocks(self.pages, copies)
+        self.coverage.copy(copies)
 
     def _read(self, builder: BatchBuilder, row: Row, index: int) -> Guess | None:
         """Lay out the tokens of a row not read yet; return a guess to begin if it is wanted."""

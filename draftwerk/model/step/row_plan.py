@@ -71,10 +71,13 @@ class RowPlan(NamedTuple):
         row = self.first + node + (not self.begins_known)
         return row if row >= self.first else None
 
-    def node_slot(self, node: int) -> int:
-        """Return where a node's keys and values are, in the flattened (block, offset) axis."""
+    def node_slot(self, node: int, blocks: Sequence[int] = ()) -> int:
+        """Return where a node's keys and values are, in the flattened (block, offset) axis.
+
+        `blocks` is the table of some layers, if it is not the row's first.
+        """
         block, offset = divmod(self.row.stop + node, self.block_size)
-        return self.row.blocks[block] * self.block_size + offset
+        return (blocks or self.row.blocks)[block] * self.block_size + offset
 
 
 def presample_requests(plan: RowPlan) -> list[SamplingRequest]:
@@ -102,8 +105,10 @@ def packed_tree(plan: RowPlan) -> PackedTree:
 
 def path_moves(plan: RowPlan, path: Sequence[int]) -> list[tuple[int, int]]:
     """Return the (from, to) slots that put an accepted path right after the known tokens."""
+    tables = [each for each in (plan.row.blocks, plan.row.window_blocks) if each]
     return [
-        (plan.node_slot(node), plan.node_slot(index))
+        (plan.node_slot(node, table), plan.node_slot(index, table))
+        for table in tables
         for index, node in enumerate(path)
         if node != index
     ]

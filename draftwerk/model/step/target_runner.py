@@ -77,7 +77,7 @@ class TargetRunner:
 
         # 1. Read the rows: what they know and their drafts, laid end to end.
         self.cached_sequences.begin(round_)
-        builder = BatchBuilder(self.pages.block_size)
+        builder = BatchBuilder(self.pages.block_size, self.pages.window_first)
         pairs = zip(round_.rows, proposal.drafts, strict=True)
         rows = [self._read(builder, number, *pair) for number, pair in enumerate(pairs)]
 
@@ -216,7 +216,7 @@ class TargetRunner:
         scored, pooled = (range(0), scored) if row.pools else (scored, range(0))
         state = row.state or NO_STATE
         own = known, row.start, row.blocks, draft, row.samples, scored, sequence.adapter, state
-        first = builder.add(*own, pooled)
+        first = builder.add(*own, pooled, row.window_blocks)
         held = builder.states[-1] if row.state is not None else None
         return RowPlan(number, row, sequence, draft, first, self.pages.block_size, held)
 

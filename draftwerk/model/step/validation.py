@@ -21,17 +21,30 @@ def check_row(
     _check_draft(row, draft)
     if pages.states is not None:
         _check_state(row, pages.states)
-    reserved = row.stop + len(draft.tokens)
-    if len(row.blocks) * pages.block_size < reserved:
-        raise BadRow(f"{len(row.blocks)} blocks do not hold {reserved} slots")
+    reserved = -(-(row.stop + len(draft.tokens)) // pages.block_size)
+    if len(row.blocks) < reserved:
+        raise BadRow(f"{len(row.blocks)} blocks do not hold {row.stop + len(draft.tokens)} slots")
     if not _within(row.blocks, pages.keys.shape[1]):
         raise BadRow("a block is outside the pages")
+    if pages.window is not None:
+        _check_window(row, reserved, pages.window_first, pages.window.keys.shape[1])
     if not (_within(sequence.tokens[row.start : row.stop], vocab_size)):
         raise BadRow("a token is outside the vocabulary")
     if not _within(row.answers, vocab_size):
         raise BadRow("an answer is outside the vocabulary")
     if not _within(draft.tokens, vocab_size):
         raise BadRow("a drafted token is outside the vocabulary")
+
+
+def _check_window(row: Row, reserved: int, first: int, count: int) -> None:
+    """Raise BadRow unless layers with windows have blocks, but for the first of the text."""
+    held = [each for each in row.window_blocks[:reserved] if each >= 0]
+    if len(row.window_blocks) < reserved or not held:
+        raise BadRow("a row without blocks of its windows")
+    if tuple(held) != row.window_blocks[reserved - len(held) : reserved]:
+        raise BadRow("a block within the window is missing")
+    if min(held) < first or max(held) >= first + count:
+        raise BadRow("a block is outside the pages of layers with windows")
 
 
 def _check_state(row: Row, states: Tensor) -> None:

@@ -54,6 +54,30 @@ def test_a_block_is_where_its_layout_says() -> None:
     memory.close()
 
 
+@pytest.mark.parametrize("planes", [0, 3])
+def test_blocks_of_layers_with_windows_are_where_their_layout_says(planes: int) -> None:
+    shape, window = (planes, *SHAPE[1:]), (2, 5)
+    others, own = torch.Size(shape).numel(), torch.Size((*window, *SHAPE[2:])).numel()
+    memory = SharedMemory.make(memory_bytes(2 * 2 * (others + own)))
+    found = SharedPages(memory.descriptor, shape, torch.bfloat16, window=window)
+    assert found.layout == PageLayout(2 * planes, 8, UNIT).with_window(4, 5)
+    pages = found.pages.window
+    assert pages is not None and pages.keys.shape == (*window, *SHAPE[2:])
+    pages.keys.copy_(torch.randn(pages.keys.shape))
+    pages.values.copy_(torch.randn(pages.keys.shape))
+    data = memory.map()
+    parts = [
+        torch.frombuffer(bytearray(data[a:b]), dtype=torch.bfloat16)
+        for a, b in found.layout.spans(8 + 3)
+    ]
+    want = torch.cat([pages.keys[:, 3], pages.values[:, 3]]).view(4, -1)
+    assert torch.equal(torch.stack(parts), want)
+    copy_blocks(found.pages, [(8 + 3, 8 + 1)])
+    assert torch.equal(pages.keys[:, 1], pages.keys[:, 3])
+    assert not found.pages.keys.any(), "nothing of the other layers is copied"
+    memory.close()
+
+
 def test_recurrent_states_lie_behind_the_planes() -> None:
     states = 5, 24
     memory = SharedMemory.make(memory_bytes(2 * torch.Size(SHAPE).numel() * 2 + 4 * 5 * 24))
@@ -108,9 +132,9 @@ def test_blocks_in_use_are_gathered_and_keep_their_content() -> None:
     memory = memory_of(shape)
     found = shared(memory, shape)
     found.pages.keys[1, 3] = 2.0
-    found.huge_pages.use(3)
-    found.huge_pages.use(63)
-    wait_until(lambda: found.huge_pages._gathered >= 64 * found.layout.unit_bytes)
+    found.use([3])
+    found.use([5, 63])
+    wait_until(lambda: found.huge_pages[0]._gathered >= 64 * found.layout.unit_bytes)
     assert float(found.pages.keys[1, 3].min()) == 2.0
     assert float(found.pages.values.abs().max()) == 0.0
     assert memory.allocated >= HUGE

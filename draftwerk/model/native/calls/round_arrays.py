@@ -99,7 +99,22 @@ def arrays_of(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None)
         if len(tensor) != size:
             raise ValueError(f"{name} has {len(tensor)} entries, not {size}")
         setattr(arrays, name, tensor.data_ptr())
+    if pages.window is not None:
+        _set_window(arrays, batch, pages.window)
     return arrays
+
+
+def _set_window(arrays: RoundArrays, batch: Batch, pages: Pages) -> None:
+    """Tell of the blocks of layers with windows."""
+    own = batch.window
+    if own is None or own.block_tables.shape != batch.block_tables.shape:
+        raise ValueError("a batch without tables of its windows")
+    check_tensor("window slots", own.slots, torch.int32)
+    check_tensor("window tables", own.block_tables, torch.int32)
+    arrays.window_slots = own.slots.data_ptr()
+    arrays.window_tables = own.block_tables.data_ptr()
+    arrays.window_keys, arrays.window_values = pages.keys.data_ptr(), pages.values.data_ptr()
+    arrays.window_block_count = pages.keys.shape[1]
 
 
 def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype) -> None:

@@ -20,6 +20,8 @@ void Forward::cut(std::vector<Cut> &cuts, bool only_outputs) {
 }
 
 void Forward::cut_into_blocks(Cut &cut, int window, bool only_outputs) {
+    const bool apart = window && batch.window_tables;
+    const int32_t *tables = apart ? batch.window_tables : batch.block_tables;
     auto wanted = [&](int token) { return !only_outputs || numbers[token] >= 0; };
     for (int r = 0; r < batch.row_count; r++) {
         int first = batch.row_starts[r], count = batch.row_starts[r + 1] - first;
@@ -27,7 +29,7 @@ void Forward::cut_into_blocks(Cut &cut, int window, bool only_outputs) {
         for (int i = 0; count <= NODES_MAX && i < count; i++) {
             masked |= ancestors[first + i] != static_cast<int64_t>((uint64_t{2} << i) - 1);
         }
-        Row row{batch.block_tables + static_cast<size_t>(r) * batch.table_width,
+        Row row{tables + static_cast<size_t>(r) * batch.table_width,
                 batch.block_size, batch.kv_lengths[r] - count};
         for (int begin = 0, end; begin < count; begin = end) {
             end = begin + 1;
@@ -123,7 +125,7 @@ int Forward::open_attention(int layer) {
 
 Lane Forward::lane(int layer, int kv_head) const {
     size_t begin = first_head(layer, 0) + kv_head;
-    return {at_head(batch.keys, begin), at_head(batch.values, begin),
+    return {at_head(keys_of(layer), begin), at_head(values_of(layer), begin),
             shape.kv_heads * attention.head_bytes()};
 }
 

@@ -41,8 +41,8 @@ void Forward::find_taps() {
 int Forward::piece_size() const { return attention.kv_heads * shape.head_size; }
 
 void *Forward::inputs_at(int layer, int64_t slot, int piece) const {
-    const size_t plane = model.layers[layer].plane + piece / 2;
-    const size_t index = (plane * batch.block_count * batch.block_size + slot) * attention.kv_heads;
+    const size_t before = static_cast<size_t>(piece / 2) * batch.block_count * batch.block_size;
+    const size_t index = (slot_index(layer, slot) + before) * attention.kv_heads;
     return at_head(piece % 2 ? batch.values : batch.keys, index);
 }
 

@@ -250,9 +250,22 @@ struct Forward : Job {
         return operand.elementwise() && !model.meeting;
     }
     static size_t width(int columns) { return round_up(columns, TILE); }
+    // Whether a layer's keys and values are in the blocks of those with windows.
+    bool is_apart(int layer) const {
+        return batch.window_keys && model.layers[layer].has_window();
+    }
     size_t slot_index(int layer, size_t slot) const {
-        const size_t plane = model.layers[layer].plane;
-        return plane * batch.block_count * batch.block_size + slot;
+        const Layer &own = model.layers[layer];
+        const size_t plane = batch.window_keys ? own.group_plane : own.plane;
+        const size_t blocks = is_apart(layer) ? batch.window_block_count : batch.block_count;
+        return plane * blocks * batch.block_size + slot;
+    }
+    int32_t page_slot(int layer, int row) const {
+        return is_apart(layer) ? batch.window_slots[row] : batch.slots[row];
+    }
+    void *keys_of(int layer) const { return is_apart(layer) ? batch.window_keys : batch.keys; }
+    void *values_of(int layer) const {
+        return is_apart(layer) ? batch.window_values : batch.values;
     }
     // Where this rank's heads of a slot begin: the pages have those of all ranks.
     size_t first_head(int layer, size_t slot) const {

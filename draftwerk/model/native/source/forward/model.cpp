@@ -18,10 +18,13 @@ Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float 
       layers(shape.layers) {
     // As many inputs of a convolution as there are keys and values are in one plane.
     const int piece = shape.kv_heads * shape.head_size, wide = (shape.hidden + 2 * piece - 1) / (2 * piece);
-    for (int layer = 0, plane = 0; layer < shape.layers; layer++) {
+    int plane = 0, group_planes[2] = {0, 0};
+    for (int layer = 0; layer < shape.layers; layer++) {
         layers[layer].shape = own[layer];
-        layers[layer].plane = plane;
-        plane += layers[layer].scans() ? 0 : layers[layer].convolves() ? wide : 1;
+        const int planes = layers[layer].scans() ? 0 : layers[layer].convolves() ? wide : 1;
+        int &in_group = group_planes[layers[layer].has_window()];
+        layers[layer].plane = plane, layers[layer].group_plane = in_group;
+        plane += planes, in_group += planes;
         if (layers[layer].scans()) layers[layer].number = recurrent_layers++;
         auto found = std::find(windows.begin(), windows.end(), own[layer].window);
         layers[layer].window_index = static_cast<int>(found - windows.begin());
@@ -245,9 +248,13 @@ void Model::reserve(int rows, int outputs) {
 const char *Model::refusal(const Batch &batch) const {
     auto outside = [](int32_t value, int32_t end) { return value < 0 || value >= end; };
     const int slot_count = batch.block_count * batch.block_size;
+    const int window_slot_count = batch.window_block_count * batch.block_size;
     for (int i = 0; i < batch.token_count; i++) {
         if (outside(batch.tokens[i], shape.vocab)) return "a token is outside the vocabulary";
-        if (outside(batch.slots[i], slot_count)) return "a slot is outside the pages";
+        if (outside(batch.slots[i], slot_count) ||
+            (batch.window_slots && outside(batch.window_slots[i], window_slot_count))) {
+            return "a slot is outside the pages";
+        }
         if (batch.positions[i] < 0) return "a position is negative";
     }
     if (outside(batch.logit_count, batch.output_count + 1)) return "more logits than outputs";
@@ -274,8 +281,10 @@ const char *Model::refusal(const Batch &batch) const {
         if (count <= 0 || batch.kv_lengths[r] < count) return "a row's kv_length is too short";
         if (blocks > batch.table_width) return "a row's block table is too short";
         for (int i = 0; i < blocks; i++) {
-            if (outside(batch.block_tables[static_cast<size_t>(r) * batch.table_width + i],
-                        batch.block_count)) {
+            const size_t at = static_cast<size_t>(r) * batch.table_width + i;
+            if (outside(batch.block_tables[at], batch.block_count) ||
+                (batch.window_tables &&
+                 outside(batch.window_tables[at], batch.window_block_count))) {
                 return "a block is outside the pages";
             }
         }

@@ -98,10 +98,13 @@ struct Batch {
     float *states;                       // of the outputs, as the head reads them; or null
     const int32_t *adapters;             // by row, -1 for none; or null
     const int32_t *seen;                 // by token, how many slots of its row it sees; or null
+    // Of layers with windows, where they have blocks of their own; else null. Tables are as wide.
+    const int32_t *window_slots, *window_tables;
+    void *window_keys, *window_values;
     const float *hidden_in;              // what an earlier stage has come to; null: embed the tokens
     float *hidden_out;                   // for a later stage; null: this one has the head
     int32_t token_count, row_count, table_width, output_count, logit_count;
-    int32_t block_count, block_size;
+    int32_t block_count, window_block_count, block_size;
     int32_t layers;                      // to run; of fewer than all no logits are computed
     int32_t state_row_count;
     int64_t state_numbers;               // of a slot
@@ -134,8 +137,10 @@ struct Layer {
     LayerShape shape;
     int window_index = 0;                // in the model's windows
     int plane = 0;                       // of the pages, its first
+    int group_plane = 0;                 // the same where layers with windows have their own
     int number = 0;                      // among those that recur
     bool attends() const { return static_cast<Mixer>(shape.mixer) == Mixer::attention; }
+    bool has_window() const { return attends() && shape.window > 0; }
     bool scans() const { return static_cast<Mixer>(shape.mixer) == Mixer::recurrence; }
     bool convolves() const { return static_cast<Mixer>(shape.mixer) == Mixer::convolution; }
 };

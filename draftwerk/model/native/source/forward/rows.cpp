@@ -210,10 +210,10 @@ void Forward::rope(const Layer &layer, int index, int row) {
     if (shape.norms_after_rotation) norm_heads(layer, heads, first);
     if (shape.temperature_beta > 0 && first == 0) heat_queries(heads, row);
     for (int head = 0; head < attention.kv_heads; head++) {
-        size_t slot_head = first_head(index, batch.slots[row]) + head;
+        size_t slot_head = first_head(index, page_slot(index, row)) + head;
         store_kv(heads + (keys + head) * size, size, attention.kv,
-                 at_head(batch.keys, slot_head));
+                 at_head(keys_of(index), slot_head));
         store_kv(heads + (values + head) * size, size, attention.kv,
-                 at_head(batch.values, slot_head));
+                 at_head(values_of(index), slot_head));
     }
 }
