@@ -5,12 +5,18 @@ from draftwerk.speculative.sampling.params import Sampling
 
 
 def beam_refusal(
-    options: Options, prompt_count: int, tokens_max: int, blocks: tuple[int, int], width_max: int
+    options: Options,
+    prompt_count: int,
+    tokens_max: int,
+    blocks: tuple[int, int],
+    width_max: int,
+    windows: tuple[int, int] = (0, 0),
 ) -> tuple[str, str] | None:
     """Return why a search cannot be served, and the field to blame; None if it can.
 
     `tokens_max` is what a hypothesis may grow to, `blocks` the pool's count and size, `width_max`
-    what fits into one round.
+    what fits into one round, `windows` the blocks of layers with windows and what one
+    text holds of them, where they have some of their own.
     """
     width, sampling = options.beam_width, options.sampling
     if width == 1:
@@ -28,7 +34,7 @@ def beam_refusal(
             "a beam search reports raw log-probabilities of an unchanged distribution alone",
             "logprobs",
         )
-    return _crowding(width, prompt_count, tokens_max, blocks)
+    return _crowding(width, prompt_count, tokens_max, blocks, windows)
 
 
 def _changes_distribution(sampling: Sampling) -> bool:
@@ -36,12 +42,20 @@ def _changes_distribution(sampling: Sampling) -> bool:
 
 
 def _crowding(
-    width: int, prompt_count: int, tokens_max: int, blocks: tuple[int, int]
+    width: int,
+    prompt_count: int,
+    tokens_max: int,
+    blocks: tuple[int, int],
+    windows: tuple[int, int],
 ) -> tuple[str, str] | None:
-    """Return the refusal of a search that the whole pool could not hold at its widest."""
+    """Return the refusal of a search that a whole pool could not hold at its widest."""
     count, size = blocks
     shared = (prompt_count - 1) // size
     tail = -(-(prompt_count + tokens_max) // size) - shared
+    window_count, held = windows
+    if held + width * min(tail, held) > window_count > 0:
+        fits = max(0, window_count // held - 1)
+        return f"the windows of {width} texts do not fit; those of {fits} would", "beam_width"
     if shared + width * tail <= count:
         return None
     fits = (count - shared) // width + shared

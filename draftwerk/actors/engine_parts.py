@@ -15,6 +15,7 @@ from draftwerk.actors.text import TextTools
 from draftwerk.actors.tier_two.kept_pool import BlockStore
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import NO_STATES, StateRules, StateSlots
+from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks, WindowGroup
 from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
@@ -49,6 +50,8 @@ class EngineParts:
     block_size: int
     states: StateSlots = NO_STATES
     """Of a model with recurrent layers."""
+    windows: WindowBlocks = NO_WINDOW_BLOCKS
+    """Of a model whose layers with windows have blocks of their own."""
     context_max: int
     """Tokens that the model can attend to."""
     stop_token_ids: tuple[int, ...]
@@ -109,6 +112,20 @@ class Measurements:
     )
     device_clock: DeviceClock = field(default_factory=DeviceClock)
     stages: RequestStages = field(default_factory=RequestStages)
+
+
+def window_group(parts: EngineParts) -> WindowGroup | None:
+    """Return what is common to all window tables; None where all layers share their blocks."""
+    if not parts.windows.count:
+        return None
+    pool = BlockPool(parts.windows.count, parts.block_size, first=parts.block_count)
+    return WindowGroup(pool, parts.windows.window, parts.windows.row_max)
+
+
+def window_room(parts: EngineParts) -> tuple[int, int]:
+    """Return the blocks of layers with windows, and what one text holds of them at most."""
+    group = window_group(parts)
+    return (0, 0) if group is None else (group.pool.capacity, group.blocks_of(parts.tokens_max))
 
 
 def width_max(states: StateSlots) -> int:

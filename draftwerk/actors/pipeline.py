@@ -23,6 +23,8 @@ from draftwerk.actors.engine_parts import (
     Measurements,
     state_rules,
     width_max,
+    window_group,
+    window_room,
 )
 from draftwerk.actors.ledger import Ledger
 from draftwerk.actors.mailbox import Port
@@ -79,6 +81,7 @@ class Pipeline:
             measurements.step_cost,
             measurements.lengths,
             state_rules(parts),
+            window_group(parts),
         )
         namer = BlockNamer(parts.name_secret)
         self.side = SidePipes(self.to_cache, messages_max, waits, parts.trace)
@@ -97,6 +100,7 @@ class Pipeline:
                 blocks=(parts.block_count, parts.block_size),
                 round_max=parts.limits.tokens_max,
                 width_max=width_max(parts.states),
+                windows=window_room(parts),
             ),
             parts.worker,
             parts.trace,
@@ -113,6 +117,7 @@ class Pipeline:
                 parts.stop_token_ids,
                 parts.tokens_max,
                 scheduler.running_set.states,
+                scheduler.running_set.windows,
             ),
             trace=parts.trace,
             prefill=self.side.to_prefill,

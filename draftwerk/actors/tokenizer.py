@@ -52,6 +52,9 @@ class TextLimits:
     """Tokens in one round."""
     width_max: int = WIDTH_MAX
     """Of a beam: each member reads and writes a state of recurrent layers."""
+    windows: tuple[int, int] = (0, 0)
+    """Blocks of layers with windows, if they have some of their own, and what a text holds of them.
+    """
 
 
 class RefusedError(Exception):
@@ -251,7 +254,7 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
     options = encoded.options
     room = context_max - count if options.tokens_max is None else options.tokens_max
     width_max = min(limits.width_max, limits.round_max)
-    refusal = beam_refusal(options, count, room, limits.blocks, width_max)
+    refusal = beam_refusal(options, count, room, limits.blocks, width_max, limits.windows)
     if refusal is not None:
         raise RefusedError(*refusal)
     if encoded.blend is not None:

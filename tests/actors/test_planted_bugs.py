@@ -29,7 +29,7 @@ from tests.cache import tables_world, test_replacement
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler.scheduler_world import story
 from tests.support import toy
-from tests.support.simulation import Setting, run
+from tests.support.simulation import Setting, few_windows, run
 
 ROOT = Path(__file__).parents[2]
 IMPORTERS = ("draftwerk.", "tests.")
@@ -89,6 +89,14 @@ def recurrent() -> None:
     for seed in range(SEEDS):
         run(Setting(seed, state_slots=3 + seed % 12, run_ahead=bool(seed % 2)))
         run(Setting(seed, state_slots=9, lost=0.15, run_ahead=bool(seed % 2)))
+
+
+def windows() -> None:
+    """Block tables with windows, and engines whose windows have few blocks."""
+    for seed in range(200):
+        tables_world.story(seed, windows=True)
+    for seed in range(SEEDS):
+        run(Setting(seed, windows=few_windows(seed)))
 
 
 def recurrent_model() -> None:

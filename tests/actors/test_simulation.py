@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
-from tests.support.simulation import Setting, run
+from tests.support.simulation import Setting, few_windows, run
 
 
 def total(settings: list[Setting]) -> Counter[str]:
@@ -82,6 +82,27 @@ def test_recurrent_states_change_no_text(how: dict[str, Any]) -> None:
     if how.get("lost"):
         assert counters["recoveries"] > 5, counters
         assert counters["target dies in the middle of its work"] > 0, counters
+    assert counters["failed"] == 0
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"run_ahead": True},
+        {"block_count": 14},
+        {"run_ahead": True, "lost": 0.1},
+        {"lost": 0.1, "spare": True},
+        {"bugs": 0.003},
+    ],
+    ids=str,
+)
+def test_windows_with_blocks_of_their_own_change_no_text(how: dict[str, Any]) -> None:
+    counters = total([Setting(seed, windows=few_windows(seed), **how) for seed in range(16)])
+    for happened in ("finished", "left", "accepted", "rejected", "prefix_hits", "search finished"):
+        assert counters[happened] > 0, counters
+    if how.get("lost"):
+        assert counters["recoveries"] > 5, counters
     assert counters["failed"] == 0
 
 

@@ -26,6 +26,7 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
 from draftwerk.cache.recurrent_states import StateSlots
+from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.blend.rules import Blend, RuleName
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
@@ -285,6 +286,8 @@ class Setting:
     """The share of clients that send what no device can compute."""
     state_slots: int = 0
     """Of a model with recurrent layers."""
+    windows: WindowBlocks = NO_WINDOW_BLOCKS
+    """Of a model whose layers with windows have blocks of their own."""
     reading: float = 0.0
     """The share of clients whose prompts are only to be read."""
     promise: Promise = NOTHING_PROMISED
@@ -313,6 +316,12 @@ class Fates:
         )
 
 
+def few_windows(seed: int) -> WindowBlocks:
+    """Return windows of a few tokens, which have hardly the blocks that one text needs, or more."""
+    window, row_max = 1 + seed % 11, 24
+    return WindowBlocks(-(-(window + row_max) // 4) + 1 + seed % 16, window, row_max)
+
+
 def child_of(
     fate: Fate,
     make: Callable[[], Callable[[Any], object]],
@@ -332,7 +341,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     """Return a server over the toy: few blocks, few rows, small rounds."""
     size = 4
     recoveries = RecoveryStats()
-    pages: list[Cell] = [(-1, 0)] * (setting.block_count * size)
+    pages: list[Cell] = [(-1, 0)] * ((setting.block_count + setting.windows.count) * size)
     states: list[Cell] = [(-1, 0)] * setting.state_slots
     target = target_device(setting, fates, size, recoveries, pages, rng, states)
     draft = ProcessDevice[Round, tuple[Draft, ...]](
@@ -353,6 +362,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         block_count=setting.block_count,
         block_size=size,
         states=StateSlots(setting.state_slots, 2 * size),
+        windows=setting.windows,
         context_max=CONTEXT,
         stop_token_ids=(STOP,),
         limits=RoundLimits(
@@ -422,6 +432,8 @@ def target_device(
             size,
             blends=setting.blends,
             asked=setting.adapters,
+            window=setting.windows.window,
+            window_count=setting.windows.count,
             states=[*states],
         )
         begin = lambda: drafted(setting, make(), rng)  # noqa: E731
@@ -435,6 +447,8 @@ def target_device(
         journal=journal,
         blends=setting.blends,
         asked=setting.adapters,
+        window=setting.windows.window,
+        window_count=setting.windows.count,
         states=states,
     )
     spawn = child_of(fates.target, lambda: drafted(setting, make(), rng), Proposal)

@@ -272,12 +272,17 @@ class ToyTarget:
     """What is declared of the prompts of some requests, by their seeds."""
     states: list[Cell] = field(default_factory=list[Cell])
     """Slots of recurrent states: a position, and a hash of all tokens before it."""
+    window: int = 0
+    """Positions that tokens see in layers with blocks of their own, which hold the same cells."""
+    window_count: int = 0
+    """Of those blocks."""
     dies_after: int | None = None
     """Writes to the pages that are left to it; None means all."""
 
     def __post_init__(self) -> None:
         if not self.pages:
-            self.pages.extend([(-1, 0)] * (self.block_count * self.block_size))
+            blocks = self.block_count + self.window_count
+            self.pages.extend([(-1, 0)] * (blocks * self.block_size))
 
     def known_counts(self) -> dict[int, int]:
         """Return how many tokens it knows of each sequence."""
@@ -341,7 +346,7 @@ class ToyTarget:
         first = origin(self.adapters[row.sequence_id])
         for position in range(row.start, row.stop):
             seen = self.pages[self._slot(row, position - 1)] if position else first
-            self._put(self._slot(row, position), (history[position], hash((seen, position))))
+            self._store(row, position, (history[position], hash((seen, position))))
         if row.state is not None:
             source = row.state.source
             state = self.states[source] if source >= 0 else (0, 0)
@@ -352,7 +357,7 @@ class ToyTarget:
             before = row.stop - 1 if parent < 0 else row.stop + parent
             seen = self.pages[self._slot(row, before)]
             cell = (token, hash((seen, row.stop + depths[node])))
-            self._put(self._slot(row, row.stop + node), cell)
+            self._store(row, row.stop + node, cell)
 
     def _scan(self, use: RowState, start: int, state: Cell, tokens: Sequence[int]) -> None:
         """Go on with a state, and keep it where it is to be kept; the row begins at `start`."""
@@ -416,6 +421,8 @@ class ToyTarget:
         context = [token for token, _ in cells]
         known = self.histories[row.sequence_id]
         assert context == known[: row.stop], "the pages hold another text"
+        if self.window:
+            self._check_window(row, cells)
         if reads:
             assert cells == chained(context, 0), "a token's KV was computed after another text"
             return _read(row, context)
@@ -447,7 +454,7 @@ class ToyTarget:
             path.append(node)
         kept = [self.pages[self._slot(row, row.stop + node)] for node in path]
         for depth, cell in enumerate(kept):
-            self._put(self._slot(row, row.stop + depth), cell)
+            self._store(row, row.stop + depth, cell)
         if row.state is not None:
             state = self.states[row.state.target]
             self._scan(row.state, row.start, state, [draft.tokens[node] for node in path])
@@ -502,6 +509,23 @@ class ToyTarget:
         return [
             best_candidates(distribution, row.branch.candidates) for distribution in distributions
         ]
+
+    def _store(self, row: Row, position: int, cell: Cell) -> None:
+        """Write a cell in every group of layers."""
+        self._put(self._slot(row, position), cell)
+        if self.window:
+            self._put(self._window_slot(row, position), cell)
+
+    def _window_slot(self, row: Row, position: int) -> int:
+        block, offset = divmod(position, self.block_size)
+        assert row.window_blocks[block] >= self.block_count, "a slot outside the window's blocks"
+        return row.window_blocks[block] * self.block_size + offset
+
+    def _check_window(self, row: Row, cells: list[Cell]) -> None:
+        """Assert that the row finds in its window what it has everywhere."""
+        for position in range(max(0, row.start - self.window + 1), row.stop):
+            cell = self.pages[self._window_slot(row, position)]
+            assert cell == cells[position], "a window holds another text"
 
     def _put(self, slot: int, cell: Cell) -> None:
         self._live()

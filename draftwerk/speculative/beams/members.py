@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from draftwerk.cache.tables import BlockCopy, BlockTable
+from draftwerk.cache.held_blocks import BlockCopy
+from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.beams.decisions import Candidate
 from draftwerk.speculative.protocol.rounds import Decision, Draft, NewSequence, Row
 
@@ -55,11 +56,12 @@ class Member:
     def moves(self, block_size: int) -> list[tuple[Slot, Slot]]:
         """Return the moves that put the path's KV right behind `base`."""
 
-        def slot(index: int) -> Slot:
-            return self.table.blocks[index // block_size] * block_size + index % block_size
+        def slot(blocks: list[int], index: int) -> Slot:
+            return blocks[index // block_size] * block_size + index % block_size
 
         return [
-            (slot(self.base + node), slot(self.base + index))
+            (slot(part.blocks, self.base + node), slot(part.blocks, self.base + index))
+            for part in self.table.parts()
             for index, node in enumerate(self.path)
             if node != index
         ]

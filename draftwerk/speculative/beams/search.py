@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.window_table import WindowGroup
 from draftwerk.speculative.beams.decisions import Beams, Hypothesis, common_prefix
 from draftwerk.speculative.beams.members import (
     GroupRows,
@@ -85,20 +86,29 @@ class BeamSearch:
         self,
         root: Sequence,
         pool: BlockPool,
+        windows: WindowGroup | None,
         draft_max: int,
         tokens_left: int,
-        free: Callable[[int], bool],
+        free: Callable[..., bool],
     ) -> GroupRows | None:
         """Return the rows of all members, or None if they do not all fit.
 
-        `free` makes a number of blocks available or returns False; it may preempt this very search.
+        `free` makes numbers of blocks available, of the pool and of the windows', or returns False;
+        it may preempt this very search.
         """
         if not self.members:
             self._fork(root)
+        if windows is not None:
+            tokens_left = min(tokens_left, len(self.members) * windows.chunk_max)
+            draft_max = min(draft_max, windows.draft_max)
         wants = self._wants(root, draft_max, tokens_left)
-        if self._blocks(wants, pool) > pool.available:
+        pools = (pool,) if windows is None else (pool, windows.pool)
+        if any(
+            need > each.available
+            for need, each in zip(self._blocks(wants, pools), pools, strict=True)
+        ):
             wants = [want._replace(drafts=0) for want in wants]
-        if not wants or not free(self._blocks(wants, pool)):
+        if not wants or not free(*self._blocks(wants, pools)):
             return None
         group = GroupRows()
         for want in wants:
@@ -141,20 +151,23 @@ class BeamSearch:
         drafts = min(draft_max, root.request.draft_max, room, (tokens_left - read) // count)
         return [Want(member, len(member.tokens), drafts) for member in self.members]
 
-    def _blocks(self, wants: list[Want], pool: BlockPool) -> int:
-        """Return how many blocks the rows take from the pool, copies included."""
-        fresh = 0
-        written: Counter[int] = Counter()
+    def _blocks(self, wants: list[Want], pools: tuple[BlockPool, ...]) -> list[int]:
+        """Return how many blocks the rows take from each pool, copies included."""
+        fresh = [0] * len(pools)
+        written: list[Counter[int]] = [Counter() for _ in pools]
         for member, stop, drafts in wants:
-            fresh += max(0, pool.blocks_for(stop + drafts) - len(member.table.blocks))
-            written.update(member.table.blocks[member.base // pool.block_size :])
-        copied = (min(count, pool.holders(block) - 1) for block, count in written.items())
-        return fresh + sum(copied)
+            for number, (pool, part) in enumerate(zip(pools, member.table.parts(), strict=True)):
+                fresh[number] += max(0, pool.blocks_for(stop + drafts) - len(part.blocks))
+                written[number].update(part.blocks[member.base // pool.block_size :])
+        for number, pool in enumerate(pools):
+            counts = written[number].items()
+            fresh[number] += sum(min(count, pool.holders(block) - 1) for block, count in counts)
+        return fresh
 
     def _add(self, group: GroupRows, root: Sequence, want: Want, pool: BlockPool) -> None:
         member, stop, drafts = want
         copies = member.table.own(member.base)
-        reserved = member.table.reserve(stop + drafts)
+        reserved = member.table.reserve_row(stop + drafts)
         assert copies is not None and reserved, "the blocks were counted before"
         group.copies.extend(copies)
         group.moves.extend(member.moves(pool.block_size))
@@ -179,7 +192,7 @@ class BeamSearch:
                 stop=stop,
                 samples=stop == len(member.tokens),
                 draft_max=drafts,
-                blocks=tuple(member.table.blocks[: pool.blocks_for(stop + drafts)]),
+                **member.table.row_blocks(stop + drafts),
                 new_token_ids=tuple(member.tokens[member.sent_count :])
                 if member.sent_count
                 else (),

@@ -101,6 +101,9 @@ class Row(Plain, frozen=True, kw_only=True):
     draft_max: int
     blocks: tuple[int, ...]
     """The block table: covers every reserved slot."""
+    window_blocks: tuple[int, ...] = ()
+    """That of layers with windows, where they have blocks of their own: ids behind all others, and
+    -1 for blocks that are not read again."""
     new_token_ids: tuple[int, ...] = ()
     """Tokens committed since this sequence's previous row."""
     new_sequence: NewSequence | None = None

@@ -11,6 +11,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.window_table import WindowGroup
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.beams.root import search_root
 from draftwerk.speculative.beams.sampled import new_beams
@@ -38,6 +39,8 @@ class Opener:
     """Prompt and generated tokens at most."""
     states: StateRules | None = None
     """For a model with recurrent layers."""
+    windows: WindowGroup | None = None
+    """For a model whose layers with windows have blocks of their own."""
     _ids: "count[int]" = field(default_factory=lambda: count(1))
 
     def open(self, request: EncodedRequest, now_s: float) -> list[Sequence]:
@@ -149,7 +152,7 @@ class Opener:
         tokens, blend = request.tokens, request.blend
         parts = () if blend is None else canonical_parts(blend, len(tokens), pool.block_size)
         if blend is None or not parts:
-            return BlockTable(pool, namer, space), None
+            return BlockTable(pool, namer, space, group=self.windows), None
 
         def new_table(start: int) -> BlockTable:
             return BlockTable(pool, namer, segment_space(blend, start, space))

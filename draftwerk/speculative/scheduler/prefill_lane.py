@@ -187,14 +187,13 @@ class PrefillLane:
         sequence.in_flight += 1
         sequence.planned = stop
         states, prompt_count = sequence.states, sequence.request.prompt_count
-        blocks = sequence.table.blocks[: self.running_set.pool.blocks_for(stop)]
         return Row(
             sequence_id=sequence.sequence_id,
             start=start,
             stop=stop,
             samples=False,
             draft_max=0,
-            blocks=tuple(blocks),
+            **sequence.table.row_blocks(stop),
             state=None
             if states is None
             else RowState(*states.begin_row(start, stop, stop, prompt_count)),

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import StateRules
+from draftwerk.cache.window_table import WindowGroup
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
 from draftwerk.speculative.scheduler.occupancy import Occupancy
@@ -40,8 +41,10 @@ class RunningSet:
         stats: SchedulerStats,
         lengths: TextLengths | None = None,
         states: StateRules | None = None,
+        windows: WindowGroup | None = None,
     ) -> None:
         """With `lengths`, a sequence enters only if all will probably fit to their ends."""
+        self.windows = windows
         self.states = states
         self.lengths = lengths
         self.pool = pool
@@ -51,7 +54,7 @@ class RunningSet:
         self.now_s = 0.0  # of the round that is planned
         self._finished_ids: list[int] = []
         self._occupancy = Occupancy()
-        self._refused = (0, 0, 0)  # the last that found no room, and what was available then
+        self._refused = (0, 0, 0, 0)  # the last that found no room, and what was available then
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
@@ -75,6 +78,7 @@ class RunningSet:
         if (
             not sequence.table.reserve(len(sequence.tokens))
             or self._is_cramped(sequence)
+            or not self._has_windows(sequence)
             or self._overflows(sequence)
         ):
             return self._refuse(sequence)
@@ -84,9 +88,11 @@ class RunningSet:
         self._count_admission(sequence, found)
         return True
 
-    def _available(self) -> tuple[int, int]:
-        """Return the blocks, and the slots of states, that could be had."""
-        return self.pool.available, 0 if self.states is None else self.states.pool.available
+    def _available(self) -> tuple[int, int, int]:
+        """Return the blocks, the slots of states and the blocks of windows that could be had."""
+        others = (None if each is None else each.pool for each in (self.states, self.windows))
+        states, windows = (0 if pool is None else pool.available for pool in others)
+        return self.pool.available, states, windows
 
     def _refuse(self, sequence: Sequence) -> bool:
         """Leave a sequence as it was, which found no room."""
@@ -110,19 +116,22 @@ class RunningSet:
         sequence.deadlines.begin_prefill(self.now_s)
         self._occupancy.started()
 
-    def preempt_for(self, sequence: Sequence, count: int) -> bool:
+    def preempt_for(self, sequence: Sequence, count: int, window_count: int = 0) -> bool:
         """Make blocks available at the cost of the last in order; False if that was the sequence
         itself."""
-        while self.pool.available < count:
+        windows = self.windows
+        while self.pool.available < count or (
+            windows is not None and windows.pool.available < window_count
+        ):
             if not self._preempt_last(sequence):
                 return False
         return True
 
     def reserve(self, sequence: Sequence, stop: int, draft_max: int) -> bool:
         """Reserve a row's slots; drafts are given up first, then blocks of the last."""
-        if sequence.table.reserve(stop + draft_max):
+        if sequence.table.reserve_row(stop + draft_max):
             return True
-        while not sequence.table.reserve(stop):
+        while not sequence.table.reserve_row(stop):
             if not self._preempt_last(sequence):
                 return False
         return True
@@ -161,8 +170,12 @@ class RunningSet:
             self.waiting.remove(first)
 
     def _has(self, blocks: int, sequence: Sequence) -> bool:
-        """Return whether there are so many blocks, and slots for the states of a sequence."""
-        if self.pool.available < blocks:
+        """Return whether there are so many blocks, and what else a sequence takes: slots for its
+        states, blocks for its windows."""
+        windows, tokens = self.windows, len(sequence.tokens)
+        if self.pool.available < blocks or (
+            windows is not None and windows.pool.available < windows.blocks_of(tokens)
+        ):
             return False
         states = sequence.states
         return states is None or states.rules.pool.available >= states.slots
@@ -211,23 +224,26 @@ class RunningSet:
 
     def check(self) -> None:
         """Assert every invariant: each block's holders are the tables that name it."""
-        self.pool.check()
         if self.lengths is not None:
             self.lengths.check()
         self.waiting.check()
-        holders = [0] * self.pool.capacity
+        holders = Counter[int]()
         for sequence in self.running.values():
             assert sequence.computed <= len(sequence.tokens), "more KV than tokens"
             assert sequence.computed <= sequence.planned <= len(sequence.tokens)
             sequence.check()
             for table in sequence.tables():
                 table.check()
-                for block in table.blocks:
-                    holders[block] += 1
+                holders.update(block for part in table.parts() for block in part.held())
         assert not any(table.blocks for s in self.waiting for table in s.tables()), (
             "a waiting sequence holds blocks"
         )
-        assert all(self.pool.holders(b) == n for b, n in enumerate(holders)), "a block leaked"
+        pools = [self.pool] if self.windows is None else [self.pool, self.windows.pool]
+        for pool in pools:
+            pool.check()
+            assert all(pool.holders(block) == holders[block] for block in pool.ids), (
+                "a block leaked"
+            )
         if self.states is not None:
             self._check_states(self.states.pool)
 
@@ -242,6 +258,18 @@ class RunningSet:
         assert all(pool.holders(slot) == held[slot] for slot in range(pool.capacity)), (
             "a state leaked"
         )
+
+    def _has_windows(self, entering: Sequence) -> bool:
+        """Return whether the windows of all that run, and of one more, find blocks at once."""
+        if not self.running or self.windows is None:
+            return True
+        room = sum(
+            table.window.room(len(sequence.tokens) + 1)
+            for sequence in (entering, *self.running.values())
+            for table in sequence.tables()
+            if table.window is not None
+        )
+        return room <= self.windows.pool.available
 
     def _is_cramped(self, sequence: Sequence) -> bool:
         """Return whether a sequence would have to give way for more blocks of its own."""

@@ -12,6 +12,7 @@ import msgspec
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import StateRules
+from draftwerk.cache.window_table import WindowGroup
 from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.costs.step_cost import StepCost
@@ -80,16 +81,17 @@ class Scheduler:
         cost: StepCost | None = None,
         lengths: TextLengths | None = None,
         states: StateRules | None = None,
+        windows: WindowGroup | None = None,
     ) -> None:
         """`stats`, `cost` and `lengths` are of all schedulers, where there are several in turn.
 
         Without `lengths` sequences enter by what is known of them alone. `states` are for a model
-        with recurrent layers.
+        with recurrent layers, `windows` for one whose layers with windows have blocks of their own.
         """
         self.pool = pool
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
-        self.running_set = RunningSet(pool, self.stats, lengths, states)
+        self.running_set = RunningSet(pool, self.stats, lengths, states, windows)
         self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
         self.cost = StepCost() if cost is None else cost
         self.round_times = RoundTimes()
@@ -225,6 +227,7 @@ class Scheduler:
         found: set[int] = set()
         for round_, _ in self._rounds.values():
             found.update(block for row in round_.rows for block in row.blocks)
+            found.update(block for row in round_.rows for block in row.window_blocks)
             blends = (row.blend for row in round_.rows if row.blend is not None)
             reads = (read for blend in blends for read in blend.reads)
             found.update(block for read in reads for block in read.blocks)

@@ -1,6 +1,6 @@
 """A round in the making: its rows, the blocks they write to, and room for their drafts."""
 
-from draftwerk.cache.tables import BlockCopy
+from draftwerk.cache.held_blocks import BlockCopy
 from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.blend.blend_step import BlendStep
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED
@@ -38,6 +38,8 @@ class RoundPlan:
     def add_chunk(self, sequence: Sequence) -> None:
         """Add as much of a prompt as the round still has room for."""
         blending, count = sequence.blending, min(sequence.unread, self.tokens_left)
+        if (windows := self._running_set.windows) is not None:
+            count = min(count, windows.chunk_max)
         if blending is not None and blending.covers(sequence.planned):
             step = next_step(self._running_set, sequence, blending, self.tokens_left)
             if step is not None:
@@ -62,6 +64,8 @@ class RoundPlan:
         start, stop = sequence.planned, sequence.planned + count
         if step is not None:
             start, stop = step.start, step.stop
+        if (windows := self._running_set.windows) is not None:
+            draft_max = min(draft_max, windows.draft_max)
         continues = sequence.continues
         end = sequence.known_max(self.before[sequence.sequence_id]) if continues else stop
         if not self._running_set.reserve(sequence, end, draft_max):
@@ -73,7 +77,7 @@ class RoundPlan:
         reading = sequence.request.reading
         samples = stop >= len(sequence.tokens) and reading is None
         scored = sequence.scored_span(start, stop)
-        fits = min(draft_max, sequence.table.slots - end) if samples else 0
+        fits = min(draft_max, sequence.table.row_slots - end) if samples else 0
         sent_count = sequence.sent_count
         states, state = sequence.states, None
         if states is not None:
@@ -85,7 +89,7 @@ class RoundPlan:
             stop=stop,
             samples=samples,
             draft_max=fits,
-            blocks=tuple(sequence.table.blocks[: self._running_set.pool.blocks_for(end + fits)]),
+            **sequence.table.row_blocks(end + fits),
             new_token_ids=tuple(sequence.tokens[sent_count:]) if sent_count else (),
             new_sequence=None if sent_count else sequence.new_sequence(),
             tokens_left=sequence.request.tokens_max - sequence.generated,
@@ -114,9 +118,10 @@ class RoundPlan:
         group = search.plan(
             sequence,
             self._running_set.pool,
+            self._running_set.windows,
             draft_max,
             self.tokens_left,
-            lambda need: self._running_set.preempt_for(sequence, need),
+            lambda *need: self._running_set.preempt_for(sequence, *need),
         )
         if group is None:
             return
@@ -134,7 +139,5 @@ class RoundPlan:
         They may fill the row's last block, and all rows together half of the blocks that are free:
         near the pool's limit drafts grow shorter, before any sequence has to wait.
         """
-        pool, size = self._running_set.pool, self._running_set.pool.block_size
         known = sequence.known_max(self.before.get(sequence.sequence_id))
-        held = max(pool.blocks_for(known), len(sequence.table.blocks))
-        return held * size - known + pool.available // (2 * row_count) * size
+        return min(each.free_slots(known, 2 * row_count) for each in sequence.table.parts())
