@@ -103,6 +103,7 @@ async def engine_parts(
         block_count=models.plan.block_count,
         block_size=models.plan.block_size,
         states=models.plan.states,
+        windows=models.plan.windows,
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
         limits=limits,

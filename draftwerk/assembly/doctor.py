@@ -22,6 +22,7 @@ from draftwerk.machine.threads import usable_cpus
 from draftwerk.settings.setting_fields import ConfigError
 
 if TYPE_CHECKING:
+    from draftwerk.cache.page_layout import PageLayout
     from draftwerk.speculative.protocol.frames import Ready
 
 GIB = 2**30
@@ -133,6 +134,8 @@ def expectations(ready: "Ready", snapshot_interval: int = 0) -> Iterator[Finding
         yield Finding("poor", "kernels", ready.kernels)
     if ready.states[0]:
         yield _states(*ready.states, snapshot_interval)
+    if ready.pages is not None and ready.pages.window is not None:
+        yield _windows(ready.pages, ready.pages.window)
     if ready.weight_bytes:
         rate = ready.weight_bytes / ready.weight_ms / 1e6
         words = (
@@ -150,6 +153,16 @@ def expectations(ready: "Ready", snapshot_interval: int = 0) -> Iterator[Finding
     table = ", ".join(f"{tokens}: {ms:.1f}" for tokens, ms in costs.items())
     yield Finding("good", "milliseconds of a step, by tokens in it", table)
     yield Finding("good", "expect", _expect([*costs.items()]))
+
+
+def _windows(others: "PageLayout", windows: "PageLayout") -> Finding:
+    """Say how the memory is divided between layers with windows and the others."""
+    words = (
+        f"{others.block_count} blocks of {others.block_bytes / MB:.2f} MB for layers without, "
+        f"{windows.block_count} of {windows.block_bytes / MB:.2f} MB for layers with them: these "
+        "keep of each text what its next tokens see, and what is cached"
+    )
+    return Finding("good", "attention windows", words)
 
 
 def _states(slots: int, size: int, interval: int) -> Finding:

@@ -12,9 +12,12 @@ from draftwerk.assembly.memory_room import (
     free_memory,
     loading_bytes,
 )
+from draftwerk.assembly.window_split import GroupSizes, split
 from draftwerk.cache.recurrent_states import NO_STATES, StateSlots, snapshot_interval
+from draftwerk.cache.window_table import WindowBlocks
 from draftwerk.machine.host import memory_bytes
-from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.model_options import TRANSFORMERS, ModelOptions
+from draftwerk.model.native.servable import may_use_gpu
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.requests.slo import read_promise
@@ -46,6 +49,7 @@ class Plan:
     block_count: int
     block_size: int
     states: StateSlots
+    windows: WindowBlocks
     dtype: str
     methods: tuple[str, ...]
     limits: RoundLimits
@@ -90,17 +94,28 @@ def plan(
     if target.state_bytes:
         states = state_slots(settings, target, kv_bytes, token_bytes * block_size)
         kv_bytes -= states.count * target.state_bytes
-    block_count = kv_bytes // (token_bytes * block_size)
+    methods = sources(settings.speculate, draft is not None)
+    runs_ahead = settings.run_ahead == "on" and "draft" not in methods
+    head = head_bytes(target.head_size, dtype, settings.kv_dtype)
+    window_bytes = block_size * head * _window_heads(settings, target)
+    block_count, windows = split(
+        kv_bytes,
+        GroupSizes(
+            token_bytes * block_size - window_bytes,
+            window_bytes,
+            target.window,
+            target.context_max,
+            block_size,
+        ),
+    )
     if block_count < 1:
         raise ConfigError(f"kv_memory {settings.kv_memory} does not hold a single block")
-    methods = sources(settings.speculate, draft is not None)
     divided = settings.pipeline_parallel * settings.tensor_parallel > 1
     if divided and settings.prefill_processes:
         raise ConfigError(
             "prefill_processes and a divided model do not go together yet: leave out one of "
             "--prefill-processes and --pipeline-parallel or --tensor-parallel"
         )
-    runs_ahead = settings.run_ahead == "on" and "draft" not in methods
     options = ModelOptions(
         kv_dtype=settings.kv_dtype,
         device=settings.device,
@@ -111,6 +126,8 @@ def plan(
         block_size=block_size,
     )
     page_bytes = block_count * block_size * sizes[0]
+    if windows.count:
+        page_bytes += (windows.count - block_count) * window_bytes
     return Plan(
         target_options=replace(
             options,
@@ -122,6 +139,7 @@ def plan(
             pipeline_parallel=settings.pipeline_parallel,
             tensor_parallel=settings.tensor_parallel,
             state_slots=states.count,
+            window_blocks=windows.count,
             weight_store=settings.weight_store,
             lora=adapters.folders,
             lora_merge=adapters.merged_folders,
@@ -135,6 +153,7 @@ def plan(
         block_count=block_count,
         block_size=block_size,
         states=states,
+        windows=windows,
         dtype=dtype,
         methods=methods,
         limits=RoundLimits(
@@ -145,6 +164,18 @@ def plan(
             slo_policy=settings.slo_policy,
         ),
     )
+
+
+def _window_heads(settings: EngineSettings, target: ModelSizes) -> int:
+    """Return keys and values per token of layers with windows, if they have blocks of their own.
+
+    Where other processes or a store read the blocks, all layers share them, and keep all positions.
+    """
+    shared = settings.kv_store or settings.prefill_processes or settings.backend == TRANSFORMERS
+    divided = settings.pipeline_parallel * settings.tensor_parallel > 1
+    if shared or divided or target.state_bytes or may_use_gpu(settings.device):
+        return 0
+    return target.window_heads_per_token
 
 
 def state_slots(

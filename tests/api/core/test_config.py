@@ -113,6 +113,8 @@ class TinyCard:
     name: str = "tiny"
     loading: int = 0
     state_bytes: int = 0
+    window: int = 0
+    window_heads_per_token: int = 0
 
     def loading_bytes(self, dtype: str) -> int:
         return self.loading

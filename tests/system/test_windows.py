@@ -1,0 +1,140 @@
+"""Layers with windows in blocks of their own: every text is that of a server that keeps all."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from benchmarks.support.runners import build_runner
+from benchmarks.support.thread_device import ThreadDevice
+from draftwerk.actors.engine import Engine, EngineParts, running
+from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.cache.window_table import WindowBlocks
+from draftwerk.model.process.build import ModelOptions
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.support.runners import require_kernels
+from tests.support.tiny_models import TinyWords, save_tiny
+
+pytestmark = pytest.mark.anyio
+
+BLOCKS, BLOCK_SIZE = 400, 8
+WINDOW = 17
+FEW = WindowBlocks(32, WINDOW, 32)
+"""So few that requests are preempted, and that most of what is cached is lost."""
+LIMITS = RoundLimits(rows_max=6, tokens_max=32)
+REQUESTS = 14
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "some layers": ("gemma3_text", {"sliding_window": WINDOW}),
+    "all layers": ("mistral", {"sliding_window": WINDOW}),
+    "sinks, experts": ("gpt_oss", {"sliding_window": WINDOW}),
+}
+NATIVE = ("native, fp32", "native, bf16", "native, int8 keys")
+TORCH = ("torch", "torch, tiles")
+KINDS = {
+    "native, fp32": {"dtype": "fp32", "attention": "native"},
+    "native, bf16": {"dtype": "bf16", "attention": "native"},
+    "native, int8 keys": {"dtype": "bf16", "attention": "native", "kv_dtype": "int8"},
+    "torch": {"dtype": "fp32", "attention": "reference"},
+    "torch, tiles": {"dtype": "fp32", "attention": "padded", "exact": True},
+}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def request(number: int) -> tuple[tuple[int, ...], Options]:
+    """Return one of the requests: long beside short, alike in pairs; several choices, a search."""
+    prompt = tuple(3 + (number // 2 * 7 + n) % 90 for n in range(4 + 17 * (number // 2)))
+    searches = number in (6, 11)
+    sampling = Sampling(temperature=float(number % 3 == 1 and not searches), seed=number)
+    return prompt + (5,) * (number % 2), Options(
+        sampling=sampling,
+        tokens_max=6 + 3 * number,
+        ignore_eos=True,
+        choices=2 if number in (3, 8) else 1,
+        beam_width=3 if searches else 1,
+        priority=number % 2,
+    )
+
+
+async def texts(engine: Engine) -> list[str]:
+    """Return the texts of all requests, and those of their next turns."""
+    found = [""] * REQUESTS
+
+    async def stream(number: int) -> None:
+        prompt, options = request(number)
+        parts: dict[int, str] = {}
+        async with engine.generate(prompt, options, request_id=str(number)) as events:
+            async for event in events:
+                if not isinstance(event, Started):
+                    assert isinstance(event, Delta | Ended), event
+                    parts[event.choice] = parts.get(event.choice, "") + event.text
+        found[number] = "|".join(parts[choice] for choice in sorted(parts))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(REQUESTS):
+            tasks.start_soon(stream, number)
+            await anyio.sleep(0.002 * (number % 3))
+    return found
+
+
+@asynccontextmanager
+async def serving(options: ModelOptions, windows: WindowBlocks) -> AsyncGenerator[Engine]:
+    runner = build_runner(replace(options, window_blocks=windows.count))
+    assert (runner.pages.window is not None) == bool(windows.count)
+    parts = EngineParts(
+        text=TinyWords(),
+        target=lambda: ThreadDevice(TargetRunner(runner.parts, 8).step),
+        proposer=lambda: Proposer(("ngram", "recycle")),
+        block_count=options.block_count,
+        block_size=BLOCK_SIZE,
+        windows=windows,
+        context_max=400,
+        stop_token_ids=(2,),
+        limits=LIMITS,
+    )
+    async with running(parts) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        *((each, kind) for each in FAMILIES for kind in NATIVE),
+        *(("some layers", one) for one in TORCH),
+    ],
+)
+async def test_texts_are_those_of_a_server_that_keeps_all(
+    family: str, kind: str, tmp_path: Path
+) -> None:
+    if kind.startswith("native"):
+        require_kernels()
+    name, changes = FAMILIES[family]
+    save_tiny(tmp_path, name, 3, **changes)
+    options = ModelOptions(
+        source=str(tmp_path),
+        block_count=BLOCKS,
+        block_size=BLOCK_SIZE,
+        measures=False,
+        **KINDS[kind],  # pyright: ignore[reportArgumentType]
+    )
+    async with serving(options, WindowBlocks()) as engine:
+        want = await texts(engine)
+    async with serving(options, FEW) as engine:
+        assert await texts(engine) == want
+        assert await texts(engine) == want  # what is left in the cache is another
+        engine.check()
+        snapshot = engine.snapshot()
+    assert snapshot.actors.restarts == 0
+    assert snapshot.counts.prefix_hits > 0
+    assert snapshot.counts.accepted_tokens > 0
