@@ -44,21 +44,21 @@ inline Floats as_floats(Ints total) { return native::to_floats(total); }
 inline Floats as_floats(Floats total) { return total; }
 
 // The lines of the next panel's unit, fetched a few at each step of a product: memory has a pace.
-template <class Of, int H>
+template <class Of>
 struct Ahead {
+    static constexpr int LINES = (Of::LINES + REGISTERS - 1) / REGISTERS;   // of a register's share
     const uint8_t *lines;
-    // At step STEP of the STEPS that register H of a panel takes.
+    Ahead(const uint8_t *next, int h) : lines(next + h * Of::LINES / REGISTERS * LINE) {}
     template <int STEP, int STEPS>
     void fetch() const {
-        constexpr int ALL = REGISTERS * STEPS, AT = H * STEPS + STEP;
-        for (int i = Of::LINES * AT / ALL; i < Of::LINES * (AT + 1) / ALL; i++) {
+        for (int i = LINES * STEP / STEPS; i < LINES * (STEP + 1) / STEPS; i++) {
             native::prefetch(lines + i * LINE);
         }
     }
 };
 
 // A unit's columns of one register.
-template <Kind KIND, int COUNT, int H>
+template <Kind KIND, int COUNT>
 struct UnitProduct {
     using Of = Layout<KIND>;
     using Read = Reading<KIND>;
@@ -76,15 +76,15 @@ struct UnitProduct {
     using Total = typename TotalOf<FLOAT_SCALES>::Type;
 
     const uint8_t *at, *halves;
-    const Ahead<Of, H> ahead;
+    const Ahead<Of> ahead;
     const StoredGroup *const (&x)[COUNT];
     typename Read::Scales scales;
     Floats (&sums)[COUNT];
     Floats part[COUNT], low[COUNT];
 
-    UnitProduct(const uint8_t *at, const uint8_t *halves, const uint8_t *next,
+    UnitProduct(const uint8_t *at, const uint8_t *halves, const Ahead<Of> &ahead,
                 const StoredGroup *const (&x)[COUNT], Floats (&sums)[COUNT])
-        : at(at), halves(halves), ahead{next}, x(x), scales(at), sums(sums) {
+        : at(at), halves(halves), ahead(ahead), x(x), scales(at), sums(sums) {
         repeat<COUNT>([&](auto r) INLINED { part[r] = low[r] = native::broadcast(0.0f); });
     }
 
@@ -204,19 +204,19 @@ struct UnitProduct {
 };
 
 // The same where weights are floats.
-template <Kind KIND, int COUNT, int H>
+template <Kind KIND, int COUNT>
 struct FloatProduct {
     using Of = Layout<KIND>;
     using Read = Reading<KIND>;
     static constexpr int GROUPS = Of::INPUTS / BLOCK;
     const uint8_t *at;
-    const Ahead<Of, H> ahead;
+    const Ahead<Of> ahead;
     const StoredGroup *const (&x)[COUNT];
     Floats (&sums)[COUNT];
 
-    FloatProduct(const uint8_t *at, const uint8_t *, const uint8_t *next,
+    FloatProduct(const uint8_t *at, const uint8_t *, const Ahead<Of> &ahead,
                  const StoredGroup *const (&x)[COUNT], Floats (&sums)[COUNT])
-        : at(at), ahead{next}, x(x), sums(sums) {}
+        : at(at), ahead(ahead), x(x), sums(sums) {}
 
     template <int G>
     [[gnu::always_inline]] inline void add_group() {
@@ -251,9 +251,9 @@ struct FloatProduct {
         });
     }
 };
-template <Kind KIND, int COUNT, int H>
-using Product = std::conditional_t<Reading<KIND>::FLOATS, FloatProduct<KIND, COUNT, H>,
-                                   UnitProduct<KIND, COUNT, H>>;
+template <Kind KIND, int COUNT>
+using Product = std::conditional_t<Reading<KIND>::FLOATS, FloatProduct<KIND, COUNT>,
+                                   UnitProduct<KIND, COUNT>>;
 
 // The product of a panel with COUNT rows; lines of `next` are fetched as those of `panel` are read.
 template <Kind KIND, int COUNT>
@@ -273,14 +273,13 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
             x[r] = groups + u * (Of::INPUTS / BLOCK);
         });
         if (Of::PAIRED && u % 2 == 0) native::prefetch(next + halves);
-        repeat<REGISTERS>([&](auto h) INLINED {
-            Product<KIND, COUNT, decltype(h)::value> product(
-                panel + begin + h * REGISTER_BYTES, panel + halves + h * REGISTER_BYTES / 2,
-                next + begin, x, sums[h]);
+        // A loop, or else the code of large units is more than the processor keeps decoded.
+        for (int h = 0; h < REGISTERS; h++) {
+            Product<KIND, COUNT> product(panel + begin + h * REGISTER_BYTES,
+                                         panel + halves + h * REGISTER_BYTES / 2,
+                                         Ahead<Of>(next + begin, h), x, sums[h]);
             product.run();
-            // Or else GCC keeps what registers share of the rows, on the stack where they are few.
-            asm volatile("" : : : "memory");
-        });
+        }
     }
     repeat<REGISTERS>([&](auto h) INLINED {
         repeat<COUNT>([&](auto r) INLINED {
