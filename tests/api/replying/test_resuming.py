@@ -210,7 +210,7 @@ async def test_a_full_server_starts_none(served: Served) -> None:
 
 
 async def test_a_background_response_is_cancelled_by_the_stock_client(served: Served) -> None:
-    served.engine.step_s = 0.01
+    served.engine.step_s = 0.2
     client = served.openai
     body: dict[str, Any] = {"model": MODEL, "input": "Hello", "stream": True, "background": True}
     async with await client.responses.create(**body, extra_body={"ignore_eos": True}) as stream:
