@@ -1,15 +1,13 @@
 """A served model with recurrent layers: turns read what is new, and kills change no text."""
 
-import os
-import signal
 from collections.abc import Generator
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 from msgspec.structs import replace
 
-from draftwerk import LLM, RequestOutput, SamplingParams
+from draftwerk import LLM, SamplingParams
+from tests.support.killed_target import check_kills, tokens_of
 from tests.support.tiny_models import save_tiny_with_text
 from tests.system.store.test_kv_store import damage
 
@@ -29,10 +27,6 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def llm(path: Path) -> Generator[LLM]:
     with LLM(str(path), dtype="bf16", kv_memory="64MiB") as made:
         yield made
-
-
-def tokens_of(outputs: list[RequestOutput]) -> list[list[int]]:
-    return [list(each.choices[0].token_ids) for each in outputs]
 
 
 def test_each_turn_of_a_conversation_reads_what_is_new(llm: LLM) -> None:
@@ -80,21 +74,4 @@ def test_a_killed_model_process_changes_no_text(llm: LLM) -> None:
     beams = replace(LONG, beam_width=3, max_tokens=120)
     asked = [beams if number % 3 == 1 else LONG for number in range(len(PROMPTS))]
     plain = tokens_of([llm.generate(*each) for each in zip(PROMPTS, asked, strict=True)])
-    recoveries, over = llm.snapshot().models.recoveries, Event()
-
-    def kill_while_it_works() -> None:
-        while not over.wait(0.01):
-            models = llm.snapshot()
-            victim = models.models.processes.get("target")
-            if models.load.running == len(PROMPTS) and victim:
-                os.kill(victim, signal.SIGKILL)
-                return
-
-    for _ in range(2):
-        killer = Thread(target=kill_while_it_works)
-        killer.start()
-        assert tokens_of(llm.batch(PROMPTS, asked)) == plain
-        over.set()
-        killer.join()
-        over.clear()
-    assert llm.snapshot().models.recoveries > recoveries
+    check_kills(llm, lambda: llm.batch(PROMPTS, asked), plain)

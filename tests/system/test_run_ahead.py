@@ -16,9 +16,8 @@ from benchmarks.support.runners import build_runner
 from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.process import ProcessDevice
-from draftwerk.actors.engine import Engine, running
+from draftwerk.actors.engine import running
 from draftwerk.actors.engine_parts import EngineParts
-from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -27,6 +26,7 @@ from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
+from tests.support.engine_texts import texts_of
 from tests.support.tiny_models import TinyWords, save_tiny
 from tests.support.waiting import until
 
@@ -115,7 +115,7 @@ async def plain_texts(options: ModelOptions) -> list[str]:
         limits=LIMITS,
     )
     async with running(parts) as engine:
-        return await texts(engine)
+        return await texts_of(engine, request, REQUESTS)
 
 
 def request(number: int) -> tuple[tuple[int, ...], Options]:
@@ -139,33 +139,12 @@ def request(number: int) -> tuple[tuple[int, ...], Options]:
     )
 
 
-async def texts(engine: Engine) -> list[str]:
-    """Return the texts of all requests, which come one after the other."""
-    found = [""] * REQUESTS
-
-    async def stream(number: int) -> None:
-        prompt, options = request(number)
-        parts: dict[int, str] = {}
-        async with engine.generate(prompt, options, request_id=str(number)) as events:
-            async for event in events:
-                if not isinstance(event, Started):
-                    assert isinstance(event, Delta | Ended), event
-                    parts[event.choice] = parts.get(event.choice, "") + event.text
-        found[number] = "|".join(parts[choice] for choice in sorted(parts))
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(REQUESTS):
-            tasks.start_soon(stream, number)
-            await anyio.sleep(0.002 * (number % 3))
-    return found
-
-
 async def test_texts_are_those_of_one_round_at_a_time(
     target: TARGET, options: ModelOptions
 ) -> None:
     want = await plain_texts(options)
     async with running(ahead(target)) as engine:
-        assert await texts(engine) == want
+        assert await texts_of(engine, request, REQUESTS) == want
         engine.check()
         snapshot = engine.snapshot()
     assert snapshot.actors.restarts == 0
@@ -180,7 +159,7 @@ async def test_texts_are_those_of_one_round_at_a_time(
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(kill)
-            assert await texts(engine) == want
+            assert await texts_of(engine, request, REQUESTS) == want
         assert engine.snapshot().actors.restarts == 1
 
 
@@ -192,10 +171,10 @@ async def test_a_process_that_fails_its_own_check_is_replaced(options: ModelOpti
         async with running(ahead(target)) as engine:
             await until(lambda: target.process_id is not None)
             first = target.process_id
-            assert await texts(engine) == want
+            assert await texts_of(engine, request, REQUESTS) == want
             await until(lambda: engine.snapshot().actors.restarts > 0)
             await until(lambda: engine.snapshot().models.target_up)
             assert target.process_id != first
-            assert await texts(engine) == want
+            assert await texts_of(engine, request, REQUESTS) == want
     finally:
         await target.close()

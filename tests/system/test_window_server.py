@@ -1,15 +1,13 @@
 """A served model whose windows have blocks of their own: long texts, turns, kills."""
 
-import os
-import signal
 from collections.abc import Generator
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 from msgspec.structs import replace
 
-from draftwerk import LLM, RequestOutput, SamplingParams
+from draftwerk import LLM, SamplingParams
+from tests.support.killed_target import check_kills, tokens_of
 from tests.support.tiny_models import save_tiny_with_text
 
 PARAMS = SamplingParams(max_tokens=80, temperature=0.0, ignore_eos=True)
@@ -29,10 +27,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def llm(checkpoint: Path) -> Generator[LLM]:
     with LLM(str(checkpoint), dtype="bf16", kv_memory="8MiB") as made:
         yield made
-
-
-def tokens_of(outputs: list[RequestOutput]) -> list[list[int]]:
-    return [list(each.choices[0].token_ids) for each in outputs]
 
 
 def test_the_texts_are_those_of_a_server_whose_layers_share_their_blocks(
@@ -60,21 +54,4 @@ def test_each_turn_of_a_conversation_reads_what_is_new(llm: LLM) -> None:
 
 def test_a_killed_model_process_changes_no_text(llm: LLM) -> None:
     plain = tokens_of([llm.generate(prompt, LONG) for prompt in PROMPTS])
-    recoveries, over = llm.snapshot().models.recoveries, Event()
-
-    def kill_while_it_works() -> None:
-        while not over.wait(0.01):
-            models = llm.snapshot()
-            victim = models.models.processes.get("target")
-            if models.load.running == len(PROMPTS) and victim:
-                os.kill(victim, signal.SIGKILL)
-                return
-
-    for _ in range(2):
-        killer = Thread(target=kill_while_it_works)
-        killer.start()
-        assert tokens_of(llm.batch(PROMPTS, LONG)) == plain
-        over.set()
-        killer.join()
-        over.clear()
-    assert llm.snapshot().models.recoveries > recoveries
+    check_kills(llm, lambda: llm.batch(PROMPTS, LONG), plain)

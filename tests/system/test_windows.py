@@ -5,14 +5,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from msgspec.structs import replace
 
 from benchmarks.support.runners import build_runner
 from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.cache.window_table import WindowBlocks
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
@@ -20,6 +18,7 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.support.engine_texts import texts_of
 from tests.support.runners import require_kernels
 from tests.support.tiny_models import TinyWords, save_tiny
 
@@ -67,27 +66,6 @@ def request(number: int) -> tuple[tuple[int, ...], Options]:
     )
 
 
-async def texts(engine: Engine) -> list[str]:
-    """Return the texts of all requests, and those of their next turns."""
-    found = [""] * REQUESTS
-
-    async def stream(number: int) -> None:
-        prompt, options = request(number)
-        parts: dict[int, str] = {}
-        async with engine.generate(prompt, options, request_id=str(number)) as events:
-            async for event in events:
-                if not isinstance(event, Started):
-                    assert isinstance(event, Delta | Ended), event
-                    parts[event.choice] = parts.get(event.choice, "") + event.text
-        found[number] = "|".join(parts[choice] for choice in sorted(parts))
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(REQUESTS):
-            tasks.start_soon(stream, number)
-            await anyio.sleep(0.002 * (number % 3))
-    return found
-
-
 @asynccontextmanager
 async def serving(options: ModelOptions, windows: WindowBlocks) -> AsyncGenerator[Engine]:
     runner = build_runner(replace(options, window_blocks=windows.count))
@@ -129,10 +107,12 @@ async def test_texts_are_those_of_a_server_that_keeps_all(
         **KINDS[kind],  # pyright: ignore[reportArgumentType]
     )
     async with serving(options, WindowBlocks()) as engine:
-        want = await texts(engine)
+        want = await texts_of(engine, request, REQUESTS)
     async with serving(options, FEW) as engine:
-        assert await texts(engine) == want
-        assert await texts(engine) == want  # what is left in the cache is another
+        assert await texts_of(engine, request, REQUESTS) == want
+        assert (
+            await texts_of(engine, request, REQUESTS) == want
+        )  # what is left in the cache is another
         engine.check()
         snapshot = engine.snapshot()
     assert snapshot.actors.restarts == 0
