@@ -141,7 +141,9 @@ async def rates(path: Path, given: Any) -> dict[tuple[str, int], list[float]]:
     """Return tokens a second by way and users; 0 users are the prefill."""
     found: dict[tuple[str, int], list[float]] = {}
     length = PROMPT_TOKENS + given.tokens + PREFILL_TOKENS
-    settings = Settings(model=str(path), speculate="off", draft_head="off", kv_memory="1GiB")
+    settings = Settings(
+        model=str(path), speculate="off", draft_head="off", kv_memory="1GiB", prefer="throughput"
+    )
     peer = LlamaModel(given.peer, path, max(given.users), length, chosen().name)
     async with engine(settings) as running:
         ours = OurEngine(running)
@@ -188,7 +190,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     given = options.parse_args(argv)
     if given.short:
         given.shapes, given.types, given.isas = ["1B"], ["Q4_0", "Q4_K_M"], [*given.isas, "avx2"]
-        given.tokens, given.repeats = 24, 2
+        given.tokens, given.repeats = 32, 2
     given.folder.mkdir(parents=True, exist_ok=True)
     columns = [*user_columns(given.users), f"prefill {PREFILL_TOKENS}"]
     found = ResultTable(["file", "kernels", "products / floor", *columns])
