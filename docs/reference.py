@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct, inspect
@@ -23,7 +23,6 @@ from draftwerk.api.service.endpoints import ENDPOINTS
 from draftwerk.api.service.metrics import MetricsCollector, shelving
 from draftwerk.model.checkpoint.family_table import family_rows
 from draftwerk.settings.field_faults import alternatives, described, items
-from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES
 
 PATH = Path("docs/reference.md")
@@ -61,22 +60,13 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[st
 
 
 def _settings() -> Iterator[str]:
-    yield "## Settings of `draftwerk serve`\n"
-    yield "The command line goes before the environment, that before the file named by `--config`"
-    yield f"or `{PREFIX}CONFIG`, that before the defaults. `--kv-memory` is `{PREFIX}KV_MEMORY` in"
-    yield "the environment and `kv-memory` or `kv_memory` in a file, and so for all. A list is a"
-    yield "repeated flag, a variable with commas, or a TOML list; a switch is also `--no-NAME`,"
-    yield "`true` or `false`; a size is such as `512MiB`. `draftwerk doctor` takes them too.\n"
-    rows = [
-        (
-            "`MODEL`" if field.name == "model" else f"`--{field.name.replace('_', '-')}`",
-            _values(field),
-            "" if field.default in ("", ()) else f"`{field.default}`",
-            field.description,
-        )
-        for field in fields_of(Settings).values()
-    ]
-    yield from table(("flag", "values", "default", "meaning"), rows)
+    yield "## Settings\n"
+    yield "`draftwerk serve --help` lists them with values and defaults; `draftwerk doctor` takes"
+    yield "them too. The command line goes before the environment, that before the file named by"
+    yield f"`--config` or `{PREFIX}CONFIG`, that before the defaults. `--kv-memory` is"
+    yield f"`{PREFIX}KV_MEMORY` in the environment and `kv-memory` or `kv_memory` in a file, and so"
+    yield "for all. A list is a repeated flag, a variable with commas, or a TOML list; a switch is"
+    yield "also `--no-NAME`, `true` or `false`; a size is such as `512MiB`.\n"
 
 
 def _models() -> Iterator[str]:
@@ -98,18 +88,17 @@ def _models() -> Iterator[str]:
     yield "conversations with tools. Tokenizers are `tokenizer.json`, SentencePiece's model file,"
     yield "Mistral's tekken, and tiktoken's ranks; a GGUF's are read from its metadata, or refused"
     yield "by the name of its split.\n"
-    yield "For each of the families below one seed is one text, bit for bit, with drafts or"
-    yield "without, on any CPU, and on a GPU with `--exact`. `draftwerk models --families` prints"
-    yield "the table.\n"
+    yield "For each of these families one seed is one text, bit for bit, with drafts or without, on"
+    yield "any CPU, and on a GPU with `--exact`. Classes are named without `ForCausalLM`. All are"
+    yield "read from safetensors, and from GGUF under the name given.\n"
     yield from table(
-        ("family", "class", "files", "devices", "layers"),
+        ("class", "GGUF", "layers"),
         [
             (
-                f"`{row.family}`",
-                f"`{row.classes[0]}`" + "".join(f", text of `{each}`" for each in row.classes[1:]),
-                row.files,
-                row.devices,
-                row.layers,
+                f"`{row.classes[0].removesuffix('ForCausalLM')}`"
+                + "".join(f", text of `{each}`" for each in row.classes[1:]),
+                row.gguf,
+                row.layers + (f" ({row.devices})" if row.devices != "CPU" else ""),
             )
             for row in family_rows()
         ],
@@ -133,61 +122,50 @@ def _sources() -> Iterator[str]:
     )
 
 
-def _values(field: SettingField) -> str:
-    if field.type is bool:
-        return "switch"
-    if get_origin(field.type) is tuple:
-        return "list"
-    if get_origin(field.type) is Literal:
-        return ", ".join(f"`{each}`" for each in get_args(field.type))
-    if field.metavar == "SIZE":
-        return "a size"
-    (info,) = (each for each in msgspec.structs.fields(Settings) if each.name == field.name)
-    return _short(inspect.type_info(info.type))
-
-
 Rows = list[tuple[str, str]]
 """Fields, and what they may hold."""
 
 
 def _endpoints() -> Iterator[str]:
     yield "## Endpoints\n"
+    alike: dict[tuple[str, type[Struct] | None], list[str]] = {}
+    for each in ENDPOINTS:
+        same = alike.setdefault((f"{each.method} {each.sentence}", each.body), [])
+        same.append(f"`{each.address}`" if same else f"`{each.method} {each.address}`")
     yield from table(
         ("endpoint", "what for"),
-        [(f"`{each.method} {each.address}`", each.sentence) for each in ENDPOINTS],
+        [(", ".join(names), said.partition(" ")[2]) for (said, _), names in alike.items()],
     )
     yield "Every field may be `null`, which means absent. Fields that are not listed are ignored."
     yield "A socket at `/v1/responses` takes `response.create` with the body of the POST and, if"
     yield "wanted, `stream_id`; and `response.cancel` with `response_id` or `stream_id`. Names in"
     yield "capitals are [objects](#objects); a star marks what is required. A *text* is a string of"
     yield "at most 1,048,576 characters; a *name* matches `^[a-zA-Z0-9_.-]{1,64}$`; a *string to"
-    yield "256* has at most so many characters. Numbers have their least and greatest value.\n"
-    bodies = {each.address: each.body for each in ENDPOINTS if each.body is not None}
-    entries = {path: _entries(body) for path, body in bodies.items()}
-    owners: dict[Entry, list[str]] = {}
-    for path, found in entries.items():
-        for entry in found:
-            owners.setdefault(entry, []).append(path)
+    yield "256* has at most so many characters. Numbers have their least and greatest value. Fields"
+    yield "that are *refused* are so by name, unless they ask for nothing (`null`, `false`); the"
+    yield "refusal says what to use instead. Of addresses with one body the first is named.\n"
+    addresses: dict[type[Struct], str] = {}
+    for each in ENDPOINTS:
+        if each.body is not None:
+            addresses.setdefault(each.body, each.address.removeprefix("/v1"))
     by_paths: dict[tuple[str, ...], list[Entry]] = {}
+    owners: dict[Entry, list[str]] = {}
+    for body, path in addresses.items():
+        for entry in _entries(body):
+            owners.setdefault(entry, []).append(path)
     for entry, paths in owners.items():
         by_paths.setdefault(tuple(paths), []).append(entry)
-    yield "### Fields that endpoints share\n"
-    for paths, found in by_paths.items():
-        if len(paths) > 1:
-            yield f"In {', '.join(f'`{path}`' for path in paths)}:\n"
-            yield from _described(found)
-    for path in bodies:
-        yield f"### `POST {path}`\n"
-        yield from _described(by_paths.get((path,), []))
-        if (path,) not in by_paths:
-            yield "Has the fields above.\n"
-    own = {each.__name__ for each in bodies.values()}
-    sent = _collected(inspect.type_info(each) for each in bodies.values())
-    yield from _objects({name: kind for name, kind in sent.items() if name not in own})
+    for paths, found in sorted(by_paths.items(), key=lambda each: len(each[0]) == 1):
+        yield f"In {', '.join(f'`{path}`' for path in paths)}:\n"
+        yield from _described(found)
+    sent = _collected(inspect.type_info(each) for each in addresses)
+    own = {each.__name__ for each in addresses}
+    told = {each.name for each, paths in owners.items() if each.kind == "refused" and paths[1:]}
+    yield from _objects({name: kind for name, kind in sent.items() if name not in own}, told)
 
 
 class Entry(NamedTuple):
-    """What is said of a field: what it may hold, what to use instead, or why it has no effect."""
+    """What is said of a field: what it may hold, that it is refused, or why it has no effect."""
 
     kind: Literal["field", "refused", "hint"]
     name: str
@@ -200,7 +178,7 @@ def _entries(body: type[Struct]) -> list[Entry]:
     hints: dict[str, str] = getattr(body, "hints", {})
     found = [Entry("field", *row) for row in _fields(kind)]
     refused = dict.fromkeys([*_refused(kind), *instead])
-    found += [Entry("refused", name, instead.get(name, "")) for name in refused]
+    found += [Entry("refused", name, "") for name in refused]
     return found + [Entry("hint", name, reason) for name, reason in hints.items()]
 
 
@@ -213,24 +191,22 @@ def _described(entries: list[Entry]) -> Iterator[str]:
     if by_type:
         rows = ((", ".join(names), text) for text, names in by_type.items())
         yield from table(("fields", "what they may hold"), rows)
-    refused = [each for each in entries if each.kind == "refused"]
+    refused = [f"`{each.name}`" for each in entries if each.kind == "refused"]
     if refused:
-        names = (
-            f"`{each.name}`" + (f" (use {each.text})" if each.text else "") for each in refused
-        )
-        yield f"Refused by name unless they ask for nothing: {', '.join(names)}.\n"
+        yield f"Refused: {', '.join(refused)}.\n"
     hints = [f"`{each.name}` ({each.text})" for each in entries if each.kind == "hint"]
     if hints:
         yield f"Taken without effect: {', '.join(hints)}.\n"
 
 
-def _objects(kinds: dict[str, inspect.StructType]) -> Iterator[str]:
+def _objects(kinds: dict[str, inspect.StructType], told: set[str]) -> Iterator[str]:
+    """Yield a row for each object, less the refused fields that are told already."""
     yield "### Objects\n"
     rows: Rows = []
     for name, kind in sorted(kinds.items()):
         cells = [f"{field} {values}" for field, values in _fields(kind)]
-        refused = ", ".join(f"`{each}`" for each in _refused(kind))
-        cells += [f"refused unless they ask for nothing: {refused}"] if refused else []
+        refused = ", ".join(f"`{each}`" for each in _refused(kind) if each not in told)
+        cells += [f"refused: {refused}"] if refused else []
         rows.append((f"`{name}`", "; ".join(cells)))
     yield from table(("object", "fields"), rows)
 

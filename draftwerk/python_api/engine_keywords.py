@@ -16,7 +16,7 @@ StrPath = str | PathLike[str]
 
 
 class EngineKeywords(TypedDict, total=False):
-    """The fields of EngineSettings beside `model`; docs/reference.md describes them."""
+    """The fields of EngineSettings beside `model`; `draftwerk serve --help` describes them."""
 
     served_model_name: Sequence[str]
     draft: StrPath

@@ -49,10 +49,9 @@ def test_nothing_in_it_is_left_undescribed() -> None:
     said = reference()
     assert "| valid" not in said
     assert "or valid" not in said
-    assert "| `--kv-memory` | a size |" in said
     assert "| `response_format` | `ResponseFormat` |" in said
     assert "| `SloBody` | `ttft` string 1 to 32" in said
-    assert "refused unless they ask for nothing: `refusal`, `audio`, `function_call`" in said
+    assert "refused: `refusal`, `audio`, `function_call`" in said
     assert "| `FlatFormat` |" in said and "`schema` any JSON" in said
     assert "| `draftwerk_mailbox_depth{actor}` |" in said
     assert "| `draftwerk_mailbox_wait_seconds{actor}` |" in said
