@@ -19,6 +19,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ def main() -> None:
     parser.add_argument("--attention", default="auto", help="the backend of steps")
     parser.add_argument("--output", type=Path, help="a JSON file for the results; of all, a folder")
     arguments = parser.parse_args()
+    if find_spec("triton") is None:
+        sys.exit("benchmarks.gpu: triton is missing; `make .venv/.setup-dev` brings it")
     if arguments.parts == [ALL]:
         sys.exit(visit(arguments))
     unknown = set(arguments.parts) - set(PARTS)
