@@ -10,6 +10,8 @@ from pathlib import Path
 import hypothesis  # before trio, which would warn where nothing else imports it
 import pytest
 
+from tests.support.cache_home import leave_own_cache, use_own_cache
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Before torch is imported, here or in a child: two pools of spinning threads block each other."""
 
@@ -74,6 +76,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(mark)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: LONGEST_FIRST.index(marks[item]))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the run a cache folder; the workers of one inherit it."""
+    if not hasattr(config, "workerinput"):
+        before = os.environ.get("XDG_CACHE_HOME")
+        home = use_own_cache()
+        config.add_cleanup(lambda: leave_own_cache(home, before))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

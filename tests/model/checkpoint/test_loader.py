@@ -265,6 +265,10 @@ def test_a_hub_name_without_a_network_is_refused(monkeypatch: pytest.MonkeyPatch
         locate("nobody/nothing")
 
 
+def test_the_tests_leave_the_users_cache_alone():
+    assert cache_directory().parent.name.startswith("draftwerk-tests-")
+
+
 def test_the_cache_is_where_the_user_puts_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_directory() == tmp_path / "draftwerk"
