@@ -40,7 +40,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["bf16", "int8"])
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=["int8", pytest.param("bf16", marks=pytest.mark.grid)],
+)
 async def client(
     folders: dict[str, Path], request: pytest.FixtureRequest
 ) -> AsyncGenerator[ReceiptClient]:
@@ -149,16 +153,17 @@ async def test_merged_and_beside_the_model_are_the_same_adapter(folders: dict[st
     settings = (*SETTINGS, "--dtype", "fp32")
     question = {"prompt": "A b c", "max_tokens": 12, "temperature": 0, "logprobs": 1}
     texts: list[str] = []
-    for words in (
-        ("--lora", f"a={folders[NAMES[0]]}"),
-        ("--lora-merge", str(folders[NAMES[0]])),
-        (),
+    for words, models in (
+        (("--lora", f"a={folders[NAMES[0]]}"), ("base", "base:a")),
+        (("--lora-merge", str(folders[NAMES[0]])), ("base",)),
     ):
         async with (
             draftwerk(str(folders["base"]), *settings, *words) as server,
             aiohttp.ClientSession() as http,
         ):
-            body = {**question, "model": "base:a" if "--lora" in words else "base"}
-            async with http.post(f"{server.url}{COMPLETIONS}", json=body) as response:
-                texts.append((await response.json())["choices"][0]["text"])
-    assert texts[0] == texts[1] != texts[2]
+            for model in models:
+                body = {**question, "model": model}
+                async with http.post(f"{server.url}{COMPLETIONS}", json=body) as response:
+                    texts.append((await response.json())["choices"][0]["text"])
+    plain, beside, merged = texts
+    assert merged == beside != plain

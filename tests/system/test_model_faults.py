@@ -1,6 +1,6 @@
 """Real models in engines whose processes end at any stage of a round: the texts of a cold server.
 
-Each hybrid family, on torch, the twin, and on the native kernels, and some of Transformers' own:
+Hybrid families, on the native kernels and on torch, the twin, and some of Transformers' own:
 prompts that part at any token, cut into chunks by small rounds, preempted in small pools, searched
 with beams, drafted for rightly and wrongly, with one round under way or two, and kept in a store
 for the next server.
@@ -53,9 +53,16 @@ BACKENDS = {
     "native": {"attention": "native"},
     "transformers": {"backend": "transformers"},
 }
+GRID = (
+    *product(("lfm2", "lfm2_moe", "qwen3_5_moe_text", "qwen3_next"), ("torch",)),
+    *product(("gpt_neox", "qwen2_moe"), ("transformers",)),
+)
+"""What `make test-grid` runs: backends, and kinds of layers, that the others have too."""
 CASES = [
-    *product(HYBRIDS, ("torch", "native")),
-    *product(("gpt_neox", "qwen2_moe", "vaultgemma"), ("transformers",)),
+    *product(HYBRIDS, ("native",)),
+    *product(("qwen3_5_text", "granitemoehybrid"), ("torch",)),
+    ("vaultgemma", "transformers"),
+    *(pytest.param(*each, marks=pytest.mark.grid) for each in GRID),
 ]
 IN_THE_MIDDLE = "dies in the middle of its work"
 REQUESTS = 9

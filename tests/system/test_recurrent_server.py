@@ -16,7 +16,10 @@ LONG = replace(PARAMS, max_tokens=400)
 PROMPTS = [[17 * n + 3 * i + 100 for i in range(20 + 9 * n)] for n in range(6)]
 
 
-@pytest.fixture(scope="module", params=["qwen3_5_text", "granitemoehybrid"])
+@pytest.fixture(
+    scope="module",
+    params=["qwen3_5_text", pytest.param("granitemoehybrid", marks=pytest.mark.grid)],
+)
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     found: Path = tmp_path_factory.mktemp("recurrent")
     save_tiny_with_text(found, 3, request.param)

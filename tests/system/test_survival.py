@@ -158,7 +158,12 @@ async def strike(device: ProcessDevice[Proposal, Verdict], what: signal.Signals)
 async def signal_often(
     engine: Engine, device: ProcessDevice[Proposal, Verdict], what: signal.Signals, times: int
 ) -> None:
-    """Send a signal to the process several times, each while it works on live requests."""
+    """Send a signal to the process several times, each while it works on live requests.
+
+    A step is waited for as long as was allowed when it was sent, so that is set before any.
+    """
+    if what == signal.SIGSTOP:
+        device.silence_s = SILENCE_S
     rng = random.Random(times)
     for _ in range(times):
         seen = engine.snapshot().counts.generated_tokens
