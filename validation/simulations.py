@@ -2,6 +2,7 @@
 
 Each seed draws its own server (lanes, pool, losses) and clients with priorities, deadlines and
 promises; that each is served to its end or told why not, and every text, is asserted inside.
+`--peers` runs servers instead that fetch blocks of peers, which are killed as they hand them over.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from multiprocessing import Pool, cpu_count
 from time import perf_counter
 
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
-from tests.support.simulation import Setting, run
+from tests.support.simulation import Setting, run, run_with_peers
 
 POLICIES: tuple[SloPolicy, ...] = ("serve", "serve", "last", "refuse")
 
@@ -52,16 +53,26 @@ def one(seed: int) -> Counter[str]:
         raise RuntimeError(f"seed {seed}: {setting(seed)}") from error
 
 
+def one_with_peers(seed: int) -> Counter[str]:
+    """Run two servers that fetch blocks of peers; their failure names the seed."""
+    try:
+        return run_with_peers(seed)
+    except BaseException as error:
+        raise RuntimeError(f"seed {seed} with peers") from error
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
     logging.disable()  # every simulated bug would be logged with its traceback
     begun = perf_counter()
     seeds = range(arguments.first, arguments.first + arguments.count)
     with Pool(cpu_count()) as pool:
-        counters = sum(pool.imap_unordered(one, seeds, chunksize=10), Counter[str]())
+        kind = one_with_peers if arguments.peers else one
+        counters = sum(pool.imap_unordered(kind, seeds, chunksize=10), Counter[str]())
     print(f"{arguments.count} simulations in {perf_counter() - begun:.0f} s: {dict(counters)}")
 
 

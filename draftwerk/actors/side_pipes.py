@@ -17,9 +17,10 @@ from draftwerk.actors.messages import CacheMessage
 from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.prefill import Prefiller
-from draftwerk.actors.tier_two.intake import WARM_MAX, Intake
+from draftwerk.actors.tier_two.intake import Intake
 from draftwerk.actors.tier_two.kept_pool import BlockStore, KeptPool
 from draftwerk.actors.tier_two.swap import FETCHES_MAX, SwapIn
+from draftwerk.actors.tier_two.warming import Warming
 from draftwerk.actors.tier_two.write_behind import WRITE_PAUSE_S, WriteBehind
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.protocol.rounds import Proposal, Round, Verdict
@@ -41,16 +42,17 @@ class TierTwo:
 
     intake: Intake
     writers: tuple[WriteBehind, ...]
-    """Of blocks, and of snapshots."""
+    """Of blocks, and of snapshots; none where the store keeps nothing of this server's."""
     swap: SwapIn
+    warming: Warming
 
     async def run(self) -> None:
-        """Load what was used last, and then what is asked for; keep what is let go."""
+        """Load what is asked for, and some before that; keep what is let go."""
         async with anyio.create_task_group() as all_:
             for writer in self.writers:
                 all_.start_soon(writer.run)
             all_.start_soon(self.swap.run)
-            all_.start_soon(self.intake.warm, WARM_MAX)
+            all_.start_soon(self.warming.run)
             await self.intake.run()
             all_.cancel_scope.cancel()
 
@@ -97,7 +99,7 @@ class SidePipes:
         `state_store` is for snapshots of recurrent states.
         """
         blocks, snapshots = KeptPool(scheduler.pool, store), None
-        writers = [WriteBehind(blocks, worker)]
+        writers = [WriteBehind(blocks, worker)] if store.keeps else []
         if state_store is not None and (states := scheduler.running_set.states) is not None:
             snapshots = KeptPool(states.pool, state_store, states.passing)
             pause_s = WRITE_PAUSE_S * max(1, state_store.size // store.size)
@@ -108,7 +110,8 @@ class SidePipes:
         intake = Intake(
             self._entrance.inbox, outbox, scheduler, namer, blocks, snapshots, worker, self.trace
         )
-        self.tier_two = TierTwo(intake, tuple(writers), SwapIn(intake, outbox))
+        swap, warming = SwapIn(intake, outbox), Warming(intake)
+        self.tier_two = TierTwo(intake, tuple(writers), swap, warming)
 
     def add_prefill(self, devices: tuple[Device[Proposal, Verdict], ...]) -> None:
         """Have prompts computed on these devices."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
-from tests.support.simulation import Setting, few_windows, run
+from tests.support.simulation import Setting, few_windows, run, run_with_peers
 
 
 def total(settings: list[Setting]) -> Counter[str]:
@@ -222,6 +222,15 @@ def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     assert counters["store_hits"] > 60, counters
     assert counters["returned"] > 3, counters
     assert counters["finished"] > 200, counters
+    assert counters["failed"] == 0
+
+
+def test_a_peer_that_is_killed_while_it_hands_blocks_over_costs_a_miss() -> None:
+    counters = sum(map(run_with_peers, range(16)), Counter[str]())
+    assert counters["peers_killed"] > 25, counters
+    assert counters["peers_altered"] > 8, counters
+    assert counters["store_hits"] > 40, counters
+    assert counters["finished"] > 150, counters
     assert counters["failed"] == 0
 
 

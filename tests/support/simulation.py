@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +43,7 @@ from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.beams.naive_beams import best_candidates
 from tests.support.proposing import EveryRow, Reckless, RecklessBeside
 from tests.support.simulated_child import Fate, SimulatedChild
+from tests.support.simulated_peers import ToyPeers
 from tests.support.toy import (
     POISON,
     STOP,
@@ -107,6 +108,7 @@ class ToyStore:
     lossy: float = 0.1
     kept: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
     hits: int = 0
+    keeps: bool = True
 
     @property
     def size(self) -> int:
@@ -115,12 +117,12 @@ class ToyStore:
     def __contains__(self, name: bytes) -> bool:
         return name in self.kept
 
-    def load(self, name: bytes) -> list[Cell] | None:
-        if self.rng.random() < self.lossy:
-            self.kept.pop(name, None)
-        found = self.kept.get(name)
-        self.hits += found is not None
-        return found
+    def load(self, names: Sequence[bytes]) -> list[list[Cell] | None]:
+        for name in names:
+            if self.rng.random() < self.lossy:
+                self.kept.pop(name, None)
+        self.hits += sum(name in self.kept for name in names)
+        return [self.kept.get(name) for name in names]
 
     def keep(self, name: bytes, content: list[Cell]) -> bool:
         if self.rng.random() < self.lossy:
@@ -268,6 +270,8 @@ class Setting:
     """Processes that compute prompts alone."""
     store: bool = False
     """Whether blocks are kept in a second tier."""
+    peer_faults: float = 0.0
+    """The chance that a block of a peer's meets a fault; with it, peers are the second tier."""
     kept: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
     """What it holds: more than one server may have it in turn."""
     kept_states: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
@@ -382,9 +386,18 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
         recoveries=recoveries,
-        store=ToyStore(pages, size, rng, kept=setting.kept) if setting.store else None,
+        store=block_store(setting, pages, size, rng),
         state_store=state_store(setting, states, rng),
     )
+
+
+def block_store(
+    setting: Setting, pages: list[Cell], size: int, rng: random.Random
+) -> ToyStore | ToyPeers | None:
+    """Return the second tier of blocks."""
+    if setting.peer_faults:
+        return ToyPeers(pages, size, rng, setting.kept, setting.peer_faults)
+    return ToyStore(pages, size, rng, kept=setting.kept) if setting.store else None
 
 
 def state_store(setting: Setting, states: list[Cell], rng: random.Random) -> ToyStore | None:
@@ -501,6 +514,8 @@ async def simulate(setting: Setting) -> Report:
         returned=snapshot.counts.blocks_returned,
         store_hits=int(snapshot.store.get("hits", 0)),
         store_blocks=int(snapshot.store.get("blocks", 0)),
+        peers_killed=int(snapshot.store.get("killed", 0)),
+        peers_altered=int(snapshot.store.get("altered", 0)),
         state_hits=setting.snapshots.hits if setting.snapshots else 0,
     )
     report.counters.update({f"target {name}": n for name, n in fates.target.happened.items()})
@@ -774,4 +789,28 @@ def run(setting: Setting) -> Report:
         setting,
         backend="trio",
         backend_options={"clock": trio.testing.MockClock(autojump_threshold=0)},
+    )
+
+
+def run_with_peers(seed: int) -> Counter[str]:
+    """Run two servers that fetch blocks of one before them, from peers that are killed and lie."""
+    kept: dict[bytes, list[Cell]] = {}
+    run(Setting(3 * seed, store=True, kept=kept, block_count=60))
+    blended = 0.4 * (seed % 2)
+    return sum(
+        (
+            run(
+                Setting(
+                    3 * seed + server,
+                    kept=kept,
+                    peer_faults=0.4,
+                    lost=0.02,
+                    bugs=0.003,
+                    blended=blended,
+                    run_ahead=server == 2,
+                )
+            ).counters
+            for server in (1, 2)
+        ),
+        Counter[str](),
     )

@@ -36,8 +36,8 @@ from draftwerk.speculative.scheduler.scheduler import Scheduler
 LOAD_S = 1.0
 """No admission waits longer for a store: the prompt is computed instead."""
 READERS = 2
-WARM_MAX = 512
-"""Blocks loaded at the start, before anybody asks: those that were used last."""
+PART = 32
+"""Blocks that are loaded and taken in at once."""
 CHUNK_TOKENS = 64
 """Steps of fewer tokens say little about what a prompt's token costs."""
 SMOOTHING = 0.2
@@ -159,9 +159,14 @@ class Intake:
     async def _load(self, request_id: str, wanted: list[KeptName]) -> None:
         """Have what is wanted, or as much as comes in time, and hand the request on."""
         with anyio.move_on_after(LOAD_S):
-            await self.fetch(wanted, request_id)
+            await self.fetch_in_parts(wanted, request_id)
         for message in self._parked.pop(request_id):
             self.cache.send_nowait(message)
+
+    async def fetch_in_parts(self, wanted: list[KeptName], request_id: str = "") -> None:
+        """Load part after part, so that of what comes too slowly the first blocks are of use."""
+        for start in range(0, len(wanted), PART):
+            await self.fetch(wanted[start : start + PART], request_id)
 
     async def fetch(self, wanted: list[KeptName], request_id: str = "") -> int:
         """Load what is wanted into the pools, or wait for it; returns how much was loaded."""
@@ -188,14 +193,16 @@ class Intake:
         """Return what there is of some blocks."""
         found: dict[KeptName, Any] = {}
 
-        async def read(part: list[KeptName]) -> None:
-            loaded = await self.worker.run(lambda: [each.kept.load(each.name) for each in part])
-            found.update(zip(part, loaded, strict=True))
+        async def read(kept: KeptPool, names: list[bytes]) -> None:
+            loaded = await self.worker.run(lambda: kept.load(names))
+            found.update((KeptName(kept, name), content) for name, content in loaded.items())
 
         async with anyio.create_task_group() as readers:
-            for reader in range(min(READERS, len(wanted))):
-                readers.start_soon(read, wanted[reader::READERS])
-        return {each: found[each] for each in wanted if found[each] is not None}
+            for kept in dict.fromkeys(each.kept for each in wanted):
+                names = [each.name for each in wanted if each.kept is kept]
+                for reader in range(min(READERS, len(names))):
+                    readers.start_soon(read, kept, names[reader::READERS])
+        return {each: found[each] for each in wanted if each in found}
 
     def _take_in(self, found: dict[KeptName, Any]) -> int:
         """Write what was loaded into the pools; returns how many blocks there were for it."""
@@ -206,8 +213,3 @@ class Intake:
         if self.snapshots is not None:
             self.snapshots.take_in(of(self.snapshots), self.scheduler.states_in_flight())
         return self.blocks.take_in(of(self.blocks), self.scheduler.blocks_in_flight())
-
-    async def warm(self, count: int) -> None:
-        """Load the blocks that were used last, as far as the pool is empty."""
-        for name in self.blocks.store.newest(min(count, self.scheduler.pool.free // 2)):
-            await self.fetch([KeptName(self.blocks, name)])

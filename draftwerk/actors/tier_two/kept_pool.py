@@ -1,7 +1,7 @@
 """A pool whose content is kept in a store as well: blocks, or snapshots of recurrent states."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -21,8 +21,13 @@ class BlockStore(Protocol):
 
     def __contains__(self, name: bytes, /) -> bool: ...
 
-    def load(self, name: bytes) -> Any | None:
-        """Return a block's content, if the store has it whole."""
+    @property
+    def keeps(self) -> bool:
+        """Whether it takes what the pool lets go of."""
+        ...
+
+    def load(self, names: Sequence[bytes]) -> Sequence[Any | None]:
+        """Return the content of each name, None where the store has not all of it."""
         ...
 
     def keep(self, name: bytes, content: Any) -> bool:
@@ -71,10 +76,12 @@ class KeptPool:
         """Return whether it can be had from elsewhere."""
         return name in self.copies or name in self.coming or name in self.store
 
-    def load(self, name: bytes) -> Any | None:
-        """Return the content of a name, if all of it is kept; on any thread."""
-        content = self.copies.get(name)
-        return self.store.load(name) if content is None else content
+    def load(self, names: Sequence[bytes]) -> dict[bytes, Any]:
+        """Return the content of names, as far as all of it is kept; on any thread."""
+        found = {name: self.copies.get(name) for name in names}
+        missing = [name for name in names if found[name] is None]
+        found |= zip(missing, self.store.load(missing), strict=True)
+        return {name: content for name, content in found.items() if content is not None}
 
     def take_in(self, found: Iterable[tuple[bytes, Any]], avoid: AbstractSet[int]) -> int:
         """Write content into blocks of the pool, none of `avoid`; returns how many there were."""

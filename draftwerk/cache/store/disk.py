@@ -10,7 +10,7 @@ write goes to a file of another name first; a process that is killed leaves no h
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -90,6 +90,11 @@ class DiskStore:
         return len(self._names)
 
     @property
+    def keeps(self) -> bool:
+        """Whether it takes blocks."""
+        return True
+
+    @property
     def total_bytes(self) -> int:
         """Bytes of all records, as far as this server knows."""
         return self._total
@@ -117,6 +122,10 @@ class DiskStore:
             found = reversed(self._sizes.items())
             paths = (path for path, held in found if held == size and own in path.parents)
             return [name for path in islice(paths, count) if (name := _name_of(path))]
+
+    def read_all(self, names: Sequence[bytes], size: int) -> list[bytearray | None]:
+        """Return what `read` does of each name."""
+        return [self.read(name, size) for name in names]
 
     def read(self, name: bytes, size: int = 0) -> bytearray | None:
         """Return a block's bytes, or `size` of a state, if all its record is there and right."""

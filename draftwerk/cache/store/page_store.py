@@ -1,18 +1,44 @@
-"""Tier two as the engine uses it: records on disk, and the pages that they come from and go to."""
+"""Tier two as the engine uses it: records elsewhere, and the pages they come from and go to."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Protocol
 
 from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.block_record import NAME_BYTES
-from draftwerk.cache.store.disk import DiskStore
+from draftwerk.cache.store.disk import StoreStats
+
+
+class Records(Protocol):
+    """Blocks by name, outside the server's pages: on disk, or at other servers."""
+
+    stats: StoreStats
+
+    @property
+    def keeps(self) -> bool: ...
+
+    def __contains__(self, name: bytes, /) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    def read_all(self, names: Sequence[bytes], size: int) -> list[bytearray | None]: ...
+
+    def write(self, name: bytes, data: bytes) -> bool: ...
+
+    def remove(self, name: bytes) -> None: ...
+
+    def newest(self, count: int) -> list[bytes]: ...
 
 
 @dataclass(slots=True)
 class PageStore:
     """Blocks of one server's pages, by name."""
 
-    disk: DiskStore
+    records: Records
     pages: BlockBytes
     kind: bytes = b""
     """Of what has the name of a block and is none: it has a record of its own."""
@@ -22,20 +48,25 @@ class PageStore:
         """Bytes of a block."""
         return self.pages.layout.block_bytes
 
-    def __contains__(self, name: bytes) -> bool:
-        return self._record(name) in self.disk
+    @property
+    def keeps(self) -> bool:
+        """Whether what the pool lets go of is written."""
+        return self.records.keeps
 
-    def load(self, name: bytes) -> bytearray | None:
-        """Return a block's bytes, if its record is whole."""
-        return self.disk.read(self._record(name), self.size)
+    def __contains__(self, name: bytes) -> bool:
+        return self._record(name) in self.records
+
+    def load(self, names: Sequence[bytes]) -> list[bytearray | None]:
+        """Return blocks' bytes, None where a record is not whole."""
+        return self.records.read_all([*map(self._record, names)], self.size)
 
     def keep(self, name: bytes, content: bytes) -> bool:
         """Write a block's record; returns whether it is there now."""
-        return self.disk.write(self._record(name), content)
+        return self.records.write(self._record(name), content)
 
     def remove(self, name: bytes) -> None:
         """Remove a block's record."""
-        self.disk.remove(self._record(name))
+        self.records.remove(self._record(name))
 
     def _record(self, name: bytes) -> bytes:
         """Return the name of a block's record."""
@@ -53,11 +84,11 @@ class PageStore:
 
     def newest(self, count: int) -> list[bytes]:
         """Return the names of the blocks that were used last, newest first."""
-        return self.disk.newest(count)
+        return self.records.newest(count)
 
     def counters(self) -> dict[str, float]:
         """Return what was counted since start, and what there is now."""
-        stats = self.disk.stats
+        stats = self.records.stats
         return {
             "hits": stats.hits,
             "misses": stats.misses,
@@ -69,6 +100,6 @@ class PageStore:
             "written_bytes": stats.written_bytes,
             "load_seconds": stats.load_ms / 1e3,
             "write_seconds": stats.write_ms / 1e3,
-            "bytes": self.disk.total_bytes,
-            "blocks": len(self.disk),
+            "bytes": self.records.total_bytes,
+            "blocks": len(self.records),
         }

@@ -1,7 +1,7 @@
 """Blocks that go to a store and come back: in order, in time, and never under a round's hands."""
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -38,12 +38,13 @@ class Shelf:
     pages: list[int]
     kept: dict[bytes, int] = field(default_factory=dict[bytes, int])
     size: int = 1
+    keeps: bool = True
 
     def __contains__(self, name: bytes) -> bool:
         return name in self.kept
 
-    def load(self, name: bytes) -> int | None:
-        return self.kept.get(name)
+    def load(self, names: Sequence[bytes]) -> list[int | None]:
+        return [self.kept.get(name) for name in names]
 
     def keep(self, name: bytes, content: int) -> bool:
         self.kept[name] = content
@@ -347,15 +348,6 @@ async def test_the_last_snapshot_of_a_reply_is_kept_and_none_before() -> None:
             await settle()
         await settle()
         assert sorted(made.states.kept.values()) == [4, 16]
-
-
-@on_both_loops
-async def test_the_blocks_used_last_are_there_after_a_start() -> None:
-    async with desk() as made:
-        await kept(made)
-        made.latch.open.set()
-        await made.intake.warm(99)
-        assert made.found() == [0, 1, 2, 3]
 
 
 def test_loading_is_left_where_computing_is_quicker() -> None:

@@ -310,7 +310,7 @@ def test_a_block_crosses_from_pages_to_pages(tmp_path: Path) -> None:
     before = made.copy(2)
     made.keep(name(9), before)
     memory[:] = bytes(len(memory))
-    loaded = made.load(name(9))
+    (loaded,) = made.load([name(9)])
     assert loaded is not None
     made.put(1, loaded)
     assert made.copy(1) == before
@@ -327,10 +327,10 @@ def test_a_state_and_the_block_of_its_name_are_told_apart(tmp_path: Path) -> Non
     before = blocks.copy(0), states.copy(0)
     assert states.keep(name(1), before[1]) and name(1) not in blocks
     assert blocks.keep(name(1), before[0])
-    assert (blocks.load(name(1)), states.load(name(1))) == before
+    assert (*blocks.load([name(1)]), *states.load([name(1)])) == before
     assert blocks.newest(9) == [name(1)], "a state is no block"
     other = PageStore(store(tmp_path, state_bytes=3 * SIZE), pages[1], b"state")
     assert name(1) in other
-    assert other.load(name(1)) == before[1]
+    assert other.load([name(1)]) == [before[1]]
     states.remove(name(1))
-    assert name(1) not in states and blocks.load(name(1)) == before[0]
+    assert name(1) not in states and blocks.load([name(1)]) == [before[0]]
