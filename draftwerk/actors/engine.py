@@ -4,7 +4,7 @@ If an actor or a device dies, all actors are built anew and each live request is
 with the tokens that its client already has: a crash is only a preemption.
 """
 
-from collections.abc import AsyncGenerator, KeysView
+from collections.abc import AsyncGenerator, Iterable, KeysView
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -178,6 +178,19 @@ class Engine:
     def cached_names(self) -> KeysView[bytes]:
         """Return the names of the blocks in the prefix cache, as a live view."""
         return self._pipeline.cache.scheduler.pool.names
+
+    def block_content(self, name: bytes) -> bytes | None:
+        """Return what is in the cached block of a name, as it is now."""
+        block = self._pipeline.cache.scheduler.pool.find(name)
+        store = self._parts.store
+        return None if block is None or store is None else store.copy(block)
+
+    def warm(self, names: Iterable[bytes]) -> anyio.Event:
+        """Have blocks loaded from tier two, as far as there is room that nothing is in; returns
+        what is set once that is done."""
+        tier_two = self._pipeline.side.tier_two
+        assert tier_two is not None, "nothing to load from"
+        return tier_two.warming.order(names)
 
     def stop(self, reason: str) -> None:
         """Take no more requests, and end each one that still waits with its last event."""

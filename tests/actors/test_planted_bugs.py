@@ -29,7 +29,7 @@ from tests.cache import tables_world, test_replacement
 from tests.speculative.sampling import test_distribution as test_distribution
 from tests.speculative.scheduler.scheduler_world import story
 from tests.support import toy
-from tests.support.simulation import Setting, few_windows, run
+from tests.support.simulation import Setting, few_windows, run, run_with_peers
 
 ROOT = Path(__file__).parents[2]
 IMPORTERS = ("draftwerk.", "tests.")
@@ -115,6 +115,12 @@ def second_tiers() -> None:
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):
             run(Setting(2 * seed + server, store=True, kept=kept))
+
+
+def peers() -> None:
+    """Engines that fetch blocks of peers, which are killed and lie."""
+    for seed in range(SEEDS):
+        run_with_peers(seed)
 
 
 def crowded_segments() -> None:
