@@ -27,11 +27,12 @@ from draftwerk.assembly.loading.loaded_models import (
 )
 from draftwerk.assembly.loading.model_card import served_model
 from draftwerk.assembly.loading.model_infos import Report, located, read_infos
-from draftwerk.assembly.model_processes import device, open_stores
+from draftwerk.assembly.model_processes import device
 from draftwerk.assembly.plan import plan
 from draftwerk.assembly.round_limits import MeasuredModel, round_limits
+from draftwerk.assembly.second_tier import SecondTier, handing_over, second_tier
 from draftwerk.assembly.start_stages import StartStages
-from draftwerk.cache.store.disk import KEY_BYTES, name_key
+from draftwerk.cache.store.disk import KEY_BYTES
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
@@ -62,8 +63,10 @@ async def build_engine(
     be those of other engines. Raises ConfigError for a model that cannot be served.
     """
     async with load_models(settings, report, known) as models:
-        parts = await engine_parts(models, settings, name_secret)
-        async with running(parts) as engine:
+        tier = await second_tier(settings, models.ready, models.memory)
+        parts = await engine_parts(models, settings, name_secret, tier)
+        peering = None if tier is None else tier.peering
+        async with running(parts) as engine, handing_over(engine, peering):
             served = served_model(models, settings, parts.tokens_max)
             yield RunningEngine(
                 engine=engine, text_tools=models.text, model=served, ready=models.ready
@@ -71,15 +74,15 @@ async def build_engine(
 
 
 async def engine_parts(
-    models: LoadedModels, settings: EngineSettings, name_secret: bytes | None = None
+    models: LoadedModels,
+    settings: EngineSettings,
+    name_secret: bytes | None = None,
+    tier: SecondTier | None = None,
 ) -> EngineParts:
     """Return what the engine is made of."""
     noise = await to_thread.run_sync(fastest)
-    store, state_store = None, None
-    if settings.kv_store:
-        found = await to_thread.run_sync(open_stores, settings, models.ready, models.memory)
-        store, state_store = found
-        name_secret = name_key(store.disk.folder)
+    if tier is not None:
+        name_secret = tier.name_key
     cache_tokens = models.plan.block_count * models.plan.block_size
     limits = round_limits(settings, models.plan.limits, models.ready, cache_tokens)
     memories = Memories()  # of finished outputs; they outlive a restart of the actors
@@ -111,8 +114,8 @@ async def engine_parts(
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=name_secret or token_bytes(KEY_BYTES),
-        store=store,
-        state_store=state_store,
+        store=None if tier is None else tier.store,
+        state_store=None if tier is None else tier.state_store,
         step_costs=models.ready.step_costs,
         roofline=models.ready.roofline,
         audit=Audit(settings.audit),

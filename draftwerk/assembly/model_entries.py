@@ -25,7 +25,9 @@ from draftwerk.settings.setting_fields import ConfigError, converted, fields_of
 
 KEEP_ALIVE_S = 300.0
 """Without a request, where it is not said: as Ollama has it."""
-OF_ONE_MODEL = ("served_model_name", "draft", "kv_store", "lora", "lora_merge")
+OF_ONE_MODEL = (
+    *("served_model_name", "draft", "kv_store", "kv_listen", "kv_peers", "lora", "lora_merge"),
+)
 """Settings that a row of a file may have, and a server of several models may not."""
 OF_NO_SHELF = ("pipeline_parallel", "tensor_parallel")
 """What a model that is loaded and unloaded cannot have yet."""

@@ -15,11 +15,7 @@ from draftwerk.actors.devices.forking import Nursery, can_fork
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
-from draftwerk.cache.page_layout import PageLayout, memory_bytes
-from draftwerk.cache.store.block_bytes import BlockBytes
-from draftwerk.cache.store.block_record import FINGERPRINT_BYTES
-from draftwerk.cache.store.disk import DiskStore, name_key
-from draftwerk.cache.store.page_store import PageStore
+from draftwerk.cache.page_layout import memory_bytes
 from draftwerk.machine.child_python import python_command
 from draftwerk.machine.host import available_bytes, proportional_bytes
 from draftwerk.machine.shared_memory import SharedMemory
@@ -27,7 +23,7 @@ from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.native.servable import may_use_gpu
 from draftwerk.settings.engine_settings import EngineSettings
-from draftwerk.settings.setting_fields import ConfigError, bytes_of
+from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.protocol.forks import NurseryModel, Order
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.journal import MoveJournal
@@ -37,8 +33,6 @@ NURSERY = "draftwerk.model.process.nursery"
 W = TypeVar("W")
 R = TypeVar("R")
 TargetDevice = ProcessDevice[Proposal, Verdict] | RecoveringTarget
-STATES = b"state"
-"""The kind of their records."""
 PREFILL_NICENESS = 10
 """More than that of the process that decodes: a tenth of its share where both want a core."""
 SPARE_ROOM = 4
@@ -197,39 +191,6 @@ def prefill_devices(
     # It samples nothing, so that it has nothing to draft for.
     options = structs.replace(later.options, niceness=PREFILL_NICENESS, sources=None)
     return tuple(later.device(options) for _ in range(settings.prefill_processes))
-
-
-def open_stores(
-    settings: EngineSettings, ready: Ready, memory: ModelMemory
-) -> tuple[PageStore, PageStore | None]:
-    """Return tier two over the target's pages, and over its recurrent states if it has any.
-
-    Raises ConfigError where it cannot be used.
-    """
-    if memory.pages is None or ready.pages is None or not ready.fingerprint:
-        raise ConfigError("kv_store: this model's blocks cannot be kept; it needs a CPU")
-    folder = Path(settings.kv_store).expanduser()
-    try:
-        name_key(folder)
-    except OSError as error:
-        raise ConfigError(f"kv_store: {folder} cannot be used: {error.strerror}") from None
-    slots, state_bytes = ready.states
-    disk = DiskStore(
-        folder,
-        bytes.fromhex(ready.fingerprint)[:FINGERPRINT_BYTES],
-        ready.pages.block_bytes,
-        bytes_of(settings.kv_store_size),
-        state_bytes=state_bytes,
-    )
-    disk.recount()
-    memory_view = memoryview(memory.pages.map())
-    store = PageStore(disk, BlockBytes(ready.pages, memory_view))
-    if not slots:
-        return store, None
-    # A slot is all of a state, and slots lie behind the planes.
-    layout = PageLayout(planes=1, block_count=slots, unit_bytes=state_bytes)
-    states = BlockBytes(layout, memory_view[ready.pages.page_bytes :])
-    return store, PageStore(disk, states, STATES)
 
 
 def has_spare(wanted: str, process_id: int | None) -> bool:

@@ -169,9 +169,11 @@ def plan(
 def _window_heads(settings: EngineSettings, target: ModelSizes) -> int:
     """Return keys and values per token of layers with windows, if they have blocks of their own.
 
-    Where other processes or a store read the blocks, all layers share them, and keep all positions.
+    Where other processes, other servers or a store read the blocks, all layers share them, and keep
+    all positions.
     """
-    shared = settings.kv_store or settings.prefill_processes or settings.backend == TRANSFORMERS
+    tier = settings.kv_store or settings.kv_listen or settings.kv_peers
+    shared = tier or settings.prefill_processes or settings.backend == TRANSFORMERS
     divided = settings.pipeline_parallel * settings.tensor_parallel > 1
     if shared or divided or target.state_bytes or may_use_gpu(settings.device):
         return 0

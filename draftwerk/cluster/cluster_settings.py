@@ -63,6 +63,9 @@ def cluster_settings(values: dict[str, Any]) -> ClusterSettings:
 
 def check_cluster(settings: Settings) -> None:
     """Refuse what replicas cannot do."""
+    for name in ("kv_listen", "kv_peers"):
+        if getattr(settings, name):
+            raise ConfigError(f"{name}: not for replicas of a cluster yet; they share --kv-store")
     if isinstance(settings, ClusterSettings) and 0 < settings.replicas_max < settings.replica_count:
         raise ConfigError(
             f"replicas_max: {settings.replicas_max} is less than the {settings.replica_count} "

@@ -41,6 +41,9 @@ class EngineKeywords(TypedDict, total=False):
     weight_store: StrPath
     kv_store: StrPath
     kv_store_size: str
+    kv_listen: str
+    kv_peers: Sequence[str]
+    kv_key: StrPath
     block_size: int
     requests_max: int
     rows_max: int

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from draftwerk.cache.store.peer_records import PeerAddress
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.requests.slo import read_promise
@@ -37,6 +38,7 @@ def check_engine(settings: EngineSettings) -> None:
     _check_lora(settings)
     if settings.kv_store and settings.device == "cuda":
         raise ConfigError("kv_store: a GPU's blocks cannot be kept; it needs device cpu")
+    _check_peers(settings)
     if settings.prefill_processes and settings.device == "cuda":
         raise ConfigError("prefill_processes: a GPU's pages are its process's own; it needs a CPU")
     if settings.prefill_processes and settings.draft:
@@ -55,6 +57,23 @@ def check_engine(settings: EngineSettings) -> None:
         raise ConfigError(f"slo: {error}") from None
     if settings.draft_head not in ("auto", "off") and not Path(settings.draft_head).is_file():
         raise ConfigError(f"draft_head: there is no file {settings.draft_head}; or auto, or off")
+
+
+def _check_peers(settings: EngineSettings) -> None:
+    """Refuse addresses that are none, and what blocks are not handed over with."""
+    for name in ("kv_listen", "kv_peers"):
+        value = getattr(settings, name)
+        for word in (value,) if isinstance(value, str) and value else value:
+            try:
+                PeerAddress.read(word)
+            except ValueError as error:
+                raise ConfigError(f"{name}: {error}") from None
+        if value and not settings.kv_key:
+            raise ConfigError(f"{name}: it needs --kv-key, a file with a secret that servers share")
+        if value and settings.kv_store:
+            raise ConfigError(f"{name}: not together with kv_store yet")
+        if value and settings.device == "cuda":
+            raise ConfigError(f"{name}: a GPU's blocks are not handed over; it needs device cpu")
 
 
 def _check_lora(settings: EngineSettings) -> None:

@@ -171,6 +171,27 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = ""
     kv_store_size: Annotated[Bytes, Meta(description="what that folder may hold")] = "8GiB"
+    kv_listen: Annotated[
+        str,
+        Meta(
+            description="where other servers fetch cached blocks of this one",
+            extra={"metavar": "HOST:PORT"},
+        ),
+    ] = ""
+    kv_peers: Annotated[
+        Strings,
+        Meta(
+            description="another server's --kv-listen, to fetch blocks from; may be repeated",
+            extra={"metavar": "HOST:PORT"},
+        ),
+    ] = ()
+    kv_key: Annotated[
+        str,
+        Meta(
+            description="a file with the secret of the servers that hand blocks to each other",
+            extra={"metavar": "FILE"},
+        ),
+    ] = ""
     block_size: Annotated[
         int, Meta(ge=0, le=4096, description="tokens per cache block; 0 lets the backend say")
     ] = 0

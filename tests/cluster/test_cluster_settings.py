@@ -27,6 +27,7 @@ from draftwerk.settings.setting_fields import ConfigError
         ({"doors": 0}, "doors"),
         ({"route_prefix": "v1"}, "route_prefix"),
         ({"app_name": "a b"}, "app_name"),
+        ({"kv_listen": "127.0.0.1:81", "kv_key": "f"}, "kv_listen"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(values: dict[str, Any], named: str) -> None:

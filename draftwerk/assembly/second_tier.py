@@ -1,0 +1,153 @@
+"""Tier two over the target's pages: records in a folder, or blocks of other servers."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+from anyio.abc import SocketListener
+
+from draftwerk.actors.engine import Engine
+from draftwerk.actors.tier_two.peer_door import PeerDoor, listen
+from draftwerk.actors.tier_two.peer_links import PeerLinks
+from draftwerk.assembly.model_processes import ModelMemory
+from draftwerk.cache.page_layout import PageLayout
+from draftwerk.cache.store.block_bytes import BlockBytes
+from draftwerk.cache.store.block_record import FINGERPRINT_BYTES
+from draftwerk.cache.store.disk import DiskStore, name_key
+from draftwerk.cache.store.page_store import PageStore, Records
+from draftwerk.cache.store.peer_records import Peer, PeerAddress, PeerRecords, greeted
+from draftwerk.cache.store.peer_wire import PeerSecret, peer_secret
+from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.settings.setting_fields import ConfigError, bytes_of
+from draftwerk.speculative.protocol.frames import Ready
+
+STATES = b"state"
+"""The kind of records of recurrent states."""
+LEAVE_S = 20.0
+"""For peers to fetch what a server has that ends."""
+
+
+class Peering(NamedTuple):
+    """What servers have that hand each other blocks."""
+
+    secret: PeerSecret
+    records: PeerRecords
+    """Of the peers that this server asks."""
+    listener: SocketListener | None
+    """Where others ask this one."""
+
+
+class SecondTier(NamedTuple):
+    """Where blocks are that the pool has not."""
+
+    store: PageStore
+    state_store: PageStore | None
+    """Of snapshots of recurrent states."""
+    name_key: bytes
+    """Keys the names of blocks."""
+    peering: Peering | None = None
+
+
+async def second_tier(
+    settings: EngineSettings, ready: Ready, memory: ModelMemory
+) -> SecondTier | None:
+    """Return what the settings ask for. Raises ConfigError where it cannot be used."""
+    if settings.kv_store:
+        return await anyio.to_thread.run_sync(_on_disk, settings, ready, memory)
+    if settings.kv_listen or settings.kv_peers:
+        return await _at_peers(settings, ready, memory)
+    return None
+
+
+def _on_disk(settings: EngineSettings, ready: Ready, memory: ModelMemory) -> SecondTier:
+    fingerprint = _fingerprint("kv_store", ready, memory)
+    folder = Path(settings.kv_store).expanduser()
+    try:
+        key = name_key(folder)
+    except OSError as error:
+        raise ConfigError(f"kv_store: {folder} cannot be used: {error.strerror}") from None
+    slots, state_bytes = ready.states
+    assert ready.pages is not None
+    disk = DiskStore(
+        folder,
+        fingerprint,
+        ready.pages.block_bytes,
+        bytes_of(settings.kv_store_size),
+        state_bytes=state_bytes,
+    )
+    disk.recount()
+    store = _page_store(disk, ready, memory)
+    if not slots:
+        return SecondTier(store, None, key)
+    # A slot is all of a state, and slots lie behind the planes.
+    layout = PageLayout(planes=1, block_count=slots, unit_bytes=state_bytes)
+    states = BlockBytes(layout, _view(memory)[ready.pages.page_bytes :])
+    return SecondTier(store, PageStore(disk, states, STATES), key)
+
+
+async def _at_peers(settings: EngineSettings, ready: Ready, memory: ModelMemory) -> SecondTier:
+    name = "kv_listen" if settings.kv_listen else "kv_peers"
+    fingerprint = _fingerprint(name, ready, memory)
+    if ready.states[0]:
+        raise ConfigError(f"{name}: recurrent states are not handed over; serve without")
+    secret = await anyio.to_thread.run_sync(_secret, Path(settings.kv_key))
+    listener = None
+    if settings.kv_listen:
+        try:
+            listener = await listen(*PeerAddress.read(settings.kv_listen))
+        except OSError as error:
+            raise ConfigError(f"kv_listen: {settings.kv_listen}: {error.strerror}") from None
+    records = PeerRecords(
+        tuple(Peer(PeerAddress.read(word)) for word in settings.kv_peers),
+        fingerprint,
+        partial(greeted, secret=secret, fingerprint=fingerprint),
+    )
+    store = _page_store(records, ready, memory)
+    return SecondTier(store, None, secret.names, Peering(secret, records, listener))
+
+
+def _secret(path: Path) -> PeerSecret:
+    try:
+        return peer_secret(path.expanduser().read_bytes())
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"kv_key: {path} cannot be used: {said}") from None
+
+
+def _fingerprint(name: str, ready: Ready, memory: ModelMemory) -> bytes:
+    """Return what tells the pages' bytes from all others. Raises ConfigError."""
+    if memory.pages is None or ready.pages is None or not ready.fingerprint:
+        raise ConfigError(f"{name}: this model's blocks cannot be kept; it needs a CPU")
+    return bytes.fromhex(ready.fingerprint)[:FINGERPRINT_BYTES]
+
+
+def _page_store(records: Records, ready: Ready, memory: ModelMemory) -> PageStore:
+    assert ready.pages is not None
+    return PageStore(records, BlockBytes(ready.pages, _view(memory)))
+
+
+def _view(memory: ModelMemory) -> memoryview:
+    assert memory.pages is not None
+    return memoryview(memory.pages.map())
+
+
+@asynccontextmanager
+async def handing_over(engine: Engine, peering: Peering | None) -> AsyncGenerator[None]:
+    """Hand blocks to peers and follow what they hold while the block lasts; then let them fetch
+    what is here."""
+    if peering is None:
+        yield
+        return
+    records = peering.records
+    door = PeerDoor(engine, peering.secret, records.fingerprint)
+    links = PeerLinks(records.peers, peering.secret, records.fingerprint, engine.warm)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(links.run)
+        if peering.listener is not None:
+            tasks.start_soon(door.run, peering.listener)
+        yield
+        await door.leave(LEAVE_S)
+        tasks.cancel_scope.cancel()
