@@ -44,8 +44,7 @@ class PromptRows:
     def wanted(self, plan: RoundPlan) -> int:
         """Return how many tokens prompts could have read in a round, up to all of it."""
         running, wanted, most = self.running_set.running, 0, plan.tokens_max
-        enters = self._entering() if len(running) < self.rows_max else ()
-        for sequence in chain(running.values(), enters):
+        for sequence in chain(running.values(), self._entering()):
             if sequence.disaggregated:
                 continue
             if sequence.pending > 1 and (plan.before or not sequence.in_flight):
@@ -85,8 +84,10 @@ class PromptRows:
         waiting.requeue(blocked)
 
     def _entering(self) -> Iterable[Sequence]:
-        """Return those that wait for rounds that decode: none while prompts are computed apart."""
-        return () if self.prefill.up else self.running_set.waiting
+        """Return those that wait and may enter a round that decodes: none while prompts are
+        computed apart, or all rows are taken."""
+        is_full = len(self.running_set.running) >= self.rows_max
+        return () if self.prefill.up or is_full else self.running_set.waiting
 
     def _is_held(self, sequence: Sequence) -> bool:
         """Return whether a sequence waits for something else than room: the choice that reads its
