@@ -15,7 +15,8 @@ serve` answers in these ways:
 A row of the table is a load in one way: the TTFT of the long prompts and of the readers' own short
 ones, the readers' time per token, the longest pause within a text of each reader in the time of
 each burst, all p50 and p99; and the requests a second that keep two promises, a talker's (TTFT
-1 s, TPOT 50 ms) and a watcher's (TTFT 10 s, no pause over 50 ms).
+1 s, TPOT 50 ms) and a watcher's (TTFT 10 s, no pause over 50 ms). Below the table is what the
+longest pauses went to: computing, waiting for a core (this load has the same cores), and the loop.
 """
 
 import argparse
@@ -31,6 +32,13 @@ import msgspec
 
 from benchmarks.support.bench import ResultTable, parser, run, show
 from benchmarks.support.engine import engine
+from benchmarks.support.pause_parts import (
+    CoreWaits,
+    PauseParts,
+    device_steps,
+    parts_of,
+    sentence,
+)
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Failed
 from draftwerk.api.core.config import Settings
@@ -90,7 +98,14 @@ class BurstLoad:
     bursts_s: list[float] = field(default_factory=list[float])
     readers: list[list[TimedAnswer]] = field(default_factory=list[list[TimedAnswer]])
     """The texts of each reader."""
+    waits: CoreWaits = field(init=False)
+    pauses: list[PauseParts] = field(default_factory=list[PauseParts])
+    """Of each burst and reader the longest, in parts."""
     _asked: int = 0
+
+    def __post_init__(self) -> None:
+        processes = self.engine.snapshot().models.processes.values()
+        self.waits = CoreWaits([one for one in processes if one is not None])
 
     async def run(self) -> list[object]:
         """Return the cells of a row."""
@@ -129,6 +144,7 @@ class BurstLoad:
                     case Delta():
                         answer.tokens += len(event.tokens)
                         answer.times_s.append(perf_counter())
+                        self.waits.sample()
                     case Failed():
                         raise RuntimeError(event.reason)
                     case _:
@@ -138,23 +154,34 @@ class BurstLoad:
     def _cells(self, seconds: float) -> list[object]:
         long = [each for each in self.answers if each.is_long]
         short = [each for each in self.answers if not each.is_long]
-        spans = pairwise([*self.bursts_s, perf_counter()])
-        pauses = [longest(texts, *span) for span in spans for texts in self.readers]
+        spans = [*pairwise([*self.bursts_s, perf_counter()])]
+        steps = device_steps(self.engine.trace())
+        self.pauses = [
+            parts_of(*longest(texts, *span), steps, self.waits)
+            for span in spans
+            for texts in self.readers
+        ]
         return [
             percentiles(each.ttft_s for each in long),
             percentiles(each.ttft_s for each in short),
             percentiles(each.tpot_s for each in short),
-            percentiles(pauses),
+            percentiles(one.pause_s for one in self.pauses),
             sum(each.tokens for each in self.answers) / seconds,
             sum(each.keeps(1.0, 0.05, 1e9) for each in self.answers) / seconds,
             sum(each.keeps(10.0, 1e9, 0.05) for each in self.answers) / seconds,
         ]
 
+    def longest_pauses(self) -> str:
+        """Return what the longest tenth of these pauses went to."""
+        ordered = sorted(self.pauses, key=lambda one: one.pause_s)
+        return sentence(ordered[-max(1, len(ordered) // 10) :])
 
-def longest(texts: list[TimedAnswer], begin: float, end: float) -> float:
+
+def longest(texts: list[TimedAnswer], begin: float, end: float) -> tuple[float, float]:
     """Return the longest wait between two parts of one text, of which one lies in the span."""
     pairs = (pair for text in texts for pair in pairwise(text.times_s))
-    return max((then - one for one, then in pairs if then >= begin and one <= end), default=0.0)
+    found = (pair for pair in pairs if pair[1] >= begin and pair[0] <= end)
+    return max(found, key=lambda pair: pair[1] - pair[0], default=(begin, begin))
 
 
 def percentiles(seconds: Iterable[float]) -> tuple[float, float] | str:
@@ -166,16 +193,17 @@ def percentiles(seconds: Iterable[float]) -> tuple[float, float] | str:
     return 1e3 * found[49], 1e3 * found[98]
 
 
-async def measured(given: argparse.Namespace, way: str) -> list[list[object]]:
-    """Return the cells of each load."""
-    rows: list[list[object]] = []
+async def measured(given: argparse.Namespace, way: str) -> list[tuple[list[object], str]]:
+    """Return the cells of each load, and what its longest pauses went to."""
+    rows: list[tuple[list[object], str]] = []
     settings = msgspec.structs.replace(WAYS[way], model=given.model, dtype=given.dtype)
     async with engine(settings) as running:
         while None in running.snapshot().models.processes.values():  # noqa: ASYNC110
             await anyio.sleep(0.05)  # a process that computes prompts starts beside the server
         for every_s in given.every:
             burst = 0 if way == "alone" else given.burst
-            rows.append(await BurstLoad(running, given, every_s, burst, Random(every_s)).run())
+            load = BurstLoad(running, given, every_s, burst, Random(every_s))
+            rows.append((await load.run(), load.longest_pauses()))
             await running.idle()
     return rows
 
@@ -201,7 +229,9 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     found = ResultTable([*columns, "talkers/s", "watchers/s"])
     for number, every_s in enumerate(given.every):
         for way in given.ways:
-            found.add(f"{every_s:g} s", way, *rows[way][number])
+            cells, pauses = rows[way][number]
+            found.add(f"{every_s:g} s", way, *cells)
+            found.notes.append(f"{every_s:g} s {way}: the longest tenth of pauses, {pauses}")
     return found
 
 

@@ -1,8 +1,11 @@
-"""What admission by expected lengths saves where the cache is small, on virtual time.
+"""What admission by expected lengths saves where the cache is small.
 
-    python -m benchmarks.speed.small_cache [--count 400] [--users 48]
+    python -m benchmarks.speed.small_cache [--count 400] [--users 48]    # on virtual time
+    python -m benchmarks.speed.small_cache --real [--count 96] [--users 32] [--blocks 120]
 
-The real scheduler runs over a device of which only the time matters. Prompts and answers are as
+With `--real` the engine of `draftwerk serve` answers questions over a cache of a few blocks; its
+texts end where the model ends them, and that is all that is learnt of their lengths. Otherwise the
+real scheduler runs over a device of which only the time matters. Prompts and answers are as
 long as in chats (log-normal: half of the prompts under 60 tokens and half of the answers under 200,
 a tenth over 300 and 700); the pool holds a fifth of what all users want at once. With `--kinds`
 half of the requests are of a kind whose answers are ten times as long as the others', and prompts
@@ -11,14 +14,29 @@ of a kind begin alike or, hidden, do not.
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from math import exp
 from random import Random
 from statistics import quantiles
+from time import perf_counter
+from zlib import crc32
 
-from benchmarks.support.bench import ResultTable, parser, show
+import anyio
+
+from benchmarks.support.bench import ResultTable, parser, run, show
+from benchmarks.support.engine import chat
+from benchmarks.support.prompts import by_category
 from benchmarks.support.virtual_server import VirtualServer, VirtualText
+from draftwerk.actors.engine import running
+from draftwerk.actors.messages import Delta
+from draftwerk.api.core.config import Settings
+from draftwerk.assembly.build import engine_parts
+from draftwerk.assembly.loading.loaded_models import load_models
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 
@@ -77,13 +95,62 @@ def add_row(
     )
 
 
+async def real_cells(given: argparse.Namespace, expects: bool) -> list[object]:
+    """Return what one rule of admission makes of questions to a real engine."""
+    settings = Settings(model=given.model, dtype=given.dtype, spare="off")
+    questions = by_category(None, given.count)["questions"]
+    waiting, tokens, longest_s = iter(questions), 0, list[float]()
+    async with load_models(settings, print) as models:
+        parts = await engine_parts(models, settings)
+        small = replace(parts, expects_lengths=expects, block_count=given.blocks)
+        async with running(small) as engine:
+
+            async def user() -> None:
+                nonlocal tokens
+                for question in waiting:
+                    sampling = Sampling(temperature=0.7, seed=crc32(question.encode()))
+                    options = Options(sampling=sampling, tokens_max=given.tokens)
+                    times_s: list[float] = []
+                    async with engine.generate(
+                        chat(question), options, request_id=question
+                    ) as all_:
+                        async for event in all_:
+                            if isinstance(event, Delta):
+                                times_s.append(perf_counter())
+                                tokens += len(event.tokens)
+                    longest_s.append(max((b - a for a, b in pairwise(times_s)), default=0.0))
+
+            begun = perf_counter()
+            async with anyio.create_task_group() as users:
+                for _ in range(given.users):
+                    users.start_soon(user)
+            seconds, counts = perf_counter() - begun, engine.snapshot().counts
+    pauses = quantiles(longest_s, n=100)
+    share = counts.recomputed_tokens / max(1, counts.generated_tokens)
+    return [tokens / seconds, counts.preemptions, share, (pauses[49], pauses[98])]
+
+
+def real_table(given: argparse.Namespace) -> ResultTable:
+    """Measure; a row for each rule of admission."""
+    columns = ("admitted by", "tok/s", "preempted", "recomputed / generated")
+    found = ResultTable([*columns, "longest pause p50, p99, s"])
+    for rule in given.rules:
+        found.add(rule, *run(real_cells, given, rule == "expected"))
+    return found
+
+
 def table(argv: Sequence[str] | None = None) -> ResultTable:
     """Simulate; a row for admission by known tokens and one by expected tokens."""
-    options = parser(__doc__, count=400, seed=1)
+    options = parser(__doc__, model="", dtype="int8", count=400, tokens=320, seed=1)
     options.add_argument("--users", type=int, default=48)
     options.add_argument("--share", type=float, default=5.0, help="of what is wanted, one part in")
     options.add_argument("--kinds", action="store_true", help="of two lengths")
+    options.add_argument("--real", action="store_true", help="with a model, not on virtual time")
+    options.add_argument("--blocks", type=int, default=120, help="of the real cache")
+    options.add_argument("--rules", nargs="+", default=["known", "expected"])
     given = options.parse_args(argv)
+    if given.real:
+        return real_table(given)
     columns = ("admitted by", "tok/s", "preempted", "recomputed / generated", "TTFT p50, p99, s")
     found = ResultTable([*columns, "longest pause p50, p99, s"])
     add_row(found, given, "known", expects=False)
