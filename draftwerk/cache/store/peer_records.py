@@ -110,7 +110,7 @@ class PeerRecords:
 
     @property
     def keeps(self) -> bool:
-        """Whether it takes blocks: whoever wants one of this server's asks for it."""
+        """Whether it takes blocks: a peer asks for what it wants of this server."""
         return False
 
     @property
