@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from draftwerk.api.core.ports import RunningServer
 
+PROMPTS = ".jsonl"
+"""How the name of a file of prompts ends, among the words of `doctor`."""
+NEEDLE_TOKENS = (2048,)
+
 # What a command needs is imported when it runs: `--help` and `chat` load no model code.
 
 
@@ -99,14 +103,26 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     from draftwerk.assembly.kernels import compare_fingerprints, describe
 
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
-    prompts = parsed.pop("blend", "")
+    asked, needles = parsed.get("approximate", []), parsed.pop("needle", [])
+    files = [word for word in parsed.get("model", []) if word.endswith(PROMPTS)]
+    parsed["model"] = [word for word in parsed.get("model", []) if word not in files]
+    blends = asked == ["blend"]
+    if blends:
+        del parsed["approximate"]
     settings = settings_of(parsed)
     if settings.also or settings.models:
         raise ConfigError("doctor looks at one model at a time")
-    if prompts:
+    if blends:
         from draftwerk.assembly.blend_doctor import show_blending
 
-        return show_blending(settings, Path(prompts))
+        if len(files) != 1:
+            raise ConfigError("--approximate blend: name a file of prompts, as PROMPTS.jsonl")
+        return show_blending(settings, Path(files[0]))
+    if asked:
+        from draftwerk.assembly.approximation_doctor import show_approximations
+
+        path = Path(files[0]) if files else None
+        return show_approximations(settings, path, needles or NEEDLE_TOKENS)
     if wanted:
         return compare_fingerprints(settings, writes)
     if writes:

@@ -33,6 +33,7 @@ MARKERS = {
     "api/http/test_real_disconnects.py": "model",
     "api/openai/test_response_format.py": "model",
     "api/page": "slow",
+    "assembly/test_approximation_doctor.py": "model",
     "assembly/test_quantise.py": "model",
     "assembly/test_cache_commands.py": "model",
     "assembly/test_lora_adapters.py": "model",

@@ -1,4 +1,4 @@
-"""`draftwerk doctor --blend FILE`: measures what reusing segments changes.
+"""`draftwerk doctor --approximate blend FILE.jsonl`: measures what reusing segments changes.
 
 Each line of the file is {"documents": [texts], "question": text}; the question follows the
 documents in one user's message, as the API sends it, or in a completion's prompt where the model
@@ -53,11 +53,15 @@ def show_blending(settings: EngineSettings, path: Path) -> int:
     except Refused as error:
         raise ConfigError(str(error)) from None
     if not built.blends:
-        raise ConfigError("--blend: segments cannot be reused with this model, device or format")
+        raise ConfigError(
+            "--approximate blend: segments cannot be reused with this model, device or format"
+        )
     prompts = [prompt_of(text, line) for line in lines]
     longest = max(len(prompt.tokens) for prompt in prompts)
     if longest >= info.context_max:
-        raise ConfigError(f"--blend: a prompt of {longest} tokens is longer than the context")
+        raise ConfigError(
+            f"--approximate blend: a prompt of {longest} tokens is longer than the context"
+        )
     trial = BlendTrial(TargetRunner(built.parts))
     samples: list[Sample] = []
     for number, prompt in enumerate(prompts, start=1):
@@ -94,7 +98,7 @@ def read_lines(path: Path) -> list[RetrievalLine]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"--blend: {error}") from None
+        raise ConfigError(f"--approximate blend: {error}") from None
     lines: list[RetrievalLine] = []
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
@@ -102,9 +106,9 @@ def read_lines(path: Path) -> list[RetrievalLine]:
         try:
             lines.append(msgspec.json.decode(line, type=RetrievalLine))
         except msgspec.DecodeError as error:
-            raise ConfigError(f"--blend: {path}:{number}: {error}") from None
+            raise ConfigError(f"--approximate blend: {path}:{number}: {error}") from None
     if not lines:
-        raise ConfigError(f"--blend: {path} has no prompts")
+        raise ConfigError(f"--approximate blend: {path} has no prompts")
     return lines
 
 

@@ -19,7 +19,7 @@ from draftwerk.model.checkpoint.files.shard_names import model_name
 from draftwerk.model.checkpoint.hub import DEFAULT_NAME
 from draftwerk.model.checkpoint.hub_name import gguf_models
 from draftwerk.settings.durations import read_duration
-from draftwerk.settings.engine_checks import check_engine
+from draftwerk.settings.engine_checks import approximated, check_engine
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, converted, fields_of
 
@@ -124,7 +124,7 @@ def _of_row(settings: Settings, row: dict[str, Any], where: str) -> ModelEntry:
         common = msgspec.structs.asdict(engine_settings(settings))
         named = (told.name,) if told.name else ()
         changed = {**common, **known, "model": told.path, "served_model_name": named}
-        found = converted(changed, EngineSettings)
+        found = approximated(converted(changed, EngineSettings))
         keep_alive_s = default_keep_alive_s(settings)
         if told.keep_alive != "":
             keep_alive_s = read_duration(told.keep_alive)

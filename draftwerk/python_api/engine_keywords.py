@@ -5,7 +5,7 @@ from os import PathLike, fspath
 from typing import Literal, TypedDict, cast
 
 from draftwerk.api.core.config import Settings
-from draftwerk.settings.engine_checks import check_engine
+from draftwerk.settings.engine_checks import approximated, check_engine
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, converted, fields_of
 from draftwerk.speculative.requests.slo import SloPolicy
@@ -27,6 +27,7 @@ class EngineKeywords(TypedDict, total=False):
     backend: Literal["auto", "transformers"]
     dtype: Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8", "w8a8"]
     kv_dtype: Literal["auto", "int8", "fp8"]
+    approximate: Sequence[str]
     device: Literal["auto", "cpu", "cuda"]
     pipeline_parallel: int
     tensor_parallel: int
@@ -75,6 +76,6 @@ def settings_of(model: StrPath, keywords: Mapping[str, object]) -> Settings:
     }
     # A caller waits as long as it takes: there is no other server to send a request to.
     values |= {"queue_max": QUEUE_MAX, "queue_wait_s": QUEUE_WAIT_S}
-    settings = converted(values, Settings)
+    settings = approximated(converted(values, Settings))
     check_engine(settings)
     return settings

@@ -2,8 +2,12 @@
 
 import re
 from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import asdict, replace
 
 from draftwerk.cache.store.peer_records import PeerAddress
+from draftwerk.settings.approximations import approximate_settings
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.requests.slo import read_promise
@@ -23,6 +27,16 @@ OF_TRANSFORMERS = {
     "tensor_parallel": (1,),
 }
 """What settings may be with backend transformers."""
+
+S = TypeVar("S", bound=EngineSettings)
+
+
+def approximated(settings: S) -> S:
+    """Return settings with those that its approximations stand for. Raises ConfigError."""
+    try:
+        return replace(settings, **approximate_settings(settings.approximate, asdict(settings)))
+    except ValueError as error:
+        raise ConfigError(f"approximate: {error}") from None
 
 
 def check_engine(settings: EngineSettings) -> None:

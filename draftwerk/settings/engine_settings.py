@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
+from draftwerk.settings.approximations import AppliedApproximation, served_approximations
 from draftwerk.settings.setting_fields import (
     SIZE_METAVAR,
     SIZE_PATTERN,
@@ -83,6 +85,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "fp8 on a GPU"
         ),
     ] = "auto"
+    approximate: Annotated[
+        Strings,
+        Meta(
+            description="what may be computed inexactly, by name, with parameters as "
+            "NAME:key=value,...; may be repeated",
+            extra={"metavar": "NAME"},
+        ),
+    ] = ()
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="where the models run")] = (
         "auto"
     )
@@ -270,6 +280,11 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float,
         Meta(ge=0, le=1, description="share of finished requests to decode again when idle"),
     ] = 0.0
+
+    @property
+    def approximations(self) -> tuple[AppliedApproximation, ...]:
+        """What every text is computed with."""
+        return served_approximations(self.approximate, msgspec.structs.asdict(self))
 
     @property
     def lora_folders(self) -> dict[str, Path]:

@@ -65,7 +65,7 @@ def test_keywords_are_the_settings_of_the_engine() -> None:
         bare = get_args(kind)[0] if get_origin(kind) is typing.Annotated else kind
         if name in ("draft", "draft_head", "kv_store", "kv_key", "weight_store"):
             assert hints[name] == StrPath
-        elif name in ("served_model_name", "lora", "lora_merge", "kv_peers"):
+        elif name in ("served_model_name", "lora", "lora_merge", "kv_peers", "approximate"):
             assert (hints[name], bare) == (Sequence[str], tuple[str, ...])
         elif get_origin(bare) is Literal:
             assert get_args(hints[name]) == get_args(bare)

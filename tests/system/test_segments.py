@@ -41,7 +41,7 @@ async def test_reused_segments_are_measured_told_of_and_one_text(
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"documents": DOCUMENTS, "question": "And now?"}))
     settings = ("--dtype", "fp32", "--kv-memory", "8MiB")
-    assert main(["doctor", str(model), *settings, "--blend", str(prompts)]) == 0
+    assert main(["doctor", str(model), str(prompts), *settings, "--approximate", "blend"]) == 0
     measured = [line.split() for line in capsys.readouterr().out.splitlines()]
     kl = {(each[0], each[1]): float(each[2]) for each in measured if each[0] in RULES}
     assert len(kl) == 10
@@ -60,6 +60,8 @@ async def test_reused_segments_are_measured_told_of_and_one_text(
             assert details["blended_tokens"] > 100
             assert 0.3 < details["recomputed_share"] < 0.5
             assert details["approximate"] is True
+            (applied,) = reply["usage"]["approximations"]
+            assert applied == {"name": "blend", "parameters": {"rule": "hkvd", "ratio": 0.3}}
             if order == [0, 1, 2]:
                 texts.add(reply["choices"][0]["text"])
         assert len(texts) == 1, "found or not, it is one text"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.core.usage import RequestMetrics
+from draftwerk.api.core.usage import Approximations, RequestMetrics
 from draftwerk.api.fields.field_types import (
     MESSAGES_MAX,
     TOKENS_MAX,
@@ -195,6 +195,8 @@ class AnthropicUsage(Struct, frozen=True):
     """Input tokens whose KV came from the prefix cache."""
     cache_creation_input_tokens: int = 0
     """Always 0: writing to the cache is not charged."""
+    approximations: Approximations = UNSET
+    """What the text was computed with, by name; left out where it is the exact one."""
 
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]

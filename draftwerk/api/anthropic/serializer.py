@@ -179,4 +179,9 @@ def message_usage(usage: Usage) -> AnthropicUsage:
     """Return token counts under the names that Messages has for them."""
     details = usage.prompt_tokens_details
     cached = details.cached_tokens if details else 0
-    return AnthropicUsage(usage.prompt_tokens - cached, usage.completion_tokens, cached)
+    return AnthropicUsage(
+        usage.prompt_tokens - cached,
+        usage.completion_tokens,
+        cached,
+        approximations=usage.approximations,
+    )

@@ -124,9 +124,11 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
         help="with --fingerprint: keep the digests found as those expected from now on",
     )
     command.add_argument(
-        "--blend",
-        metavar="FILE.jsonl",
-        help="measure over its prompts what reusing segments changes: KL, best tokens, first token",
+        "--needle",
+        type=int,
+        action="append",
+        metavar="TOKENS",
+        help="with --approximate: of a text in which a number is to be found; may be repeated",
     )
     _add_settings(command)
 

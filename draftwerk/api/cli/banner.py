@@ -27,7 +27,7 @@ def banner(
             f"\n  divided among {count} processes: pipeline {model.pipeline_parallel} x "
             f"tensor {model.tensor_parallel}"
         )
-    sampling = _file_format(model) + _sampling(model)
+    sampling = _file_format(model) + _sampling(model) + _approximations(model)
     key = ' \\\n    -H "authorization: Bearer $KEY"' if keyed else ""
     kernels = f"\n  kernels: {model.kernels}" if model.kernels else ""
     about = (
@@ -55,6 +55,18 @@ def _sampling(model: ServedModel) -> str:
         return ""
     words = ", ".join(given).replace("_", " ")
     return f"\n  sampling: {words} by default, as {model.sampling_source} says"
+
+
+def _approximations(model: ServedModel) -> str:
+    """Return the line of what is not exact, and how far it is from what is."""
+    if not model.approximations:
+        return ""
+    names = ", ".join(map(str, model.approximations))
+    if model.quality is None:
+        asked = " ".join(f"--approximate {each}" for each in model.approximations)
+        return f"\n  approximate: {names}; never measured here: draftwerk doctor {asked}"
+    kl, same = model.quality.kl_mean, 100 * model.quality.same_best
+    return f"\n  approximate: {names}; KL {kl:.4f} nats a token, {same:.1f} % the same best token"
 
 
 def _file_format(model: ServedModel) -> str:

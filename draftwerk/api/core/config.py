@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from draftwerk.settings.durations import read_duration
-from draftwerk.settings.engine_checks import check_engine
+from draftwerk.settings.engine_checks import approximated, check_engine
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import (
     Bytes,
@@ -157,7 +157,8 @@ def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], config: Path | None = None
 ) -> Settings:
     """Return the settings; raises ConfigError with a sentence that names the key."""
-    settings = converted({**_file(config), **_environment(environment), **flags}, Settings)
+    given = converted({**_file(config), **_environment(environment), **flags}, Settings)
+    settings = approximated(given)
     check(settings)
     return settings
 

@@ -10,6 +10,8 @@ from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.messages import Event
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
+from draftwerk.settings.approximation_quality import ApproximationQuality
+from draftwerk.settings.approximations import AppliedApproximation
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 from draftwerk.speculative.requests.middle import MiddleTokens
 from draftwerk.speculative.requests.reading import RerankForm, VectorForm
@@ -113,6 +115,10 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """How it is asked whether a document answers a query; None for one that is no reranker."""
     variables: tuple[str, ...] = ()
     """What `chat_template_kwargs` may hold."""
+    approximations: tuple[AppliedApproximation, ...] = ()
+    """What every text is computed with; requests may ask for more."""
+    quality: ApproximationQuality | None = None
+    """How far that is from the exact model; None where it was never measured."""
     blends: bool = False
     """Whether segments can be reused with this model, device and format."""
 

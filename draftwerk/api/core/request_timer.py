@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from draftwerk.actors.messages import Delta, Ended, Event, SequenceStats, Started
 from draftwerk.actors.monitoring.histogram import Histogram
@@ -16,6 +17,7 @@ from draftwerk.api.core.usage import (
     SpeculativeDecoding,
     Usage,
 )
+from draftwerk.settings.approximations import AppliedApproximation
 
 LATENCY_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0,
@@ -81,6 +83,8 @@ class RequestTimer:
     """Whether reasoning is counted."""
     blends: bool = False
     """Whether segments of the prompt are reused, so that the text is approximate."""
+    approximations: tuple[AppliedApproximation, ...] = ()
+    """What the text is computed with."""
 
     def __post_init__(self) -> None:
         self.arrived = self.clock()
@@ -161,6 +165,7 @@ class RequestTimer:
             completion,
             prompt + completion,
             self._prompt_details(firsts),
+            approximations=self.approximations or UNSET,
         )
         if not (self.predicted or self.reasons):
             return usage
@@ -171,7 +176,7 @@ class RequestTimer:
             rejected if self.predicted else UNSET,
             sum(end.reasoning_count for end in self.ends) if self.reasons else UNSET,
         )
-        return Usage(prompt, completion, prompt + completion, usage.prompt_tokens_details, details)
+        return replace(usage, completion_tokens_details=details)
 
     def _prompt_details(self, firsts: list[SequenceStats]) -> PromptDetails:
         cached = sum(each.cached_count for each in firsts)

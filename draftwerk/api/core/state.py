@@ -26,6 +26,7 @@ from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ReceiptSigner, ServedModel
 from draftwerk.api.core.request_timer import Clock, Histograms, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
+from draftwerk.settings.approximations import of_request
 from draftwerk.settings.setting_fields import bytes_of
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, read_promise
@@ -140,6 +141,7 @@ class ServerState:
         timer.predicted = bool(options.speculation.prediction)
         timer.reasons = options.reply is not None and options.reply.reasoning is not None
         timer.blends = options.blend is not None
+        timer.approximations = (*self.model.approximations, *of_request(options.blend))
         outcome = "cancelled"
         # A client may repeat a request id; the engine must not see it twice.
         engine_id = f"{call.request_id}.{next(self.serials)}"

@@ -4,8 +4,12 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from draftwerk.settings.approximations import AppliedApproximation
+
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
 """How soon a request is served, in OpenAI's words."""
+
+Approximations = tuple[AppliedApproximation, ...] | UnsetType
 
 
 class SegmentDetails(Struct, frozen=True):
@@ -59,6 +63,8 @@ class Usage(Struct, frozen=True):
     """Left out of the running counts in a stream."""
     completion_tokens_details: CompletionDetails | UnsetType = UNSET
     """Only of requests with a `prediction`, and of models that reason first."""
+    approximations: Approximations = UNSET
+    """What the text was computed with, by name; left out where it is the exact one."""
 
 
 class SpeculativeDecoding(Struct, frozen=True):

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.api.core.usage import RequestMetrics
+from draftwerk.api.core.usage import Approximations, RequestMetrics
 
 FOREVER = "9999-12-31T23:59:59Z"
 """When a model expires that stays loaded."""
@@ -55,6 +55,8 @@ class OllamaLine(Struct, frozen=True, kw_only=True):
     """Ours."""
     system_fingerprint: str | UnsetType = UNSET
     """Equal ones, with equal requests and seeds, give equal texts; ours."""
+    approximations: Approximations = UNSET
+    """What the text was computed with, by name; left out where it is the exact one; ours."""
 
 
 class ChatLine(OllamaLine, frozen=True, kw_only=True):

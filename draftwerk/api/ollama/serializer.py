@@ -124,6 +124,7 @@ class OllamaSerializer:
             eval_duration=nanoseconds(generated),
             metrics=metrics,
             system_fingerprint=self.metadata.fingerprint,
+            approximations=usage.approximations,
         )
 
 

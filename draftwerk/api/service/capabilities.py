@@ -49,6 +49,8 @@ def _card(card: ServedModel) -> dict[str, object]:
         "draft_model": card.draft_model or None,
         "draft_sources": card.draft_sources,
         "blend": _blend() if card.blends else None,
+        "approximations": card.approximations,
+        "approximation_quality": card.quality,
         "embedding": card.vectors,
         "rerank": card.rerank is not None,
     }

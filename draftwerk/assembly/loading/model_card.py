@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from draftwerk.api.core.ports import ServedModel
+from draftwerk.assembly.approximation_tables import kept_quality
 from draftwerk.assembly.loading.loaded_models import LoadedModels
 from draftwerk.assembly.lora_adapters import LoraAdapters
 from draftwerk.assembly.plan import Plan
@@ -38,6 +39,9 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         fingerprint=models.fingerprint,
         exact=models.ready.exact,
         blends=models.ready.blends,
+        quality=kept_quality(
+            Path(models.target_info.directory), models.plan.dtype, settings.approximations
+        ),
     )
 
 
@@ -81,6 +85,7 @@ def listed_model(
         draft_sources=planned.methods,
         dtype=planned.dtype,
         weights=target.stored_text if planned.dtype == STORED else "",
+        approximations=settings.approximations,
         pipeline_parallel=settings.pipeline_parallel,
         tensor_parallel=settings.tensor_parallel,
     )

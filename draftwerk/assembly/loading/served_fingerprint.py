@@ -10,6 +10,7 @@ from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.fingerprint.identity import numerics_version, system_fingerprint
+from draftwerk.settings.approximations import fingerprint_words
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.speculative.protocol.frames import Ready
 
@@ -39,6 +40,7 @@ def fingerprint_of(
         settings.tool_format,
         settings.control_tokens,
         repr(info.sampling),
+        *fingerprint_words(settings.approximations),
         *(f"merged {card.digest}" for card in adapters.merged),
         *((f"pooling {info.vectors.pooling}",) if info.vectors.pooling != "last" else ()),
         *((settings.rerank,) if settings.rerank != "auto" else ()),

@@ -8,7 +8,7 @@ import { $, announce, button, copy } from "./dom.js";
 import { learnSources, showFigures } from "./figures.js";
 import { conversationIn, isLink, linkOf, requestAgain } from "./links.js";
 import { ModelList } from "./models.js";
-import { Reply } from "./reply.js";
+import { named, Reply } from "./reply.js";
 import { ServerPanel } from "./server.js";
 import { anySeed, asked, askedBeside, headers, startSettings } from "./settings.js";
 import { AnswerView, paired, parting, sayEnd, Talk, titled, verdict } from "./talk.js";
@@ -356,7 +356,8 @@ async function greet() {
     const drafts = `drafts: ${card.draft_sources.join(", ") || "none"}`;
     $("model").textContent = [$("models").hidden && card.model, card.device, card.dtype, drafts]
       .filter(Boolean).join(" · ");
-    $("state").textContent = card.exact ? "exact" : "";
+    const approximate = card.approximations.length && named(card.approximations);
+    $("state").textContent = approximate || (card.exact ? "exact" : "");
     $("state").title = card.exact ? "One seed gives one text, bit for bit" : "";
   } catch {
     $("model").textContent = "waiting for the server…";

@@ -32,6 +32,7 @@ export class Reply {
     this.error = "";
     this.metrics = null;
     this.fingerprint = "";      // of the server that computed it
+    this.approximations = [];  // what it was computed with
     this.segments = [];         // how each document was read
   }
 
@@ -122,13 +123,19 @@ export class Reply {
   }
 }
 
-function facts({ reason, metrics, speed }) {
+function facts({ reason, metrics, speed, approximations }) {
   const found = [reason];
   if (metrics && speed) found.push(`${speed} tok/s`);
   const spoke = metrics?.speculative_decoding;
   if (spoke) found.push(`${spoke.mean_acceptance_length.toFixed(2)} tokens per step`);
   if (metrics?.seed !== undefined) found.push(`seed ${metrics.seed}`);
+  if (approximations.length) found.push(named(approximations));
   return found.join(" · ");
+}
+
+/** Say that a text is not the exact one, and why. */
+export function named(approximations) {
+  return `approximate: ${approximations.map(({ name }) => name).join(", ")}`;
 }
 
 /** Say how one document was read. */

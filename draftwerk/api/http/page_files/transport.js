@@ -30,6 +30,7 @@ async function overSse(reply, stop, changed) {
       if (chunk.error) throw failure(chunk);
       metrics = chunk.metrics ?? metrics;
       reply.fingerprint = chunk.system_fingerprint ?? reply.fingerprint;
+      reply.approximations = chunk.usage?.approximations ?? reply.approximations;
       reply.segments = chunk.usage?.prompt_tokens_details?.segments ?? reply.segments;
       for (const choice of chunk.choices) {
         reply.takeTokens(choice.logprobs?.content ?? [], choice.origins ?? []);
@@ -77,6 +78,7 @@ function overSocket(reply, stop, changed) {
       else if (event.type === "response.failed") reject(failure(event.response));
       else if (/^response\.(completed|incomplete)$/.test(event.type)) {
         reply.fingerprint = event.response.system_fingerprint;
+        reply.approximations = event.response.usage?.approximations ?? [];
         reply.segments = event.response.usage?.input_tokens_details.segments ?? [];
         reply.end(event.response.status, event.response.metrics);
         resolve();

@@ -3,7 +3,12 @@
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.api.core.usage import RequestMetrics, SegmentDetails, ServiceTier
+from draftwerk.api.core.usage import (
+    Approximations,
+    RequestMetrics,
+    SegmentDetails,
+    ServiceTier,
+)
 from draftwerk.api.fields.field_types import Verbosity
 from draftwerk.api.fields.text_schema import FlatFormat
 from draftwerk.api.fields.tools_schema import FlatToolChoice, Mode
@@ -102,6 +107,8 @@ class ResponseUsage(Struct, frozen=True):
     output_tokens: int
     output_tokens_details: OutputDetails
     total_tokens: int
+    approximations: Approximations = UNSET
+    """What the text was computed with, by name; left out where it is the exact one."""
 
 
 class ResponseFault(Struct, frozen=True):

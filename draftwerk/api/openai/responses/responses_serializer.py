@@ -245,4 +245,5 @@ def response_usage(usage: Usage) -> ResponseUsage:
             ),
         ),
         total_tokens=usage.total_tokens,
+        approximations=usage.approximations,
     )

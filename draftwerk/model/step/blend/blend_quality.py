@@ -12,6 +12,7 @@ import msgspec
 from torch import Tensor
 
 from draftwerk.model.step.blend.blend_trial import BlendTrial
+from draftwerk.model.step.distances import Distances, distances, summary
 from draftwerk.speculative.blend.rules import Blend, RuleName
 
 ANSWER = 24
@@ -30,9 +31,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     rule: RuleName
     ratio: float
-    kl: list[float]
-    """Of each place of the answer."""
-    same: list[bool]
+    distances: Distances
     overlap: float
     first_token_s: float
     exact_s: float
@@ -95,13 +94,11 @@ def compared(
     logits = trial.logits(read.sequence, answer)
     own = read.sequence.tokens[len(prompt) :][: len(answer)]
     trial.close(read.sequence)
-    exact, ours = wanted.double().log_softmax(-1), logits.double().log_softmax(-1)
     overlap = mean(float(a == b) for a, b in zip(own, answer, strict=True))
     return Sample(
         blend.rule,
         blend.ratio,
-        (exact.exp() * (exact - ours)).sum(-1).tolist(),
-        (wanted.argmax(-1) == logits.argmax(-1)).tolist(),
+        distances(wanted, logits),
         overlap,
         read.first_token_s,
         exact_s,
@@ -118,16 +115,14 @@ def summaries(samples: Iterable[Sample]) -> Iterator[Quality]:
 
 
 def _summary(found: Sequence[Sample]) -> Quality:
-    kl = sorted(each for sample in found for each in sample.kl)
-    same = [each for sample in found for each in sample.same]
-    firsts = [(*sample.same, False).index(False) for sample in found]
+    together = summary([each.distances for each in found])
     return Quality(
         rule=found[0].rule,
         ratio=found[0].ratio,
-        kl_mean=round(mean(kl), 6),
-        kl_p99=round(kl[len(kl) * 99 // 100], 6),
-        top1=round(mean(same), 5),
-        first_divergence=round(mean(firsts), 2),
+        kl_mean=together.kl_mean,
+        kl_p99=together.kl_p99,
+        top1=together.same,
+        first_divergence=together.parts_after,
         overlap=round(mean(each.overlap for each in found), 4),
         first_token_s=round(median(each.first_token_s for each in found), 4),
         exact_s=round(median(each.exact_s for each in found), 4),

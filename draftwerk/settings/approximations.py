@@ -1,0 +1,177 @@
+"""The table of approximations: all that trades exactness, asked for by name and shown as such.
+
+    --approximate NAME[:key=value,...]    of the server, for every request
+    a field of a request                  where the row names one
+
+A new one is the file that computes it, and a row here. Settings, the `system_fingerprint`, replies,
+`/v1/capabilities`, the page and `draftwerk doctor` follow the table. With one approximation a seed
+still gives one text: in any company, after any cut, on every instruction set.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from draftwerk.speculative.blend.rules import RATIO, RULE, Blend, RuleName
+
+ApproximatedPart = Literal["weights", "kv", "attention", "reuse"]
+"""What an approximation applies to."""
+ParameterValue = str | int | float
+
+
+class AppliedApproximation(Struct, frozen=True):
+    """An approximation that a text is computed with."""
+
+    name: str
+    parameters: dict[str, ParameterValue] = {}
+
+    def __str__(self) -> str:
+        """Return it as it is asked for: NAME:key=value,..."""
+        given = ",".join(f"{key}={value}" for key, value in self.parameters.items())
+        return f"{self.name}:{given}" if given else self.name
+
+
+class NoParameters(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of an approximation that has none."""
+
+
+class BlendParameters(Struct, frozen=True, forbid_unknown_fields=True):
+    """By which rule segments are reused."""
+
+    rule: RuleName = RULE
+    ratio: float = RATIO
+
+
+class Conflict(NamedTuple):
+    """A setting that an approximation cannot be combined with."""
+
+    setting: str
+    allowed: tuple[object, ...]
+    """What it may be."""
+    reason: str
+
+
+class Approximation(NamedTuple):
+    """All that the rest of the program knows of an approximation."""
+
+    name: str
+    part: ApproximatedPart
+    meaning: str
+    """What is no longer exact, in one line."""
+    parameters: type[Struct] = NoParameters
+    sets: tuple[str, str] | None = None
+    """A setting and its value that ask for the same."""
+    request_field: str = ""
+    """The field of a request that asks for it, where the server does not."""
+    conflicts: tuple[Conflict, ...] = ()
+
+
+ONLY_CPU = Conflict("device", ("auto", "cpu"), "the native kernels of a CPU compute it")
+ONLY_OWN = Conflict("backend", ("auto",), "backend transformers keeps its own keys and values")
+
+APPROXIMATIONS = (
+    Approximation(
+        "blend",
+        "reuse",
+        "passages read alone are reused wherever they stand in a prompt (CacheBlend)",
+        BlendParameters,
+        request_field="blend",
+    ),
+    Approximation(
+        "kv-int8",
+        "kv",
+        "keys and values in 8 bits, a scale a head",
+        sets=("kv_dtype", "int8"),
+        conflicts=(ONLY_CPU, ONLY_OWN),
+    ),
+    Approximation(
+        "kv-fp8",
+        "kv",
+        "keys and values in 8-bit floats",
+        sets=("kv_dtype", "fp8"),
+        conflicts=(
+            Conflict("device", ("auto", "cuda"), "the kernels of a GPU compute it"),
+            ONLY_OWN,
+        ),
+    ),
+)
+NAMES = {row.name: row for row in APPROXIMATIONS}
+
+
+def read_approximation(words: str) -> AppliedApproximation:
+    """Return what NAME[:key=value,...] asks for, defaults included. Raises ValueError."""
+    name, _, given = words.partition(":")
+    if (row := NAMES.get(name)) is None:
+        raise ValueError(f"{name!r} is none of {', '.join(NAMES)}")
+    values = dict[str, str]()
+    for pair in filter(None, given.split(",")):
+        key, _, value = pair.partition("=")
+        values[key.strip()] = value.strip()
+    try:
+        return _applied(row, msgspec.convert(values, row.parameters, strict=False))
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def read_approximations(asked: Sequence[str]) -> tuple[AppliedApproximation, ...]:
+    """Return what a server is asked for. Raises ValueError, of a row that requests ask for too."""
+    found = tuple(map(read_approximation, asked))
+    names = [each.name for each in found]
+    for name in names:
+        if field := NAMES[name].request_field:
+            raise ValueError(f"{name} is asked for by a request, with `{field}`")
+        if names.count(name) > 1:
+            raise ValueError(f"{name} is asked for twice")
+    return found
+
+
+def approximate_settings(asked: Sequence[str], settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings that approximations stand for. Raises ValueError for what cannot be combined.
+
+    `settings` are all others, by name.
+    """
+    found: dict[str, str] = {}
+    for name in (each.name for each in read_approximations(asked)):
+        for conflict in NAMES[name].conflicts:
+            if settings[conflict.setting] not in conflict.allowed:
+                value = settings[conflict.setting]
+                raise ValueError(
+                    f"{name} cannot be combined with {conflict.setting} {value}: {conflict.reason}"
+                )
+        if (sets := NAMES[name].sets) is None:
+            continue
+        setting, value = sets
+        before = found.get(setting, settings[setting])
+        if before not in ("auto", value):
+            raise ValueError(f"{name} cannot be combined with {setting} {before}")
+        found[setting] = value
+    return found
+
+
+def served_approximations(
+    asked: Sequence[str], settings: Mapping[str, Any]
+) -> tuple[AppliedApproximation, ...]:
+    """Return what all texts of a server are computed with, in the order of the table."""
+    found = {each.name: each for each in read_approximations(asked)}
+    for row in APPROXIMATIONS:
+        if row.sets is not None and settings[row.sets[0]] == row.sets[1]:
+            found.setdefault(row.name, AppliedApproximation(row.name))
+    return tuple(found[name] for name in NAMES if name in found)
+
+
+def of_request(blend: Blend | None) -> tuple[AppliedApproximation, ...]:
+    """Return what one request is computed with, beside what all are."""
+    if blend is None:
+        return ()
+    return (_applied(NAMES["blend"], BlendParameters(blend.rule, blend.ratio)),)
+
+
+def fingerprint_words(served: Iterable[AppliedApproximation]) -> tuple[str, ...]:
+    """Return what tells texts with approximations from others, where no other setting does."""
+    return tuple(str(each) for each in served if NAMES[each.name].sets is None)
+
+
+def _applied(row: Approximation, parameters: Struct) -> AppliedApproximation:
+    return AppliedApproximation(row.name, msgspec.structs.asdict(parameters))
