@@ -189,13 +189,16 @@ def text_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     """Return the tensors of a model's text part, by the names of a model of text alone."""
     found: dict[str, StoredTensor] = {}
     for name, tensor in stored.items():
+        if name.startswith(NOT_TEXT):
+            continue
         prefix = next((each for each in TEXT if name.startswith(each)), None)
         if bare := BARE.search(name):
             own = f"{name[: bare.start()]}{bare[1]}.{bare[2] or 'weight'}"
-            found[own] = tensor._replace(name=name)
+            found[own] = tensor._replace(name=tensor.name or name)
         elif prefix is not None:
-            found[TEXT[prefix] + name.removeprefix(prefix)] = tensor._replace(name=name)
-        elif not name.startswith(NOT_TEXT):
+            own = TEXT[prefix] + name.removeprefix(prefix)
+            found[own] = tensor._replace(name=tensor.name or name)
+        else:
             found[name] = tensor
     return _with_base(found)
 

@@ -55,7 +55,7 @@ def weights_of(
     """Return the weights of a shard, with layers that are read when asked for, if `lazily`."""
     row = BY_CLASS[config.architecture]
     embedding, lm_head = _vocabulary(tensors, config, shard)
-    layers = LazyLayers(lambda index: _layer(tensors, config, shard, index), shard.layers)
+    layers = LazyLayers(lambda index: layer_weights(tensors, config, shard, index), shard.layers)
     return Weights(
         embedding=embedding,
         layers=layers if lazily else list(layers),
@@ -77,7 +77,8 @@ def _vocabulary(tensors: Tensors, config: ModelConfig, shard: Shard) -> tuple[Te
     return embedding, tensors.vocabulary(EMBEDDING if is_tied else HEAD, shard.vocab)
 
 
-def _layer(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> LayerWeights:
+def layer_weights(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> LayerWeights:
+    """Return the weights that a shard has of one layer."""
     row = BY_CLASS[config.architecture]
     names, layer = row.tensor_names(tensors.of_gguf), f"model.layers.{index}."
     has_experts, dense = config.kind(index).has_experts, config.dense_size(index)

@@ -10,7 +10,8 @@ import torch
 from draftwerk.model.checkpoint.architectures import architecture_of
 from draftwerk.model.checkpoint.checkpoint_tensors import GgufTensors, QuantisedTensors, Tensors
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.files.shards import stored_tensors
+from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.gguf_tensors import (
     Dequantise,
@@ -126,11 +127,25 @@ def _safetensors(
     dequantise: Dequantise | None = None,
 ) -> Tensors:
     stored, hf = text_tensors(stored_tensors(directory)), read_supported(directory)
+    tensors = opened(stored, hf, dtype, device, matrices, keeps_blocks, dequantise)
+    check_tensors(hf, tensors.stored)
+    return tensors
+
+
+def opened(
+    stored: dict[str, StoredTensor],
+    hf: Json,
+    dtype: torch.dtype | None,
+    device: torch.device = CPU,
+    matrices: bool = True,
+    keeps_blocks: bool = False,
+    dequantise: Dequantise | None = None,
+) -> Tensors:
+    """Return tensors of safetensors that can be read, as `load` reads them."""
     if scheme := scheme_of(hf):
         tensors = QuantisedTensors(stored, scheme, dtype, device, matrices)
         tensors.keeps_blocks, tensors.dequantise = keeps_blocks, dequantise or plain_values
     else:
         tensors = Tensors(stored, dtype, device, matrices)
     tensors.experts_are_columns = architecture_of(hf).experts_interleave
-    check_tensors(hf, tensors.stored)
     return tensors

@@ -147,6 +147,8 @@ class Architecture:
     """Whether the router and the matrices of experts have biases."""
     experts_interleave: bool = False
     """Whether gates and ups take turns in safetensors, whose matrices are [experts, in, out]."""
+    has_mtp: bool = False
+    """Whether files may have an MTP layer."""
     graph: Callable[[Json], Graph] = _no_changes
     layers: Callable[[Json], Sequence[LayerKind]] = all_alike
     experts: Callable[[Json], Experts | None] | None = None

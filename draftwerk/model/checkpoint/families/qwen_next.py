@@ -110,6 +110,7 @@ def _fields(size: str) -> dict[str, Any]:
         "required": ("num_key_value_heads", "head_dim", *FIELDS),
         "ffn_size": size,
         "norm_offset": 1,
+        "has_mtp": True,
         "query_key_norm": lambda _: True,
         "qkv_bias": "attention_bias",
         "output_bias": "attention_bias",
