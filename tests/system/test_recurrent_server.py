@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from draftwerk import LLM, SamplingParams
 from tests.support.killed_target import check_kills, tokens_of
-from tests.support.tiny_models import save_tiny_with_text
+from tests.support.mtp_models import MtpOracle
+from tests.support.tiny_models import copy_text, save_tiny_with_text, text_sizes
 from tests.system.store.test_kv_store import damage
 
 PARAMS = SamplingParams(max_tokens=80, temperature=0.0, ignore_eos=True)
@@ -18,11 +19,19 @@ PROMPTS = [[17 * n + 3 * i + 100 for i in range(20 + 9 * n)] for n in range(6)]
 
 @pytest.fixture(
     scope="module",
-    params=["qwen3_5_text", pytest.param("granitemoehybrid", marks=pytest.mark.grid)],
+    params=[
+        "qwen3_5_text with an MTP layer",
+        pytest.param("granitemoehybrid", marks=pytest.mark.grid),
+    ],
 )
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     found: Path = tmp_path_factory.mktemp("recurrent")
-    save_tiny_with_text(found, 3, request.param)
+    family, _, drafter = request.param.partition(" ")
+    if drafter:
+        MtpOracle(found, family, 3, **text_sizes()).make_right(0.03)
+        copy_text(found)
+    else:
+        save_tiny_with_text(found, 3, family)
     return found
 
 
@@ -30,6 +39,14 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def llm(path: Path) -> Generator[LLM]:
     with LLM(str(path), dtype="bf16", kv_memory="64MiB") as made:
         yield made
+
+
+def test_drafts_change_no_text(llm: LLM) -> None:
+    for temperature in (0.0, 1.0):
+        params = replace(PARAMS, temperature=temperature, seed=5)
+        drafted = tokens_of(llm.batch(PROMPTS, [params] * len(PROMPTS)))
+        off = replace(params, speculation="off", cache_salt="off")
+        assert tokens_of([llm.generate(prompt, off) for prompt in PROMPTS]) == drafted
 
 
 def test_each_turn_of_a_conversation_reads_what_is_new(llm: LLM) -> None:

@@ -38,6 +38,7 @@ class Start(NamedTuple):
     position: int
     """Of the token after it."""
     noise: SequenceNoise
+    sequence_id: int = 0
 
 
 class _Open(NamedTuple):
@@ -120,6 +121,13 @@ def _ranked(
 ) -> ScoredCandidates:
     """Return the best candidates for a place, noise included."""
     losses = [min(round(-value / LOSS_NATS), LOSS_MAX) for value in logprobs]
+    return rank_losses(noise, position, tokens, losses)
+
+
+def rank_losses(
+    noise: SequenceNoise, position: int, tokens: Sequence[int], losses: Sequence[int]
+) -> ScoredCandidates:
+    """Return the best candidates for a place, noise included."""
     by_token = dict(zip(tokens, losses, strict=True))
     ranked = noise.ranked(position, tokens, losses)[:BEST]
     return [(score, token, by_token[token]) for score, token in ranked]

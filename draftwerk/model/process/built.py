@@ -9,8 +9,6 @@ from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.packed_weights import identity_fingerprint, weights_fingerprint
-from draftwerk.model.checkpoint.weights import Weights
-from draftwerk.model.draft_head.head import DraftHead, find
 from draftwerk.model.process.parts import merge_words
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.step.backend import LoadedModel
@@ -59,13 +57,6 @@ def page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, .
         return identity_fingerprint(directory, words).hex()
     found = weights_fingerprint(directory, cache_directory(), words)
     return "" if found is None else found.hex()
-
-
-def draft_head_of(options: ModelOptions, config: ModelConfig, weights: Weights) -> DraftHead | None:
-    """Return the draft head that options name, if it fits the model."""
-    if options.draft_head == "off":
-        return None
-    return find(options.draft_head, config, weights)
 
 
 def grammars_for(model: NurseryModel) -> Grammars | None:

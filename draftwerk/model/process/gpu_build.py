@@ -5,7 +5,8 @@ import torch
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.model.process.built import Built, draft_head_of, grammars_in
+from draftwerk.model.process.built import Built, grammars_in
+from draftwerk.model.process.draft_heads import draft_head_of
 from draftwerk.model.process.option_checks import check_kv_dtype, check_plain
 from draftwerk.speculative.protocol.frames import OnProgress
 

@@ -8,21 +8,20 @@ from draftwerk.machine.host import free_bytes
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
 from draftwerk.model.native.build import Library
-from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.trials import foretold_ms, native_roofline
 from draftwerk.model.process.built import (
     Built,
-    draft_head_of,
     grammars_in,
     page_fingerprint,
     state_words,
 )
-from draftwerk.model.process.parts import NativePart, kernel_words, native_part, vocabulary_of
+from draftwerk.model.process.draft_heads import native_head
+from draftwerk.model.process.parts import NativePart, kernel_words, native_part
 from draftwerk.model.ranks.share import Share
-from draftwerk.model.step.backend import Backend, BoundHead, LoadedModel
+from draftwerk.model.step.backend import Backend, LoadedModel
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.blend.rules import CHECK_LAYER
 from draftwerk.speculative.protocol.frames import OnProgress
@@ -52,20 +51,13 @@ def build_native(
         copy_blocks=copy_blocks,
         move_slots=move_slots,
     )
-    head = None
-    vocabulary = vocabulary_of(options, model.weights, forward.embedding, share)
-    if weights := draft_head_of(options, model.config, vocabulary):
-        is_stored = is_whole and forward.embedding is None
-        embedding = forward if is_stored else vocabulary.embedding
-        step = NativeStep(weights, embedding, vocabulary.lm_head, pool)
-        head = BoundHead(step=step, forward=forward)
     parts = LoadedModel(
         forward=forward,
         pages=pages,
         vocab_size=model.config.vocab_size,
         backend=backend,
         grammars=grammars or grammars_in(model),
-        draft_head=head,
+        draft_head=native_head(options, part, share, sampler.rank, progress),
         adapters=part.adapters,
         shared=part.shared,
         turn_slots=_turn_slots(options, model.config, pool) if is_whole else None,

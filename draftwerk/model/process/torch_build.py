@@ -8,18 +8,17 @@ from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.process.built import (
     Built,
-    draft_head_of,
     grammars_in,
     page_fingerprint,
     state_words,
 )
+from draftwerk.model.process.draft_heads import torch_head
 from draftwerk.model.process.option_checks import check_plain
-from draftwerk.model.process.parts import DTYPES, generic_part, torch_part, vocabulary_of
+from draftwerk.model.process.parts import DTYPES, generic_part, torch_part
 from draftwerk.model.ranks.share import Share, grid_of
-from draftwerk.model.step.backend import BoundHead, LoadedModel
+from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.text.grammar import grammars_of
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -36,17 +35,12 @@ def build_torch(
         check_plain(read_config(directory), "on a GPU: take device cpu")
     part = torch_part(options, device, share, progress)
     model, pages, forward = part.model, part.pages, part.forward
-    head = None
-    embedding = model.weights.embedding
-    vocabulary = vocabulary_of(options, model.weights, embedding, share, embedding.dtype)
-    if weights := draft_head_of(options, model.config, vocabulary):
-        head = BoundHead(step=TorchStep(weights, vocabulary), forward=forward)
     parts = LoadedModel(
         forward=forward,
         pages=pages,
         vocab_size=model.config.vocab_size,
         grammars=grammars_in(model),
-        draft_head=head,
+        draft_head=torch_head(options, part, share, progress),
         adapters=part.adapters,
         shared=part.shared,
     )

@@ -14,6 +14,7 @@ from torch import Tensor
 from draftwerk.model.batch.batch import BatchState, Forward, Pages, RecurrentForward, StatesForward
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.draft_head.chains import ChainDrafter
+from draftwerk.model.draft_head.head_windows import HeadWindows
 from draftwerk.model.draft_head.tree import TreeHead
 from draftwerk.model.reference import kv_pages, sampler
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
@@ -99,6 +100,8 @@ class BoundHead(Generic[HeadT]):
 
     step: HeadT
     forward: StatesForward
+    windows: HeadWindows | None = None
+    """What it keeps of sequences, where it does."""
 
     @property
     def states(self) -> Tensor:

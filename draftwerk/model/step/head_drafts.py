@@ -70,7 +70,7 @@ def _trees(
     for walk in walks:
         if tree := presampled.head_tree.get(walk.plan.first):
             yield walk, tree
-        else:
+        elif _follows(head, walk.plan.row.sequence_id):
             missing.append(walk)
     if head is None or not missing:
         return
@@ -81,10 +81,16 @@ def _trees(
             walk.tokens[-1],
             walk.plan.row.stop + len(walk.tokens),
             SequenceNoise(walk.plan.sequence.sampling, noise),
+            walk.plan.row.sequence_id,
         )
         for walk in missing
     ]
     yield from zip(missing, head.step.grow(starts), strict=True)
+
+
+def _follows(head: BoundHead | None, sequence_id: int) -> bool:
+    """Whether a head drafts for a sequence: one that keeps something of each, for those alone."""
+    return head is None or head.windows is None or sequence_id in head.windows
 
 
 def _candidates(

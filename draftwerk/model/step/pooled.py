@@ -10,16 +10,13 @@ from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, STATE_MAX
 
 
 def pooled_sums(states: Tensor, plans: Sequence[RowPlan]) -> dict[int, bytes | None]:
-    """Return the sum of each row's states [S, hidden], by number of row; None of broken ones.
+    """Return the sum of each row's states, by number of row; None of broken ones.
 
-    The states are those of `plans`, which lie end to end.
+    The states [S, hidden] are those of the round that have no logits.
     """
-    wide = states.double().cpu()
     found: dict[int, bytes | None] = {}
-    first = 0
     for plan in plans:
-        own = wide[first : first + len(plan.scored)]
-        first += len(own)
+        own = states[plan.pooled.start : plan.pooled.stop].double().cpu()
         found[plan.number] = _sum(own) if bool((own.abs() <= STATE_MAX).all()) else None
     return found
 

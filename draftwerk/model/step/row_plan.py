@@ -34,6 +34,8 @@ class RowPlan(NamedTuple):
     block_size: int
     state: BatchState | None = None
     """Of a model with recurrent layers."""
+    pooled: range = range(0)
+    """Of the round's states without logits, its own."""
 
     @property
     def begins_known(self) -> bool:

@@ -11,6 +11,12 @@ from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.blend.blend_rows import check_blend, copy_segments, lay_out, probe_rows
 from draftwerk.model.step.given import margins
 from draftwerk.model.step.head_drafts import HeadDraft, WalkedRow, draft_ahead
+from draftwerk.model.step.layer_heads.followed import (
+    begin_windows,
+    follow_prompts,
+    follow_walks,
+    followed_tokens,
+)
 from draftwerk.model.step.pooled import pooled_sums
 from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
 from draftwerk.model.step.report import RowReport, report_rows, score_rows, topk_rows
@@ -68,6 +74,9 @@ class TargetRunner:
         self.successor_count = successor_count
         self.clock = clock
         self.cached_sequences = CachedSequences(parts.grammars, parts.adapters)
+        self.windows = None if parts.draft_head is None else parts.draft_head.windows
+        if self.windows is not None:
+            self.windows.clear()
         self._ended: float | None = None  # when the step before ended
 
     def step(self, proposal: Proposal) -> Verdict:
@@ -77,6 +86,7 @@ class TargetRunner:
 
         # 1. Read the rows: what they know and their drafts, laid end to end.
         self.cached_sequences.begin(round_)
+        begin_windows(self.windows, round_)
         builder = BatchBuilder(self.pages.block_size, self.pages.window_first)
         pairs = zip(round_.rows, proposal.drafts, strict=True)
         rows = [self._read(builder, number, *pair) for number, pair in enumerate(pairs)]
@@ -107,6 +117,10 @@ class TargetRunner:
         computed = self.clock()
 
         # 8. Run the draft head from where the rows end: its drafts are for the next round.
+        if self.windows is not None and builder.tokens:
+            without_logits = self.parts.states[len(builder.outputs) :]
+            follow_prompts(self.windows, without_logits, read)
+            follow_walks(self.windows, self.parts.states, [row.walk for row in answers.rows])
         drafts = draft_ahead(self.parts.draft_head, answers.rows, answers.presampled)
 
         decisions = [
@@ -151,6 +165,8 @@ class TargetRunner:
     def check(self) -> None:
         """Assert that what is kept of each sequence agrees."""
         self.cached_sequences.check()
+        if self.windows is not None:
+            self.windows.check(self.cached_sequences.sequences)
 
     def _compute(
         self, builder: BatchBuilder, plans: Sequence[RowPlan], reporting: Sequence[RowPlan]
@@ -195,9 +211,7 @@ class TargetRunner:
         """Return the sums of states of the rows that pool: theirs come behind those with logits."""
         if not plans:
             return {}
-        states = self.parts.states
-        first = len(builder.outputs)
-        return pooled_sums(states[first : first + len(builder.pooled)], plans)
+        return pooled_sums(self.parts.states[len(builder.outputs) :], plans)
 
     def _read(self, builder: BatchBuilder, number: int, row: Row, draft: Draft) -> RowPlan | BadRow:
         """Take in a row and lay it out, or say what is wrong with it."""
@@ -213,12 +227,15 @@ class TargetRunner:
             return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
         known = sequence.tokens[row.start : row.stop]
         scored = range(row.scored[0] - row.start, row.scored[1] - row.start)
-        scored, pooled = (range(0), scored) if row.pools else (scored, range(0))
+        followed = followed_tokens(self.windows, row, sequence)
+        scored, pooled = (range(0), scored) if row.pools else (scored, followed)
         state = row.state or NO_STATE
         own = known, row.start, row.blocks, draft, row.samples, scored, sequence.adapter, state
         first = builder.add(*own, pooled, row.window_blocks)
         held = builder.states[-1] if row.state is not None else None
-        return RowPlan(number, row, sequence, draft, first, self.pages.block_size, held)
+        own_states = range(len(builder.pooled) - len(pooled), len(builder.pooled))
+        size = self.pages.block_size
+        return RowPlan(number, row, sequence, draft, first, size, held, own_states)
 
     def _begin_walk(self, plan: RowPlan) -> TreeWalk:
         return TreeWalk(plan)

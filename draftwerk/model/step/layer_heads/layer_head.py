@@ -1,0 +1,155 @@
+"""A draft head that is a decoder layer: it attends to what it has read of the text before.
+
+read     state of token i, token i + 1     what the target's head read, and what followed
+guess    token i + 2, then with the layer's own state in the target's place i + 3, ...
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.batch.builder import BatchBuilder
+from draftwerk.model.draft_head.head import Steps
+from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, HeadWindow, HeadWindows
+from draftwerk.model.draft_head.tree import BEST, CHANCE_MIN, LEVELS, LOOKED, Start, rank_losses
+from draftwerk.model.reference.sampler import TopTokens
+from draftwerk.speculative.protocol.feedback import LOSS_NATS, HeadNode
+from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.sampling.elementary import exp
+
+CAPACITY = 128
+"""Texts that are drafted for at once; of more the head drafts for these."""
+CPU = torch.device("cpu")
+
+
+class HeadLayer(Protocol):
+    """A layer that is bound to its target."""
+
+    @property
+    def vocabulary(self) -> Sequence[int]:
+        """The tokens that it can guess, by row of its logits."""
+        ...
+
+    def __call__(
+        self, batch: Batch, pages: Pages, states: Tensor, tokens: Sequence[int], /
+    ) -> tuple[Tensor, Tensor]:
+        """Return float32 logits and states [S, hidden] of the batch's outputs."""
+        ...
+
+
+class RankTokens(Protocol):
+    """`Backend.top_tokens`."""
+
+    def __call__(self, logits: Tensor, rows: Sequence[int], count: int, /) -> list[TopTokens]: ...
+
+
+class LayerHead:
+    """A `TreeHead` that follows sequences; its trees are chains, with rivals at each node."""
+
+    def __init__(
+        self, layer: HeadLayer, pages: Pages, rank: RankTokens, windows: HeadWindows
+    ) -> None:
+        """`pages` have one plane, and the blocks of all windows."""
+        self.windows = windows
+        self._layer, self._pages, self._rank = layer, pages, rank
+
+    def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
+        """Return each row's draft tree, parents first."""
+        served = starts[: self.windows.capacity]
+        chains = [_Chain(one, self.windows.use(one.sequence_id, LEVELS)) for one in served]
+        looked = LOOKED if any(one.noise.sampled for one in served) else BEST
+        logits, states = self._read([chain.window for chain in chains])
+        growing = chains
+        for depth in range(LEVELS):
+            best = self._best(logits, looked)
+            found = zip(growing, states, best, strict=True)
+            growing = [chain for chain, state, one in found if chain.extend(state, *one)]
+            if not growing or depth + 1 == LEVELS:
+                break
+            logits, states = self._guess(growing, depth)
+        unserved = [()] * (len(starts) - len(served))
+        return [*(tuple(chain.nodes) for chain in chains), *unserved]
+
+    def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
+        """Return the states [n, H] after the tokens, and the `count` best that could follow.
+
+        Nothing is known of the text before.
+        """
+        logits, after = self._alone(states, tokens)
+        best = self._best(logits, count)
+        return Steps(
+            after,
+            [list(tokens) for tokens, _ in best],
+            [[-LOSS_NATS * loss for loss in losses] for _, losses in best],
+        )
+
+    def _alone(self, states: Tensor, tokens: list[int]) -> tuple[Tensor, Tensor]:
+        """Read tokens of sequences of their own, as many at once as there is room for."""
+        capacity = self.windows.capacity
+        parts = [
+            self._read([self._passing(-1 - index, *one) for index, one in enumerate(part)])
+            for first in range(0, len(tokens), capacity)
+            if (part := [*zip(states, tokens, strict=True)][first : first + capacity])
+        ]
+        self.windows.close(range(-capacity, 0))
+        logits, after = zip(*parts, strict=True)
+        return torch.cat(logits), torch.cat(after)
+
+    def _passing(self, sequence_id: int, state: Tensor, token: int) -> HeadWindow:
+        self.windows.open(sequence_id)
+        self.windows.follow(sequence_id, 0, [state], [token])
+        return self.windows.use(sequence_id, 0)
+
+    def _read(self, windows: Sequence[HeadWindow]) -> tuple[Tensor, Tensor]:
+        """Read what waits; return logits and states after it, by row."""
+        builder, read = BatchBuilder(BLOCK_SIZE), list[Tensor]()
+        for window in windows:
+            slot = window.length
+            states, tokens = window.take()
+            read += states
+            _add(builder, tokens, slot, window)
+        return self._run(builder, torch.stack(read))
+
+    def _guess(self, chains: Sequence["_Chain"], depth: int) -> tuple[Tensor, Tensor]:
+        """Go one guess further, in slots that will be read again."""
+        builder = BatchBuilder(BLOCK_SIZE)
+        for chain in chains:
+            _add(builder, [chain.said], chain.window.length + depth, chain.window)
+        return self._run(builder, torch.stack([chain.state for chain in chains]))
+
+    @torch.inference_mode()
+    def _run(self, builder: BatchBuilder, states: Tensor) -> tuple[Tensor, Tensor]:
+        return self._layer(builder.batch(CPU), self._pages, states, builder.tokens)
+
+    def _best(self, logits: Tensor, count: int) -> list[TopTokens]:
+        """Return the best tokens after each row, best first."""
+        vocabulary = self._layer.vocabulary
+        found = self._rank(logits, range(len(logits)), min(count, len(vocabulary)))
+        return [(tuple(vocabulary[each] for each in best), lost) for best, lost in found]
+
+
+class _Chain:
+    """A tree under construction: one text's guesses, each after the best before it."""
+
+    def __init__(self, start: Start, window: HeadWindow) -> None:
+        self.window, self.nodes = window, list[HeadNode]()
+        self.said, self.state = start.token, start.state
+        self._noise, self._position, self._chance = start.noise, start.position, 1.0
+
+    def extend(self, state: Tensor, tokens: Sequence[int], losses: Sequence[int]) -> bool:
+        """Add what may follow the newest guess; return whether to go on from the best of it."""
+        depth = len(self.nodes)
+        ranked = rank_losses(self._noise, self._position + depth, tokens, losses)
+        _, best, lost = zip(*ranked, strict=True)
+        self.nodes.append(HeadNode(depth - 1, self.said, best, lost))
+        self._chance /= sum(exp(score - ranked[0][0]) for score, *_ in ranked)
+        self.said, self.state = best[0], state
+        return self._chance >= CHANCE_MIN
+
+
+def _add(builder: BatchBuilder, tokens: list[int], slot: int, window: HeadWindow) -> None:
+    builder.offsets.append((len(builder.tokens), len(tokens), window.first))
+    builder.add(tokens, slot, window.blocks, NO_DRAFT, True)

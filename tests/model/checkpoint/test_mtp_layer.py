@@ -1,0 +1,57 @@
+"""MTP layers that files bring: read where they are whole, and told of where they are not."""
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.mtp_layer import read_mtp
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.process.build import build
+from tests.support.mtp_models import WEIGHTS, MtpOracle
+from tests.support.tiny_models import save_tiny
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    found = tmp_path_factory.mktemp("mtp")
+    MtpOracle(found, "qwen3_5_text")
+    return found
+
+
+@pytest.fixture
+def broken(whole, tmp_path) -> Path:
+    """Return a checkpoint whose layer lacks a tensor."""
+    stored = load_file(whole / WEIGHTS)
+    del stored["mtp.layers.0.self_attn.k_norm.weight"]
+    save_file(stored, tmp_path / WEIGHTS)
+    (tmp_path / "config.json").write_bytes((whole / "config.json").read_bytes())
+    return tmp_path
+
+
+def test_a_file_without_one_has_none(tmp_path):
+    save_tiny(tmp_path, "qwen3_5_text")
+    assert read_mtp(tmp_path) is None
+
+
+def test_one_that_lacks_a_tensor_is_refused_by_its_name(broken):
+    with pytest.raises(Refused, match=r"lack model\.layers\.0\.self_attn\.k_norm\.weight"):
+        read_mtp(broken)
+
+
+@pytest.mark.parametrize("attention", ["auto", "padded"])
+def test_it_drafts_by_default_and_a_broken_one_is_told_of(whole, broken, attention):
+    told: list[str] = []
+
+    def head_of(directory: Path, draft_head: str):
+        options = ModelOptions(
+            source=str(directory), draft_head=draft_head, attention=attention, state_slots=2
+        )
+        return build(options, told.append).parts.draft_head
+
+    made = head_of(whole, "auto")
+    assert made is not None and made.windows is not None
+    assert head_of(whole, "off") is None
+    assert head_of(broken, "auto") is None
+    assert [line for line in told if line.startswith("the MTP layer is not used: the weights lack")]

@@ -1,0 +1,152 @@
+"""An MTP layer as a draft head: what it proposes, how often that is accepted, and the texts."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from draftwerk.model.batch.builder import is_chain
+from draftwerk.model.draft_head.tree import LEVELS
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.feedback import LOSS_NATS
+from draftwerk.speculative.protocol.rounds import Draft, Proposal, Verdict, chain
+from draftwerk.speculative.sampling.params import Sampling
+from tests.support.model_driver import Driver, Live
+from tests.support.mtp_models import MtpOracle, mtp_runner
+from tests.support.runners import require_kernels
+
+PROMPT = [5, 6, 7, 8, 9, 5, 6, 11, 30, 2, 8, 71]
+GREEDY, SAMPLED = Sampling(temperature=0.0), Sampling(temperature=1.0, seed=3)
+FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
+NATIVE = [pytest.param(False, id="torch"), pytest.param(True, id="native")]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def oracle(request, tmp_path_factory) -> MtpOracle:
+    return MtpOracle(tmp_path_factory.mktemp("mtp"), request.param)
+
+
+@pytest.fixture(scope="module")
+def near(tmp_path_factory) -> MtpOracle:
+    """Return a target whose layer is often right and often not."""
+    made = MtpOracle(tmp_path_factory.mktemp("near"), "qwen3_5_text")
+    made.make_right(0.03)
+    return made
+
+
+def runner_of(oracle: MtpOracle, native: bool = False, dtype: str = "fp32") -> TargetRunner:
+    if native:
+        require_kernels()
+    return mtp_runner(oracle.path.parent, native, dtype)
+
+
+def chain_of(live: Live, capacity: int) -> Draft:
+    """Draft what the head guessed, and none of its rivals."""
+    tree = live.decisions[-1].feedback.head_tree if live.decisions else ()
+    return chain(tuple(node.best[0] for node in tree)[:capacity], "head")
+
+
+def accepted(guesses: Sequence[int], text: Sequence[int]) -> int:
+    right = [guess == token for guess, token in zip(guesses, text, strict=False)]
+    return (*right, False).index(False)
+
+
+@pytest.mark.parametrize("native", NATIVE)
+@pytest.mark.parametrize("chunk_max", [100, 4], ids=["whole", "chunks"])
+def test_what_it_proposes_is_what_the_published_formula_does(oracle, native, chunk_max):
+    driver = Driver(runner_of(oracle, native), guess=chain_of, chunk_max=chunk_max)
+    live = driver.add(1, PROMPT, GREEDY, 14)
+    driver.run()
+    states, known, depths = oracle.states(live.tokens), len(PROMPT), set[int]()
+    for decision in live.decisions:
+        known += len(decision.tokens)
+        text = live.tokens[:known]
+        if not decision.feedback.head_tree or known > len(live.tokens):
+            continue
+        wanted = oracle.guesses(text, states[: known - 1], LEVELS)
+        for depth, node in enumerate(decision.feedback.head_tree):
+            best, logits = node.best[0], wanted[depth]
+            depths.add(depth)
+            if best != int(logits.argmax()):
+                assert logits[best] > logits.max() - 2 * LOSS_NATS, (known, depth)
+                break
+    assert depths == set(range(LEVELS))
+
+
+@pytest.mark.parametrize("native", NATIVE)
+def test_as_much_is_accepted_as_in_a_plain_decoding_loop(near, native):
+    driver = Driver(runner_of(near, native), guess=chain_of)
+    live = driver.add(1, PROMPT, GREEDY, 60)
+    driver.run()
+    states, known, counts = near.states(live.tokens), len(PROMPT), list[tuple[int, int]]()
+    before: tuple[int, ...] = ()
+    for decision in live.decisions:
+        wanted = accepted(before, live.tokens[known:])
+        counts.append((len(decision.path), wanted))
+        known += len(decision.tokens)
+        count = len(decision.feedback.head_tree)
+        guesses = near.guesses(live.tokens[:known], states[: known - 1], count) if count else []
+        before = tuple(int(logits.argmax()) for logits in guesses)
+    assert [found for found, _ in counts[:-1]] == [wanted for _, wanted in counts[:-1]]
+    assert 0 < sum(found for found, _ in counts) < 50
+
+
+class Drafting:
+    """A target that drafts by its head alone, as the driver wants one; steps take 20 ms."""
+
+    def __init__(self, runner: TargetRunner) -> None:
+        self.runner = runner
+        self.pages, self.cached_sequences = runner.pages, runner.cached_sequences
+        self.rounds = DraftedRounds(Proposer(("head",)), self._verify)
+        self.drafts: list[tuple[Draft, int]] = []
+
+    def _verify(self, proposal: Proposal) -> Verdict:
+        verdict = self.runner.step(proposal)
+        return replace(verdict, report=replace(verdict.report, device_ms=20.0, head_ms=1.0))
+
+    def step(self, proposal: Proposal) -> Verdict:
+        verdict = self.rounds.step(proposal)
+        self.runner.check()
+        self.rounds.check(self.runner.known_counts())
+        paths = (len(decision.path) for decision in verdict.decisions)
+        self.drafts += zip(verdict.drafts, paths, strict=True)
+        return verdict
+
+    @property
+    def acceptance(self) -> float:
+        """Of the levels that were drafted."""
+        depths = sum(max(draft.depths()) + 1 for draft, _ in self.drafts if draft.tokens)
+        return sum(path for _, path in self.drafts) / max(depths, 1)
+
+
+def texts(runner, sampling, **how) -> tuple[list[list[int]], int]:
+    """Return the texts of several sequences side by side, and the rounds that they took."""
+    driver = Driver(runner, rng=Random(4), **how)
+    prompts = [[7 * n + i % 5 for i in range(3 + 9 * n)] for n in (1, 2, 3)]
+    lives = [driver.add(n, prompt, sampling, 30) for n, prompt in enumerate(prompts)]
+    driver.run()
+    return [live.output for live in lives], driver.rounds
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("how", [{}, {"chunk_max": 5, "preempts": 0.08}], ids=["calm", "preempted"])
+def test_drafts_change_no_text(near, sampling, how):
+    drafting = Drafting(runner_of(near, native=True))
+    drafted, _ = texts(drafting, sampling, **how)
+    assert drafted == texts(runner_of(near, native=True), sampling)[0]
+    assert not all(is_chain(draft) for draft, _ in drafting.drafts)
+    assert 0.05 < drafting.acceptance < 0.95
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "int4"])
+def test_a_layer_that_is_right_saves_rounds(tmp_path, dtype):
+    MtpOracle(tmp_path, "qwen3_5_text").make_right(0.0)
+    drafting = Drafting(mtp_runner(tmp_path, True, dtype))
+    drafted, rounds = texts(drafting, GREEDY)
+    plain, rounds_without = texts(mtp_runner(tmp_path, True, dtype), GREEDY)
+    assert drafted == plain
+    assert drafting.acceptance > 0.9
+    assert rounds_without > 1.3 * rounds
