@@ -1,5 +1,6 @@
 """Every kernel: its error against its twin, its time, and what part of the bandwidth it uses."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -184,9 +185,14 @@ def small_rows(
 
 
 def product_rows(
-    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: GpuClock, limits: GpuLimits
+    shapes: Shapes,
+    device: torch.device,
+    dtype: torch.dtype,
+    clock: GpuClock,
+    limits: GpuLimits,
+    counts: Sequence[int] = (1, 8, FEW_ROWS, FEW_ROWS + 1, 2 * FEW_ROWS),
 ) -> list[dict[str, Any]]:
-    """Measure products of few bits and of bytes beside the plain one, around FEW_ROWS."""
+    """Measure products of few bits and of bytes beside the plain one, with `counts` of tokens."""
     found: list[dict[str, Any]] = []
     sizes = {"gate_up": (2 * shapes.ffn, shapes.hidden), "down": (shapes.hidden, shapes.ffn)}
     for name, size in sizes.items():
@@ -195,7 +201,7 @@ def product_rows(
         kept |= {kind: random_blocks(kind, size, device) for kind in GGUF_KINDS}
         made = {bits: few_bits(one, None, exact=False) for bits, one in kept.items()}
         bytes_product = w8a8(weight, None)
-        for tokens in (1, 8, FEW_ROWS, FEW_ROWS + 1, 2 * FEW_ROWS):
+        for tokens in counts:
             values = torch.randn(tokens, size[1], device=device).to(dtype)
             kinds = {"plain": (dense(weight, None), weight.nbytes)}
             kinds |= {bits: (made[bits], one.byte_count) for bits, one in kept.items()}

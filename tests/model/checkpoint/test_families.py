@@ -37,6 +37,12 @@ from tests.support.tiny_models import (
 
 GREEDY = Sampling(temperature=0.0)
 cases = pytest.mark.parametrize(("family", "changes"), CASES.values(), ids=CASES)
+families = pytest.mark.parametrize(
+    ("family", "changes"),
+    [pytest.param(*case, marks=pytest.mark.grid if case[1] else ()) for case in CASES.values()],
+    ids=CASES,
+)
+"""Variants of a family are compared by their logits; their texts by `make test-grid`."""
 
 
 @cases
@@ -51,7 +57,7 @@ def test_logits_equal_those_of_transformers(family, changes, tmp_path: Path):
     assert (ours - oracle_logits(oracle, tokens)).abs().max() < 1e-4
 
 
-@cases
+@families
 def test_greedy_text_equals_transformers_for_any_schedule_and_drafts(
     family, changes, tmp_path: Path
 ):

@@ -78,7 +78,7 @@ def test_attention_at_toy_sizes_agrees_with_the_reference():
 def test_products_of_few_bits_at_toy_sizes_agree_with_the_twins():
     from benchmarks.gpu.kernels import SMOKE, product_rows
 
-    rows = product_rows(SMOKE, DEVICE, FP32, GpuClock(DEVICE, 1), LIMITS)
+    rows = product_rows(SMOKE, DEVICE, FP32, GpuClock(DEVICE, 1), LIMITS, [3])
     assert {row["kernel"].split()[-1] for row in rows} == {
         *("plain", "int8", "int4", "w8a8"),
         *("Q4_K", "Q6_K", "Q4_0"),

@@ -93,10 +93,10 @@ def test_allowed_tokens(
     ]
 
 
-@pytest.mark.parametrize("spread", [1.0, 3.0])
-def test_a_real_vocabulary(sampler: NativeSampler, spread: float) -> None:
+def test_a_real_vocabulary(sampler: NativeSampler) -> None:
     """Beyond one nucleus survey: flat and steep distributions at full size, many rows at once."""
-    logits = torch.randn(4, 49152, generator=torch.Generator().manual_seed(0)) * spread
+    logits = torch.randn(4, 49152, generator=torch.Generator().manual_seed(0))
+    logits[2:] *= 3.0
     logits[1::2, ::977] += 12.0
     samplings = [
         Sampling(temperature=0.8, top_p=0.95),

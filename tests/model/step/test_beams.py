@@ -5,6 +5,7 @@ company, in pools so small that searches are preempted.
 """
 
 from functools import cache
+from itertools import product
 from math import inf, log
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from tests.support.tiny_models import oracle_logits, save_tiny, save_tiny_with_t
 
 GOAL = 14
 MANY_STOPS = (2, *range(11, 41))
+FEW = ((2, MANY_STOPS), (4, ()), (8, (2,)))
+"""Each width and each kind of stops once; `make test-grid` has all pairs."""
 PROMPTS = [[5, 6, 7, 8, 9, 5, 6], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [40, 41]]
 
 
@@ -54,8 +57,18 @@ def sampling_of(rules: BeamRules, **settings: Any) -> Sampling:
     return Sampling(temperature=0.0, stop_token_ids=rules.stop_token_ids, **settings)
 
 
-@pytest.mark.parametrize("width", [2, 4, 8])
-@pytest.mark.parametrize("stops", [(), (2,), MANY_STOPS], ids=["no stop", "one stop", "many"])
+@pytest.mark.parametrize(
+    ("width", "stops"),
+    [
+        *FEW,
+        *(
+            pytest.param(width, stops, marks=pytest.mark.grid)
+            for width, stops in product((2, 4, 8), ((), (2,), MANY_STOPS))
+            if (width, stops) not in FEW
+        ),
+    ],
+    ids=str,
+)
 def test_sequences_and_scores_are_those_of_transformers(directory, width, stops):
     plain, drafted, lucky = (server_of(directory, 256, draft_max) for draft_max in (0, 16, 16))
     cases = [
@@ -91,7 +104,13 @@ def test_a_search_past_windows_is_that_of_transformers(family, tmp_path):
 
 @pytest.mark.parametrize(
     "family",
-    ["lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "granitemoehybrid"],
+    [
+        *("lfm2", "qwen3_5_text", "granitemoehybrid"),
+        *(
+            pytest.param(family, marks=pytest.mark.grid)
+            for family in ("lfm2_moe", "qwen3_5_moe_text", "qwen3_next")
+        ),
+    ],
 )
 def test_a_search_of_a_hybrid_is_that_of_transformers(family, tmp_path):
     model = save_tiny(tmp_path, family)
