@@ -1,13 +1,22 @@
 """Rows of numbers as blocks of GGUF's types: those that the gguf package cannot write."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import gguf
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-from numpy.typing import NDArray
 
+from draftwerk.model.checkpoint.quantising.block_codes import (
+    IQ4_VALUES,
+    Ints,
+    PackedBytes,
+    fives,
+    fours,
+    nibbles,
+    pairs,
+    sixes,
+    threes,
+)
 from draftwerk.model.checkpoint.quantising.searches import (
     TINY,
     Floats,
@@ -17,12 +26,8 @@ from draftwerk.model.checkpoint.quantising.searches import (
     scales_and_minima,
 )
 
-PackedBytes = NDArray[Any]
-Ints = NDArray[Any]
-"""Of uint8, or of wider integers before they are packed."""
 CHUNK = 2**18
 """Numbers searched at once: they stay in the processor's cache."""
-IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 CENTRED_STEPS = tuple(0.1 * step for step in range(-9, 10))
 """Around the divisor of the farthest value."""
 
@@ -116,33 +121,19 @@ def _q6_k(blocks: Floats) -> PackedBytes:
     d, scales, parts = _scaled(
         blocks, 16, 128, _rounding(32), [-32 - step for step in CENTRED_STEPS]
     )
-    quants = _whole(_rounding(32)(parts) + 32, 16).reshape(-1, 2, 4, 32)
-    low, high = quants & 15, quants >> 4
-    lower = low[:, :, :2] | low[:, :, 2:] << 4
-    upper = high[:, :, 0] | high[:, :, 1] << 2 | high[:, :, 2] << 4 | high[:, :, 3] << 6
-    count = len(blocks)
-    integers = scales.astype(np.int8).view(np.uint8)
-    return np.hstack([lower.reshape(count, -1), upper.reshape(count, -1), integers, d])
+    quants = _whole(_rounding(32)(parts) + 32, 16)
+    return np.hstack([sixes(quants), scales.astype(np.int8).view(np.uint8), d])
 
 
 def _q3_k(blocks: Floats) -> PackedBytes:
     d, scales, parts = _scaled(blocks, 16, 32, _rounding(4), [-4 - step for step in CENTRED_STEPS])
     quants = _whole(_rounding(4)(parts) + 4, 16)
     count = len(blocks)
-    planes = (quants >> 2).reshape(count, 8, 32) << np.arange(8, dtype=np.uint8)[:, None]
-    pairs = _pairs(quants & 3)
     numbers = (scales + 32).astype(np.uint8)
     low = numbers[:, :8] & 15 | (numbers[:, 8:] & 15) << 4
     shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
     high = np.bitwise_or.reduce((numbers >> 4).reshape(count, 4, 4) << shifts, axis=1)
-    return np.hstack([np.bitwise_or.reduce(planes, axis=1), pairs, low, high, d])
-
-
-def _pairs(quants: Ints) -> PackedBytes:
-    """Return two bits each [blocks, 256] as bytes [blocks, 64], four quarters of a half in each."""
-    shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
-    quarters = quants.reshape(-1, 2, 4, 32) << shifts
-    return np.bitwise_or.reduce(quarters, axis=2).reshape(-1, 64)
+    return np.hstack([threes(quants), low, high, d])
 
 
 def _with_minima(
@@ -180,37 +171,29 @@ def _six_bits(scales: Ints, minima: Ints) -> PackedBytes:
     return np.hstack([low, middle, scales[:, 4:] & 15 | (minima[:, 4:] & 15) << 4])
 
 
-def _fours(quants: Ints) -> PackedBytes:
-    """Return nibbles [blocks, 256] as bytes, of each 64 inputs the first half in the lower ones."""
-    pairs = quants.reshape(-1, 4, 2, 32)
-    return (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(-1, 128)
-
-
 def _q4_k(blocks: Floats) -> PackedBytes:
     steps = [0.1 * step - 1 for step in range(21)]
     halves, scales, minima, quants = _with_minima(blocks, 32, 15, 63, steps)
-    return np.hstack([halves, _six_bits(scales, minima), _fours(quants)])
+    return np.hstack([halves, _six_bits(scales, minima), fours(quants)])
 
 
 def _q5_k(blocks: Floats) -> PackedBytes:
     steps = [0.1 * step - 0.5 for step in range(16)]
     halves, scales, minima, quants = _with_minima(blocks, 32, 31, 63, steps)
-    planes = (quants >> 4).reshape(-1, 8, 32) << np.arange(8, dtype=np.uint8)[:, None]
-    high = np.bitwise_or.reduce(planes, axis=1)
-    return np.hstack([halves, _six_bits(scales, minima), high, _fours(quants & 15)])
+    return np.hstack([halves, _six_bits(scales, minima), fives(quants)])
 
 
 def _q2_k(blocks: Floats) -> PackedBytes:
     steps = [0.1 * step - 0.5 for step in range(16)]
     halves, scales, minima, quants = _with_minima(blocks, 16, 3, 15, steps)
-    return np.hstack([scales | minima << 4, _pairs(quants), halves])
+    return np.hstack([scales | minima << 4, pairs(quants), halves])
 
 
 def _iq4_nl(blocks: Floats) -> PackedBytes:
     parts = np.ascontiguousarray(blocks.T)
     scales = centred_scales(parts, range(-127 - 7, -127 + 8), _to_iq4)
     quants = _iq4_index(_over(parts, np.broadcast_to(_as_half(scales), parts.shape))).T
-    return np.hstack([_halves(scales), quants[:, :16] | quants[:, 16:] << 4])
+    return np.hstack([_halves(scales), nibbles(quants)])
 
 
 def _iq4_xs(blocks: Floats) -> PackedBytes:
@@ -219,11 +202,8 @@ def _iq4_xs(blocks: Floats) -> PackedBytes:
     count = len(blocks)
     high = (numbers >> 4 << 2 * np.arange(8)).sum(axis=1).astype(np.uint16)
     low = numbers[:, ::2] & 15 | (numbers[:, 1::2] & 15) << 4
-    quants = _iq4_index(parts).T.reshape(count, 8, 2, 16)
-    nibbles = quants[:, :, 0] | quants[:, :, 1] << 4
-    return np.hstack(
-        [d, high.view(np.uint8).reshape(-1, 2), low.astype(np.uint8), nibbles.reshape(count, -1)]
-    )
+    quants = np.ascontiguousarray(_iq4_index(parts).T).reshape(count, 256)
+    return np.hstack([d, high.view(np.uint8).reshape(-1, 2), low.astype(np.uint8), nibbles(quants)])
 
 
 WRITERS: dict[str, Callable[[Floats], PackedBytes]] = {
