@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.batch.whole_rows import whole_rows
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.reference.kv_pages import allocate
@@ -64,25 +65,7 @@ class PagedModel:
         return median(times)
 
     def _batch(self, rows: Sequence[Sequence[int]], begins: Sequence[int], outputs: int) -> Batch:
-        def ints(values: Sequence[int]) -> Tensor:
-            return torch.tensor(values, dtype=torch.int32)
-
-        ends = [begin + len(row) for begin, row in zip(begins, rows, strict=True)]
-        places = [list(range(*span)) for span in zip(begins, ends, strict=True)]
-        row_slots = self._width * BLOCK_SIZE
-        starts = [0]
-        for row in rows:
-            starts.append(starts[-1] + len(row))
-        return Batch(
-            tokens=ints([token for row in rows for token in row]),
-            positions=ints([place for row in places for place in row]),
-            slots=ints([at * row_slots + place for at, row in enumerate(places) for place in row]),
-            row_starts=ints(starts),
-            kv_lengths=ints(ends),
-            block_tables=ints([*range(len(rows) * self._width)]).view(len(rows), -1),
-            ancestors=torch.full((starts[-1],), -1),
-            outputs=ints([at for end in starts[1:] for at in range(end - outputs, end)]),
-        )
+        return whole_rows(rows, begins, outputs, self._width * BLOCK_SIZE, BLOCK_SIZE)
 
 
 def pages_for(config: ModelConfig, forward: NativeForward, block_count: int) -> Pages:
