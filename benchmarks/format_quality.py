@@ -28,7 +28,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from draftwerk.assembly.quantise import TOPICS, paged, prompt_of
+from draftwerk.assembly.calibration import TOPICS, prompts_of
+from draftwerk.assembly.quantise import paged
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
@@ -69,7 +70,7 @@ class FormatQuality:
         self.pool = pool
         self.exact = self.model(str(source.directory), "fp32")
         self.tokenizer = TextTokenizer(source.directory)
-        prompts = [prompt_of(self.tokenizer, topic) for topic in TOPICS]
+        prompts = prompts_of(self.tokenizer)
         self.texts = own_texts(self.exact, prompts, SAMPLED)
 
     def model(self, source: str, dtype: str) -> PagedModel:

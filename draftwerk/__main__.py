@@ -153,10 +153,11 @@ def rm_command(parsed: dict[str, Any]) -> int:
 
 def quantise_command(parsed: dict[str, Any]) -> int:
     """Write a model in a type of GGUF's."""
-    from draftwerk.assembly.quantise import quantise
+    from draftwerk.assembly.quantise import QuantiseOptions, quantise
 
-    kind, output = parsed["kind"], parsed["output"]
-    return quantise(parsed["model"], kind, output, parsed["again"], parsed["measure"])
+    names = ("again", "measure", "method", "alpha", "texts", "text_tokens")
+    options = QuantiseOptions(*(parsed[name] for name in names))
+    return quantise(parsed["model"], parsed["kind"], parsed["output"], options)
 
 
 def replay_command(parsed: dict[str, Any]) -> int:

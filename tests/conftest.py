@@ -34,6 +34,8 @@ MARKERS = {
     "api/openai/test_response_format.py": "model",
     "api/page": "slow",
     "assembly/test_approximation_doctor.py": "model",
+    "assembly/test_calibration.py": "model",
+    "assembly/test_layer_runs.py": "model",
     "assembly/test_quantise.py": "model",
     "assembly/test_cache_commands.py": "model",
     "assembly/test_lora_adapters.py": "model",

@@ -1,14 +1,17 @@
 """`draftwerk quantise`: writes a GGUF of a chosen type, and measures what that costs and gains."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from draftwerk.api.cli.progress_line import ProgressLine
+from draftwerk.assembly.calibration import CalibrationTexts, calibrated, prompts_of, texts_of
 from draftwerk.model.checkpoint.files.byte_progress import size_text
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.quantising.gguf_output import check_output, write_quantised
-from draftwerk.model.checkpoint.quantising.sources import open_source
+from draftwerk.model.checkpoint.quantising.methods.method_table import NONE, Method, method_named
+from draftwerk.model.checkpoint.quantising.sources import Source, open_source
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable, obtain
@@ -27,52 +30,68 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.protocol.frames import OnProgress
 
-TOPICS = (
-    "Name three rivers of Europe and say where they flow.",
-    "Write a function that reverses a list.",
-    "Explain to a child why the sky is blue.",
-    "Write a short story about a lost key.",
-    "What is two plus two? Explain your answer.",
-    "Give me a recipe for soup.",
-    "Who was Ada Lovelace?",
-    "List the planets from the sun outwards.",
-    "Write a letter to a friend about the weather.",
-    "What is the difference between a virus and a bacterium?",
-    "Summarise the plot of Romeo and Juliet.",
-    "How do I learn to play the guitar?",
-    "Describe a city at night.",
-    "Translate 'good morning' into five languages.",
-    "Why do prices rise?",
-    "Write a poem about the sea.",
-)
 SAMPLED = 64
 """Tokens of each text."""
 ROWS = (1, 4, 16)
 """Of the steps that are timed."""
 
 
-def quantise(source: str | None, kind: str, output: Path, again: bool, measures: bool) -> int:
+class QuantiseOptions(NamedTuple):
+    """How a file is to be made."""
+
+    again: bool = False
+    """Whether of weights that are quantised already."""
+    measures: bool = True
+    method: str = NONE
+    alpha: float | None = None
+    texts: int | None = None
+    """That the method sees."""
+    text_tokens: int | None = None
+
+
+def quantise(source: str | None, kind: str, output: Path, given: QuantiseOptions) -> int:
     """Write a model in a type; returns the exit code. Raises ConfigError."""
     line = ProgressLine()
     try:
         check_output(kind, output)
+        method = method_named(given.method, given.alpha)
+        texts = texts_of(method, given.texts, given.text_tokens)
         location = locate(source, line.show)
         held = open_source(location)
-        if held.kinds and not again:
+        if held.kinds and not given.again:
             raise Refused(
                 f"{held.name} is quantised already ({', '.join(held.kinds)}): take its unquantised "
                 "weights, or --again if there are none"
             )
-        write_quantised(held, kind, output, line.show)
+        write(location, held, kind, output, method, texts, line.show)
         before, after = read_info(location), read_info(locate(str(output), line.show))
         print(f"{output}: {_size(before)} -> {_size(after)}")
         print(f"serve it: draftwerk serve {output}")
-        if measures:
+        if given.measures:
             for each in measured(location, output, line.show):
                 print(each)
     except Refused as refused:
         raise ConfigError(str(refused)) from None
     return 0
+
+
+def write(
+    location: Location,
+    source: Source,
+    kind: str,
+    output: Path,
+    method: Method | None,
+    texts: CalibrationTexts,
+    report: OnProgress,
+) -> None:
+    """Write a located model in a type, by a method if any; prints what that does not reach."""
+    if method is None:
+        write_quantised(source, kind, output, report)
+        return
+    layers = calibrated(location, source, kind, method, texts, report)
+    for each in layers.left():
+        print(each)
+    write_quantised(source, kind, output, report, layers, f"{method}, {texts}")
 
 
 def _size(info: ModelInfo) -> str:
@@ -87,13 +106,13 @@ def measured(source: Location, output: Path, report: OnProgress) -> list[str]:
     except NativeUnavailable as error:
         return [f"not measured, as the native kernels cannot run here: {error}"]
     text = TextTokenizer(source.directory)
-    prompts = [prompt_of(text, topic) for topic in TOPICS]
+    prompts = prompts_of(text)
     length = max(map(len, prompts)) + SAMPLED
     info = read_info(locate(str(output)))
     format_ = own_format(info.stored_format, info.stored_kinds, "cpu", "auto", report)
     pool = Pool()
     reference, candidate = (
-        paged(_loaded(path, dtype, report), dtype, pool, len(prompts), length)
+        paged(loaded(path, dtype, report), dtype, pool, len(prompts), length)
         for path, dtype in ((str(source.directory), "bf16"), (str(output), format_))
     )
     report("sampling texts")
@@ -116,16 +135,10 @@ def paged(
     return PagedModel(model.config, forward, rows, length)
 
 
-def _loaded(source: str, dtype: str, report: OnProgress) -> Checkpoint:
+def loaded(source: str, dtype: str, report: OnProgress) -> Checkpoint:
+    """Return a model as one of a dtype is made of it."""
     keeps = dtype == STORED
     return load(source, None, progress=report, keeps_blocks=keeps, dequantise=dequantised)
-
-
-def prompt_of(text: TextTokenizer, topic: str) -> list[int]:
-    """Return the tokens of a question."""
-    if text.chat_template is None:
-        return text.encode(topic)
-    return text.encode_continuation(text.render_chat([{"role": "user", "content": topic}]))
 
 
 def _distance(found: FormatDifference, texts: list[TextSample]) -> str:

@@ -184,6 +184,17 @@ def _add_quantise(command: argparse.ArgumentParser) -> None:
         default=True,
         help="tell what it costs in quality and gains in speed (default: on)",
     )
+    command.add_argument(
+        "--method",
+        default="none",
+        metavar="NAME",
+        help="smoothquant, awq or gptq, by texts that the model writes; awq+gptq for both",
+    )
+    command.add_argument(
+        "--alpha", type=float, metavar="A", help="of smoothquant and awq (default: the best)"
+    )
+    command.add_argument("--texts", type=int, metavar="N", help="that a method sees (default: 16)")
+    command.add_argument("--text-tokens", type=int, metavar="N", help="of each text (default: 128)")
 
 
 def _add_models(command: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from draftwerk.model.checkpoint.gguf_card import CARD, CardTensor, GgufCard, wri
 from draftwerk.model.checkpoint.gguf_config import hf_config, recommended_sampling
 from draftwerk.model.checkpoint.gguf_names import STATES, gguf_name, hf_name
 from draftwerk.model.checkpoint.gguf_source import (
+    METHOD,
     GgufSource,
     dequantised,
     flat,
@@ -109,6 +110,7 @@ def _card(source: GgufSource, name: str, config: dict[str, Any]) -> GgufCard:
         tuple(str(path) for path in paths),
         tuple(Hashed.of(path) for path in paths),
         tensors,
+        source.get(METHOD, ""),
     )
 
 

@@ -47,6 +47,8 @@ class GgufCard(msgspec.Struct, frozen=True):
     paths: tuple[str, ...]
     statuses: tuple[Hashed, ...]
     tensors: dict[str, CardTensor]
+    method: str = ""
+    """By what `draftwerk quantise` rounded it, where not each number by itself."""
 
     @property
     def kinds(self) -> dict[str, int]:

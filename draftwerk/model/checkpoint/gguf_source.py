@@ -20,6 +20,8 @@ ROPE_DIVISORS = "rope_freqs.weight"
 FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
 CLASSES = "cls.output.weight"
 """A reranker's rows of yes and no, which its vocabulary has as well."""
+METHOD = "draftwerk.quantised.method"
+"""Metadata: by what method, and what it saw, matrices were rounded; else each number by itself."""
 NO_WEIGHTS = (ROPE_DIVISORS, *FACTORS, CLASSES)
 
 
@@ -43,8 +45,13 @@ class GgufSource(NamedTuple):
 
 def flat(tensor: GgufTensor) -> tuple[int, ...]:
     """Return a tensor's shape, matrices of all experts one above the other."""
-    *above, columns = tensor.shape
-    return (prod(above), columns) if len(above) > 1 else tensor.shape
+    return flat_shape(tensor.shape)
+
+
+def flat_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape in which matrices of all experts lie one above the other."""
+    *above, columns = shape
+    return (prod(above), columns) if len(above) > 1 else shape
 
 
 def open_gguf(path: Path) -> GgufSource:

@@ -60,6 +60,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the matrices in each type, the most first; empty for whole numbers."""
     file_format: str = ""
     """What a quantised file calls its types, such as Q4_K_M or AWQ."""
+    method: str = ""
+    """By what `draftwerk quantise` rounded it, where not each number by itself."""
     stored_bytes: int = 0
     """Of the weights as they are read."""
     elements: int = 0
@@ -92,7 +94,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         """What a GGUF is made of, for people; empty for safetensors."""
         sizes = [f"{kind} {size / 1e6:.0f} MB" for kind, size in self.stored_kinds.items()]
         named = f"{self.file_format}: " if self.file_format else ""
-        return f"{named}{', '.join(sizes)}, as in the file" if sizes else ""
+        method = f", by {self.method}" if self.method else ""
+        return f"{named}{', '.join(sizes)}, as in the file{method}" if sizes else ""
 
 
 def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
@@ -153,6 +156,7 @@ def _gguf(card: GgufCard) -> dict[str, Any]:
         "stored_format": STORED if card.is_quantised else "bf16",
         "stored_kinds": card.kinds,
         "file_format": card.file_type if card.is_quantised else "",
+        "method": card.method,
         "stored_bytes": sum(tensor.size for tensor in card.tensors.values()),
         "elements": card.elements,
     }

@@ -12,9 +12,10 @@ from gguf import GGUFWriter
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from draftwerk.model.checkpoint.files.byte_progress import ByteProgress
+from draftwerk.model.checkpoint.gguf_source import METHOD
 from draftwerk.model.checkpoint.quantising.mixes import HEAD, MIXES, Mix, Place, kind_of
 from draftwerk.model.checkpoint.quantising.quantised_blocks import quantised
-from draftwerk.model.checkpoint.quantising.sources import Source
+from draftwerk.model.checkpoint.quantising.sources import Source, layer_number
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -22,16 +23,28 @@ NO_MATRICES = ("ffn_gate_inp", "_norm.", ".bias")
 """In names of tensors that are routers, or a vector of each head or expert."""
 ROWS = 1024
 """Of a matrix, quantised at once."""
+Pack = Callable[[str, str, Callable[[int], None]], np.ndarray]
+"""From a tensor's name, its type, and what is told of the bytes it is made of, to its data."""
 
 
-def write_quantised(source: Source, mix_name: str, output: Path, progress: OnProgress) -> None:
-    """Write a model's file; it is there whole or not at all. Raises Refused."""
+def write_quantised(
+    source: Source,
+    mix_name: str,
+    output: Path,
+    progress: OnProgress,
+    pack: Pack | None = None,
+    method: str = "",
+) -> None:
+    """Write a model's file; it is there whole or not at all. Raises Refused.
+
+    Its tensors' data are what `pack` makes of them, layer after layer, by the named method.
+    """
     check_output(mix_name, output)
     try:
         working = Path(mkdtemp(prefix=f".{output.stem}-", dir=output.parent))
         written = working / output.name
         try:
-            _write(source, MIXES[mix_name], written, progress)
+            _write(source, MIXES[mix_name], written, progress, pack or _plain(source), method)
             written.rename(output)
         finally:
             rmtree(working, ignore_errors=True)
@@ -50,11 +63,11 @@ def check_output(mix_name: str, output: Path) -> None:
 
 
 def kinds_of(mix: Mix, source: Source) -> dict[str, str]:
-    """Return the type of each tensor; vectors stay float32, and so do routers."""
+    """Return the type of each tensor, by layer; vectors stay float32, and so do routers."""
     is_tied = HEAD not in source.shapes
     found: dict[str, str] = {}
-    for name, shape in source.shapes.items():
-        layer = int(name.split(".")[1]) if name.startswith("blk.") else 0
+    for name, shape in sorted(source.shapes.items(), key=lambda each: layer_number(each[0])):
+        layer = max(layer_number(name), 0)
         place = Place(layer, source.layer_count, source.shares_keys, source.experts)
         columns, is_vector = shape[-1], len(shape) == 1
         is_kept = is_vector or any(each in name for each in NO_MATRICES)
@@ -62,12 +75,16 @@ def kinds_of(mix: Mix, source: Source) -> dict[str, str]:
     return found
 
 
-def _write(source: Source, mix: Mix, path: Path, progress: OnProgress) -> None:
+def _write(
+    source: Source, mix: Mix, path: Path, progress: OnProgress, pack: Pack, method: str
+) -> None:
     writer = GGUFWriter(path, source.architecture)
     try:
         source.write_fields(writer)
         writer.add_file_type(mix.file_type)
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+        if method:
+            writer.add_string(METHOD, method)
         kinds = kinds_of(mix, source)
         _add_tensors(source.shapes, kinds, writer)
         writer.write_header_to_file()
@@ -75,14 +92,21 @@ def _write(source: Source, mix: Mix, path: Path, progress: OnProgress) -> None:
         writer.write_ti_data_to_file()
         told = ByteProgress(progress, f"quantising {source.name}", _numbers(source) * 4)
         for name, kind in kinds.items():
-            values = source.values(name)
-            writer.write_tensor_data(_rows(values, kind, told.add))
+            writer.write_tensor_data(pack(name, kind, told.add))
         told.finish()
     finally:
         writer.close()
 
 
-def _rows(values: np.ndarray, kind: str, add: Callable[[int], None]) -> np.ndarray:
+def _plain(source: Source) -> Pack:
+    """Return what rounds each number to the nearest that its block has."""
+    return lambda name, kind, add: packed_rows(source.values(name), kind, add)
+
+
+def packed_rows(
+    values: np.ndarray, kind: str, add: Callable[[int], None] = lambda _: None
+) -> np.ndarray:
+    """Return a tensor's data in a type; `add` is told of the bytes that it is made of."""
     if kind == "F32":
         add(values.nbytes)
         return values

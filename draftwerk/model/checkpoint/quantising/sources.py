@@ -11,7 +11,7 @@ from gguf import GGUFReader, GGUFValueType, GGUFWriter
 from draftwerk.model.checkpoint.files.gguf_header import GgufTensor
 from draftwerk.model.checkpoint.files.gguf_shards import read_gguf
 from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
-from draftwerk.model.checkpoint.gguf_source import dequantised
+from draftwerk.model.checkpoint.gguf_source import METHOD, dequantised
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.quantising.safetensors_source import SafetensorsSource
@@ -20,7 +20,10 @@ from draftwerk.model.checkpoint.supported import experts_of, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 QUERIES_OF_SHARED_KEYS = 4
-KEPT_OUT = ("GGUF.", "split.", "general.architecture", "general.file_type", "general.quantization")
+KEPT_OUT = (
+    *("GGUF.", "split.", "general.architecture", "general.file_type", "general.quantization"),
+    METHOD,
+)
 """Metadata of a file that another file of the same model does not have."""
 
 
@@ -64,6 +67,11 @@ def open_source(location: Location) -> Source:
         write_fields=partial(held.write_fields, location.name),
         **common,
     )
+
+
+def layer_number(name: str) -> int:
+    """Return the layer of a tensor, by its name in GGUF; -1 of those outside."""
+    return int(name.split(".")[1]) if name.startswith("blk.") else -1
 
 
 def _gguf(name: str, card: GgufCard, common: dict[str, Any]) -> Source:

@@ -1,0 +1,51 @@
+"""Rounding by what a matrix reads: the same blocks, less error of outputs."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from draftwerk.model.checkpoint.quantising.block_codes import CODES, values_of
+from draftwerk.model.checkpoint.quantising.methods.gptq import rounded_by_inputs
+from draftwerk.model.checkpoint.quantising.quantised_blocks import quantised
+
+
+def correlated(tokens: int, width: int) -> Tensor:
+    """Return inputs that lie near a few directions."""
+    generator = torch.Generator().manual_seed(0)
+    few = torch.randn(tokens, 24, generator=generator)
+    spread = torch.randn(24, width, generator=generator)
+    return few @ spread + 0.1 * torch.randn(tokens, width, generator=generator)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CODES if kind != "Q8_0"])
+def test_errors_of_correlated_inputs_are_made_up_for(kind: str):
+    inputs = correlated(600, 256)
+    weight = torch.randn(48, 256, generator=torch.Generator().manual_seed(1))
+    before = weight.clone()
+    packed = rounded_by_inputs(weight, kind, (inputs.T @ inputs).double() / len(inputs))
+    plain = quantised(weight.numpy(), kind)
+    assert packed.shape == plain.shape and packed.dtype == plain.dtype
+    assert torch.equal(weight, before)
+
+    def error(data) -> float:
+        return float(((torch.from_numpy(values_of(data, kind)) - weight) @ inputs.T).norm())
+
+    assert error(packed) < 0.6 * error(plain)
+
+
+def test_inputs_alike_and_apart_are_rounded_to_the_nearest():
+    weight = torch.randn(8, 64, generator=torch.Generator().manual_seed(2))
+    weight[3, 5] = 0.0
+    packed = rounded_by_inputs(weight, "Q4_0", torch.eye(64).double())
+    found, plain = (values_of(each, "Q4_0") for each in (packed, quantised(weight.numpy(), "Q4_0")))
+    assert np.abs(found - weight.numpy()).max() <= np.abs(plain - weight.numpy()).max() + 1e-6
+
+
+def test_inputs_that_no_text_has_shown_and_rows_of_zeros():
+    squares = torch.zeros(64, 64).double()
+    assert np.isfinite(
+        values_of(rounded_by_inputs(torch.ones(4, 64), "Q4_1", squares), "Q4_1")
+    ).all()
+    zeros = rounded_by_inputs(torch.zeros(4, 64), "Q4_0", torch.eye(64).double())
+    assert not values_of(zeros, "Q4_0").any()
