@@ -105,11 +105,11 @@ class RoundBudget:
         return 1e-3 * (self.cost.ms(rows.load.with_row(0, self._least, 0)) + self.times.gap_ms)
 
     def _pause_s(self, rows: DecodingRows) -> float:
-        """Return how long a round of these rows may take beside prompts."""
+        """Return how long a round of these rows may take beside prompts, as a mean."""
         if self.pause_s == inf:
             return inf
         step_s = 1e-3 * (self.cost.ms(rows.load) + self.times.gap_ms)
-        return max(self.pause_s, STEPS_OF_PAUSE * step_s)
+        return self.times.pause_mean_s(max(self.pause_s, STEPS_OF_PAUSE * step_s))
 
     @property
     def _least(self) -> int:

@@ -7,7 +7,7 @@ which is in time with a probability of 95 % if rounds aim at
     T = tpot / (1 + z * spread / sqrt(n)) - gap
 
 where spread is the standard deviation of a round's time as a share of what was expected, and n the
-tokens of a text.
+tokens of a text. A pause is one round: n = 1.
 """
 
 from math import sqrt
@@ -17,6 +17,8 @@ PACE = 0.02
 LATE_MAX = 1.0
 """Of what was expected, how much longer a round is taken to be at most: a stopped process is none
 that will be stopped in each round."""
+SPREAD_MAX = 0.25
+"""Of single rounds: where other programs have the cores, shorter rounds read prompts no sooner."""
 QUANTILE = 1.645
 """Of the normal distribution, 95 %."""
 TEXT_TOKENS = 32
@@ -43,6 +45,13 @@ class RoundTimes:
     def limit_ms(self, tpot_s: float) -> float:
         """Return what a step may be expected to cost, so that texts keep a mean time per token."""
         return 1e3 * tpot_s / (1.0 + QUANTILE * sqrt(self._variance / TEXT_TOKENS)) - self.gap_ms
+
+    def pause_mean_s(self, pause_s: float) -> float:
+        """Return the mean time per token that rounds keep of which one in 20 takes longer than a
+        pause."""
+        spread = min(sqrt(self._variance), SPREAD_MAX)
+        mean = 1.0 + QUANTILE * sqrt(self._variance / TEXT_TOKENS)
+        return pause_s * mean / (1.0 + QUANTILE * spread)
 
     def check(self) -> None:
         """Assert that both means are sane."""

@@ -78,3 +78,15 @@ def test_what_lies_between_rounds_is_learnt_and_idle_time_is_not() -> None:
     submit(world, tokens_max=2)
     committed(world, 9.0, 9.011, 11.0)
     assert limit_ms(world) == before
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.2])
+def test_few_rounds_are_longer_than_a_pause_may_be(noise: float) -> None:
+    rng, times = Random(2), RoundTimes()
+    rounds: list[float] = []
+    for _ in range(2000):
+        expected_ms = times.limit_ms(times.pause_mean_s(0.05))
+        device_ms = expected_ms * rng.lognormvariate(-noise * noise / 2, noise)
+        times.learn(device_ms + 3.0, device_ms, expected_ms)
+        rounds.append(device_ms + 3.0)
+    assert 0.9 < fmean(each <= 50.0 for each in rounds[400:]) < 0.99
