@@ -13,10 +13,10 @@ serve` answers in these ways:
     apart          with --prefill-processes 1
 
 A row of the table is a load in one way: the TTFT of the long prompts and of the readers' own short
-ones, the readers' time per token, the longest pause within a text of each reader in the time of
-each burst, all p50 and p99; and the requests a second that keep two promises, a talker's (TTFT
-1 s, TPOT 50 ms) and a watcher's (TTFT 10 s, no pause over 50 ms). Below the table is what the
-longest pauses went to: computing, waiting for a core (this load has the same cores), and the loop.
+ones, the readers' time per token, their pauses between two parts of a text, and of those the
+longest of each reader in the time of each burst, all p50 and p99; and the requests a second that
+keep two promises, a talker's (TTFT 1 s, TPOT 50 ms) and a watcher's (TTFT 10 s, no pause over 50
+ms). Below the table is what the longest pauses went to.
 """
 
 import argparse
@@ -165,11 +165,17 @@ class BurstLoad:
             percentiles(each.ttft_s for each in long),
             percentiles(each.ttft_s for each in short),
             percentiles(each.tpot_s for each in short),
+            percentiles(then - one for one, then in self._waits_of_texts()),
             percentiles(one.pause_s for one in self.pauses),
             sum(each.tokens for each in self.answers) / seconds,
             sum(each.keeps(1.0, 0.05, 1e9) for each in self.answers) / seconds,
             sum(each.keeps(10.0, 1e9, 0.05) for each in self.answers) / seconds,
         ]
+
+    def _waits_of_texts(self) -> Iterable[tuple[float, float]]:
+        """Return when each wait between two parts of a reader's text began and ended."""
+        texts = (text for texts in self.readers for text in texts)
+        return (pair for text in texts for pair in pairwise(text.times_s))
 
     def longest_pauses(self) -> str:
         """Return what the longest tenth of these pauses went to."""
@@ -225,8 +231,16 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--seconds", type=float, default=16.0, help="of each measurement")
     given = options.parse_args(argv)
     rows = {way: run(measured, given, way) for way in given.ways}
-    columns = ("a burst every", "way", "TTFT, ms", "short, ms", "TPOT, ms", "pause, ms", "tok/s")
-    found = ResultTable([*columns, "talkers/s", "watchers/s"])
+    columns = (
+        "a burst every",
+        "way",
+        "TTFT, ms",
+        "short, ms",
+        "TPOT, ms",
+        "pause, ms",
+        "longest, ms",
+    )
+    found = ResultTable([*columns, "tok/s", "talkers/s", "watchers/s"])
     for number, every_s in enumerate(given.every):
         for way in given.ways:
             cells, pauses = rows[way][number]
