@@ -30,7 +30,7 @@ from draftwerk.assembly.loading.model_infos import Report, located, read_infos
 from draftwerk.assembly.model_processes import device
 from draftwerk.assembly.plan import plan
 from draftwerk.assembly.round_limits import MeasuredModel, round_limits
-from draftwerk.assembly.second_tier import SecondTier, handing_over, second_tier
+from draftwerk.assembly.second_tier import SecondTier, ToldPeers, handing_over, second_tier
 from draftwerk.assembly.start_stages import StartStages
 from draftwerk.cache.store.disk import KEY_BYTES
 from draftwerk.model.native.gumbel import fastest
@@ -48,6 +48,8 @@ class RunningEngine(RunningServer, frozen=True, kw_only=True):
     engine: Engine
     ready: Ready
     """What the target's process measured."""
+    peer_port: int = 0
+    """Where others fetch blocks of this one; 0 if they cannot."""
 
 
 @asynccontextmanager
@@ -56,20 +58,26 @@ async def build_engine(
     report: Report,
     name_secret: bytes | None = None,
     known: KnownModel = NOTHING_KNOWN,
+    told: ToldPeers | None = None,
 ) -> AsyncGenerator[RunningEngine, None]:
     """Run the models, each in a process of its own, and the engine while the block lasts.
 
     `report` gets progress lines; `name_secret` keys the names of cached blocks, where they are to
-    be those of other engines. Raises ConfigError for a model that cannot be served.
+    be those of other engines, and `told` is what a cluster tells of these. Raises ConfigError for
+    a model that cannot be served.
     """
     async with load_models(settings, report, known) as models:
-        tier = await second_tier(settings, models.ready, models.memory)
+        tier = await second_tier(settings, models.ready, models.memory, told)
         parts = await engine_parts(models, settings, name_secret, tier)
         peering = None if tier is None else tier.peering
         async with running(parts) as engine, handing_over(engine, peering):
             served = served_model(models, settings, parts.tokens_max)
             yield RunningEngine(
-                engine=engine, text_tools=models.text, model=served, ready=models.ready
+                engine=engine,
+                text_tools=models.text,
+                model=served,
+                ready=models.ready,
+                peer_port=0 if peering is None else peering.port,
             )
 
 

@@ -1,6 +1,6 @@
 """Tier two over the target's pages: records in a folder, or blocks of other servers."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import SocketListener
 
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.tier_two.peer_door import PeerDoor, listen
+from draftwerk.actors.tier_two.peer_door import PeerDoor, listen, port_of
 from draftwerk.actors.tier_two.peer_links import PeerLinks
 from draftwerk.assembly.model_processes import ModelMemory
 from draftwerk.cache.page_layout import PageLayout
@@ -18,7 +18,7 @@ from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.block_record import FINGERPRINT_BYTES
 from draftwerk.cache.store.disk import DiskStore, name_key
 from draftwerk.cache.store.page_store import PageStore, Records
-from draftwerk.cache.store.peer_records import Peer, PeerAddress, PeerRecords, greeted
+from draftwerk.cache.store.peer_records import REPLICAS, PeerAddress, PeerRecords, greeted
 from draftwerk.cache.store.peer_wire import PeerSecret, peer_secret
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
@@ -30,14 +30,31 @@ LEAVE_S = 20.0
 """For peers to fetch what a server has that ends."""
 
 
+class ToldPeers(NamedTuple):
+    """What a cluster tells a replica of the others."""
+
+    secret: PeerSecret
+    listen: PeerAddress | None
+    """Where it is to hand over blocks, port 0 for any; None if it is not."""
+    addresses: Callable[[], Awaitable[Collection[PeerAddress]]]
+    """Returns where the others do now."""
+
+
 class Peering(NamedTuple):
     """What servers have that hand each other blocks."""
 
     secret: PeerSecret
     records: PeerRecords
     """Of the peers that this server asks."""
+    addresses: Callable[[], Awaitable[Collection[PeerAddress]]]
+    """Returns where those are."""
     listener: SocketListener | None
     """Where others ask this one."""
+
+    @property
+    def port(self) -> int:
+        """Where others ask this server; 0 if they cannot."""
+        return 0 if self.listener is None else port_of(self.listener)
 
 
 class SecondTier(NamedTuple):
@@ -52,13 +69,14 @@ class SecondTier(NamedTuple):
 
 
 async def second_tier(
-    settings: EngineSettings, ready: Ready, memory: ModelMemory
+    settings: EngineSettings, ready: Ready, memory: ModelMemory, told: ToldPeers | None = None
 ) -> SecondTier | None:
-    """Return what the settings ask for. Raises ConfigError where it cannot be used."""
+    """Return what the settings ask for; `told` is of a cluster. Raises ConfigError where it cannot
+    be used."""
     if settings.kv_store:
         return await anyio.to_thread.run_sync(_on_disk, settings, ready, memory)
     if settings.kv_listen or settings.kv_peers:
-        return await _at_peers(settings, ready, memory)
+        return await _at_peers(settings, ready, memory, told)
     return None
 
 
@@ -88,25 +106,37 @@ def _on_disk(settings: EngineSettings, ready: Ready, memory: ModelMemory) -> Sec
     return SecondTier(store, PageStore(disk, states, STATES), key)
 
 
-async def _at_peers(settings: EngineSettings, ready: Ready, memory: ModelMemory) -> SecondTier:
+async def _at_peers(
+    settings: EngineSettings, ready: Ready, memory: ModelMemory, told: ToldPeers | None
+) -> SecondTier:
     name = "kv_listen" if settings.kv_listen else "kv_peers"
     fingerprint = _fingerprint(name, ready, memory)
     if ready.states[0]:
         raise ConfigError(f"{name}: recurrent states are not handed over; serve without")
-    secret = await anyio.to_thread.run_sync(_secret, Path(settings.kv_key))
-    listener = None
-    if settings.kv_listen:
-        try:
-            listener = await listen(*PeerAddress.read(settings.kv_listen))
-        except OSError as error:
-            raise ConfigError(f"kv_listen: {settings.kv_listen}: {error.strerror}") from None
-    records = PeerRecords(
-        tuple(Peer(PeerAddress.read(word)) for word in settings.kv_peers),
-        fingerprint,
-        partial(greeted, secret=secret, fingerprint=fingerprint),
-    )
+    if settings.kv_peers != (REPLICAS,):
+        told = await _told_by_settings(settings)
+    if told is None:
+        raise ConfigError(f"kv_peers: without --replicas there are no {REPLICAS}")
+    try:
+        listener = None if told.listen is None else await listen(*told.listen)
+    except OSError as error:
+        raise ConfigError(f"kv_listen: {settings.kv_listen}: {error.strerror}") from None
+    connect = partial(greeted, secret=told.secret, fingerprint=fingerprint)
+    records = PeerRecords([], fingerprint, connect)
     store = _page_store(records, ready, memory)
-    return SecondTier(store, None, secret.names, Peering(secret, records, listener))
+    peering = Peering(told.secret, records, told.addresses, listener)
+    return SecondTier(store, None, told.secret.names, peering)
+
+
+async def _told_by_settings(settings: EngineSettings) -> ToldPeers:
+    secret = await anyio.to_thread.run_sync(_secret, Path(settings.kv_key))
+    found = [PeerAddress.read(word) for word in settings.kv_peers]
+
+    async def addresses() -> Collection[PeerAddress]:
+        return found
+
+    own = PeerAddress.read(settings.kv_listen) if settings.kv_listen else None
+    return ToldPeers(secret, own, addresses)
 
 
 def _secret(path: Path) -> PeerSecret:
@@ -143,7 +173,9 @@ async def handing_over(engine: Engine, peering: Peering | None) -> AsyncGenerato
         return
     records = peering.records
     door = PeerDoor(engine, peering.secret, records.fingerprint)
-    links = PeerLinks(records.peers, peering.secret, records.fingerprint, engine.warm)
+    links = PeerLinks(
+        records.peers, peering.addresses, peering.secret, records.fingerprint, engine.warm
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(links.run)
         if peering.listener is not None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from draftwerk.api.core.config import Settings, check
+from draftwerk.cache.store.peer_records import REPLICAS
 from draftwerk.machine.version import __version__
 from draftwerk.settings.setting_fields import ConfigError, Seconds, converted, fields_of
 
@@ -63,9 +64,8 @@ def cluster_settings(values: dict[str, Any]) -> ClusterSettings:
 
 def check_cluster(settings: Settings) -> None:
     """Refuse what replicas cannot do."""
-    for name in ("kv_listen", "kv_peers"):
-        if getattr(settings, name):
-            raise ConfigError(f"{name}: not for replicas of a cluster yet; they share --kv-store")
+    if settings.kv_listen or settings.kv_peers not in ((), (REPLICAS,)):
+        raise ConfigError("kv_listen, kv_peers: replicas know each other: say --kv-peers replicas")
     if isinstance(settings, ClusterSettings) and 0 < settings.replicas_max < settings.replica_count:
         raise ConfigError(
             f"replicas_max: {settings.replicas_max} is less than the {settings.replica_count} "

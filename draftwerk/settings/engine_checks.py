@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec.structs import asdict, replace
 
-from draftwerk.cache.store.peer_records import PeerAddress
+from draftwerk.cache.store.peer_records import REPLICAS, PeerAddress
 from draftwerk.settings.approximations import approximate_settings
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
@@ -77,12 +77,13 @@ def _check_peers(settings: EngineSettings) -> None:
     """Refuse addresses that are none, and what blocks are not handed over with."""
     for name in ("kv_listen", "kv_peers"):
         value = getattr(settings, name)
-        for word in (value,) if isinstance(value, str) and value else value:
+        is_told = value == (REPLICAS,)
+        for word in () if is_told else (value,) if isinstance(value, str) and value else value:
             try:
                 PeerAddress.read(word)
             except ValueError as error:
                 raise ConfigError(f"{name}: {error}") from None
-        if value and not settings.kv_key:
+        if value and not settings.kv_key and not is_told:
             raise ConfigError(f"{name}: it needs --kv-key, a file with a secret that servers share")
         if value and settings.kv_store:
             raise ConfigError(f"{name}: not together with kv_store yet")

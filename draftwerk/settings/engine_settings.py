@@ -192,7 +192,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kv_peers: Annotated[
         Strings,
         Meta(
-            description="another server's --kv-listen, to fetch blocks from; may be repeated",
+            description="another server's --kv-listen, to fetch blocks from; may be repeated; "
+            "replicas: those of a cluster fetch from each other",
             extra={"metavar": "HOST:PORT"},
         ),
     ] = ()

@@ -48,7 +48,7 @@ REPLICA = ReplicaInfo(
     block_size=16,
     name_secret=b"",
 )
-SERVE = ("--dtype", "fp32", "--kv-memory", "32MiB", "--spare", "off")
+SERVE = ("--dtype", "fp32", "--kv-memory", "32MiB", "--spare", "off", "--kv-peers", "replicas")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -164,6 +164,19 @@ async def test_a_killed_replica_changes_no_text(
     await kill
     assert differences(plain, enumerate(found)) == []
     assert len(before) == 2
+
+
+async def test_replicas_fetch_blocks_from_each_other(
+    client: TextClient, plain: list[ServedText]
+) -> None:
+    async with asyncio.timeout(120):
+        while len(await replica_processes(client)) < 2:  # noqa: ASYNC110 - the killed one is back
+            await asyncio.sleep(0.5)
+        hits = 0.0
+        while not hits:  # as they are not told that the other has them at once
+            assert differences(plain, enumerate(await all_answers(client, STREAMS))) == []
+            page = await metrics(client)
+            hits = next(value for name, value in page.items() if "kv_store_hits_total" in name)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own

@@ -77,7 +77,7 @@ class ToyPeers:
     keeps: bool = False
 
     def __post_init__(self) -> None:
-        peers = tuple(Peer(PeerAddress("peer", port)) for port in (1, 2))
+        peers = [Peer(PeerAddress("peer", port)) for port in (1, 2)]
         self.records = PeerRecords(peers, FINGERPRINT, self._connect, clock=anyio.current_time)
         for peer in peers:
             peer.learn(self.kept, ())

@@ -30,6 +30,8 @@ FETCH_S = 0.5
 """For a peer to answer anything."""
 PAUSE_S = 1.0
 """After a fault of a peer."""
+REPLICAS = "replicas"
+"""In the place of addresses: a cluster tells them."""
 IDLE_MAX = 4
 """Connections to a peer that are kept open: of those that fetch at once."""
 
@@ -92,7 +94,8 @@ class Peer:
 class PeerRecords:
     """The records of all peers, under one fingerprint."""
 
-    peers: tuple[Peer, ...]
+    peers: list[Peer]
+    """Changed by the event loop alone, and read on any thread."""
     fingerprint: bytes
     connect: Callable[[PeerAddress], Wire]
     """Opens a greeted connection. Raises OSError."""
@@ -121,7 +124,7 @@ class PeerRecords:
     def read_all(self, names: Sequence[bytes], size: int) -> list[bytearray | None]:
         """Return blocks' bytes, `size` each, None for those that could not be had."""
         begun, found = perf_counter(), dict[bytes, bytearray]()
-        for peer in self.peers:
+        for peer in tuple(self.peers):
             wanted = [name for name in names if name not in found and name in peer.names]
             if wanted and peer.paused_until <= self.clock():
                 self._fetch(peer, wanted, size, found)

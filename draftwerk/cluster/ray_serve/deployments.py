@@ -22,6 +22,8 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.serving.app import create_app
 from draftwerk.api.serving.server import drain
 from draftwerk.api.serving.watchers import follow_places, watch_lag, watch_memory
+from draftwerk.cache.store.peer_records import PeerAddress
+from draftwerk.cache.store.peer_wire import PeerSecret
 from draftwerk.cluster.cluster_settings import (
     ClusterSettings,
     cluster_settings,
@@ -98,6 +100,7 @@ class EngineReplica:
     async def _host(self) -> None:
         """Run the engine and its listener until Serve, or a command, ends them."""
         from draftwerk.assembly.build import build_engine  # torch: seconds
+        from draftwerk.assembly.second_tier import ToldPeers
 
         settings, directory = self.settings, self.directory
         context = serve.get_replica_context()
@@ -105,12 +108,19 @@ class EngineReplica:
         name_secret = await asyncio.to_thread(directory.secret, "block names")
         links_secret = await asyncio.to_thread(directory.secret, "links")
         own_key = None if settings.kv_store else name_secret
-        async with build_engine(settings, log.info, own_key) as running:
-            info = await replica_info(context.replica_tag, running, settings.requests_max)
+        host, own_id = ray.util.get_node_ip_address(), context.replica_tag
+
+        async def peers() -> list[PeerAddress]:
+            found = await asyncio.to_thread(directory.peers_of, own_id)
+            return [PeerAddress(*each) for each in found]
+
+        secret = PeerSecret(links_secret, name_secret)
+        told = ToldPeers(secret, PeerAddress(host, 0), peers)
+        async with build_engine(settings, log.info, own_key, told=told) as running:
+            info = await replica_info(own_id, running, settings.requests_max)
             server = ReplicaServer(running.engine, info, links_secret, self.stop)
-            host = ray.util.get_node_ip_address()
             async with server.listening(host) as port:
-                address = Address(info.replica_id, host, port)
+                address = Address(info.replica_id, host, port, running.peer_port)
                 await asyncio.to_thread(directory.enter, address)
                 self.server.set_result(server)
                 await self.stop.wait()

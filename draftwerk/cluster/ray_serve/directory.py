@@ -36,6 +36,8 @@ class Address(msgspec.Struct, frozen=True):
     replica_id: str
     host: str
     port: int
+    peer_port: int = 0
+    """Where other replicas fetch blocks of its cache; 0 if they cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,11 @@ class Directory:
     def replicas(self) -> list[Address]:
         """Return every replica that was entered and not removed."""
         return [msgspec.json.decode(value, type=Address) for _, value in self._entries("replica")]
+
+    def peers_of(self, replica_id: str) -> list[tuple[str, int]]:
+        """Return where other replicas hand over blocks."""
+        others = (each for each in self.replicas() if each.replica_id != replica_id)
+        return [(each.host, each.peer_port) for each in others if each.peer_port]
 
     def beat(self, door_id: str) -> None:
         """Note that a door is there."""

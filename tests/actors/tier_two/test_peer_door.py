@@ -9,10 +9,10 @@ import anyio
 from anyio.to_thread import run_sync
 
 from draftwerk.actors.tier_two.peer_door import PeerDoor, listen, port_of
-from draftwerk.actors.tier_two.peer_links import PeerLinks
+from draftwerk.actors.tier_two.peer_links import LOOK_S, PeerLinks
 from draftwerk.cache.store.peer_records import Peer, PeerAddress, PeerRecords, greeted
 from draftwerk.cache.store.peer_wire import PeerSecret, peer_secret
-from tests.actors.loops import AtOnce, on_both_loops
+from tests.actors.loops import AtOnce, on_both_loops, on_virtual_time
 
 R = TypeVar("R")
 SECRET, OTHER = peer_secret(b"s" * 16), peer_secret(b"t" * 16)
@@ -40,19 +40,26 @@ class Follower:
     def __init__(
         self, address: PeerAddress, secret: PeerSecret = SECRET, model: bytes = MODEL
     ) -> None:
-        self.peer = Peer(address)
+        self.addresses = [address]
         connect = partial(greeted, secret=secret, fingerprint=model)
-        self.records = PeerRecords((self.peer,), model, connect)
-        self.links = PeerLinks((self.peer,), secret, model, self.take_over)
+        self.records = PeerRecords([], model, connect)
+        self.links = PeerLinks(self.records.peers, self.told, secret, model, self.take_over)
         self.taken: list[bytes] = []
         self.has_taken = anyio.Event()
+
+    async def told(self) -> list[PeerAddress]:
+        return self.addresses
+
+    @property
+    def peer(self) -> Peer:
+        return self.records.peers[0]
 
     def take_over(self, names: Iterable[bytes]) -> anyio.Event:
         self.taken += names
         return self.has_taken
 
     async def knows(self, count: int) -> None:
-        while len(self.peer.names) != count:  # noqa: ASYNC110 - nothing tells of it
+        while len(self.records) != count:  # noqa: ASYNC110 - nothing tells of it
             await anyio.sleep(0.01)
 
     async def read(self, names: list[bytes]) -> list[bytearray | None]:
@@ -86,6 +93,19 @@ async def test_what_is_held_is_known_and_fetched() -> None:
         tasks.cancel_scope.cancel()
 
 
+@on_virtual_time
+async def test_one_that_is_no_peer_any_more_is_followed_no_longer() -> None:
+    follower = Follower(PeerAddress("127.0.0.1", 1))  # nobody listens there
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follower.links.run)
+        await anyio.sleep(3 * LOOK_S)
+        assert [peer.address for peer in follower.records.peers] == follower.addresses
+        follower.addresses = []
+        await anyio.sleep(3 * LOOK_S)
+        assert not follower.records.peers
+        tasks.cancel_scope.cancel()
+
+
 @on_both_loops
 async def test_a_block_is_copied_while_it_has_its_name() -> None:
     cache = Cache(2)
@@ -98,6 +118,7 @@ async def test_a_block_is_copied_while_it_has_its_name() -> None:
     async with open_door(cache) as (door, address):
         door.worker = Late()
         follower = Follower(address)
+        follower.records.peers.append(Peer(address))
         follower.peer.learn(NAMES[1:2], ())
         found = await follower.read(NAMES[1:2])
         follower.peer.lose()

@@ -20,7 +20,7 @@ class Peers:
     wires: list[MortalWire] = field(default_factory=list[MortalWire])
 
     def records(self, fingerprint: bytes = FINGERPRINT) -> PeerRecords:
-        peers = tuple(Peer(PeerAddress("peer", port)) for port in self.kept)
+        peers = [Peer(PeerAddress("peer", port)) for port in self.kept]
         for peer in peers:
             peer.learn(self.kept[peer.address.port], ())
         return PeerRecords(peers, fingerprint, self.connect, clock=lambda: self.now)
@@ -85,7 +85,7 @@ def test_a_peer_that_cannot_be_reached_is_a_miss() -> None:
 
     peer = Peer(PeerAddress("peer", 1))
     peer.learn(NAMES, ())
-    records = PeerRecords((peer,), FINGERPRINT, refuse)
+    records = PeerRecords([peer], FINGERPRINT, refuse)
     assert records.read_all(NAMES, SIZE) == [None] * len(NAMES)
     assert NAMES[0] not in records
 
