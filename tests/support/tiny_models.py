@@ -195,6 +195,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, yarn rope": ("llama", {"rope": "yarn"}),
     "qwen3_moe, a dense layer": ("qwen3_moe", {"mlp_only_layers": [1], "norm_topk_prob": False}),
     "qwen3_moe": ("qwen3_moe", {}),
+    "qwen3_moe, many experts": ("qwen3_moe", {"num_experts": 40, "num_experts_per_tok": 5}),
     "mistral": ("mistral", {}),
     "mistral, window": ("mistral", {"sliding_window": 5}),
     **{f"mistral, window of {n}": ("mistral", {"sliding_window": n}) for n in (1, 128, 129)},

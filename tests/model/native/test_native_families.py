@@ -12,13 +12,14 @@ from torch import Tensor
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import STORED
 from draftwerk.speculative.protocol.rounds import Draft, RowState
 from tests.model.native.models import part, random_pages, round_of
 from tests.support.tiny_gguf import save_gguf
-from tests.support.tiny_models import CASES, FAMILIES, VOCAB, oracle_logits, save_tiny
+from tests.support.tiny_models import CASES, FAMILIES, VOCAB, oracle_logits, save_tiny, tiny_model
 
 TOKENS = Random(1).choices(range(VOCAB), k=300)
 OF_256: dict[str, Any] = {
@@ -75,6 +76,27 @@ def test_a_token_has_the_same_bits_in_any_company(
 ) -> None:
     save_tiny(tmp_path, family)
     compare_in_company(forward_of(tmp_path, kind, pool), forward_of(tmp_path, kind, Pool(1)))
+
+
+@torch.no_grad()
+def test_of_equal_scores_the_earlier_expert_is_taken(tmp_path: Path, pool: Pool) -> None:
+    model = tiny_model("qwen3_moe", num_experts=40, num_experts_per_tok=1)
+    found: list[Tensor] = []
+    for scale in (1.0, 2.0):
+        for name, tensor in model.state_dict().items():
+            if name.endswith("mlp.gate.weight"):
+                tensor[20:] = tensor[:20]
+            elif "experts" in name:
+                tensor[20:] *= scale
+        model.save_pretrained(tmp_path)
+        found.append(in_chunks(forward_of(tmp_path, "fp32", pool), [0, 300]))
+    assert torch.equal(*found)
+
+
+def test_more_experts_than_there_is_room_for_are_refused(tmp_path: Path, pool: Pool) -> None:
+    save_tiny(tmp_path, "qwen3_moe", num_experts=1025, moe_intermediate_size=1)
+    with pytest.raises(NativeUnavailable, match="too many experts"):
+        forward_of(tmp_path, "fp32", pool)
 
 
 @pytest.mark.parametrize("family", [row.model_type for row in ARCHITECTURES if row.gguf])

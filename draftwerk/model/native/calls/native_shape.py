@@ -31,7 +31,7 @@ RULES = ("delta", "mamba")
 """In the order of the enumerations in source/forward/model.h."""
 NO_EXPERTS = Experts(count=0, used=0, ffn_size=0)
 NO_RECURRENCE = Recurrence(key_heads=0, value_heads=0, key_size=0, value_size=0, taps=0)
-HIDDEN_MAX = 16384
+HIDDEN_MAX, EXPERTS_MAX = 16384, 1024
 KEY_MAX, TAPS_MAX = 256, 8
 """Of a recurrence."""
 GROUP_MAX = 256
@@ -48,6 +48,8 @@ def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
         raise NativeUnavailable("the recurrence is too wide for the native kernels")
     if config.experts is None:
         return
+    if config.experts.count > EXPERTS_MAX:
+        raise NativeUnavailable("there are too many experts for the native kernels")
     is_mixed = not all(kind.has_experts for kind in config.layers)
     if (
         not config.graph.is_gated

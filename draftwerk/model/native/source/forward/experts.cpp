@@ -10,17 +10,17 @@ namespace {
 
 // Up to so many places are gathered by the thread that ended the stage before.
 constexpr int SERIAL_PLACES = 64;
+constexpr int EXPERTS_MAX = 1024;           // as in native_shape.py
 
 }  // namespace
 
-void Forward::multiply_router(int layer, int item) {
-    products(model.layers[layer].router, space.routed, count_at(layer), item,
+void Forward::multiply_router(int layer, Turn turn) {
+    products(model.layers[layer].router, space.routed, count_at(layer), turn,
              [&](int row, Span columns, const float *out) {
                  copy_rounded(out, columns.count, in_bf16, scores(row) + columns.first);
              });
 }
 
-// Of equal scores the earlier expert is taken.
 // Turns logits into shares of all, or into sigmoids; returns what the weights of those chosen are of.
 float Forward::score_experts(float *score) const {
     const int count = shape.experts;
@@ -42,6 +42,32 @@ float Forward::score_experts(float *score) const {
     return reduce_add(sum);
 }
 
+// Writes the experts of the best scores, ascending; of equal scores the earlier expert is taken.
+void Forward::choose_experts(int layer, const float *score, int32_t *best) const {
+    const int count = shape.experts, used = shape.experts_used;
+    const std::vector<float> &bias = model.layers[layer].choice_bias;
+    alignas(64) float ranks[EXPERTS_MAX];
+    for (int i = 0; i < count; i += LANES) {
+        Floats rank = load(score + i);
+        if (!bias.empty()) rank = rank + load_first(bias.data() + i, count - i);
+        store(ranks + i, keep_first(rank, count - i, broadcast(-INFINITY)));
+    }
+    for (int taken = 0; taken < used; taken++) {
+        Floats most = broadcast(-INFINITY);
+        for (int i = 0; i < count; i += LANES) most = max(most, load(ranks + i));
+        const float highest = reduce_max(most);
+        int found = 0;
+        if (highest > -INFINITY) {
+            found = static_cast<int>(std::find(ranks, ranks + count, highest) - ranks);
+        } else {                        // not numbers: any that is free
+            while (std::find(best, best + taken, found) != best + taken) found++;
+        }
+        best[taken] = found;
+        ranks[found] = -INFINITY;
+    }
+    std::sort(best, best + used);
+}
+
 void Forward::route(int layer, int row) {
     const int count = shape.experts, used = shape.experts_used;
     float *score = scores(row), *weight = weights(row);
@@ -51,17 +77,7 @@ void Forward::route(int layer, int row) {
     }
     int32_t *best = chosen(row);
     const float total = score_experts(score);
-    const std::vector<float> &bias = model.layers[layer].choice_bias;
-    auto rank = [&](int i) { return bias.empty() ? score[i] : score[i] + bias[i]; };
-    for (int taken = 0; taken < used; taken++) {
-        int found = -1;
-        for (int i = 0; i < count; i++) {
-            bool is_free = std::find(best, best + taken, i) == best + taken;
-            if (is_free && (found < 0 || rank(i) > rank(found))) found = i;
-        }
-        best[taken] = found;
-    }
-    std::sort(best, best + used);
+    choose_experts(layer, score, best);
     float of_chosen = shape.experts_sigmoid ? 1e-6f : 0.0f;
     for (int i = 0; i < used; i++) {
         weight[i] = score[best[i]] / total;
@@ -110,7 +126,7 @@ void Forward::gather_expert(int item) {
 }
 
 Forward::ExpertItem Forward::up_item(int layer, int item) const {
-    if (item >= up_items) return {nullptr, 0, 0};
+    if (item < 0) return {nullptr, 0, 0};
     auto after = std::upper_bound(expert_rows.begin(), expert_rows.end(), item,
                                   [](int at, const ExpertRows &one) { return at < one.first_up; });
     const ExpertRows &rows = *std::prev(after);
@@ -119,7 +135,7 @@ Forward::ExpertItem Forward::up_item(int layer, int item) const {
 }
 
 Forward::ExpertItem Forward::down_item(int layer, int item) const {
-    if (item >= down_items) return {nullptr, 0, 0};
+    if (item < 0) return {nullptr, 0, 0};
     auto after = std::upper_bound(expert_rows.begin(), expert_rows.end(), item,
                                   [](int at, const ExpertRows &one) { return at < one.first_down; });
     const ExpertRows &rows = *std::prev(after);
@@ -127,9 +143,9 @@ Forward::ExpertItem Forward::down_item(int layer, int item) const {
     return {&rows, own % tiles, own / tiles};
 }
 
-void Forward::multiply_expert_up(int layer, int item) {
+void Forward::multiply_expert_up(int layer, Turn turn) {
     const std::vector<Matrix> &matrices = model.layers[layer].expert_gate_up;
-    const ExpertItem at = up_item(layer, item), later = up_item(layer, item + model.pool.size());
+    const ExpertItem at = up_item(layer, turn.item), later = up_item(layer, turn.next);
     const ExpertRows &rows = *at.rows;
     Upcoming next, next_up;
     if (later.rows) {
@@ -154,9 +170,9 @@ void Forward::put_expert_gated(int place, int column, int count, const float *va
     }
 }
 
-void Forward::multiply_expert_down(int layer, int item) {
+void Forward::multiply_expert_down(int layer, Turn turn) {
     const std::vector<Matrix> &matrices = model.layers[layer].expert_down;
-    const ExpertItem at = down_item(layer, item), later = down_item(layer, item + model.pool.size());
+    const ExpertItem at = down_item(layer, turn.item), later = down_item(layer, turn.next);
     const ExpertRows &rows = *at.rows;
     const Matrix &matrix = matrices[rows.expert];
     Upcoming next;

@@ -117,27 +117,28 @@ int Forward::items_of_step(int stage, int layer, int step) {
 void Forward::run(int stage, int item, int thread) {
     int layer = (stage - 1) / STEPS, step = (stage - 1) % STEPS;
     bool last = stage > 0 && layer == layers;
-    if (last && step == 1) return multiply_head(item);
+    const Turn turn{item, model.pool.next_item(thread)};
+    if (last && step == 1) return multiply_head(turn);
     if (stage == 0 || last) return run_rows(stage, item);
     const Layer &of = model.layers[layer];
     switch (step) {
-        case QKV: return multiply_qkv(layer, item);
+        case QKV: return multiply_qkv(layer, turn);
         case ATTEND:
             if (of.scans()) return scan(layer, item, space.slabs[thread].as<float>());
             if (of.convolves()) return run_rows(stage, item);
             return attend(layer, item, *model.scratch[thread]);
         case OUTPUT:
             return multiply_into_hidden({layer, ::Part::output}, of.output,
-                                        of.attends() ? space.attention : space.mixed, item,
+                                        of.attends() ? space.attention : space.mixed, turn,
                                         !of.after_attention.empty());
-        case GATE_UP: return shape.is_gated ? multiply_gate_up(layer, item) : multiply_up(layer, item);
+        case GATE_UP: return shape.is_gated ? multiply_gate_up(layer, turn) : multiply_up(layer, turn);
         case DOWN:
-            return multiply_into_hidden({layer, ::Part::down}, of.down, space.ffn, item,
+            return multiply_into_hidden({layer, ::Part::down}, of.down, space.ffn, turn,
                                         !of.after_ffn.empty());
-        case ROUTER: return multiply_router(layer, item);
+        case ROUTER: return multiply_router(layer, turn);
         case EXPERT_IN: return gather_expert(item);
-        case EXPERT_UP: return multiply_expert_up(layer, item);
-        case EXPERT_DOWN: return multiply_expert_down(layer, item);
+        case EXPERT_UP: return multiply_expert_up(layer, turn);
+        case EXPERT_DOWN: return multiply_expert_down(layer, turn);
         default: return run_rows(stage, item);
     }
 }

@@ -30,6 +30,11 @@ constexpr int STREAMED_ROWS = 12;
 // Rows whose activations stay in a core's L2 while it goes through the tiles.
 constexpr int GROUP_ROWS = 128;
 
+// An item, and the one that its thread probably runs next; -1: none.
+struct Turn {
+    int item, next;
+};
+
 struct Forward : Job {
     Model &model;
     const Shape &shape;
@@ -43,6 +48,7 @@ struct Forward : Job {
     Forward(Model &model, const Batch &batch, bool only_products);
     int open(int stage) override;
     void run(int stage, int item, int thread) override;
+    bool is_even(int stage) override { return is_product(stage); }
 
     // forward.cpp: the order of things
     bool is_product(int stage) const;
@@ -134,7 +140,7 @@ struct Forward : Job {
         int first_up, first_down;        // items before
     };
     struct ExpertItem {
-        const ExpertRows *rows;          // null behind the last
+        const ExpertRows *rows;          // null of none
         int tile, group;
     };
     std::vector<int> places;             // of (row, one of its experts), by expert
@@ -142,15 +148,16 @@ struct Forward : Job {
     std::vector<ExpertRows> expert_rows; // of those that have some
     int up_items = 0, down_items = 0;
     int place_count(int layer) const { return count_at(layer) * shape.experts_used; }
-    void multiply_router(int layer, int item);
+    void multiply_router(int layer, Turn turn);
     float score_experts(float *score) const;
+    void choose_experts(int layer, const float *score, int32_t *best) const;
     void route(int layer, int row);
     int open_experts(int layer);
     void gather_expert(int item);
     ExpertItem up_item(int layer, int item) const;
     ExpertItem down_item(int layer, int item) const;
-    void multiply_expert_up(int layer, int item);
-    void multiply_expert_down(int layer, int item);
+    void multiply_expert_up(int layer, Turn turn);
+    void multiply_expert_down(int layer, Turn turn);
     void put_expert_gated(int place, int column, int count, const float *values);
     void combine(int layer, int row);
     float *scores(int row) { return space.scores.as<float>() + row * width(shape.router_rows()); }
@@ -176,21 +183,21 @@ struct Forward : Job {
     void multiply_gates(const Matrix &matrix, const Operand &operand, int first_row, int rows,
                         int pair, int group, Upcoming next, Upcoming next_up, Put put,
                         Adapted adapted = {});
-    Upcoming upcoming(const Matrix &matrix, int tile) const;
+    static Upcoming upcoming(const Matrix &matrix, int tile);
     // Calls `each(row, columns, results of that row)` for an item of a product, bias added; there
     // are 48 results, and of a stored matrix's last columns fewer.
     template <class Each>
-    void products(const Matrix &matrix, const Operand &operand, int rows, int item, Each each,
+    void products(const Matrix &matrix, const Operand &operand, int rows, Turn turn, Each each,
                   int first_tile = 0, Adapted adapted = {});
     int first_qkv_tile(int layer) const;
-    void multiply_qkv(int layer, int item);
-    void multiply_into_hidden(Adapted of, const Matrix &matrix, const Operand &operand, int item,
+    void multiply_qkv(int layer, Turn turn);
+    void multiply_into_hidden(Adapted of, const Matrix &matrix, const Operand &operand, Turn turn,
                               bool is_normed);
-    void multiply_gate_up(int layer, int item);
-    void multiply_up(int layer, int item);
+    void multiply_gate_up(int layer, Turn turn);
+    void multiply_up(int layer, Turn turn);
     void weigh_shared(int row, float *out);
     void put_gated(int row, int column, int count, const float *values);
-    void multiply_head(int item);
+    void multiply_head(Turn turn);
 
     // attend.cpp: what is done to the tokens of a row
     struct Part {                        // of a block's context

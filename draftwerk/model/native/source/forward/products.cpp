@@ -3,8 +3,7 @@
 #include "forward/rows.h"
 
 // Left to itself, the hardware fetches too late: of panels of 48 even for one row of activations.
-Upcoming Forward::upcoming(const Matrix &matrix, int tile) const {
-    if (tile >= matrix.tiles) return {};
+Upcoming Forward::upcoming(const Matrix &matrix, int tile) {
     return {matrix.tile(tile), FETCH_LINES, matrix.format == Format::stored};
 }
 
@@ -17,8 +16,8 @@ int Forward::first_qkv_tile(int layer) const {
     return tile;
 }
 
-void Forward::multiply_qkv(int layer, int item) {
-    products(model.layers[layer].qkv, space.normal, batch.token_count, item,
+void Forward::multiply_qkv(int layer, Turn turn) {
+    products(model.layers[layer].qkv, space.normal, batch.token_count, turn,
              [&](int row, Span columns, const float *out) {
                  copy_rounded(out, columns.count, in_bf16, qkv(row) + columns.first);
              },
@@ -26,12 +25,12 @@ void Forward::multiply_qkv(int layer, int item) {
 }
 
 void Forward::multiply_into_hidden(Adapted of, const Matrix &matrix, const Operand &operand,
-                                   int item, bool is_normed) {
+                                   Turn turn, bool is_normed) {
     const Span own = model.shard.hidden;
     const int layer = of.layer;
     const bool is_shared = shape.shared_is_gated && &operand == &space.ffn &&
                                 model.layers[layer].shape.has_experts;
-    products(matrix, operand, count_at(layer), item,
+    products(matrix, operand, count_at(layer), turn,
              [&](int row, Span columns, float *out) {
                  if (is_normed) {
                      return copy_rounded(out, columns.count, in_bf16, delta(row) + columns.first);
@@ -45,12 +44,16 @@ void Forward::multiply_into_hidden(Adapted of, const Matrix &matrix, const Opera
              0, of);
 }
 
-void Forward::multiply_gate_up(int layer, int item) {
+void Forward::multiply_gate_up(int layer, Turn turn) {
     const Matrix &matrix = model.layers[layer].gate_up;
-    int pairs = matrix.tiles / 2, pair = item % pairs, column = pair * TILE;
-    int later = 2 * (pair + model.pool.size()), size = model.dense_ffn(model.layers[layer]);
-    multiply_gates(matrix, space.normal, 0, count_at(layer), pair, item / pairs,
-                   upcoming(matrix, later), upcoming(matrix, later + 1),
+    int pairs = matrix.tiles / 2, pair = turn.item % pairs, column = pair * TILE;
+    int size = model.dense_ffn(model.layers[layer]);
+    Upcoming next, next_up;
+    if (turn.next >= 0) {
+        next = upcoming(matrix, turn.next % pairs * 2);
+        next_up = upcoming(matrix, turn.next % pairs * 2 + 1);
+    }
+    multiply_gates(matrix, space.normal, 0, count_at(layer), pair, turn.item / pairs, next, next_up,
                    [&](int row, const float *values) {
                        put_gated(row, column, std::min(TILE, size - column), values);
                    },
@@ -66,9 +69,9 @@ void Forward::put_gated(int row, int column, int count, const float *values) {
 }
 
 // Of an FFN without gates.
-void Forward::multiply_up(int layer, int item) {
+void Forward::multiply_up(int layer, Turn turn) {
     const int size = model.dense_ffn(model.layers[layer]);
-    products(model.layers[layer].gate_up, space.normal, count_at(layer), item,
+    products(model.layers[layer].gate_up, space.normal, count_at(layer), turn,
              [&](int row, Span columns, float *out) {
                  int count = std::min(columns.count, size - columns.first);
                  (in_bf16 ? activate<true> : activate<false>)(
@@ -83,9 +86,9 @@ void Forward::weigh_shared(int row, float *out) {
     (in_bf16 ? scale<true> : scale<false>)(out, shared_weight(row), TILE);
 }
 
-void Forward::multiply_head(int item) {
+void Forward::multiply_head(Turn turn) {
     const Span own = model.shard.vocab;
-    products(model.head, space.last, batch.logit_count, item,
+    products(model.head, space.last, batch.logit_count, turn,
              [&](int row, Span columns, float *out) {
                  size_t begin = static_cast<size_t>(row) * shape.vocab + own.first;
                  float *logits = batch.logits + begin + columns.first;

@@ -26,13 +26,14 @@ void Forward::in_passes(const Matrix &matrix, int rows, int group, Each each) {
 }
 
 template <class Each>
-void Forward::products(const Matrix &matrix, const Operand &operand, int rows, int item,
+void Forward::products(const Matrix &matrix, const Operand &operand, int rows, Turn turn,
                        Each each, int first_tile, Adapted adapted) {
-    int span = matrix.tiles - first_tile, tile = first_tile + item % span;
-    Upcoming next = upcoming(matrix, tile + model.pool.size());
+    int span = matrix.tiles - first_tile, tile = first_tile + turn.item % span;
+    Upcoming next;
+    if (turn.next >= 0) next = upcoming(matrix, first_tile + turn.next % span);
     alignas(64) float out[ROWS_MAX * TILE];
     fetch_adapters(adapted, tile);
-    in_passes(matrix, rows, item / span, [&](int first, int count, int pass, int passes) {
+    in_passes(matrix, rows, turn.item / span, [&](int first, int count, int pass, int passes) {
         multiply(matrix, operand, first, count, tile, next.share(pass, passes), out);
         add_adapters(adapted, tile, first, count, out);
         for (int r = 0; r < count; r++) {

@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "threads/floating_mode.h"
 
 namespace {
@@ -12,15 +14,18 @@ namespace {
 // its cores to the rest of the server.
 constexpr int SPINS = 1000;
 
-uint64_t next_of(uint64_t ticket) { return ticket >> 16 & 0xffff; }
-uint64_t items_of(uint64_t ticket) { return ticket & 0xffff; }
+// Each thread takes about so many runs of even items, and then single ones.
+constexpr int RUNS = 2;
+
+int next_of(uint64_t ticket) { return static_cast<int>(ticket >> 16 & 0xffff); }
+int items_of(uint64_t ticket) { return static_cast<int>(ticket & 0xffff); }
 
 // The tag is the upper half of the ticket: the word to park on.
 void *tag_address(std::atomic<uint64_t> &ticket) { return reinterpret_cast<char *>(&ticket) + 4; }
 
 }  // namespace
 
-Pool::Pool(int threads) : size_(threads) {
+Pool::Pool(int threads) : size_(threads), next_(threads) {
     for (int thread = 1; thread < threads; thread++) {
         threads_.emplace_back([this, thread] { work(thread); });
     }
@@ -65,22 +70,39 @@ void Pool::work(int thread) {
 bool Pool::take(int thread) {
     uint64_t ticket = ticket_.load(std::memory_order_acquire);
     while (next_of(ticket) < items_of(ticket)) {
-        if (!ticket_.compare_exchange_weak(ticket, ticket + (1 << 16),
+        // Of this stage, or the ticket is another by now.
+        const int shares = shares_.load(std::memory_order_relaxed);
+        const int left = items_of(ticket) - next_of(ticket);
+        const int count = shares ? std::max(1, left / shares) : 1;
+        if (!ticket_.compare_exchange_weak(ticket, ticket + (static_cast<uint64_t>(count) << 16),
                                            std::memory_order_acq_rel)) {
             continue;
         }
         // Holding an item keeps the job and its stage alive.
-        job_->run(stage_, static_cast<int>(next_of(ticket)), thread);
-        int done = done_.fetch_add(1, std::memory_order_acq_rel) + 1;
-        if (done == static_cast<int>(items_of(ticket))) advance();
+        run_items(next_of(ticket), count, thread);
+        int done = done_.fetch_add(count, std::memory_order_acq_rel) + count;
+        if (done == items_of(ticket)) advance();
         return true;
     }
     return false;
 }
 
+void Pool::run_items(int first, int count, int thread) {
+    for (int item = first, last = first + count - 1; item <= last; item++) {
+        int next = item + 1;
+        if (item == last) {
+            uint64_t ticket = ticket_.load(std::memory_order_relaxed);
+            next = next_of(ticket) < items_of(ticket) ? next_of(ticket) : -1;
+        }
+        next_[thread].item = next;
+        job_->run(stage_, item, thread);
+    }
+}
+
 void Pool::advance() {
     int items = 0;
     while (items == 0) items = job_->open(++stage_);
+    shares_.store(items > 0 && job_->is_even(stage_) ? RUNS * size_ : 0, std::memory_order_relaxed);
     done_.store(0, std::memory_order_relaxed);
     // The last access to this pool's state: after it, a caller may already be in its next job.
     publish(items > 0 ? static_cast<uint64_t>(items) : 0);
