@@ -6,7 +6,8 @@ unpacks to, in the folder `--peer`. A row is a file by an instruction set, of th
 names; llama.cpp is held to it too, but has no build of AVX2 with VNNI for this. A cell is tokens a
 second and, in brackets, the ratio to llama.cpp's. *Products / floor* is all matrix products of a
 step, for each number of users, over the longer of a plain read of their bytes and of their
-multiply-adds in registers.
+multiply-adds in registers. With `--drafts` the engine has its draft sources, and is asked with and
+without them: *drafts* is the one over the other, which is what they cost where no guess is right.
 
 `--short` measures two files of 1B on the best instruction set and on AVX2, in a few minutes.
 """
@@ -36,12 +37,12 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.isa import ISAS, VARIABLE, chosen
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.trials import model_shape
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 PROMPT_TOKENS = 32
 PREFILL_TOKENS = 512
-OURS, PEER = WAYS = ("draftwerk", "llama.cpp")
+OURS, PEER, DRAFTED = "draftwerk", "llama.cpp", "drafts"
 READ_ROUNDS = 9
 PEAK_STEPS = 50_000
 """Of multiply-adds in registers."""
@@ -61,7 +62,7 @@ class OurEngine:
         self._running = running
         self._requests = 0
 
-    async def decode(self, users: int, tokens: int) -> float:
+    async def decode(self, users: int, tokens: int, drafts: bool = False) -> float:
         """Return the tokens a second from when all have their first until one has its last."""
         counts: dict[int, int] = {}
         stretch: list[tuple[float, int]] = []
@@ -69,7 +70,10 @@ class OurEngine:
         async def one(user: int) -> None:
             self._requests += 1
             options = Options(
-                sampling=Sampling(temperature=0.0), tokens_max=tokens, ignore_eos=True
+                sampling=Sampling(temperature=0.0),
+                tokens_max=tokens,
+                ignore_eos=True,
+                speculation=Speculation(enabled=drafts),
             )
             given = prompt(PROMPT_TOKENS, self._requests)
             name = f"request {self._requests}"
@@ -142,7 +146,11 @@ async def rates(path: Path, given: Any) -> dict[tuple[str, int], list[float]]:
     found: dict[tuple[str, int], list[float]] = {}
     length = PROMPT_TOKENS + given.tokens + PREFILL_TOKENS
     settings = Settings(
-        model=str(path), speculate="off", draft_head="off", kv_memory="1GiB", prefer="throughput"
+        model=str(path),
+        speculate="auto" if given.drafts else "off",
+        draft_head="off",
+        kv_memory="1GiB",
+        prefer="throughput",
     )
     peer = LlamaModel(given.peer, path, max(given.users), length, chosen().name)
     async with engine(settings) as running:
@@ -152,13 +160,23 @@ async def rates(path: Path, given: Any) -> dict[tuple[str, int], list[float]]:
             name, users = way
             if name == PEER:
                 return peer_decode(peer, users, given.tokens) if users else peer_prefill(peer)
-            return await (ours.decode(users, given.tokens) if users else ours.prefill())
+            if not users:
+                return await ours.prefill()
+            return await ours.decode(users, given.tokens, drafts=name == DRAFTED)
 
-        ways = [(name, users) for users in (*given.users, 0) for name in WAYS]
+        names = (OURS, PEER, DRAFTED) if given.drafts else (OURS, PEER)
+        ways = [(name, users) for users in given.users for name in names]
+        ways += [(OURS, 0), (PEER, 0)]
         await in_turn(ways, 1, measure)
         found = await in_turn(ways, given.repeats, measure)
     peer.close()
     return found
+
+
+def drafted_over_plain(measured: dict[tuple[str, int], list[float]], users: int) -> float:
+    """Return the median of each repeat's pace with drafts over that without."""
+    pairs = zip(measured[DRAFTED, users], measured[OURS, users], strict=True)
+    return middle(drafted / plain for drafted, plain in pairs)
 
 
 def row(path: Path, given: Any) -> list[object]:
@@ -166,8 +184,10 @@ def row(path: Path, given: Any) -> list[object]:
     measured = run(rates, path, given)
     cells: list[object] = []
     for users in (*given.users, 0):
-        own, other = (middle(measured[way, users]) for way in WAYS)
+        own, other = (middle(measured[way, users]) for way in (OURS, PEER))
         cells.append(f"{own:.3g} ({own / other:.2f})")
+    if given.drafts:
+        cells.append(tuple(drafted_over_plain(measured, users) for users in given.users))
     return [chosen().name, products_over_floor(path, given.users), *cells]
 
 
@@ -186,6 +206,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     options.add_argument("--types", nargs="+", choices=FILE_TYPES, default=list(FILE_TYPES))
     options.add_argument("--isas", nargs="+", choices=ISAS, default=[chosen().name])
+    options.add_argument("--drafts", action="store_true", help="what asking for drafts costs")
     options.add_argument("--short", action="store_true", help="less of all")
     given = options.parse_args(argv)
     if given.short:
@@ -193,6 +214,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
         given.tokens, given.repeats = 32, 2
     given.folder.mkdir(parents=True, exist_ok=True)
     columns = [*user_columns(given.users), f"prefill {PREFILL_TOKENS}"]
+    columns += ["drafts"] if given.drafts else []
     found = ResultTable(["file", "kernels", "products / floor", *columns])
     for shape in given.shapes:
         for mix in given.types:

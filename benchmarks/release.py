@@ -81,7 +81,7 @@ TABLES = {
     ),
     "experts": ReleaseTable(
         "files",
-        "--shapes 4B-A0.4B --types Q4_K_M --tokens 96",
+        "--shapes 4B-A0.4B --types Q4_K_M --tokens 96 --drafts",
         "--users 1 --tokens 4 --repeats 1",
     ),
     "blend": ReleaseTable(
