@@ -26,12 +26,12 @@ from draftwerk.model.gpu.commit import BLOCK, compact_kernel, walk_kernel
 from draftwerk.model.gpu.commit import LANES as NODES
 from draftwerk.model.gpu.draft_tree import LANES, draft_tree_kernel
 from draftwerk.model.gpu.kernels import w8a8
-from draftwerk.model.gpu.kernels.attention import attend_kernel, merge_kernel
 from draftwerk.model.gpu.kernels.attention import stages_of as attention_stages
 from draftwerk.model.gpu.kernels.launch import power_of_two
 from draftwerk.model.gpu.kernels.norm import add_norm_kernel
 from draftwerk.model.gpu.kernels.rotary import rotate_kernel
 from draftwerk.model.gpu.kernels.silu_and_mul import silu_mul_kernel
+from draftwerk.model.gpu.kernels.split_attention import attend_kernel, merge_kernel
 from draftwerk.model.gpu.kernels.w8a8 import (
     byte_product_kernel,
     round_kernel,

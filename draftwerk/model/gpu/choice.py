@@ -53,7 +53,8 @@ class Chosen(NamedTuple):
 
 def _triton(needs: Needs) -> Attention:
     try:
-        from draftwerk.model.gpu.kernels.attention import TritonAttention, is_interpreted
+        from draftwerk.model.gpu.kernels.attention import TritonAttention
+        from draftwerk.model.gpu.kernels.launch import is_interpreted
     except ImportError as error:
         raise Refused(f"attention triton: {error} (pip install triton)") from error
     if needs.device.type != "cuda" and not is_interpreted():

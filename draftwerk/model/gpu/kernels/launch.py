@@ -1,6 +1,13 @@
 """Launching Triton kernels, and the arithmetic of their grids, with types that can be checked."""
 
+from functools import cache
 from typing import Any
+
+import torch
+from triton import knobs
+
+CORES_WITHOUT_A_GPU = 32
+"""The interpreter has none; this many make its tests split the keys."""
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
@@ -16,3 +23,16 @@ def ceil_div(count: int, size: int) -> int:
 def power_of_two(count: int) -> int:
     """Return the least power of two that is not below `count`, a positive number."""
     return 1 << (count - 1).bit_length()
+
+
+@cache
+def core_count(device: torch.device) -> int:
+    """Return how many programs a device runs at once."""
+    if device.type != "cuda":
+        return CORES_WITHOUT_A_GPU
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def is_interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter, on the CPU."""
+    return knobs.runtime.interpret

@@ -9,8 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftwerk.model.gpu.kernels.attention import core_count
-from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
+from draftwerk.model.gpu.kernels.launch import ceil_div, core_count, launch, power_of_two
 from draftwerk.model.gpu.kernels.products import Product
 
 LARGEST = 127

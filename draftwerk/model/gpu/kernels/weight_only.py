@@ -16,8 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import linear
 
-from draftwerk.model.gpu.kernels.attention import core_count
-from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
+from draftwerk.model.gpu.kernels.launch import ceil_div, core_count, launch, power_of_two
 from draftwerk.model.gpu.kernels.products import Prepare, Product
 from draftwerk.model.gpu.kernels.quantised import Quantised, by_rows
 
