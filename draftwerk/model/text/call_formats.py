@@ -16,13 +16,7 @@ from typing import Any
 import msgspec
 
 from draftwerk.model.text.chat_template import TemplateRefused
-from draftwerk.speculative.replies.formats import (
-    AnswerMarks,
-    ArgumentFormat,
-    CallFormat,
-    ReasoningFormat,
-    written,
-)
+from draftwerk.speculative.replies.formats import ArgumentFormat, CallFormat, written
 
 Render = Callable[..., str]
 """Of a chat template: messages and variables to text."""
@@ -34,20 +28,6 @@ VALUE, OTHER = "value_one", "value_two"
 MARK = "\ue000"
 CALL_IDS = ("abcd12345", "efgh67890")
 """Nine letters and digits, as Mistral's templates demand."""
-REASONING_PAIRS = (
-    ("<think>", "</think>"),
-    ("[THINK]", "[/THINK]"),
-    ("<seed:think>", "</seed:think>"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"),
-)
-ANSWER_PAIRS = (
-    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
-    ("<answer>", "</answer>"),
-    ("<response>", "</response>"),
-)
-"""What stands around text behind reasoning."""
-SWITCHES = ("enable_thinking", "thinking", "reasoning")
-"""Variables by which templates turn reasoning off."""
 
 
 def example_tools() -> list[dict[str, Any]]:
@@ -86,8 +66,8 @@ class Underivable(ValueError):
 def derived_calls(render: Render, specials: Mapping[str, int]) -> CallFormat | None:
     """Return how calls are written; None for a template without tools, or one not understood."""
     try:
-        plain = render(_turns("user"))
-        if FIRST not in render(_turns("user"), tools=example_tools()) or FIRST in plain:
+        plain = render(made_up_turns("user"))
+        if FIRST not in render(made_up_turns("user"), tools=example_tools()) or FIRST in plain:
             return None
     except (TemplateRefused, ValueError):
         return None
@@ -97,7 +77,8 @@ def derived_calls(render: Render, specials: Mapping[str, int]) -> CallFormat | N
     return None
 
 
-def _turns(*turns: Any) -> list[dict[str, Any]]:
+def made_up_turns(*turns: Any) -> list[dict[str, Any]]:
+    """Return a conversation; `user` stands for a turn of the user."""
     return [{"role": "user", "content": "Hello."} if each == "user" else each for each in turns]
 
 
@@ -113,7 +94,9 @@ class _Renderings:
             raise Underivable("it does not show an answer")
 
     def _whole(self, turn: dict[str, Any]) -> str:
-        return self.render(_turns("user", turn), tools=example_tools(), add_generation_prompt=False)
+        return self.render(
+            made_up_turns("user", turn), tools=example_tools(), add_generation_prompt=False
+        )
 
     def of(self, calls: Calls) -> str:
         """Return the text of calls alone."""
@@ -253,50 +236,6 @@ def with_specials(form: CallFormat, specials: Mapping[str, int]) -> CallFormat:
         first_only=first_only,
         specials=tuple(sorted(found.items())),
     )
-
-
-def derived_reasoning(
-    render: Render, source: str, specials: Mapping[str, int]
-) -> ReasoningFormat | None:
-    """Return how a model sets its reasoning apart; None where its template shows no way."""
-    with suppress(TemplateRefused, ValueError):
-        default = render(_turns("user"))
-        pair = next((each for each in REASONING_PAIRS if _has_pair(each, source, default)), None)
-        if pair is None:
-            return None
-        variable, turned_on = "", default
-        for name in SWITCHES:
-            off, on = (render(_turns("user"), **{name: value}) for value in (False, True))
-            if on != off:
-                variable, turned_on = name, on
-                break
-        opened, close = pair
-        answer = next((each for each in ANSWER_PAIRS if each[0] in source), None)
-        return ReasoningFormat(
-            opened,
-            close,
-            _numbered(pair, specials),
-            variable,
-            turned_on == default,
-            _is_open(turned_on, opened, close),
-            re.search(r"\breasoning_effort\b", source) is not None,
-            answer=None if answer is None else AnswerMarks(*answer, _numbered(answer, specials)),
-        )
-    return None
-
-
-def _has_pair(pair: tuple[str, str], source: str, prompt: str) -> bool:
-    """Whether a template names the end of reasoning, or a prompt ends with its beginning."""
-    return pair[1] in source or _is_open(prompt, *pair)
-
-
-def _numbered(names: Sequence[str], specials: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((name, specials[name]) for name in names if name in specials))
-
-
-def _is_open(prompt: str, opened: str, close: str) -> bool:
-    """Whether a prompt ends inside reasoning that the template has begun."""
-    return prompt.rstrip().endswith(opened) and prompt.rfind(opened) > prompt.rfind(close)
 
 
 def _whole_marks(text: str) -> str:

@@ -1,15 +1,38 @@
 """What a chat template shows of its model: forms of calls and reasoning, and its variables."""
 
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
 from tokenizers import Tokenizer
 
-from draftwerk.model.text.call_formats import derived_calls, derived_reasoning, with_specials
-from draftwerk.model.text.chat_template import GIVEN, ChatTemplate
+from draftwerk.model.text.call_formats import (
+    Render,
+    derived_calls,
+    made_up_turns,
+    with_specials,
+)
+from draftwerk.model.text.chat_template import GIVEN, ChatTemplate, TemplateRefused
 from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat
 from draftwerk.model.text.template_file import SPECIAL_NAMES
 from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning, has_channels
-from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
+from draftwerk.speculative.replies.formats import AnswerMarks, CallFormat, ReasoningFormat
 
 REASONING_WORDS = ("<think>", "enable_thinking", "reasoning_effort")
+REASONING_PAIRS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+ANSWER_PAIRS = (
+    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    ("<answer>", "</answer>"),
+    ("<response>", "</response>"),
+)
+"""What stands around text behind reasoning."""
+SWITCHES = ("enable_thinking", "thinking", "reasoning")
+"""Variables by which templates turn reasoning off."""
 OURS = frozenset((*SPECIAL_NAMES, *GIVEN, "messages"))
 """Variables of templates that are not for requests to set."""
 WORDED_FORMAT = "hermes"
@@ -50,6 +73,50 @@ def reasoning_form(
     if has_channels(template.source):
         return channel_reasoning(specials, "reasoning_effort" in template.source)
     return derived_reasoning(template.render, template.source, specials)
+
+
+def derived_reasoning(
+    render: Render, source: str, specials: Mapping[str, int]
+) -> ReasoningFormat | None:
+    """Return how a model sets its reasoning apart; None where its template shows no way."""
+    with suppress(TemplateRefused, ValueError):
+        default = render(made_up_turns("user"))
+        pair = next((each for each in REASONING_PAIRS if _has_pair(each, source, default)), None)
+        if pair is None:
+            return None
+        variable, turned_on = "", default
+        for name in SWITCHES:
+            off, on = (render(made_up_turns("user"), **{name: value}) for value in (False, True))
+            if on != off:
+                variable, turned_on = name, on
+                break
+        opened, close = pair
+        answer = next((each for each in ANSWER_PAIRS if each[0] in source), None)
+        return ReasoningFormat(
+            opened,
+            close,
+            _numbered(pair, specials),
+            variable,
+            turned_on == default,
+            _is_open(turned_on, opened, close),
+            re.search(r"\breasoning_effort\b", source) is not None,
+            answer=None if answer is None else AnswerMarks(*answer, _numbered(answer, specials)),
+        )
+    return None
+
+
+def _has_pair(pair: tuple[str, str], source: str, prompt: str) -> bool:
+    """Whether a template names the end of reasoning, or a prompt ends with its beginning."""
+    return pair[1] in source or _is_open(prompt, *pair)
+
+
+def _numbered(names: Sequence[str], specials: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, specials[name]) for name in names if name in specials))
+
+
+def _is_open(prompt: str, opened: str, close: str) -> bool:
+    """Whether a prompt ends inside reasoning that the template has begun."""
+    return prompt.rstrip().endswith(opened) and prompt.rfind(opened) > prompt.rfind(close)
 
 
 def variables_of(template: ChatTemplate | None) -> tuple[str, ...]:
