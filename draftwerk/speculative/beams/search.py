@@ -12,12 +12,12 @@ Of a model with recurrent layers each member reads its parent's state and its pa
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.tables import BlockTable
 from draftwerk.cache.window_table import WindowGroup
-from draftwerk.speculative.beams.decisions import Beams, Hypothesis, common_prefix
+from draftwerk.speculative.beams.decisions import Beams, common_prefix
 from draftwerk.speculative.beams.members import (
     GroupRows,
     Member,
@@ -30,7 +30,6 @@ from draftwerk.speculative.beams.memory import ORDERS
 from draftwerk.speculative.beams.steps import BeamPosition, TreePosition, take_steps, with_known
 from draftwerk.speculative.protocol.rounds import (
     Branch,
-    ChosenLogprob,
     Decision,
     Draft,
     Row,
@@ -38,8 +37,7 @@ from draftwerk.speculative.protocol.rounds import (
     Seen,
 )
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_progress import SequenceProgress, origins
-from draftwerk.speculative.requests.tally import Tally
+from draftwerk.speculative.requests.sequence_progress import origins
 
 SEARCH_ROOM = 2
 """Room for drafts in a branch's row, in that of an ordinary one: trees are uneven."""
@@ -303,51 +301,6 @@ class BeamSearch:
                 tuple(source for part in parts for source in part.draft.sources),
             ),
         )
-
-    # --- what the client is sent --------------------------------------------------------------
-
-    def new_progress(self, root: Sequence) -> list[SequenceProgress]:
-        """Return the newly final tokens; every choice's text at the end.
-
-        Of several choices none is streamed: a stop string in one must not end the others.
-        """
-        if self.beams.done:
-            return [self._ending(root, choice) for choice in range(self.choices)]
-        start, stop = self.sent, self.sent
-        if self.choices == 1:
-            stop = self.sent = max(start, len(self.beams.final_prefix()))
-        if stop == start and not self.shows:
-            return []
-        best = self.beams.live[0]
-        progress = self._progress(root, best, start, stop)
-        return [replace(progress, hypothesis=best.tokens if self.shows else ())]
-
-    def _ending(self, root: Sequence, choice: int) -> SequenceProgress:
-        finished = self.beams.finished
-        text = finished[choice] if choice < len(finished) else Hypothesis()
-        tally = root.tally if choice == 0 else Tally(cached=root.tally.cached)
-        tally.score = text.score if text.tokens else None
-        request = replace(root.request, choice=choice)
-        carrier = root if choice == 0 else replace(root, request=request, tally=tally)
-        start = min(self.sent, len(text.tokens)) if self.choices == 1 else 0
-        stopped = not text.tokens or text.tokens[-1] in self.beams.rules.stop_token_ids
-        progress = self._progress(carrier, text, start, len(text.tokens))
-        return replace(progress, finish_reason="stop" if stopped else "length")
-
-    def _progress(
-        self, root: Sequence, text: Hypothesis, start: int, stop: int
-    ) -> SequenceProgress:
-        tokens = text.tokens[start:stop]
-        wanted = root.request.sampling.logprobs
-        logprobs = (
-            tuple(
-                ChosenLogprob(dict(chosen_from)[token], chosen_from[:wanted])
-                for token, chosen_from in zip(tokens, text.trail(start), strict=False)
-            )
-            if wanted >= 0
-            else ()
-        )
-        return SequenceProgress(root, tokens, tuple(self.origins[start:stop]), logprobs)
 
     # --- leaving --------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ waiting --admit--> running --end-->
    +---- preempt -----+      (its blocks go home; the prefix index makes coming back cheap)
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.cache.window_table import WindowGroup
 from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.scheduler.holder_counts import check_blocks, check_states
 from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
 from draftwerk.speculative.scheduler.occupancy import Occupancy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -227,37 +228,10 @@ class RunningSet:
         if self.lengths is not None:
             self.lengths.check()
         self.waiting.check()
-        holders = Counter[int]()
-        for sequence in self.running.values():
-            assert sequence.computed <= len(sequence.tokens), "more KV than tokens"
-            assert sequence.computed <= sequence.planned <= len(sequence.tokens)
-            sequence.check()
-            for table in sequence.tables():
-                table.check()
-                holders.update(block for part in table.parts() for block in part.held())
-        assert not any(table.blocks for s in self.waiting for table in s.tables()), (
-            "a waiting sequence holds blocks"
-        )
         pools = [self.pool] if self.windows is None else [self.pool, self.windows.pool]
-        for pool in pools:
-            pool.check()
-            assert all(pool.holders(block) == holders[block] for block in pool.ids), (
-                "a block leaked"
-            )
+        check_blocks(self.running.values(), self.waiting, pools)
         if self.states is not None:
-            self._check_states(self.states.pool)
-
-    def _check_states(self, pool: BlockPool) -> None:
-        pool.check()
-        held = Counter(
-            slot
-            for sequence in (*self.running.values(), *self.waiting)
-            if sequence.states is not None
-            for slot in sequence.states.held()
-        )
-        assert all(pool.holders(slot) == held[slot] for slot in range(pool.capacity)), (
-            "a state leaked"
-        )
+            check_states((*self.running.values(), *self.waiting), self.states.pool)
 
     def _has_windows(self, entering: Sequence) -> bool:
         """Return whether the windows of all that run, and of one more, find blocks at once."""

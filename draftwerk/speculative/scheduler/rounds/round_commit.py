@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.root import SearchRoot
+from draftwerk.speculative.beams.search_progress import new_progress
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, Verdict
 from draftwerk.speculative.requests.read_sequence import ReadSequence
 from draftwerk.speculative.requests.sequence import Sequence, keep
@@ -125,7 +126,7 @@ class RoundCommit:
             return []
         self._stats.count(outcome.decision, outcome.draft)
         root.tally.count(outcome.decision, outcome.draft)
-        updates = root.search.new_progress(root)
+        updates = new_progress(root.search, root)
         self._stats.generated_tokens += sum(len(progress.tokens) for progress in updates)
         if root.search.beams.done:
             self._running_set.end(root)
