@@ -135,7 +135,7 @@ async def test_a_killed_target_goes_on_with_every_adapter(folders: dict[str, Pat
         client = ReceiptClient(http, server.url)
 
         async def crowd() -> list[Json]:
-            long = {"max_tokens": 300, "prompt": "A long question, read apart. " * 40}
+            long = {"max_tokens": 200, "prompt": "A long question, read apart. " * 40}
             return await asyncio.gather(*(asked(client, each, **long) for each in range(16)))
 
         undisturbed = await crowd()

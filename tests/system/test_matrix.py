@@ -58,7 +58,7 @@ async def test_every_parameter_gives_one_text_in_every_way_of_drafting(tmp_path:
     totals(await check(Matrix(options(tmp_path, "fp32"), TinyWords(), (2,)), PAIRWISE))
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "int8"])
+@pytest.mark.parametrize("dtype", [pytest.param("bf16", marks=pytest.mark.grid), "int8"])
 async def test_the_fast_formats_are_exact_too(tmp_path: Path, dtype: str) -> None:
     if dtype == "int8":
         require_kernels()

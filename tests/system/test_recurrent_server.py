@@ -90,7 +90,9 @@ def test_a_restart_goes_on_from_what_was_kept_and_damage_is_a_miss(
     assert found < blocks and refused > 0
 
 
+@pytest.mark.grid
 def test_a_killed_model_process_changes_no_text(llm: LLM) -> None:
+    """In the gate test_model_faults ends processes under states, and test_kills real ones."""
     beams = replace(LONG, beam_width=3, max_tokens=120)
     asked = [beams if number % 3 == 1 else LONG for number in range(len(PROMPTS))]
     plain = tokens_of([llm.generate(*each) for each in zip(PROMPTS, asked, strict=True)])

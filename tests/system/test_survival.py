@@ -185,6 +185,7 @@ async def test_a_killed_target_is_only_a_pause(processes: Processes) -> None:
         engine.check()
 
 
+@pytest.mark.grid
 async def test_a_stopped_target_is_found_and_replaced(processes: Processes) -> None:
     async with serving(processes) as (engine, target, _):
         undisturbed = await all_texts(engine)

@@ -52,6 +52,8 @@ def test_each_turn_of_a_conversation_reads_what_is_new(llm: LLM) -> None:
         conversation += [*tokens_of([found])[0], *range(400 + turn, 430 + turn)]
 
 
+@pytest.mark.grid
 def test_a_killed_model_process_changes_no_text(llm: LLM) -> None:
+    """In the gate the simulation kills processes under windows, and test_kills real ones."""
     plain = tokens_of([llm.generate(prompt, LONG) for prompt in PROMPTS])
     check_kills(llm, lambda: llm.batch(PROMPTS, LONG), plain)

@@ -36,7 +36,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "sinks, experts": ("gpt_oss", {"sliding_window": WINDOW}),
 }
 NATIVE = ("native, fp32", "native, bf16", "native, int8 keys")
-TORCH = ("torch", "torch, tiles")
 KINDS = {
     "native, fp32": {"dtype": "fp32", "attention": "native"},
     "native, bf16": {"dtype": "bf16", "attention": "native"},
@@ -89,7 +88,8 @@ async def serving(options: ModelOptions, windows: WindowBlocks) -> AsyncGenerato
     ("family", "kind"),
     [
         *((each, kind) for each in FAMILIES for kind in NATIVE),
-        *(("some layers", one) for one in TORCH),
+        ("some layers", "torch, tiles"),
+        pytest.param("some layers", "torch", marks=pytest.mark.grid),
     ],
 )
 async def test_texts_are_those_of_a_server_that_keeps_all(

@@ -24,7 +24,7 @@ async def process(server: Server, role: str, but: int = 0) -> int:
         await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3_5_text"])
+@pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.grid), "qwen3_5_text"])
 async def test_prompts_computed_apart_and_lost_on_the_way_give_the_plain_texts(
     family: str, tmp_path: Path
 ) -> None:
