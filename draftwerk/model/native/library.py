@@ -22,6 +22,7 @@ from draftwerk.model.native.calls.structs import (
     STRUCTS,
     AdapterModule,
     LayerShape,
+    LogitQuestions,
     PathRow,
     RoundArrays,
     Shape,
@@ -81,6 +82,7 @@ SIGNATURES = {
     "draft_head_build_trees": (c_char_p, [c_void_p, c_void_p, c_int, POINTER(TreeShape), c_void_p]),
     "sample_many": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p]),
     "gumbel_many": (None, [c_uint64, c_uint32, c_uint32, c_void_p, c_int, c_void_p]),
+    "answer_questions": (None, [c_void_p, POINTER(LogitQuestions)]),
     "report_logprobs": (None, [c_void_p, c_void_p, c_int, c_int]),
     "copy_tensor_units": (
         None,

@@ -8,14 +8,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from draftwerk.model.native.calls.structs import LogprobRequest, SamplingArguments
+from draftwerk.model.native.calls.structs import (
+    DraftWalk,
+    LogitQuestions,
+    LogprobRequest,
+    SamplingArguments,
+)
 from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.sampler import LOSS_MAX, SamplingRequest, TopTokens, candidates
 from draftwerk.speculative.protocol.feedback import LOSS_NATS
-from draftwerk.speculative.protocol.rounds import ChosenLogprob
+from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft
 
 WORD_MASK = 2**32 - 1
+BROKEN = -2
+"""As in source/sampling/answers.h: the row's logits are not finite."""
 
 
 class NativeSampler:
@@ -49,11 +56,39 @@ class NativeSampler:
 
     def rank(self, logits: Tensor, rows: Sequence[int], count: int) -> list[TopTokens]:
         """Return the `count` best tokens of these rows, best first."""
-        _, tokens, values = self._report(logits, [(row, 0, count) for row in rows])
-        return [
-            (tuple(best), tuple(map(_loss, logprobs)))
-            for best, logprobs in zip(tokens.tolist(), values.tolist(), strict=True)
-        ]
+        return self.answer(logits, (), rows, count)[1]
+
+    def answer(
+        self,
+        logits: Tensor,
+        drafts: Sequence[tuple[SamplingRequest, Draft]],
+        ranked: Sequence[int],
+        count: int,
+    ) -> tuple[list[int], list[TopTokens]]:
+        """Follow each draft as far as it is right, and rank the tokens of rows, in one call.
+
+        A draft comes with the request at its root, the row of logits before those of its nodes.
+        Returns for each row of logits the token, -1 where no walk came by, or `BROKEN`; and the
+        `count` best tokens of the rows that are `ranked`.
+        """
+        _check_logits(logits)
+        rows, vocab = logits.shape
+        for row in ranked:
+            _check_range(row, rows)
+        count = min(count, vocab)
+        walks = (DraftWalk * len(drafts))()
+        nodes = [_fill_walk(to, logits, *draft) for to, draft in zip(walks, drafts, strict=True)]
+        best = (ctypes.c_int32 * (2 * count * len(ranked)))()
+        chosen, wanted = (ctypes.c_int32 * rows)(), (ctypes.c_int32 * len(ranked))(*ranked)
+        asked = LogitQuestions(logits.data_ptr(), rows=rows, vocab=vocab)
+        asked.walks, asked.walk_count = ctypes.addressof(walks), len(drafts)
+        asked.ranked, asked.ranked_count = ctypes.addressof(wanted), len(ranked)
+        asked.chosen, asked.best = ctypes.addressof(chosen), ctypes.addressof(best)
+        asked.losses, asked.best_count = asked.best + ctypes.sizeof(best) // 2, count
+        asked.loss_nats, asked.loss_max = LOSS_NATS, LOSS_MAX
+        self._pool.library.answer_questions(self._pool.handle, asked)
+        del nodes  # the call has read them
+        return chosen[:], _top_tokens(best[:], count)
 
     def _report(
         self, logits: Tensor, asked: Sequence[tuple[int, int, int]]
@@ -92,9 +127,27 @@ class NativeSampler:
         return [next(fast).top if request.is_plain else next(slow) for request, _ in asked]
 
 
-def _loss(logprob: float) -> int:
-    """Return `losses_of` one log-probability; few are asked for, so arrays would take longer."""
-    return round(min(max(0.0, logprob * (-1 / LOSS_NATS)), LOSS_MAX))
+def _top_tokens(numbers: list[int], count: int) -> list[TopTokens]:
+    """Return rows of `count` tokens with their losses, which come behind all tokens."""
+    half = len(numbers) // 2
+    return [
+        (tuple(numbers[at : at + count]), tuple(numbers[half + at : half + at + count]))
+        for at in range(0, half, max(count, 1))
+    ]
+
+
+def _fill_walk(
+    to: DraftWalk, logits: Tensor, root: SamplingRequest, draft: Draft
+) -> ctypes.Array[ctypes.c_int32]:
+    """Fill in a row's draft; return the nodes, which must live until they are read."""
+    count = len(draft.tokens)
+    _check_range(root.logits_row + count, len(logits))
+    _fill(to.root, logits, root)
+    nodes = (ctypes.c_int32 * (2 * count))(*draft.tokens, *draft.parents)
+    to.tokens = ctypes.addressof(nodes)
+    to.parents = to.tokens + ctypes.sizeof(nodes) // 2
+    to.nodes, to.first = count, root.logits_row
+    return nodes
 
 
 def _fill(to: SamplingArguments, logits: Tensor, request: SamplingRequest) -> None:

@@ -1,8 +1,10 @@
 """A model on the native kernels of a CPU."""
 
+from functools import partial
 from time import perf_counter
 
 import torch
+from torch import Tensor
 
 from draftwerk.machine.host import free_bytes
 from draftwerk.model.checkpoint.config import ModelConfig
@@ -10,7 +12,7 @@ from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
 from draftwerk.model.native.build import Library
 from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.native.sampler import BROKEN, NativeSampler
 from draftwerk.model.native.trials import foretold_ms, native_roofline
 from draftwerk.model.process.built import (
     Built,
@@ -22,6 +24,7 @@ from draftwerk.model.process.draft_heads import native_head
 from draftwerk.model.process.parts import NativePart, kernel_words, native_part
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.step.backend import Backend, LoadedModel
+from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.blend.rules import CHECK_LAYER
 from draftwerk.speculative.protocol.frames import OnProgress
@@ -50,6 +53,7 @@ def build_native(
         candidates=sampler.candidates,
         copy_blocks=copy_blocks,
         move_slots=move_slots,
+        presample=partial(_presample, sampler),
     )
     parts = LoadedModel(
         forward=forward,
@@ -81,6 +85,17 @@ def build_native(
             options, model.directory, (*kernel_words(kernels), *state_words(model.config))
         ),
         blends=parts.turn_slots is not None,
+    )
+
+
+def _presample(sampler: NativeSampler, logits: Tensor, questions: RoundRequests) -> Presampled:
+    """Follow the drafts and rank tokens, in one call."""
+    ranked = list(questions.topk_rows)
+    tokens, best = sampler.answer(logits, questions.drafts, ranked, questions.best_count)
+    return Presampled(
+        frozenset(row for row, token in enumerate(tokens) if token == BROKEN),
+        {row: token for row, token in enumerate(tokens) if token >= 0},
+        dict(zip(ranked, best, strict=True)),
     )
 
 

@@ -5,7 +5,7 @@ the walk could come to is asked at once and the walk finds its answers here. Tha
 that do not depend on the tokens before them: no penalties, no grammar.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import NamedTuple, Protocol
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
 from draftwerk.speculative.protocol.feedback import HeadNode
+from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -50,6 +51,8 @@ class RoundRequests(NamedTuple):
     """How many of them."""
     trees: Iterable[PackedTree] = ()
     """What the asks belong to; all asks of one tree follow each other, from its root on."""
+    drafts: Sequence[tuple[SamplingRequest, Draft]] = ()
+    """The same as drafts, each with the request at its root, for what follows them itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ def score_rows(
     backend: Backend, logits: Tensor, plans: Sequence[RowPlan]
 ) -> dict[int, tuple[ChosenLogprob, ...]]:
     """Return the log-probabilities of the known tokens that are asked for, by number of row."""
+    if not plans:
+        return {}
     asked = [_scores_asked(plan) for plan in plans]
     found = iter(backend.logprobs(logits, [request for row in asked for request in row]))
     return {

@@ -87,12 +87,16 @@ def presample_requests(plan: RowPlan) -> list[SamplingRequest]:
     if not plan.presampled:
         return []
     known, sampling = len(plan.sequence.tokens), plan.sequence.sampling
-    here = SamplingRequest(plan.first, known, sampling)
     nodes = (
         SamplingRequest(plan.first + index, known + 1 + depth, sampling)
         for index, depth in enumerate(plan.draft.depths(), start=1)
     )
-    return [here, *nodes]
+    return [root_request(plan), *nodes]
+
+
+def root_request(plan: RowPlan) -> SamplingRequest:
+    """Return the request after the last known token, where nothing depends on those before it."""
+    return SamplingRequest(plan.first, len(plan.sequence.tokens), plan.sequence.sampling)
 
 
 def packed_tree(plan: RowPlan) -> PackedTree:

@@ -20,7 +20,13 @@ from draftwerk.model.step.layer_heads.followed import (
 from draftwerk.model.step.pooled import pooled_sums
 from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
 from draftwerk.model.step.report import RowReport, report_rows, score_rows, topk_rows
-from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves, presample_requests
+from draftwerk.model.step.row_plan import (
+    RowPlan,
+    packed_tree,
+    path_moves,
+    presample_requests,
+    root_request,
+)
 from draftwerk.model.step.sequences import BadRow, CachedSequences
 from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.step.validation import check_row
@@ -243,7 +249,9 @@ class TargetRunner:
     def _round_requests(self, plans: Sequence[RowPlan]) -> RoundRequests:
         requests = (request for plan in plans for request in presample_requests(plan))
         rows = topk_rows(plans) if self.successor_count else ()
-        return RoundRequests(requests, rows, self.successor_count, map(packed_tree, plans))
+        trees = map(packed_tree, plans)
+        drafts = [(root_request(plan), plan.draft) for plan in plans if plan.presampled]
+        return RoundRequests(requests, rows, self.successor_count, trees, drafts)
 
 
 def _moves(walks: Sequence[TreeWalk], presampled: Presampled) -> list[tuple[int, int]]:

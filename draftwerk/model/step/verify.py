@@ -25,18 +25,27 @@ def verify(
     backend: Backend, logits: Tensor, walks: Sequence[TreeWalk], presampled: Presampled
 ) -> None:
     """Follow the seeded target's one answer at each node, all rows a level at a time."""
-    walking = list(walks)
+    walking = [walk for walk in walks if _follow(walk, presampled.tokens)]
     while walking:
         asked = [
             (walk, request)
             for walk in walking
             if (request := _request(walk, presampled)) is not None
         ]
-        requests = [request for _, request in asked]
-        tokens = _tokens(backend, logits, requests, presampled.tokens)
+        tokens = backend.choose(logits, [request for _, request in asked]) if asked else ()
         walking = [
-            walk for (walk, _), token in zip(asked, tokens, strict=True) if walk.advance(token)
+            walk
+            for (walk, _), token in zip(asked, tokens, strict=True)
+            if walk.advance(token) and _follow(walk, presampled.tokens)
         ]
+
+
+def _follow(walk: TreeWalk, known: Mapping[int, int]) -> bool:
+    """Walk on as far as the tokens are known; return whether another one is to be asked for."""
+    while (token := known.get(walk.logits_row)) is not None:
+        if not walk.advance(token):
+            return False
+    return True
 
 
 def _request(walk: TreeWalk, presampled: Presampled) -> SamplingRequest | None:
@@ -50,15 +59,3 @@ def _request(walk: TreeWalk, presampled: Presampled) -> SamplingRequest | None:
     except BadGrammar as error:
         walk.error = f"the grammar cannot be followed: {error}"
         return None
-
-
-def _tokens(
-    backend: Backend, logits: Tensor, requests: Sequence[SamplingRequest], known: Mapping[int, int]
-) -> list[int]:
-    """Return the token of every request; presampled ones are not computed again."""
-    unknown = [request for request in requests if request.logits_row not in known]
-    chosen = iter(backend.choose(logits, unknown) if unknown else ())
-    return [
-        next(chosen) if found is None else found
-        for found in (known.get(request.logits_row) for request in requests)
-    ]

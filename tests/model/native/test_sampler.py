@@ -1,5 +1,8 @@
 """The native sampler chooses the very token that the plain rule in `sampling.params` does."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -9,10 +12,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.native.sampler import BROKEN, NativeSampler
 from draftwerk.model.reference.logit_edits import EditedTokens
-from draftwerk.model.reference.sampler import SamplingRequest
+from draftwerk.model.reference.sampler import SamplingRequest, best_tokens
 from draftwerk.model.reference.sampler import logprobs as plain_logprobs
+from draftwerk.model.step.backend import TORCH_BACKEND
+from draftwerk.model.step.presampled import Presampled, RoundRequests, broken_alone
+from draftwerk.model.step.row_plan import RowPlan, root_request
+from draftwerk.model.step.sequences import CachedSequence
+from draftwerk.model.step.tree_walk import TreeWalk
+from draftwerk.model.step.verify import verify
+from draftwerk.speculative.protocol.rounds import Draft, Row
 from draftwerk.speculative.sampling.params import Sampling, choose
 
 samplings = st.builds(
@@ -118,6 +128,65 @@ def test_a_real_vocabulary(sampler: NativeSampler) -> None:
 
 def seeded(sampling: Sampling, seed: int) -> Sampling:
     return msgspec.structs.replace(sampling, seed=seed)
+
+
+@settings(max_examples=100, deadline=None)
+@given(sampling=samplings, seed=st.integers(0, 2**32), ties=st.booleans(), data=st.data())
+def test_a_draft_is_followed_as_level_by_level(
+    sampler: NativeSampler, sampling: Sampling, seed: int, ties: bool, data: st.DataObject
+) -> None:
+    vocab_size, known = data.draw(st.integers(12, 40)), 7
+    parents = tuple(data.draw(st.integers(-1, node - 1)) for node in range(9))
+    logits = torch.cat([row_of(seed + row, vocab_size, 3.0, ties) for row in range(12)])
+    draft = _right_at_times(parents, logits, sampling, known)
+    plan = plan_of(draft, sampling, known)
+    answers, best = sampler.answer(logits, [(root_request(plan), draft)], (), 0)
+    found = Presampled(frozenset(), {row: each for row, each in enumerate(answers) if each >= 0})
+    expected, followed = TreeWalk(plan), TreeWalk(plan)
+    verify(TORCH_BACKEND, logits, [expected], broken_alone(logits, RoundRequests(())))
+    verify(replace(TORCH_BACKEND, choose=no_choice), logits, [followed], found)
+    assert (followed.tokens, followed.path) == (expected.tokens, expected.path)
+    assert len(found.tokens) == len(expected.tokens) and not best
+
+
+def no_choice(logits: Tensor, requests: Sequence[SamplingRequest]) -> list[int]:
+    raise AssertionError("all tokens are known")
+
+
+def _right_at_times(
+    parents: tuple[int, ...], logits: Tensor, sampling: Sampling, known: int
+) -> Draft:
+    """Return a draft of which the first child of a node is right, most times."""
+    draft = Draft((0,) * len(parents), parents, ("test",) * len(parents))
+    tokens: list[int] = []
+    for node, (parent, depth) in enumerate(zip(parents, draft.depths(), strict=True)):
+        right = choose(logits[2 + parent].tolist(), known + depth, sampling)
+        is_right = parent not in parents[:node] and node % 4 != 3
+        tokens.append(right if is_right else (right + 1 + node) % logits.shape[1])
+    return msgspec.structs.replace(draft, tokens=tuple(tokens))
+
+
+def plan_of(draft: Draft, sampling: Sampling, known: int) -> RowPlan:
+    """Return a row whose logits begin behind another one's."""
+    row = Row(sequence_id=1, start=known - 1, stop=known, samples=True, draft_max=16, blocks=(0,))
+    return RowPlan(0, row, CachedSequence([0] * known, known, sampling), draft, 1, 16)
+
+
+def test_the_best_tokens_are_those_of_the_plain_rule(sampler: NativeSampler) -> None:
+    logits = torch.randn(5, 3001, generator=torch.Generator().manual_seed(2)) * 4
+    assert sampler.rank(logits, [4, 0, 2], 16) == best_tokens(logits, [4, 0, 2], 16)
+    few = logits[:, :3].contiguous()
+    assert sampler.rank(few, [1], 16) == best_tokens(few, [1], 3)
+
+
+def test_a_row_that_is_not_finite_ends_its_walk(sampler: NativeSampler) -> None:
+    logits = torch.zeros(4, 50)
+    logits[1, 7], logits[2] = 1.0, float("nan")
+    draft = Draft((7, 0), (-1, 0), ("test", "test"))
+    root = SamplingRequest(1, 3, Sampling(temperature=0.0))
+    tokens, best = sampler.answer(logits, [(root, draft)], [0, 2], 4)
+    assert tokens == [-1, 7, BROKEN, -1]
+    assert best[0][1] == best_tokens(logits, [0], 4)[0][1] and max(best[1][0]) < 50
 
 
 def test_logprobs(sampler: NativeSampler) -> None:

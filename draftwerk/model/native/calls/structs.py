@@ -106,6 +106,27 @@ class SamplingArguments(Structure):
     ]
 
 
+class DraftWalk(Structure):
+    """Mirrors `DraftWalk` in source/sampling/answers.h."""
+
+    _fields_: ClassVar = [
+        ("root", SamplingArguments),
+        *((name, c_void_p) for name in ("tokens", "parents")),
+        *((name, c_int32) for name in ("nodes", "first")),
+    ]
+
+
+class LogitQuestions(Structure):
+    """Mirrors `LogitQuestions` in source/sampling/answers.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_void_p) for name in ("logits", "walks", "ranked", "chosen", "best", "losses")),
+        *((name, c_double) for name in ("loss_nats", "loss_max")),
+        *((name, c_int32) for name in ("rows", "vocab", "walk_count")),
+        *((name, c_int32) for name in ("ranked_count", "best_count")),
+    ]
+
+
 class LogprobRequest(Structure):
     """Mirrors `LogprobRequest` in source/sampling/logprobs.h."""
 
@@ -191,6 +212,8 @@ STRUCTS = {
     "RoundArrays": RoundArrays,
     "SamplingRequest": SamplingArguments,
     "LogprobRequest": LogprobRequest,
+    "DraftWalk": DraftWalk,
+    "LogitQuestions": LogitQuestions,
     "DraftHeadRow": DraftHeadRow,
     "TreeStart": TreeStart,
     "TreeShape": TreeShape,

@@ -5,6 +5,7 @@
 #include "draft_head/draft_tree.h"
 #include "forward/copies.h"
 #include "forward/model.h"
+#include "sampling/answers.h"
 #include "sampling/logprobs.h"
 #include "sampling/sampler.h"
 #include "interface/measure.h"
@@ -162,6 +163,10 @@ void sample_many(void *pool, const SamplingRequest *requests, int count, int voc
     on.run(items);
 }
 
+void answer_questions(void *pool, const LogitQuestions *questions) {
+    answer(*static_cast<Pool *>(pool), *questions);
+}
+
 void report_logprobs(void *pool, const LogprobRequest *requests, int count, int vocab) {
     auto each = [&](int item, int) { report(requests[item], vocab); };
     Items<decltype(each)> items(count, each);
@@ -205,6 +210,8 @@ int64_t struct_bytes(const char *name) {
         {"RoundArrays", sizeof(Batch)},
         {"SamplingRequest", sizeof(SamplingRequest)},
         {"LogprobRequest", sizeof(LogprobRequest)},
+        {"DraftWalk", sizeof(DraftWalk)},
+        {"LogitQuestions", sizeof(LogitQuestions)},
         {"DraftHeadRow", sizeof(DraftHeadRow)},
         {"TreeStart", sizeof(TreeStart)},
         {"TreeShape", sizeof(TreeShape)},
