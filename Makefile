@@ -33,9 +33,9 @@ check: $(SETUP_DEV)
 test: $(SETUP_DEV)
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# What `make test` leaves out of grids, as every pair is in a case that it runs: the shapes of GPU
-# kernels, tools by every way of drafting and every mishap, and the whole default model on each
-# instruction set, of which it runs a part.
+# What `make test` leaves out, as every pair is in a case that it runs, or another test holds the same:
+# the shapes of GPU kernels, tools by every way of drafting and every mishap, variants of families, and
+# the default model in every format and on each instruction set.
 test-grid: $(SETUP_DEV)
 	$(PYTEST) -n $(WORKERS) -m grid
 

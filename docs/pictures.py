@@ -69,12 +69,8 @@ async def draw(page: browser.Page, folder: Path) -> None:
 
 async def main() -> None:
     """Serve, open a browser, draw."""
-    with TemporaryDirectory() as profile:
-        async with (
-            served() as url,
-            browser.launched(Path(profile)) as port,
-            browser.opened(port, url) as page,
-        ):
+    with TemporaryDirectory() as profile, browser.launched(Path(profile)) as port:
+        async with served() as url, browser.opened(port, url) as page:
             await draw(page, FOLDER)
 
 

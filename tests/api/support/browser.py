@@ -4,11 +4,13 @@ import asyncio
 import base64
 import json
 import shutil
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import subprocess
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import httpx
@@ -106,23 +108,20 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[scheme, motion])
 
 
-@asynccontextmanager
-async def launched(profile: Path) -> AsyncGenerator[int, None]:
-    """Run a browser while the block lasts; yields its debugging port."""
+@contextmanager
+def launched(profile: Path) -> Generator[int]:
+    """Run a browser while the block lasts; yields its debugging port, which it writes to a file."""
     assert CHROMIUM
-    child = await asyncio.create_subprocess_exec(
-        CHROMIUM,
-        *FLAGS,
-        f"--user-data-dir={profile}",
-        "about:blank",
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield await _debugging_port(child)
-    finally:
-        child.terminate()
-        await child.communicate()
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        try:
+            begun = monotonic()
+            while not (port := _debugging_port(profile)):
+                assert child.poll() is None and monotonic() - begun < DEADLINE_S, "no browser"
+                sleep(0.02)
+            yield port
+        finally:
+            child.terminate()
 
 
 @asynccontextmanager
@@ -141,10 +140,8 @@ async def opened(port: int, url: str) -> AsyncGenerator[Page, None]:
         await page.call("Page.close")
 
 
-async def _debugging_port(child: asyncio.subprocess.Process) -> int:
-    assert child.stderr is not None
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            line = (await child.stderr.readline()).decode()
-            if "DevTools listening on" in line:
-                return int(line.rsplit(":", 1)[1].split("/")[0])
+def _debugging_port(profile: Path) -> int:
+    """Return the port in a profile's file; 0 until it is there."""
+    path = profile / "DevToolsActivePort"
+    first, _, rest = path.read_text().partition("\n") if path.is_file() else ("", "", "")
+    return int(first) if rest else 0

@@ -45,6 +45,21 @@ def activations(rows: int, inputs: int, seed: int = 1) -> torch.Tensor:
     return found
 
 
+@cache
+def case(kind: str, inputs: int) -> tuple[StoredMatrix, torch.Tensor, NDArray[np.float32]]:
+    """Return a matrix, activations, and their product by the rule: once for all kernels."""
+    of, x = matrix(kind, 53, inputs), activations(ROWS_MANY, inputs)
+    return of, x, twin.product(kind, of.data, x.numpy())
+
+
+@cache
+def extreme(kind: str, fill: int) -> tuple[StoredMatrix, torch.Tensor, NDArray[np.float32]]:
+    """Return a matrix of equal quants, activations of one size, and their product by the rule."""
+    of, x = matrix(kind, 16, 512, fill=fill), torch.ones(2, 512)
+    x[1] = -1
+    return of, x, twin.product(kind, of.data, x.numpy())
+
+
 def products(parts: list[StoredMatrix], x: torch.Tensor, pool: Pool) -> tuple[torch.Tensor, ...]:
     packed = PackedMatrix(parts, pool)
     return packed.products(x), packed.values()
@@ -76,9 +91,8 @@ def test_values_are_those_of_the_format(kind: str):
 def test_products_are_the_rule(kind: str, isa: str):
     pool = pool_of(isa)
     for inputs in WIDTHS[twin.INPUTS[kind]]:
-        of, x = matrix(kind, 53, inputs), activations(ROWS_MANY, inputs)
+        of, x, expected = case(kind, inputs)
         found, values = products([of], x, pool)
-        expected = twin.product(kind, of.data, x.numpy())
         assert np.array_equal(found.numpy().view(np.int32), expected.view(np.int32))
         assert np.array_equal(values.numpy(), reference(kind, of.data))
 
@@ -88,12 +102,9 @@ def test_products_are_the_rule(kind: str, isa: str):
 def test_extreme_quants(kind: str, isa: str):
     """Sums of sixteen bits hold the largest products that there are."""
     pool = pool_of(isa)
-    x = torch.ones(2, 512)
-    x[1] = -1
     for fill in (0x00, 0x7F, 0x80, 0xFF, 0x0F, 0xF0, 0x3F):
-        of = matrix(kind, 16, 512, fill=fill)
+        of, x, expected = extreme(kind, fill)
         found, _ = products([of], x, pool)
-        expected = twin.product(kind, of.data, x.numpy())
         assert np.array_equal(found.numpy().view(np.int32), expected.view(np.int32)), fill
 
 
