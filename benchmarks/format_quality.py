@@ -1,11 +1,12 @@
 """What each type of a GGUF costs in quality, and what of that is the rounding of activations.
 
     python -m benchmarks.format_quality FOLDER [--model MODEL] [--kinds Q4_K_M Q8_0 ...]
-                                        [--kv-dtype int8] [--llama-perplexity PROGRAM] [--off-grid]
+                                        [--methods none awq gptq ...] [--kv-dtype int8]
+                                        [--llama-perplexity PROGRAM] [--off-grid]
 
-writes the model into FOLDER in each type (files that are there are taken as they are), has it write
-texts, and compares next-token distributions after their tokens, in nats of Kullback-Leibler
-divergence:
+writes the model into FOLDER in each type, by each method of `draftwerk quantise --method` (files
+that are there are taken as they are), has it write texts, and compares next-token distributions
+after their tokens, in nats of Kullback-Leibler divergence:
 
     served      the file as it is served, to the source in float32
     rounding    the same, to the file's own values in float32: what 8-bit activations cost
@@ -28,11 +29,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from draftwerk.assembly.calibration import TOPICS, prompts_of
-from draftwerk.assembly.quantise import paged
+from draftwerk.assembly.calibration import TOPICS, CalibrationTexts, prompts_of
+from draftwerk.assembly.quantise import paged, write
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
+from draftwerk.model.checkpoint.quantising.methods.method_table import NONE, method_named
 from draftwerk.model.checkpoint.quantising.mixes import EMBEDDING, HEAD
 from draftwerk.model.checkpoint.quantising.searches import Floats
 from draftwerk.model.checkpoint.quantising.sources import Source, open_source
@@ -81,31 +83,34 @@ class FormatQuality:
         kv_dtype = self.kv_dtype if dtype == STORED else "auto"
         return paged(loaded, dtype, self.pool, len(TOPICS), WINDOW, kv_dtype)
 
-    def file(self, kind: str) -> Path:
-        """Return the source's file of a type, written if it is not there."""
-        path = self.folder / f"{self.source.name}-{kind}.gguf"
+    def file(self, kind: str, method: str = NONE) -> Path:
+        """Return the source's file of a type by a method, written if it is not there."""
+        by = "" if method == NONE else f"-{method}"
+        path = self.folder / f"{self.source.name}-{kind}{by}.gguf"
         if not path.exists():
-            write_quantised(open_source(self.source), kind, path, lambda _: None)
+            source, named = open_source(self.source), method_named(method)
+            write(self.source, source, kind, path, named, CalibrationTexts(), lambda _: None)
         return path
 
-    def values_file(self, kind: str) -> Path:
+    def values_file(self, path: Path) -> Path:
         """Return the values of a type's file in float32, as a file."""
-        path = self.folder / f"{self.source.name}-{kind}-F32.gguf"
-        if not path.exists():
-            written = locate(str(self.file(kind)))
-            write_quantised(open_source(written), "F32", path, lambda _: None)
-        return path
+        values = path.with_name(f"{path.stem}-F32.gguf")
+        if not values.exists():
+            write_quantised(open_source(locate(str(path))), "F32", values, lambda _: None)
+        return values
 
-    def line(self, kind: str, perplexity: Path | None) -> str:
+    def line(self, kind: str, method: str, perplexity: Path | None) -> str:
         """Return a line of the table."""
         if kind in QUANTISED_HERE:
             served = self.model(str(self.source.directory), kind)
-            return f"{kind:7s} {'':6s} {_numbers(difference(self.exact, served, self.texts))}"
-        path, values = self.file(kind), self.values_file(kind)
+            return f"{kind:19s} {'':6s} {_numbers(difference(self.exact, served, self.texts))}"
+        path = self.file(kind, method)
+        values = self.values_file(path)
         served, own = self.model(str(path), STORED), self.model(str(values), "fp32")
         whole = difference(self.exact, served, self.texts)
         rounding = difference(own, served, self.texts)
-        line = f"{kind:7s} {path.stat().st_size / 1e6:6.0f} {_numbers(whole)} {_numbers(rounding)}"
+        size = path.stat().st_size / 1e6
+        line = f"{kind:7s} {method:11s} {size:6.0f} {_numbers(whole)} {_numbers(rounding)}"
         if perplexity is None:
             return line
         windows = self.windows()
@@ -179,14 +184,17 @@ def _run(program: Path, arguments: Sequence[str]) -> str:
     return found.stdout
 
 
-def lines(quality: FormatQuality, kinds: Sequence[str], perplexity: Path | None) -> Iterator[str]:
+def lines(
+    quality: FormatQuality, kinds: Sequence[str], methods: Sequence[str], perplexity: Path | None
+) -> Iterator[str]:
     """Yield the table."""
     count = sum(len(text.tokens) - text.prompt_length for text in quality.texts)
     yield f"{quality.source.name}, {len(quality.texts)} texts of its own, {count} tokens"
-    yield f"{'':16s}served{'':22s}rounding{'':20s}of windows"
-    yield f"type        MB{2 * '      mean    99 %     best'}       ours llama.cpp"
+    yield f"{'':28s}served{'':22s}rounding{'':20s}of windows"
+    yield f"type    method          MB{2 * '      mean    99 %     best'}       ours llama.cpp"
     for kind in kinds:
-        yield quality.line(kind, perplexity)
+        for method in methods[:1] if kind in QUANTISED_HERE else methods:
+            yield quality.line(kind, method, perplexity)
 
 
 def main() -> None:
@@ -196,6 +204,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default=None)
     parser.add_argument("--kinds", nargs="+", default=KINDS)
+    parser.add_argument("--methods", nargs="+", default=[NONE])
     parser.add_argument("--llama-perplexity", type=Path, default=None)
     parser.add_argument("--kv-dtype", default="auto", help="of keys and values (auto, int8)")
     parser.add_argument("--off-grid", action="store_true", help="move weights off a Q4_1 grid")
@@ -203,7 +212,7 @@ def main() -> None:
     given.folder.mkdir(parents=True, exist_ok=True)
     source = source_of(given.model, given.folder, given.off_grid)
     quality = FormatQuality(source, given.folder, Pool(), given.kv_dtype)
-    for line in lines(quality, given.kinds, given.llama_perplexity):
+    for line in lines(quality, given.kinds, given.methods, given.llama_perplexity):
         print(line, flush=True)
 
 

@@ -12,7 +12,6 @@ from draftwerk.model.batch.whole_rows import whole_rows
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.layer_weights import weights_of
 from draftwerk.model.checkpoint.quantising.calibrated_layers import LayerOutcome
-from draftwerk.model.checkpoint.quantising.methods.layer_inputs import LayerInputs
 from draftwerk.model.checkpoint.quantising.source_tensors import SourceTensors
 from draftwerk.model.checkpoint.shard import whole
 from draftwerk.model.checkpoint.weights import LayerWeights
@@ -30,13 +29,13 @@ class NotedProducts(TiledProducts):
 
     def __init__(self, layer: LayerWeights) -> None:
         super().__init__(tile=0)
-        self.inputs: dict[str, LayerInputs] = {}
+        self.read: dict[str, Tensor] = {}
         self._parts = {id(weight): part for part, weight in _parts(layer).items()}
 
     def __call__(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         part = self._parts.get(id(weight))
         if part is not None and len(values):
-            self.inputs[part] = LayerInputs.of(values)
+            self.read[part] = values
         return super().__call__(values, weight, bias)
 
 
@@ -75,7 +74,7 @@ class LayerRuns:
         products = NotedProducts(weights.layers[0])
         forward.linear, forward.feed = products, FeedForward(self._config, products, all_mine)
         outcome = forward.run_stage(self._batch, self._pages(layer), hidden)
-        return LayerOutcome(outcome, products.inputs)
+        return LayerOutcome(outcome, products.read)
 
     def _pages(self, layer: int) -> Pages:
         config = self._config

@@ -98,7 +98,7 @@ def test_layers_one_by_one_are_the_model(tmp_path: Path):
     for layer in range(config.layer_count):
         outcome = run(layer, tensors_of(source, config), hidden)
         hidden = outcome.hidden
-        assert outcome.inputs.keys() == {"qkv", "output", "gate_up", "down"}
+        assert outcome.read.keys() == {"qkv", "output", "gate_up", "down"}
     assert hidden is not None
     weights = weights_of(tensors_of(source, config), config, whole(config))
     forward = TorchForward(config, weights, PaddedAttention())

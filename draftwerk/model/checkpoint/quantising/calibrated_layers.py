@@ -4,7 +4,7 @@ A layer reads what the layers before it come to once they are rounded. Its scale
 moved first; that this changes nothing is checked. Then its matrices are rounded.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -17,10 +17,9 @@ from draftwerk.model.checkpoint.gguf_source import flat_shape
 from draftwerk.model.checkpoint.quantising.block_codes import CODES, PackedBytes, values_of
 from draftwerk.model.checkpoint.quantising.gguf_output import packed_rows
 from draftwerk.model.checkpoint.quantising.methods.layer_inputs import LayerInputs
-from draftwerk.model.checkpoint.quantising.methods.method_table import Method
+from draftwerk.model.checkpoint.quantising.methods.method_table import InputRounding, Method
 from draftwerk.model.checkpoint.quantising.methods.scale_groups import (
     LayerValues,
-    Rows,
     ScaleGroup,
     groups_of,
 )
@@ -38,8 +37,8 @@ class LayerOutcome(NamedTuple):
 
     hidden: Tensor
     """[tokens, hidden]"""
-    inputs: Mapping[str, LayerInputs]
-    """Of the layer's matrices, by the part that reads them."""
+    read: Mapping[str, Tensor]
+    """What the layer's matrices read [tokens, in], by their part."""
 
 
 RunLayer = Callable[[int, SourceTensors, Tensor | None], LayerOutcome]
@@ -109,19 +108,16 @@ class CalibratedLayers:
         names = [name for name in self._source.shapes if layer_number(name) == layer]
         values: LayerValues = {name: self._values(name) for name in names}
         exact = self._outcome(layer, values)
-        inputs = dict(exact.inputs)
+        inputs = {part: LayerInputs.of(read) for part, read in exact.read.items()}
         groups = self._groups(layer)
         if self._method.scales is not None:
             for group in groups:
                 self._scale(group, values, inputs)
             self._check(layer, exact.hidden, self._outcome(layer, values).hidden)
-        squares = [
-            (rows, inputs[group.part].squares)
-            for group in groups
-            if group.part in inputs
-            for rows in group.readers
-        ]
-        packed = {name: self._pack(name, values[name], squares) for name in names}
+        packed = {name: packed_rows(values[name].numpy(), self._kinds[name]) for name in names}
+        if self._method.rounding is not None:
+            for group in groups:
+                self._round(self._method.rounding, group, inputs, values, packed)
         for name, data in packed.items():
             read = values_of(data, self._kinds[name])
             values[name] = torch.from_numpy(read.reshape(values[name].shape))
@@ -167,17 +163,21 @@ class CalibratedLayers:
                 f"{self._config.architecture} comes to, by {apart:.1e} of its size"
             )
 
-    def _pack(
-        self, name: str, values: Tensor, squares: Sequence[tuple[Rows, Tensor]]
-    ) -> PackedBytes:
-        """Return a tensor in its type, the rows of each group by what they read."""
-        kind, rounding = self._kinds[name], self._method.rounding
-        data = packed_rows(values.numpy(), kind)
-        if rounding is not None and kind in CODES:
-            for (own, rows), read in squares:
-                if own == name:
-                    data[rows] = rounding(values[rows], kind, read)
-        return data
+    def _round(
+        self,
+        rounding: InputRounding,
+        group: ScaleGroup,
+        inputs: Mapping[str, LayerInputs],
+        values: LayerValues,
+        packed: dict[str, PackedBytes],
+    ) -> None:
+        """Round the matrices of a group anew, by what they read."""
+        reached = [each for each in group.readers if self._kinds[each.name] in CODES]
+        if group.part not in inputs or not reached:
+            return
+        rounded = rounding(inputs[group.part].squares)
+        for name, rows in reached:
+            packed[name][rows] = rounded(values[name][rows], self._kinds[name])
 
     def _numbers(self, name: str) -> int:
         return int(torch.Size(self._source.shapes[name]).numel())

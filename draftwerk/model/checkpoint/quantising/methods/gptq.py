@@ -4,6 +4,9 @@ Columns are rounded in blocks of their type, whose scales are chosen as a block 
 values as they have become.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -16,47 +19,55 @@ from draftwerk.model.checkpoint.quantising.block_codes import (
     with_quants,
 )
 from draftwerk.model.checkpoint.quantising.quantised_blocks import quantised
+from draftwerk.model.checkpoint.quantising.searches import Floats
 
+RowRounding = Callable[[Tensor, str], PackedBytes]
+"""From a matrix [out, in] and a type to its blocks."""
 DAMPING = 0.01
 """Of the mean square of inputs, added to each: those that texts have not shown."""
 
 
-def rounded_by_inputs(weight: Tensor, kind: str, squares: Tensor) -> PackedBytes:
+def by_inputs(squares: Tensor) -> RowRounding:
+    """Return what rounds matrices that read inputs of these mean squares [in, in]."""
+    return partial(rounded, _spread(squares))
+
+
+def rounded(spread: Floats, weight: Tensor, kind: str) -> PackedBytes:
     """Return a matrix [out, in] in blocks of a type in `CODES` [out, bytes a row]."""
     width, _ = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
-    spread = _spread(squares)
-    work = weight.clone()
+    columns = np.ascontiguousarray(weight.numpy().T)
     parts: list[PackedBytes] = []
-    for at in range(0, work.shape[1], width):
+    for at in range(0, len(columns), width):
         block = slice(at, at + width)
-        packed, errors = _rounded_block(work[:, block], kind, spread[block, block])
-        work[:, at + width :] -= errors @ spread[block, at + width :]
+        packed, errors = _rounded_block(columns[block], kind, spread[block, block])
+        columns[at + width :] -= spread[block, at + width :].T @ errors
         parts.append(packed)
     return np.concatenate(parts, axis=1)
 
 
-def _spread(squares: Tensor) -> Tensor:
+def _spread(squares: Tensor) -> Floats:
     """Return how an error of one column is spread over those behind it [in, in]."""
     damped = squares.clone()
     diagonal = damped.diagonal()
     diagonal += DAMPING * diagonal.mean().clamp(min=1e-12)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    return torch.linalg.cholesky(inverse, upper=True).float()
+    # U of the inverse = U^T U is the inverse of R, upper, of the squares = R R^T.
+    upper = torch.linalg.cholesky(damped.flip(0, 1)).flip(0, 1)
+    ones = torch.eye(len(damped), dtype=damped.dtype)
+    return torch.linalg.solve_triangular(upper, ones, upper=True).float().numpy()
 
 
-def _rounded_block(columns: Tensor, kind: str, spread: Tensor) -> tuple[PackedBytes, Tensor]:
-    """Return columns in one block a row, and their errors as those behind are to be changed."""
-    packed = quantised(columns.contiguous().numpy(), kind)
-    scales, offsets = (torch.from_numpy(each) for each in scales_and_offsets(packed, kind))
-    steps = torch.where(scales == 0, 1.0, scales)
-    levels = torch.tensor(CODES[kind].levels, dtype=torch.float32)
+def _rounded_block(columns: Floats, kind: str, spread: Floats) -> tuple[PackedBytes, Floats]:
+    """Return columns [in, out] in one block of each row, and their errors as others make up for."""
+    packed = quantised(np.ascontiguousarray(columns.T), kind)
+    scales, offsets = (np.ascontiguousarray(each.T) for each in scales_and_offsets(packed, kind))
+    steps = np.where(scales == 0, np.float32(1), scales)
+    levels = np.array(CODES[kind].levels, np.float32)
     between = (levels[1:] + levels[:-1]) / 2
-    quants, errors = torch.empty_like(columns, dtype=torch.uint8), torch.empty_like(columns)
-    for each in range(columns.shape[1]):
-        wanted = (columns[:, each] - offsets[:, each]) / steps[:, each]
-        chosen = torch.bucketize(wanted, between)
-        found = levels[chosen] * scales[:, each] + offsets[:, each]
-        errors[:, each] = (columns[:, each] - found) / spread[each, each]
-        columns[:, each + 1 :] -= errors[:, each, None] * spread[each, each + 1 :]
-        quants[:, each] = chosen
-    return with_quants(packed, kind, quants.numpy()), errors
+    quants, errors = np.empty(columns.shape, np.uint8), np.empty_like(columns)
+    for each, column in enumerate(columns):
+        chosen = np.searchsorted(between, (column - offsets[each]) / steps[each])
+        found = levels[chosen] * scales[each] + offsets[each]
+        errors[each] = (column - found) / spread[each, each]
+        columns[each + 1 :] -= spread[each, each + 1 :, None] * errors[each]
+        quants[each] = chosen
+    return with_quants(packed, kind, quants.T), errors

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from draftwerk.model.checkpoint.quantising.block_codes import PackedBytes
 from draftwerk.model.checkpoint.quantising.methods.awq import aware_scales
-from draftwerk.model.checkpoint.quantising.methods.gptq import rounded_by_inputs
+from draftwerk.model.checkpoint.quantising.methods.gptq import RowRounding, by_inputs
 from draftwerk.model.checkpoint.quantising.methods.layer_inputs import LayerInputs
 from draftwerk.model.checkpoint.quantising.methods.smoothquant import smooth_scales
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -16,7 +15,8 @@ NONE, JOINT = "none", "+"
 ALPHAS = tuple(step / 10 for step in range(1, 10))
 ScaleRule = Callable[[LayerInputs, Tensor, float], Tensor]
 """From what matrices read, how far from zero their weights are by input, and alpha."""
-InputRounding = Callable[[Tensor, str, Tensor], PackedBytes]
+InputRounding = Callable[[Tensor], RowRounding]
+"""From the mean squares of what matrices read [in, in] to what rounds them."""
 
 
 class Method(NamedTuple):
@@ -39,7 +39,7 @@ METHODS = {
     for each in (
         Method("smoothquant", scales=smooth_scales),
         Method("awq", scales=aware_scales),
-        Method("gptq", rounding=rounded_by_inputs),
+        Method("gptq", rounding=by_inputs),
     )
 }
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.checkpoint.quantising.block_codes import CODES, values_of
-from draftwerk.model.checkpoint.quantising.methods.gptq import rounded_by_inputs
+from draftwerk.model.checkpoint.quantising.methods.gptq import by_inputs
 from draftwerk.model.checkpoint.quantising.quantised_blocks import quantised
 
 
@@ -23,7 +23,7 @@ def test_errors_of_correlated_inputs_are_made_up_for(kind: str):
     inputs = correlated(600, 256)
     weight = torch.randn(48, 256, generator=torch.Generator().manual_seed(1))
     before = weight.clone()
-    packed = rounded_by_inputs(weight, kind, (inputs.T @ inputs).double() / len(inputs))
+    packed = by_inputs((inputs.T @ inputs).double() / len(inputs))(weight, kind)
     plain = quantised(weight.numpy(), kind)
     assert packed.shape == plain.shape and packed.dtype == plain.dtype
     assert torch.equal(weight, before)
@@ -37,15 +37,13 @@ def test_errors_of_correlated_inputs_are_made_up_for(kind: str):
 def test_inputs_alike_and_apart_are_rounded_to_the_nearest():
     weight = torch.randn(8, 64, generator=torch.Generator().manual_seed(2))
     weight[3, 5] = 0.0
-    packed = rounded_by_inputs(weight, "Q4_0", torch.eye(64).double())
+    packed = by_inputs(torch.eye(64).double())(weight, "Q4_0")
     found, plain = (values_of(each, "Q4_0") for each in (packed, quantised(weight.numpy(), "Q4_0")))
     assert np.abs(found - weight.numpy()).max() <= np.abs(plain - weight.numpy()).max() + 1e-6
 
 
 def test_inputs_that_no_text_has_shown_and_rows_of_zeros():
-    squares = torch.zeros(64, 64).double()
-    assert np.isfinite(
-        values_of(rounded_by_inputs(torch.ones(4, 64), "Q4_1", squares), "Q4_1")
-    ).all()
-    zeros = rounded_by_inputs(torch.zeros(4, 64), "Q4_0", torch.eye(64).double())
+    ones = by_inputs(torch.zeros(64, 64).double())(torch.ones(4, 64), "Q4_1")
+    assert np.isfinite(values_of(ones, "Q4_1")).all()
+    zeros = by_inputs(torch.eye(64).double())(torch.zeros(4, 64), "Q4_0")
     assert not values_of(zeros, "Q4_0").any()
