@@ -32,7 +32,7 @@ from draftwerk.speculative.protocol.frames import OnProgress
 
 SAMPLED = 64
 """Tokens of each text."""
-ROWS = (1, 4, 16)
+ROWS = (1, 4, 16, 64)
 """Of the steps that are timed."""
 
 
@@ -112,7 +112,7 @@ def measured(source: Location, output: Path, report: OnProgress) -> list[str]:
     format_ = own_format(info.stored_format, info.stored_kinds, "cpu", "auto", report)
     pool = Pool()
     reference, candidate = (
-        paged(loaded(path, dtype, report), dtype, pool, len(prompts), length)
+        paged(loaded(path, dtype, report), dtype, pool, ROWS[-1], length)
         for path, dtype in ((str(source.directory), "bf16"), (str(output), format_))
     )
     report("sampling texts")

@@ -28,6 +28,7 @@ from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.engine_texts import texts_of as engine_texts
 from tests.support.planted_outliers import save_planted
+from validation.matrix import Everything
 
 TEXTS = CalibrationTexts(16, 48)
 MEASURED = 32
@@ -112,7 +113,7 @@ async def test_drafts_change_no_text(planted: Planted):
         context_max=card.context_max,
         stop_token_ids=(),
         expects_lengths=False,
-        proposer=lambda: Proposer(("ngram", "recycle")),
+        proposer=lambda: Proposer(("ngram", "recycle"), policy=Everything()),
     )
     async with running(parts) as engine:
 

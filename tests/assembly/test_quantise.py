@@ -26,7 +26,7 @@ def test_a_file_and_what_it_costs(tmp_path: Path, capsys: pytest.CaptureFixture[
     (distance,) = (line for line in lines if line.startswith("KL to the source: "))
     assert float(distance.split()[4]) < 0.05
     assert "of 1024 tokens (16 texts of its own)" in distance
-    assert [line.split()[0] for line in lines if "at once" in line] == ["1", "4", "16"]
+    assert [line.split()[0] for line in lines if "at once" in line] == ["1", "4", "16", "64"]
 
 
 def test_it_says_why_it_does_not_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
