@@ -68,7 +68,11 @@ class PeerDoor:
     async def run(self, listener: SocketListener) -> None:
         """Take connections until cancelled."""
         async with listener:
-            await listener.serve(self._serve)
+            while True:
+                try:
+                    await listener.serve(self._serve)
+                except* OSError:  # too many open files, for a moment: the engine goes on
+                    await anyio.sleep(REPORT_S)
 
     async def leave(self, limit_s: float) -> None:
         """Have peers fetch what they can take; returns once all have, or at the limit."""

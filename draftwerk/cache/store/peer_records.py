@@ -164,7 +164,8 @@ class PeerRecords:
                     found[name] = data
         except OSError as error:
             peer.paused_until = self.clock() + PAUSE_S
-            self.stats.refused += isinstance(error, RefusedRecordError)
+            with self._lock:
+                self.stats.refused += isinstance(error, RefusedRecordError)
             if wire is not None:
                 wire.close()
             return
