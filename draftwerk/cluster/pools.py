@@ -32,11 +32,12 @@ class Pools:
         for router in self.routers.values():
             router.doors = count
 
-    def add(self, pool: str, replica_id: str, block_size: int) -> None:
+    def add(self, pool: str, replica_id: str, block_size: int, *, hands_over: bool = False) -> None:
         """Take a replica into its pool."""
         if pool not in self.routers:
             self.routers[pool] = Router(block_size, self.costs, self._doors)
         self.routers[pool].add(replica_id)
+        self.routers[pool].hands_over = hands_over
 
     def remove(self, pool: str, replica_id: str) -> None:
         """Forget a replica, and its pool with the last one."""

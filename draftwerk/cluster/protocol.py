@@ -36,6 +36,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens in a block of its prefix cache."""
     name_secret: bytes
     """Keys the names of its cached blocks."""
+    hands_over: bool = False
+    """Whether others fetch them, and it those of others."""
 
     @property
     def pool(self) -> str:

@@ -129,7 +129,7 @@ class ReplicaSet(Placements):
                 info.pool,
             )
         self.links[info.replica_id] = link
-        self.pools.add(info.pool, info.replica_id, info.block_size)
+        self.pools.add(info.pool, info.replica_id, info.block_size, hands_over=info.hands_over)
         self.joined.set()
         self.place_homeless()
         for each in list(self.links.values()):

@@ -2,6 +2,7 @@
 
     cost(r) = prompt tokens that r has not cached + tokens queued at r + decode load of r
 
+Where replicas fetch blocks from each other, tokens that another one has cached count for less.
 The load is what r reported last, and what was sent there since. As long as a report does not know
 of a request, every other door is taken to have sent as much there unseen. Equal costs are
 told apart by a consistent hash of the prompt's first block, so that requests that begin alike meet
@@ -25,6 +26,8 @@ class Router:
     costs: RoutingCosts = field(default_factory=RoutingCosts)
     doors: int = 1
     """Doors that send requests to these replicas, this one included."""
+    hands_over: bool = False
+    """Whether replicas fetch blocks from each other."""
     replicas: dict[str, ReplicaLoad] = field(default_factory=dict[str, ReplicaLoad])
     _holders: dict[int, int] = field(default_factory=dict[int, int])
     """For each block the replicas that have it or soon will, a bit each."""
@@ -194,14 +197,15 @@ class Router:
 
     def _prices(self, keys: Sequence[int], token_count: int, now: float) -> list[float]:
         """Return what a prompt costs in prefill at a replica that has its first j blocks, for
-        each j; hot blocks count less. Counts this use of each block."""
+        each j; hot blocks count less, and those to be fetched. Counts this use of each block."""
         prices = [0.0] * (len(keys) + 1)
         prices[-1] = max(token_count - len(keys) * self.block_size, 1)
         for index in range(len(keys) - 1, -1, -1):
             holders = self._holders.get(keys[index], 0).bit_count()
+            most = self.costs.fetched_share if holders and self.hands_over else 1.0
             # The other doors have counted as many of their own.
             uses = self.doors * self._used(keys[index], now) / max(holders, 1)
-            share = min(1.0, self.costs.hot_uses / uses)
+            share = min(most, self.costs.hot_uses / uses)
             prices[index] = prices[index + 1] + share * self.block_size
         return prices
 

@@ -40,6 +40,14 @@ def test_a_longer_queue_outweighs_a_prefix() -> None:
     assert chosen(router, range(1, 9)).replica_id == "a"
 
 
+def test_a_prefix_that_can_be_fetched_outweighs_no_queue() -> None:
+    for hands_over, replica in ((False, "b"), (True, "a")):
+        router = router_of("ab")
+        router.hands_over = hands_over
+        router.correct("b", 0, queued_tokens=7 * BLOCK, decode_rows=0, added=range(1, 11))
+        assert chosen(router, range(1, 11)).replica_id == replica
+
+
 def test_decoding_rows_are_load() -> None:
     router = router_of("ab")
     router.correct("a", 0, queued_tokens=0, decode_rows=3)

@@ -110,9 +110,13 @@ class EngineReplica:
         own_key = None if settings.kv_store else name_secret
         host, own_id = ray.util.get_node_ip_address(), context.replica_tag
 
+        known: list[PeerAddress] = []
+
         async def peers() -> list[PeerAddress]:
-            found = await asyncio.to_thread(directory.peers_of, own_id)
-            return [PeerAddress(*each) for each in found]
+            with suppress(Exception):  # Ray's head is away: they are where they were
+                found = await asyncio.to_thread(directory.peers_of, own_id)
+                known[:] = [PeerAddress(*each) for each in found]
+            return known
 
         secret = PeerSecret(links_secret, name_secret)
         told = ToldPeers(secret, PeerAddress(host, 0), peers)
@@ -141,6 +145,7 @@ async def replica_info(replica_id: str, running: "RunningEngine", requests_max: 
         requests_max=requests_max,
         block_size=engine.block_size,
         name_secret=engine.name_secret,
+        hands_over=running.peer_port > 0,
     )
 
 
