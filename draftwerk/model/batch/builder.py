@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, pairwise
 
 import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, BatchState, Facts
 from draftwerk.speculative.costs.work import StepLoad
@@ -161,58 +162,64 @@ class BatchBuilder:
         return msgspec.structs.replace(load, context_tokens=load.context_tokens - spared)
 
     def batch(self, device: torch.device) -> Batch:
-        """Return the tensors; each is made from one array."""
-        starts = np.array(self.starts, np.int32)
-        counts = np.diff(starts)
-        firsts = np.array(self.firsts, np.int32)
-        tables = self.block_tables()
-        positions = np.arange(len(self.tokens), dtype=np.int32)
-        positions += np.repeat(firsts - starts[:-1], counts)
-        ends = firsts + counts
-        for number, places in self.scattered.items():
-            positions[starts[number] : starts[number + 1]] = places
-            ends[number] = places[-1] + 1
-        seen = positions + np.int32(1) if self.scattered else None
-        row = np.repeat(np.arange(len(counts)), counts)
-        places = positions.copy()
+        """Return the tensors; each is made from one array.
 
-        def slots_in(tables: NDArray[np.int32]) -> NDArray[np.int32]:
-            found = tables[row, places // self.block_size] * np.int32(self.block_size)
-            return found + places % self.block_size
-
-        slots = slots_in(tables)
+        Lists, since most rounds are of few tokens: behind a forward pass, the many small
+        operations of arrays took as long as a tenth of a small model's step.
+        """
+        counts = [stop - start for start, stop in pairwise(self.starts)]
+        places = self._places(counts)
+        ends = [row[-1] + 1 for row in places]
+        positions = list(chain.from_iterable(places))
+        seen = [place + 1 for place in positions] if self.scattered else None
         for first, count, offset in self.offsets:
-            positions[first : first + count] += offset
-        ancestors = np.full(len(self.tokens), -1, np.int64)
+            moved = [position + offset for position in positions[first : first + count]]
+            positions[first : first + count] = moved
+        ancestors = [-1] * len(self.tokens)
         for first, depths, masks in self.trees:
             positions[first : first + len(depths)] = depths
             ancestors[first : first + len(masks)] = masks
-        arrays = (
-            np.array(self.tokens, np.int32),
-            positions,
-            slots,
-            starts,
-            ends,
-            tables,
-            ancestors,
-            np.array(self.outputs + self.pooled, np.int32),
-        )
-        adapters = None if max(self.adapters) < 0 else np.array(self.adapters, np.int32)
-        facts = Facts(int(counts.max()), int(ends.max()), bool(self.trees))
+
+        def tensor(values: Sequence[int] | NDArray[np.int32], dtype: type = np.int32) -> Tensor:
+            return torch.from_numpy(np.asarray(values, dtype)).to(device)
+
         found = Batch(
-            *(torch.from_numpy(array).to(device) for array in arrays),
-            facts=facts,
+            tokens=tensor(self.tokens),
+            positions=tensor(positions),
+            slots=tensor(self._slots(places, self.tables)),
+            row_starts=tensor(self.starts),
+            kv_lengths=tensor(ends),
+            block_tables=tensor(_filled_up(self.tables)),
+            ancestors=tensor(ancestors, np.int64),
+            outputs=tensor(self.outputs + self.pooled),
+            facts=Facts(max(counts), max(ends), bool(self.trees)),
             states=tuple(self.states),
             logit_count=len(self.outputs) if self.pooled else None,
-            seen=None if seen is None else torch.from_numpy(seen).to(device),
-            adapters=None if adapters is None else torch.from_numpy(adapters).to(device),
+            seen=None if seen is None else tensor(seen),
+            adapters=None if max(self.adapters) < 0 else tensor(self.adapters),
         )
         if self.window_first:
             own = self.window_tables()
-            parts = (torch.from_numpy(each).to(device) for each in (slots_in(own), own))
-            slots_there, tables_there = parts
-            found.window = replace(found, slots=slots_there, block_tables=tables_there)
+            slots = tensor(self._slots(places, own.tolist()))
+            found.window = replace(found, slots=slots, block_tables=tensor(own))
         return found
+
+    def _places(self, counts: Sequence[int]) -> list[Sequence[int]]:
+        """Return the slots of each row's tokens, in its sequence."""
+        rows = zip(self.firsts, counts, strict=True)
+        return [
+            self.scattered.get(number) or range(first, first + count)
+            for number, (first, count) in enumerate(rows)
+        ]
+
+    def _slots(self, places: Sequence[Sequence[int]], tables: Sequence[Sequence[int]]) -> list[int]:
+        """Return the slots of all tokens, by the block tables of some layers."""
+        size = self.block_size
+        return [
+            table[place // size] * size + place % size
+            for row, table in zip(places, tables, strict=True)
+            for place in row
+        ]
 
     def window_tables(self) -> NDArray[np.int32]:
         """Return the tables of layers with windows, counted from the first of their blocks.
@@ -225,17 +232,11 @@ class BatchBuilder:
         first = np.array(held, np.int32)[:, None]
         return np.where(found < self.window_first, first, found) - np.int32(self.window_first)
 
-    def block_tables(self) -> NDArray[np.int32]:
-        """Return the block tables, each filled up with zeros."""
-        return _filled_up(self.tables)
-
 
 def _filled_up(tables: Sequence[tuple[int, ...]]) -> NDArray[np.int32]:
-    counts = [len(table) for table in tables]
-    found = np.zeros((len(counts), max(counts)), np.int32)
-    blocks = np.fromiter(chain.from_iterable(tables), np.int32, sum(counts))
-    found[np.arange(found.shape[1]) < np.array(counts)[:, None]] = blocks
-    return found
+    """Return block tables, each filled up with zeros."""
+    width = max(map(len, tables))
+    return np.array([table + (0,) * (width - len(table)) for table in tables], np.int32)
 
 
 def is_chain(draft: Draft) -> bool:
