@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import aiohttp
@@ -16,6 +16,8 @@ class Answers:
     """What came back."""
 
     seconds: float = 0.0
+    processor_s: float = 0.0
+    """What asking took of this process's own time."""
     tokens: int = 0
     texts: dict[int, str] = field(default_factory=dict[int, str])
     """By the question's number."""
@@ -58,7 +60,8 @@ async def ask_all(url: str, bodies: Mapping[int, Mapping[str, Any]], users: int)
                 found.texts[number] = reply["choices"][0]["message"]["content"]
                 found.tokens += reply["usage"]["completion_tokens"]
 
-        begun = perf_counter()
+        begun, used = perf_counter(), process_time()
         await asyncio.gather(*(user() for _ in range(users)))
         found.seconds = perf_counter() - begun
+        found.processor_s = process_time() - used
     return found

@@ -9,6 +9,7 @@ and on, with
 
     step / floor  a step of one token over reading all weights once
     N users       tokens a second of so many together, and the ratio to llama.cpp's in brackets
+    client, %     the most of one processor that asking took in a run
 
 and below it whether the instruction sets give the same texts. Named first, an instruction set is
 the one that the others are compared with.
@@ -59,6 +60,8 @@ class KernelServer:
     rates: dict[tuple[int, str], list[float]] = field(
         default_factory=dict[tuple[int, str], list[float]]
     )
+    client: dict[str, float] = field(default_factory=dict[str, float])
+    """The most of one processor that asking took, drafts off and on, in per cent."""
     texts: dict[int, str] = field(default_factory=dict[int, str])
 
     @property
@@ -130,7 +133,11 @@ async def measure(given: argparse.Namespace, dtype: str) -> list[KernelServer]:
         # The same questions for all servers, and none twice for any of them.
         place = given.users.index(users) * 2 + (drafts == ON)
         first = (repeat * 2 * len(given.users) + place) * max(given.users) * given.waves
-        return (await _ask(found[name], given, drafts, first, users, given.tokens)).rate
+        answers = await _ask(found[name], given, drafts, first, users, given.tokens)
+        client = found[name].client
+        share = 100 * answers.processor_s / answers.seconds
+        client[drafts] = max(client.get(drafts, 0.0), share)
+        return answers.rate
 
     async with AsyncExitStack() as stack:
         for one in found.values():
@@ -186,7 +193,8 @@ def add_rows(
         peer = next((other for other in found if one.peer is None and other.peer == build), None)
         for drafts in one.drafts:
             cells = (_cell(one, peer, users, drafts) for users in given.users)
-            table.add(dtype, one.name, drafts, floor.get(one.name, "-"), *cells)
+            first = (dtype, one.name, drafts, floor.get(one.name, "-"))
+            table.add(*first, *cells, one.client[drafts])
     own = [one for one in found if one.name in given.isas and one.name != NONE]
     for one in own[1:]:
         same = sum(one.texts[number] == text for number, text in own[0].texts.items())
@@ -219,7 +227,7 @@ def table(argv: Iterable[str] | None = None) -> ResultTable:
     options.add_argument("--logs", default="results/processors")
     given = options.parse_args(None if argv is None else list(argv))
     columns = ("format", "server", "drafts", "step / floor")
-    found = ResultTable([*columns, *user_columns(given.users)])
+    found = ResultTable([*columns, *user_columns(given.users), "client, %"])
     for dtype in given.formats:
         add_rows(found, given, dtype, run(measure, given, dtype))
     return found

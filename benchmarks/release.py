@@ -67,7 +67,10 @@ TABLES = {
         "speed.speculation", "", "--count 1 --tokens 8 --temperatures 0", QUESTIONS
     ),
     "never-slower": ReleaseTable(
-        "speed.never_slower", "", "--users 1 2 --tokens 4 --repeats 1", QUESTIONS
+        "speed.never_slower",
+        "--repeats 5",
+        "--users 1 2 --tokens 4 --repeats 1 --temperatures 0",
+        QUESTIONS,
     ),
     "beams": ReleaseTable("drafting.beams", "", "--count 1 --tokens 8 --repeats 1", QUESTIONS),
     "engine": ReleaseTable("speed.engine_overhead", "", "--users 1 2 --tokens 12 --repeats 1"),

@@ -1,9 +1,10 @@
 """Whether speculation ever costs: `python -m benchmarks.speed.never_slower --questions FILE`.
 
-For each category and number of users, the same requests are served with drafts (auto) and without,
-in turn; the figure is the median over the repeats of seconds without ÷ seconds with. "adversarial"
-prompts are noise at a high temperature, which no source can guess and every source keeps guessing.
-Each run has a tenant of its own, so that none finds another's prompts or outputs.
+For each category, temperature and number of users, the same requests are served with drafts (auto)
+and without, in turn; the figure is the median over the repeats of seconds without ÷ seconds with.
+"adversarial" prompts are noise at a high temperature, which no source can guess and every source
+keeps guessing. Each run has a tenant of its own, so that none finds another's prompts or outputs.
+`--short` takes about five minutes: three categories, and of each prompt its beginning.
 """
 
 import argparse
@@ -28,6 +29,8 @@ ADVERSARIAL = "adversarial"
 NOISE_TEMPERATURE = 1.5
 REQUESTS_MIN = 8
 """Requests in a run, where there are fewer users."""
+SHORT = {"count": 2, "tokens": 24, "characters": 400, "categories": ["mt-bench", "rag"]}
+"""What `--short` takes, beside the adversarial prompts."""
 
 
 def noise(count: int, seed: int) -> list[str]:
@@ -62,55 +65,79 @@ class Crowd:
     running: Engine
     given: argparse.Namespace
     category: str
+    temperature: float
     prompts: list[str]
     users: int
 
     async def seconds(self, drafts: bool, repeat: int) -> float:
         """Return how long it takes to serve them all."""
-        adversarial = self.category == ADVERSARIAL
-        temperature = NOISE_TEMPERATURE if adversarial else self.given.temperature
         options = Options(
-            sampling=Sampling(temperature=temperature, seed=self.given.seed),
+            sampling=Sampling(temperature=self.temperature, seed=self.given.seed),
             tokens_max=self.given.tokens,
             ignore_eos=True,
             speculation=Speculation(enabled=drafts),
-            tenant=f"{self.category} {self.users} {repeat} {drafts}",
+            tenant=f"{self.category} {self.temperature} {self.users} {repeat} {drafts}",
         )
         return await serve(self.running, self.prompts, self.users, options)
 
 
-async def cells(given: argparse.Namespace) -> dict[tuple[str, int], float]:
-    """Return the ratio of each category and number of users: above one, drafts gain."""
-    count = max(REQUESTS_MIN, *given.users)
-    categories = by_category(given.questions, count)
-    categories[ADVERSARIAL] = noise(count, given.seed)
-    found: dict[tuple[str, int], float] = {}
+def prompts_of(given: argparse.Namespace) -> dict[tuple[str, float], list[str]]:
+    """Return as many prompts as the most users need, of each category at each temperature."""
+    count = max(given.count, *given.users)
+    found = {
+        (category, temperature): [prompt[: given.characters] for prompt in prompts]
+        for category, prompts in by_category(given.questions, count).items()
+        for temperature in given.temperatures
+        if not given.categories or category in given.categories
+    }
+    return {**found, (ADVERSARIAL, NOISE_TEMPERATURE): noise(count, given.seed)}
+
+
+async def cells(given: argparse.Namespace) -> dict[tuple[str, float, int], float]:
+    """Return the ratio by category, temperature and users: above one, drafts gain."""
+    found: dict[tuple[str, float, int], float] = {}
     async with engine(Settings(dtype=given.dtype, kv_memory=given.kv_memory)) as running:
         warm = Options(sampling=Sampling(temperature=0.0), tokens_max=32, tenant="warm")
         await serve(running, ["Say something."] * 4, 4, warm)
-        for category, prompts in categories.items():
+        for (category, temperature), prompts in prompts_of(given).items():
             for users in given.users:
-                wave = prompts[: max(REQUESTS_MIN, users)]
-                crowd = Crowd(running, given, category, wave, users)
+                wave = prompts[: max(given.count, users)]
+                crowd = Crowd(running, given, category, temperature, wave, users)
                 timed = await in_turn((False, True), given.repeats, crowd.seconds)
                 pairs = zip(timed[False], timed[True], strict=True)
-                found[category, users] = middle(off / on for off, on in pairs)
+                found[category, temperature, users] = middle(off / on for off, on in pairs)
     return found
 
 
 def table(argv: Sequence[str] | None = None) -> ResultTable:
-    """Measure; a row for each category."""
+    """Measure; a row for each category and temperature."""
     options = parser(
-        __doc__, questions=None, users=[1, 4, 16, 48], tokens=48, repeats=3, dtype="bf16", seed=1
+        __doc__,
+        questions=None,
+        users=[1, 4, 16, 48],
+        count=REQUESTS_MIN,
+        tokens=48,
+        repeats=3,
+        dtype="bf16",
+        seed=1,
     )
-    options.add_argument("--temperature", type=float, default=0.0)
+    options.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    options.add_argument("--categories", nargs="+", help="all without it")
+    options.add_argument("--characters", type=int, help="of each prompt at most")
     options.add_argument("--kv-memory", default="2GiB", help="48 long prompts at once take much")
+    options.add_argument("--short", action="store_true", help="in five minutes")
     given = options.parse_args(argv)
+    if given.short:
+        vars(given).update(SHORT)
     ratios = run(cells, given)
-    found = ResultTable(["category", *user_columns(given.users)])
-    for category in dict.fromkeys(name for name, _ in ratios):
-        found.add(category, *(ratios[category, users] for users in given.users))
-    found.notes.append(f"mean {geometric_mean(ratios.values()):.2f}")
+    found = ResultTable(["category, T", *user_columns(given.users)])
+    for category, temperature in dict.fromkeys(key[:2] for key in ratios):
+        row = (ratios[category, temperature, users] for users in given.users)
+        found.add(f"{category}, {temperature:g}", *row)
+    least = min(ratios, key=ratios.__getitem__)
+    where = f"{least[0]}, T = {least[1]:g}, {least[2]} users"
+    mean = geometric_mean(ratios.values())
+    found.notes.append(f"mean {mean:.2f}, least {ratios[least]:.2f}: {where}")
     return found
 
 
