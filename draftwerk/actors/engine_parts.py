@@ -119,7 +119,8 @@ def window_group(parts: EngineParts) -> WindowGroup | None:
     if not parts.windows.count:
         return None
     pool = BlockPool(parts.windows.count, parts.block_size, first=parts.block_count)
-    return WindowGroup(pool, parts.windows.window, parts.windows.row_max)
+    own = parts.windows
+    return WindowGroup(pool, own.window, own.row_max, own.kept)
 
 
 def window_room(parts: EngineParts) -> tuple[int, int]:

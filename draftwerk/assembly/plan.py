@@ -16,7 +16,7 @@ from draftwerk.assembly.window_split import GroupSizes, split
 from draftwerk.cache.recurrent_states import NO_STATES, StateSlots, snapshot_interval
 from draftwerk.cache.window_table import WindowBlocks
 from draftwerk.machine.host import memory_bytes
-from draftwerk.model.checkpoint.model_options import TRANSFORMERS, ModelOptions
+from draftwerk.model.checkpoint.model_options import TRANSFORMERS, AttentionWindow, ModelOptions
 from draftwerk.model.native.servable import may_use_gpu
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
@@ -85,7 +85,9 @@ def plan(
     loading = loading_bytes(settings, target, dtype, free) + adapters.bytes
     loading += 0 if draft is None else draft.loading_bytes(draft_dtype)
     if settings.kv_memory == "auto":
-        sequence_bytes = token_bytes * target.context_max + STATES_EACH * target.state_bytes
+        # Of a text without an end only what is seen is kept.
+        kept_tokens = target.kept + target.window if target.kept else target.context_max
+        sequence_bytes = token_bytes * kept_tokens + STATES_EACH * target.state_bytes
         kv_bytes = auto_kv_bytes(free, loading, sequence_bytes)
     else:
         kv_bytes = bytes_of(settings.kv_memory)
@@ -106,8 +108,13 @@ def plan(
             target.window,
             target.context_max,
             block_size,
+            target.kept,
         ),
     )
+    if target.kept and not windows.count:
+        raise ConfigError(
+            f"kv_memory {settings.kv_memory} does not hold the window of one text beside a chunk"
+        )
     if block_count < 1:
         raise ConfigError(f"kv_memory {settings.kv_memory} does not hold a single block")
     divided = settings.pipeline_parallel * settings.tensor_parallel > 1
@@ -139,6 +146,7 @@ def plan(
             pipeline_parallel=settings.pipeline_parallel,
             tensor_parallel=settings.tensor_parallel,
             state_slots=states.count,
+            window=None if not target.kept else AttentionWindow(target.window, target.kept),
             window_blocks=windows.count,
             weight_store=settings.weight_store,
             lora=adapters.folders,

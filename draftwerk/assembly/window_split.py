@@ -26,11 +26,17 @@ class GroupSizes(msgspec.Struct, frozen=True):
     """The longest of these."""
     context_max: int
     block_size: int
+    kept: int = 0
+    """Positions at a text's beginning that are never given up."""
+
+    @property
+    def kept_blocks(self) -> int:
+        return -(-self.kept // self.block_size)
 
     @property
     def held(self) -> int:
         """Blocks that the windows of one text take."""
-        return -(-(self.window + ROW_MAX) // self.block_size) + 1
+        return -(-(self.window + ROW_MAX) // self.block_size) + 1 + self.kept_blocks
 
 
 def split(memory: int, sizes: GroupSizes) -> tuple[int, WindowBlocks]:
@@ -45,7 +51,10 @@ def split(memory: int, sizes: GroupSizes) -> tuple[int, WindowBlocks]:
         return together, NO_WINDOW_BLOCKS
     count = int(memory / (sizes.shared_bytes + share * sizes.window_bytes))
     windows = (memory - count * sizes.shared_bytes) // sizes.window_bytes
-    if windows < TEXTS_MIN * sizes.held:
+    if not sizes.shared_bytes:  # of blocks that take nothing there are enough for the longest text
+        count = max(count, whole)
+    if windows < (1 if sizes.kept else TEXTS_MIN) * sizes.held:
         return together, NO_WINDOW_BLOCKS
     # A tile may read what lies before the window: a whole block of the text stands for it.
-    return count, WindowBlocks(windows, max(sizes.window, sizes.block_size + 1), ROW_MAX)
+    window = max(sizes.window, sizes.block_size + 1)
+    return count, WindowBlocks(windows, window, ROW_MAX, sizes.kept_blocks)

@@ -25,6 +25,8 @@ class WindowBlocks:
     """The longest of its layers'."""
     row_max: int = 0
     """Slots that one row writes at most."""
+    kept: int = 0
+    """Blocks at a text's beginning that all rows read."""
 
 
 NO_WINDOW_BLOCKS = WindowBlocks()
@@ -40,6 +42,8 @@ class WindowGroup:
     """Positions that a token sees at most, itself included."""
     row_max: int
     """Slots that one row writes at most."""
+    kept: int = 0
+    """Blocks at a text's beginning that all rows read."""
 
     @property
     def chunk_max(self) -> int:
@@ -58,7 +62,8 @@ class WindowGroup:
     def blocks_of(self, tokens: int) -> int:
         """Return how many blocks a text of so many tokens holds at once, at most."""
         size = self.pool.block_size
-        return min(-(-tokens // size), -(-(self.window + self.row_max) // size) + 1)
+        held = -(-(self.window + self.row_max) // size) + 1 + self.kept
+        return min(-(-tokens // size), held)
 
     def longest_hit(self, names: Sequence[bytes]) -> int:
         """Return behind how many of a text's first blocks it can go on: the most for which the
@@ -66,7 +71,9 @@ class WindowGroup:
         hit = run = 0
         for count, name in enumerate(names, 1):
             run = run + 1 if self.pool.find(name) is not None else 0
-            if run >= count - self.first_read(count * self.pool.block_size):
+            if count <= self.kept and run < count:
+                break
+            if run >= count - max(self.first_read(count * self.pool.block_size), self.kept):
                 hit = count
         return hit
 
@@ -77,14 +84,16 @@ class WindowTable(HeldBlocks):
     def __init__(self, group: WindowGroup) -> None:
         super().__init__(group.pool)
         self.group = group
-        self._first = 0
-        """The first block that is held."""
+        self._first = group.kept
+        """The first block that is held behind those kept."""
 
     def enter(self, names: Sequence[bytes]) -> None:
         """Begin behind named blocks, of which those in the window are in the pool."""
-        self._first = self.group.first_read(len(names) * self.block_size)
-        self.blocks = [RELEASED] * self._first
-        for name in names[self._first :]:
+        self._first = self._first_held(len(names) * self.block_size)
+        for index, name in enumerate(names):
+            if self._is_released(index):
+                self.blocks.append(RELEASED)
+                continue
             block = self._pool.find(name)
             assert block is not None, "a hit without its window"
             self._pool.reuse(block)
@@ -96,15 +105,21 @@ class WindowTable(HeldBlocks):
 
     def leave_behind(self, computed: int) -> None:
         """Give back what no row reads that begins at `computed` or later."""
-        first = self.group.first_read(computed)
+        first = self._first_held(computed)
         for index in range(self._first, first):
             self._pool.drop([self.blocks[index]])
             self.blocks[index] = RELEASED
         self._first = max(self._first, first)
 
+    def _first_held(self, computed: int) -> int:
+        return max(self.group.kept, self.group.first_read(computed))
+
+    def _is_released(self, index: int) -> bool:
+        return self.group.kept <= index < self._first
+
     def room(self, tokens: int) -> int:
         """Return how many blocks more it will hold at once, of a text of so many tokens."""
-        return max(0, self.group.blocks_of(tokens) - len(self.blocks) + self._first)
+        return max(0, self.group.blocks_of(tokens) - len(self.held()))
 
     def own(self, start: int) -> list[BlockCopy] | None:
         """Make every slot from `start` on safe to write, as `BlockTable.own` does."""
@@ -119,14 +134,14 @@ class WindowTable(HeldBlocks):
 
     def truncate(self, slots: int) -> None:
         """Give back the blocks behind the first `slots` slots."""
-        assert not slots or self.group.first_read(slots) >= self._first, "the window is gone"
+        assert not slots or self._first_held(slots) >= self._first, "the window is gone"
         self.drop_behind(slots)
-        self._first = min(self._first, len(self.blocks))
+        self._first = max(self.group.kept, min(self._first, len(self.blocks)))
 
     def check(self) -> None:
         """Assert that it holds its last blocks, and none before."""
         super().check()
         released = [block == RELEASED for block in self.blocks]
-        assert released == [index < self._first for index in range(len(released))], (
+        assert released == [self._is_released(index) for index in range(len(released))], (
             "a block within the window was released"
         )

@@ -9,10 +9,10 @@ still gives one text: in any company, after any cut, on every instruction set.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from draftwerk.speculative.blend.rules import RATIO, RULE, Blend, RuleName
 
@@ -44,6 +44,15 @@ class BlendParameters(Struct, frozen=True, forbid_unknown_fields=True):
     ratio: float = RATIO
 
 
+class WindowParameters(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a token sees, in positions."""
+
+    size: Annotated[int, Meta(ge=256, le=2**20)] = 1024
+    """The last ones, its own among them."""
+    sinks: Annotated[int, Meta(ge=128, le=2**16, multiple_of=128)] = 128
+    """The first ones, in whole tiles of the kernels."""
+
+
 class Conflict(NamedTuple):
     """A setting that an approximation cannot be combined with."""
 
@@ -71,6 +80,17 @@ class Approximation(NamedTuple):
 ONLY_CPU = Conflict("device", ("auto", "cpu"), "the native kernels of a CPU compute it")
 ONLY_OWN = Conflict("backend", ("auto",), "backend transformers keeps its own keys and values")
 
+WINDOW = "window"
+ONLY_NATIVE = Conflict("attention", ("auto", "native"), "the native kernels compute it")
+ONLY_WHOLE = tuple(
+    Conflict(name, (1,), "the ranks of a divided model share all positions")
+    for name in ("pipeline_parallel", "tensor_parallel")
+)
+ONLY_OWN_BLOCKS = tuple(
+    Conflict(name, (0, "", ()), "what others read keeps all positions")
+    for name in ("prefill_processes", "kv_store", "kv_peers", "kv_listen", "draft")
+)
+
 APPROXIMATIONS = (
     Approximation(
         "blend",
@@ -95,6 +115,13 @@ APPROXIMATIONS = (
             Conflict("device", ("auto", "cuda"), "the kernels of a GPU compute it"),
             ONLY_OWN,
         ),
+    ),
+    Approximation(
+        WINDOW,
+        "attention",
+        "a token sees the text's beginning and a window, so that texts need no end (StreamingLLM)",
+        WindowParameters,
+        conflicts=(ONLY_CPU, ONLY_OWN, ONLY_NATIVE, *ONLY_WHOLE, *ONLY_OWN_BLOCKS),
     ),
 )
 NAMES = {row.name: row for row in APPROXIMATIONS}

@@ -15,8 +15,8 @@ NAMES = [bytes([number]) for number in range(6)]
 TEXT = list(range(100))
 
 
-def group_of(window: int, count: int = 40, row_max: int = 8) -> WindowGroup:
-    return WindowGroup(BlockPool(count, SIZE, first=100), window, row_max)
+def group_of(window: int, count: int = 40, row_max: int = 8, kept: int = 0) -> WindowGroup:
+    return WindowGroup(BlockPool(count, SIZE, first=100), window, row_max, kept)
 
 
 def know(group: WindowGroup, known: tuple[bool, ...]) -> None:
@@ -26,17 +26,22 @@ def know(group: WindowGroup, known: tuple[bool, ...]) -> None:
             group.pool.name(group.pool.take(1)[0], name)  # pyright: ignore[reportOptionalSubscript]
 
 
-@pytest.mark.parametrize("window", range(1, 14))
-def test_a_hit_is_the_longest_whose_window_is_there_whatever_is_known(window: int) -> None:
+@pytest.mark.parametrize(("window", "kept"), [*product(range(1, 14), (0, 1, 2))])
+def test_a_hit_is_the_longest_whose_window_is_there_whatever_is_known(
+    window: int, kept: int
+) -> None:
     for known in product((False, True), repeat=len(NAMES)):
-        group = group_of(window)
+        group = group_of(window, kept=kept)
         know(group, known)
         hits = [
             count
             for count in range(1, len(NAMES) + 1)
             if all(
                 known[slot // SIZE]
-                for slot in range(count * SIZE - window + 1, count * SIZE)
+                for slot in (
+                    *range(min(kept, count) * SIZE),
+                    *range(count * SIZE - window + 1, count * SIZE),
+                )
                 if slot >= 0
             )
         ]
@@ -114,3 +119,23 @@ def test_a_row_is_told_both_tables() -> None:
     assert told["window_blocks"][:4] == (RELEASED,) * 4 and told["window_blocks"][4] >= 100
     plain = BlockTable(BlockPool(4, SIZE), BlockNamer(b""), "")
     assert plain.reserve_row(5) and plain.row_blocks(5)["window_blocks"] == ()
+
+
+def test_a_text_without_an_end_keeps_its_beginning_and_its_window_alone() -> None:
+    size = 16
+    group = WindowGroup(BlockPool(4096 // size, size, first=9000), 1024, 1024, kept=128 // size)
+    table = BlockTable(BlockPool(7000, size), BlockNamer(b""), "", group=group)
+    assert table.window is not None
+    tokens, most = [*range(100_000)], 0
+    for computed in range(500, len(tokens) + 1, 500):
+        assert table.reserve_row(computed) and table.own(computed - 500) is not None
+        table.commit(tokens, computed)
+        most = max(most, len(table.window.held()))
+    table.check()
+    assert table.window.blocks[:8] == table.window.held()[:8], "the beginning is held"
+    assert most <= group.blocks_of(len(tokens)) == 137
+    twin = table.fork()
+    twin.check()
+    table.release()
+    twin.release()
+    assert group.pool.used == 0

@@ -59,6 +59,8 @@ def test_a_request_says_what_it_asked_for() -> None:
         ({"approximate": ["blend"]}, "blend is asked for by a request, with `blend`"),
         ({"approximate": ["kv-int8", "kv-int8"]}, "kv-int8 is asked for twice"),
         ({"approximate": ["kv-int8"], "device": "cuda"}, "kv-int8 cannot .* device cuda: the nat"),
+        ({"approximate": ["window:sinks=4"]}, "window: .*`int` >= 128"),
+        ({"approximate": ["window"], "kv_store": "x"}, "window cannot .* kv_store x: what others"),
         ({"approximate": ["kv-int8"], "kv_dtype": "fp8"}, "cannot be combined with kv_dtype fp8"),
     ],
 )

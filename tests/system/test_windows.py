@@ -12,6 +12,7 @@ from benchmarks.support.runners import build_runner
 from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.cache.window_table import WindowBlocks
+from draftwerk.model.checkpoint.model_options import AttentionWindow
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -65,6 +66,13 @@ def request(number: int) -> tuple[tuple[int, ...], Options]:
     )
 
 
+def long_request(number: int) -> tuple[tuple[int, ...], Options]:
+    """Return one whose text grows beyond what a token sees of it."""
+    prompt = tuple(3 + (number // 2 * 7 + n) % 90 for n in range(300 + 60 * (number // 2)))
+    _, options = request(number)
+    return prompt + (5,) * (number % 2), replace(options, tokens_max=40 + 20 * number)
+
+
 @asynccontextmanager
 async def serving(options: ModelOptions, windows: WindowBlocks) -> AsyncGenerator[Engine]:
     runner = build_runner(replace(options, window_blocks=windows.count))
@@ -76,7 +84,7 @@ async def serving(options: ModelOptions, windows: WindowBlocks) -> AsyncGenerato
         block_count=options.block_count,
         block_size=BLOCK_SIZE,
         windows=windows,
-        context_max=400,
+        context_max=1000,
         stop_token_ids=(2,),
         limits=LIMITS,
     )
@@ -118,3 +126,28 @@ async def test_texts_are_those_of_a_server_that_keeps_all(
     assert snapshot.actors.restarts == 0
     assert snapshot.counts.prefix_hits > 0
     assert snapshot.counts.accepted_tokens > 0
+
+
+@pytest.mark.parametrize("kind", ["native, fp32", "native, int8 keys"])
+async def test_texts_under_a_window_are_those_of_a_server_that_keeps_all(
+    kind: str, tmp_path: Path
+) -> None:
+    require_kernels()
+    save_tiny(tmp_path, "llama", 3)
+    options = ModelOptions(
+        source=str(tmp_path),
+        block_count=BLOCKS,
+        block_size=BLOCK_SIZE,
+        window=AttentionWindow(256, 128),
+        measures=False,
+        **KINDS[kind],  # pyright: ignore[reportArgumentType]
+    )
+    async with serving(options, WindowBlocks()) as engine:
+        want = await texts_of(engine, long_request, 8)
+    async with serving(options, WindowBlocks(160, 256, 32, 128 // BLOCK_SIZE)) as engine:
+        assert await texts_of(engine, long_request, 8) == want
+        assert await texts_of(engine, long_request, 8) == want
+        engine.check()
+        snapshot = engine.snapshot()
+    assert snapshot.actors.restarts == 0
+    assert snapshot.counts.prefix_hits > 0

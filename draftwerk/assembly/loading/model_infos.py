@@ -6,14 +6,16 @@ from pathlib import Path
 import msgspec
 
 from draftwerk.machine.host import return_freed_memory
+from draftwerk.model.checkpoint.attention_window import windowed_info
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
-from draftwerk.model.checkpoint.model_options import TRANSFORMERS
+from draftwerk.model.checkpoint.model_options import TRANSFORMERS, AttentionWindow
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.servable import check_servable, own_format
 from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.settings.approximations import WINDOW
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 
@@ -54,6 +56,11 @@ def _card_reader(settings: EngineSettings) -> Callable[[Location, str], ModelInf
 
 def _served(settings: EngineSettings, source: str, info: ModelInfo, report: Report) -> ModelInfo:
     """Return a model's card with the format that it is served in unless one is asked for."""
+    if (window := attention_window(settings)) is not None:
+        try:
+            info = windowed_info(info, window)
+        except Refused as error:
+            raise ConfigError(f"approximate: window: {error}") from None
     found = own_format(
         info.stored_format, info.stored_kinds, settings.device, settings.attention, report
     )
@@ -69,6 +76,14 @@ def _served(settings: EngineSettings, source: str, info: ModelInfo, report: Repo
             "away to serve the file as it is, or take bf16"
         )
     return msgspec.structs.replace(info, stored_format=found)
+
+
+def attention_window(settings: EngineSettings) -> AttentionWindow | None:
+    """Return the window that is asked for over a model without one."""
+    for each in settings.approximations:
+        if each.name == WINDOW:
+            return AttentionWindow(int(each.parameters["size"]), int(each.parameters["sinks"]))
+    return None
 
 
 def located(settings: EngineSettings, target: ModelInfo, draft: ModelInfo | None) -> EngineSettings:

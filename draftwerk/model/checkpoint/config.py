@@ -192,6 +192,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     taps: int = 0
     """Tokens that a convolution sees, the own one last."""
     recurrence: Recurrence | None = None
+    kept: int = 0
+    """Positions at a text's beginning that tokens see beside their window."""
 
     @property
     def rotaries(self) -> tuple[Rotary, ...]:

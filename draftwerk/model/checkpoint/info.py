@@ -52,6 +52,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The longest attention window of its layers; 0 where none has one."""
     window_heads_per_token: int = 0
     """Of the keys and values, those of layers with windows."""
+    kept: int = 0
+    """Positions at a text's beginning that tokens see beside their window."""
     family: str = ""
     """Its architecture, as its configuration calls it."""
     stored_format: str = "bf16"

@@ -18,6 +18,15 @@ class LoraFolder(msgspec.Struct, frozen=True):
     digest: str
 
 
+class AttentionWindow(msgspec.Struct, frozen=True):
+    """What a token sees, in positions."""
+
+    size: int
+    """Of the last ones, its own among them."""
+    kept: int
+    """Of the first ones."""
+
+
 class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one model is to run; it crosses to a device process as JSON, which is checked there."""
 
@@ -42,6 +51,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     block_size: int = 16
     state_slots: int = 0
     """Of a model with recurrent layers."""
+    window: AttentionWindow | None = None
+    """Of a model without one."""
     window_blocks: int = 0
     """Blocks that layers with windows have of their own; 0 where all layers share theirs."""
     sources: tuple[str, ...] | None = None

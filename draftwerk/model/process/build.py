@@ -79,6 +79,8 @@ def build(
         )
     if options.lora or options.lora_merge:
         check_adapters(options, device)
+    if device.type == "cuda" and options.window is not None:
+        raise Refused("window needs the native kernels of a CPU: take device cpu")
     if device.type == "cuda" and find_spec("triton") is not None:
         return build_gpu(options, device, progress, drafts)
     why = ""

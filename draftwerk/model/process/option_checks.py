@@ -39,6 +39,8 @@ def check_torch(options: ModelOptions, device: torch.device) -> None:
     if options.dtype not in DTYPES:
         needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
         raise Refused(f"dtype {options.dtype!r} needs {needed}")
+    if options.window is not None:
+        raise Refused("window needs the native kernels of a CPU")
     check_kv_dtype(options)
 
 

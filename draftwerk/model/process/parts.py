@@ -14,6 +14,7 @@ from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.batch.batch import Forward, Pages
+from draftwerk.model.checkpoint.attention_window import windowed_config
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
@@ -110,6 +111,8 @@ def native_part(
         dequantise=dequantised,
         merged=lora_cards(options.lora_merge, config),
     )
+    if options.window is not None:
+        model = replace(model, config=windowed_config(model.config, options.window))
     _check_blocks(options, model.weights)
     begun = perf_counter()
     threads = options.threads or _threads(model, options.dtype)

@@ -37,11 +37,13 @@ def check_row(
 
 
 def _check_window(row: Row, reserved: int, first: int, count: int) -> None:
-    """Raise BadRow unless layers with windows have blocks, but for the first of the text."""
-    held = [each for each in row.window_blocks[:reserved] if each >= 0]
+    """Raise BadRow unless layers with windows have blocks, but for some before the window."""
+    blocks = row.window_blocks[:reserved]
+    held = [each for each in blocks if each >= 0]
+    released = [index for index, each in enumerate(blocks) if each < 0]
     if len(row.window_blocks) < reserved or not held:
         raise BadRow("a row without blocks of its windows")
-    if tuple(held) != row.window_blocks[reserved - len(held) : reserved]:
+    if released and released != [*range(released[0], min(released[-1] + 1, reserved - 1))]:
         raise BadRow("a block within the window is missing")
     if min(held) < first or max(held) >= first + count:
         raise BadRow("a block is outside the pages of layers with windows")

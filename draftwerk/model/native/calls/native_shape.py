@@ -35,6 +35,8 @@ HIDDEN_MAX, EXPERTS_MAX = 16384, 1024
 KEY_MAX, TAPS_MAX = 256, 8
 """Of a recurrence."""
 GROUP_MAX = 256
+KEPT_TILE = 128
+"""Positions of a tile, of which those that are kept beside windows are whole ones."""
 
 
 def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
@@ -133,6 +135,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         recurrent_rule=RULES.index(recurrence.rule),
         recurrent_takes_turns=recurrence.takes_turns,
         has_output_gate=graph.has_output_gate,
+        kept_tiles=config.kept // KEPT_TILE,
         norm_epsilon=config.norm_eps,
         embedding_multiplier=multiplier,
         residual_multiplier=graph.residual_multiplier,

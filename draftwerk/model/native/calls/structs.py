@@ -22,7 +22,7 @@ class Shape(Structure):
         ("taps", c_int32),
         *((f"recurrent_{name}", c_int32) for name in ("key_heads", "value_heads", "key_size")),
         *((f"recurrent_{name}", c_int32) for name in ("value_size", "taps", "rule", "takes_turns")),
-        ("has_output_gate", c_int32),
+        *((name, c_int32) for name in ("has_output_gate", "kept_tiles")),
         ("experts_scale", c_float),
         *((name, c_float) for name in ("norm_epsilon", "embedding_multiplier")),
         *((name, c_float) for name in ("residual_multiplier", "logit_scale", "logit_softcap")),

@@ -282,14 +282,18 @@ int Block::length_max() const {
     return longest;
 }
 
-int Block::first_tile() const {
+int Block::window_tile() const {
     if (!window) return 0;
     int least = first_seen(begin);
     for (int token = begin + 1; token < end; token++) least = std::min(least, first_seen(token));
     return least / SPAN;
 }
 
-int Block::tiles() const { return tile_count(*this) - first_tile(); }
+int Block::tiles() const { return head() + tile_count(*this) - window_tile(); }
+
+bool Block::has_tile(int tile) const {
+    return tile < head() || (tile >= window_tile() && tile < tile_count(*this));
+}
 
 int tile_count(const Block &block) { return (block.length_max() + SPAN - 1) / SPAN; }
 
@@ -312,6 +316,7 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
         bytes += (size + 63) / 64 * 64;
     };
     reserve(rows * padded * 4);                                           // query
+    reserve(rows * padded * 4);                                           // turned
     reserve(COLUMNS_MAX * padded * 4);                                    // keys
     reserve(COLUMNS_MAX * padded * 4);                                    // copied
     reserve(rows * SPAN * 4);                                             // probabilities
@@ -324,7 +329,7 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
     auto next = begins.begin();
     auto bytes_at = [&] { return memory.as<uint8_t>() + *next++; };
     auto floats_at = [&] { return reinterpret_cast<float *>(bytes_at()); };
-    query = bytes_at(), keys = bytes_at(), copied = bytes_at(), probabilities = floats_at();
+    query = bytes_at(), turned = floats_at(), keys = bytes_at(), copied = bytes_at(), probabilities = floats_at();
     scores = floats_at(), widened = bytes_at();
     auto partial_at = [&] {
         float *output = floats_at(), *largest = floats_at();
@@ -359,6 +364,7 @@ void attend_tile(const AttentionShape &shape, const Block &block, const Lane &la
     for (int i = tokens - 1; i >= 0; i--) {
         int count = std::clamp(block.length(block.begin + i) - start, 0, SPAN);
         int from = std::clamp(block.first_seen(block.begin + i) - start, 0, SPAN);
+        if (tile < block.kept) from = 0;
         if (from >= count) from = count = 0;
         longest = std::max(longest, count);
         if (count > 0) first_seeing = i;

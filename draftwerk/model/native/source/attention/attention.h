@@ -68,11 +68,21 @@ struct Block {
     const int64_t *ancestors;     // [end - begin], or null: plain causal order
     const int32_t *seen;          // [end - begin] lengths, ascending, or null: no slot is left out
     int window;                   // positions that a token sees at most, itself included; 0: all
+    int kept;                     // tiles at the text's beginning that every token sees beside them
     int length(int token) const;  // where the positions end that the token sees, itself included
     int length_max() const;
     int first_seen(int token) const { return window ? std::max(0, length(token) - window) : 0; }
-    int first_tile() const;       // of those that some token sees
+    // Tiles that some token sees: those kept, then from the first of a window on.
+    //
+    //     0 .. head() | not seen | window_tile() .. tile_count()
+    int window_tile() const;
+    int head() const { return std::min(kept, window_tile()); }
     int tiles() const;
+    bool has_tile(int tile) const;
+    int tile_at(int index) const {
+        return index < head() ? index : index - head() + window_tile();
+    }
+    int index_of(int tile) const { return tile < head() ? tile : tile - window_tile() + head(); }
 };
 
 // One KV head of one layer: where position 0 of slot 0 is, and the distance between slots.
@@ -117,6 +127,7 @@ struct AttentionScratch {
     uint8_t *keys, *copied;       // [pair of inputs][COLUMNS_MAX][2], [COLUMNS_MAX][padded]; or floats
     uint8_t *widened;             // int8 keys or values in bf16, [COLUMNS_MAX][head_size]
     uint8_t *query;
+    float *turned;                // queries of the tiles that are kept, [rows][padded]
     float *scores, *probabilities;    // [rows][COLUMNS_MAX], [rows][SPAN]
     Partial tile;
     std::vector<Partial> sums;    // by KV head

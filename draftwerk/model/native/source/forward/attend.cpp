@@ -1,5 +1,6 @@
 // The attention stage: the batch cut into blocks of query rows, and the blocks into items.
 #include "forward/forward.h"
+#include "forward/rows.h"
 
 void Forward::spell_out_ancestors() {
     ancestors.assign(batch.ancestors, batch.ancestors + batch.token_count);
@@ -38,7 +39,8 @@ void Forward::cut_into_blocks(Cut &cut, int window, bool only_outputs) {
             while (end < most && wanted(first + end)) end++;
             cut.blocks.push_back({row, begin, end, first,
                                   masked ? ancestors.data() + first + begin : nullptr,
-                                  batch.seen ? batch.seen + first + begin : nullptr, window});
+                                  batch.seen ? batch.seen + first + begin : nullptr, window,
+                                  window ? shape.kept_tiles : 0});
         }
     }
 }
@@ -49,10 +51,6 @@ static bool share(const Block &one, const Block &other, int tile) {
     if (end > one.row.prefix || end > other.row.prefix) return false;
     int first = tile * SPAN / size, last = (end + size - 1) / size;
     return std::equal(one.row.blocks + first, one.row.blocks + last, other.row.blocks + first);
-}
-
-static bool has_tile(const Block &block, int tile) {
-    return tile >= block.first_tile() && tile < tile_count(block);
 }
 
 // Whether an item is all heads of a tile, whose positions lie side by side: what few tokens wait for
@@ -80,7 +78,8 @@ void Forward::cut_into_splits(Cut &cut) {
     int last_tile = 0;
     for (const Block &block : blocks) {
         all += block.tiles();
-        positions = std::max(positions, block.length_max() - block.first_tile() * SPAN);
+        int unseen = tile_count(block) - block.tiles();
+        positions = std::max(positions, block.length_max() - unseen * SPAN);
         longest = std::max(longest, block.tiles());
         last_tile = std::max(last_tile, tile_count(block));
     }
@@ -100,9 +99,9 @@ void Forward::cut_into_splits(Cut &cut) {
         for (int tile = 0; tile < last_tile; tile++) {
             for (int first = 0, last; first < static_cast<int>(blocks.size()); first = last) {
                 last = first + 1;
-                if (!has_tile(blocks[first], tile)) continue;
+                if (!blocks[first].has_tile(tile)) continue;
                 while (few && last < static_cast<int>(blocks.size()) &&
-                       has_tile(blocks[last], tile) &&
+                       blocks[last].has_tile(tile) &&
                        share(blocks[first], blocks[last], tile)) last++;
                 cut.splits.push_back({first, last, {kv_head, each, tile}});
             }
@@ -129,13 +128,23 @@ Lane Forward::lane(int layer, int kv_head) const {
             shape.kv_heads * attention.head_bytes()};
 }
 
-void Forward::load_heads(const Block &block, int kv_head, AttentionScratch &scratch) {
+// What was rotated by a token's position, at the place that it has behind the tiles that are kept
+// and its window (StreamingLLM, Xiao et al., arXiv 2309.17453).
+const float *Forward::turned(int token, const float *head, float *to) {
+    memcpy(to, head, shape.head_size * sizeof(float));
+    rotate<false>(to, turn_cosine(token), turn_sine(token), shape.rotary_pairs);
+    return to;
+}
+
+void Forward::load_heads(const Block &block, int kv_head, int tile, AttentionScratch &scratch) {
     const float *heads[QUERY_ROWS + 256];
     int rows = 0;
     for (int token = block.begin; token < block.end; token++) {
-        for (int g = 0; g < attention.group(); g++) {
-            int head = kv_head * attention.group() + g;
-            heads[rows++] = qkv(block.first + token) + head * shape.head_size;
+        for (int g = 0; g < attention.group(); g++, rows++) {
+            int head = kv_head * attention.group() + g, at = block.first + token;
+            heads[rows] = qkv(at) + head * shape.head_size;
+            if (tile >= block.kept) continue;
+            heads[rows] = turned(at, heads[rows], scratch.turned + rows * attention.padded());
         }
     }
     load_queries(attention, heads, rows, scratch);
@@ -173,26 +182,27 @@ void Forward::attend(int layer, int item, AttentionScratch &scratch) {
     const Cut &cut = cut_of(layer);
     if (!cut.splits.empty()) return attend_split(layer, item, scratch);
     const Block &block = cut.blocks[item];
-    int count = tile_count(block), rows = (block.end - block.begin) * attention.group();
+    int count = block.tiles(), rows = (block.end - block.begin) * attention.group();
     const size_t later = item + model.pool.size();
-    const int first = block.first_tile();
-    for (int tile = first; tile < count; tile++) {
-        if (tile == first && item < model.pool.size()) {
-            look_ahead(layer, block, {0, attention.kv_heads, first}, scratch.ahead);
+    for (int index = 0; index < count; index++) {
+        const int tile = block.tile_at(index);
+        if (index == 0 && item < model.pool.size()) {
+            look_ahead(layer, block, {0, attention.kv_heads, tile}, scratch.ahead);
             read_now(scratch.ahead);
         }
         scratch.ahead.count = 0;
-        if (tile + 1 < count) {
-            look_ahead(layer, block, {0, attention.kv_heads, tile + 1}, scratch.ahead);
+        if (index + 1 < count) {
+            look_ahead(layer, block, {0, attention.kv_heads, block.tile_at(index + 1)},
+                       scratch.ahead);
         } else if (later < cut.blocks.size()) {
             const Block &next = cut.blocks[later];
-            look_ahead(layer, next, {0, attention.kv_heads, next.first_tile()}, scratch.ahead);
+            look_ahead(layer, next, {0, attention.kv_heads, next.tile_at(0)}, scratch.ahead);
         }
         for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
-            load_heads(block, kv_head, scratch);
+            load_heads(block, kv_head, tile, scratch);
             scratch.gathered = 0;
             attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
-            merge(attention, scratch.sums[kv_head], scratch.tile, rows, tile == first);
+            merge(attention, scratch.sums[kv_head], scratch.tile, rows, index == 0);
         }
     }
     for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
@@ -235,11 +245,10 @@ void Forward::attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
         const Block &block = cut.blocks[index];
         int rows = (block.end - block.begin) * attention.group();
         int lane_index = index * attention.kv_heads + kv_head;
-        load_heads(block, kv_head, scratch);
+        load_heads(block, kv_head, tile, scratch);
         attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
         // A copy, so that merging happens in one order whichever thread is last.
-        const int first_tile = block.first_tile();
-        Partial own = partial_of(cut, lane_index, tile - first_tile, rows);
+        Partial own = partial_of(cut, lane_index, block.index_of(tile), rows);
         merge(attention, own, scratch.tile, rows, true);
         if (cut.pending[lane_index].fetch_sub(1) > 1) continue;
         Partial sum = partial_of(cut, lane_index, 0, rows);

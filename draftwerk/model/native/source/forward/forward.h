@@ -89,6 +89,7 @@ struct Forward : Job {
     void norm_heads(const Layer &layer, float *heads, int first) const;
     void heat_queries(float *heads, int row) const;
     void rope(const Layer &layer, int index, int row);
+    void turn(int row);
 
     // convolution.cpp: what is done to a token and the few before it
     std::vector<int64_t> tap_slots;      // by token, of those before it; -1: before the text
@@ -230,7 +231,8 @@ struct Forward : Job {
     void cut_into_splits(Cut &cut);
     int open_attention(int layer);
     Lane lane(int layer, int kv_head) const;
-    void load_heads(const Block &block, int kv_head, AttentionScratch &scratch);
+    const float *turned(int token, const float *head, float *to);
+    void load_heads(const Block &block, int kv_head, int tile, AttentionScratch &scratch);
     void look_ahead(int layer, const Block &block, const Part &part, Ahead &ahead) const;
     void attend(int layer, int item, AttentionScratch &scratch);
     Partial partial_of(const Cut &cut, int lane, int tile, int rows);
@@ -252,6 +254,12 @@ struct Forward : Job {
     int angles() const { return shape.rotary_count * shape.rotary_pairs; }
     float *cosine(int row) { return space.cosine.as<float>() + row * width(angles()); }
     float *sine(int row) { return space.sine.as<float>() + row * width(angles()); }
+    float *turn_cosine(int row) {
+        return space.turn_cosine.as<float>() + row * width(shape.rotary_pairs);
+    }
+    float *turn_sine(int row) {
+        return space.turn_sine.as<float>() + row * width(shape.rotary_pairs);
+    }
     // Whether results go into an operand as they are computed; else as rows, once they are whole.
     bool goes_straight(const Operand &operand) const {
         return operand.elementwise() && !model.meeting;

@@ -230,6 +230,10 @@ void Model::reserve(int rows, int outputs) {
         space.gated = floats(shape.ffn);
         space.cosine = floats(shape.rotary_count * shape.rotary_pairs);
         space.sine = floats(shape.rotary_count * shape.rotary_pairs);
+        if (shape.kept_tiles) {
+            space.turn_cosine = floats(shape.rotary_pairs);
+            space.turn_sine = floats(shape.rotary_pairs);
+        }
         if (!layers.empty() && !layers.front().after_attention.empty()) space.delta = floats(shape.hidden);
         space.normal.reserve(format(), rows, shape.hidden);
         space.attention.reserve(format(), rows, attended_width());

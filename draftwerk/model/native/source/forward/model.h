@@ -39,6 +39,7 @@ struct Shape {
     int32_t recurrent_rule;       // Rule
     int32_t recurrent_takes_turns;       // value heads of one key head lie apart
     int32_t has_output_gate;      // what is attended to is gated
+    int32_t kept_tiles;           // of a text's beginning, seen beside windows; rotaries are plain
     float experts_scale;          // of the weights of a token's
     float norm_epsilon;
     float embedding_multiplier, residual_multiplier, logit_scale;
@@ -159,6 +160,7 @@ struct KeptInputs {
 struct Workspace {
     int rows = 0, outputs = 0;
     Memory hidden, delta, qkv, attended, gated, cosine, sine, partial;
+    Memory turn_cosine, turn_sine;       // where tiles are kept beside windows
     Operand normal, attention, mixed, ffn, last;
     Operand unquantised[ADAPTED_PARTS];  // of rows with adapters, where matrices read blocks
     Operand inner[ADAPTED_PARTS];        // what A has come to

@@ -84,6 +84,18 @@ int Forward::hand_on() {
     return -1;
 }
 
+// How queries are turned back for the tiles that are kept: they see these right before their window.
+void Forward::turn(int row) {
+    const int behind = shape.kept_tiles * SPAN + model.windows.front() - 1;
+    const int back = std::max(0, batch.positions[row] - behind);
+    for (int i = 0; i < shape.rotary_pairs; i++) {
+        double s, c;
+        elementary::sine_and_cosine(static_cast<float>(back) * model.inverse_frequencies[i], s, c);
+        turn_cosine(row)[i] = static_cast<float>(c);
+        turn_sine(row)[i] = -static_cast<float>(s);
+    }
+}
+
 void Forward::embed(int row) {
     float *x = hidden(row);
     if (batch.hidden_in) {
@@ -103,6 +115,7 @@ void Forward::embed(int row) {
         cosine(row)[i] = static_cast<float>(c) * magnitude;
         sine(row)[i] = static_cast<float>(s) * magnitude;
     }
+    if (shape.kept_tiles) turn(row);
     if (!in_bf16 || rotary_rounding(shape) == RotaryRounding::result) return;
     for (int i = 0; i < angles(); i += LANES) {
         store(cosine(row) + i, round_to_bf16(load(cosine(row) + i)));
