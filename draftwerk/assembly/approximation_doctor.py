@@ -13,7 +13,6 @@ import msgspec
 from draftwerk.assembly.approximation_tables import keep_quality
 from draftwerk.assembly.loading.model_infos import read_infos, read_text
 from draftwerk.assembly.plan import plan
-from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
 from draftwerk.model.step.approximation_trial import ApproximationTrial, Needle
@@ -51,8 +50,15 @@ def show_approximations(
         raise ConfigError("--approximate: name what is to be measured")
     info, _ = read_infos(settings, print)
     text = read_text(info, settings.tool_format, settings.control_tokens)
-    trial = ApproximationTrial(*(_trial(each, info) for each in (exact_ones(settings), settings)))
-    quality = measured(trial, text, path, needle_tokens, info.context_max)
+    haystack = text.encode(" ".join(topics.values()))
+    prompts = list(own_prompts(haystack) if path is None else map_lines(text, path))
+    exact = exact_ones(settings)
+    longest = max(*map(len, prompts), *needle_tokens) + ANSWER
+    context_max = read_infos(exact, print)[0].context_max
+    if longest >= context_max:
+        raise ConfigError(f"--approximate: {longest} tokens are more than the context has")
+    trial = ApproximationTrial(*(_trial(each, longest) for each in (exact, settings)))
+    quality = measured(trial, text, haystack, prompts, needle_tokens)
     print(f"{', '.join(map(str, settings.approximations))} on {info.name}")
     print("\n".join(quality.lines()))
     dtype = plan(settings, info, None).dtype
@@ -67,10 +73,18 @@ def exact_ones(settings: EngineSettings) -> EngineSettings:
     return msgspec.structs.replace(settings, approximate=(), **plain)
 
 
-def _trial(settings: EngineSettings, info: ModelInfo) -> BlendTrial:
-    options = plan(settings, info, None).target_options
+def _trial(settings: EngineSettings, longest: int) -> BlendTrial:
+    """Return a model over pages for as many texts as its steps have rows."""
+    options = plan(settings, read_infos(settings, print)[0], None).target_options
+    needed = (ROWS[-1] + 1) * (longest // options.block_size + 2)
+    options = msgspec.structs.replace(
+        options,
+        measures=False,
+        block_count=min(options.block_count, needed),
+        window_blocks=0,
+    )
     try:
-        built = build(msgspec.structs.replace(options, measures=False, window_blocks=0), print)
+        built = build(options, print)
     except Refused as error:
         raise ConfigError(str(error)) from None
     return BlendTrial(TargetRunner(built.parts))
@@ -79,17 +93,12 @@ def _trial(settings: EngineSettings, info: ModelInfo) -> BlendTrial:
 def measured(
     trial: ApproximationTrial,
     text: TextTokenizer,
-    path: Path | None,
+    haystack: Sequence[int],
+    prompts: Sequence[Sequence[int]],
     needle_tokens: Sequence[int],
-    context_max: int,
 ) -> ApproximationQuality:
-    """Return what two models differ in, over prompts that fit the context with their answers."""
-    haystack = text.encode(" ".join(topics.values()))
-    prompts = list(own_prompts(haystack) if path is None else map_lines(text, path))
+    """Return what two models differ in."""
     longest = max(map(len, prompts))
-    needed = max(longest + ANSWER, *needle_tokens) if needle_tokens else longest + ANSWER
-    if needed >= context_max:
-        raise ConfigError(f"--approximate: {needed} tokens are more than the context has")
     found = list(trial.compare(prompts, ANSWER))
     together = summary(found)
     exact_bytes, token_bytes = trial.token_bytes

@@ -84,3 +84,16 @@ def test_a_server_tells_whether_it_was_measured() -> None:
     card = ServedModel(name="m", context_max=1, approximations=applied)
     said = banner(card, "http://127.0.0.1:1")
     assert "kv-int8; never measured here: draftwerk doctor --approximate kv-int8" in said
+
+
+def test_a_window_is_measured_on_texts_beyond_it(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"prompt": "The sea is wide and blue. " * 90}))
+    flags = ("--dtype", "bf16", "--approximate", "window:size=256", "--needle", "512")
+    assert doctor(tiny, prompts, *flags) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"window:size=256,sinks=128 on {tiny.name}" in lines
+    (kl,) = (line for line in lines if line.startswith("KL "))
+    assert float(kl.split()[1]) > 0
