@@ -29,13 +29,12 @@ def report_rows(
     logits: Tensor,
     walks: Sequence[TreeWalk],
     best: Mapping[int, TopTokens],
-    topk_count: int,
 ) -> list[RowReport]:
     """Return the walks' reports; a branch whose grammar cannot be followed fails.
 
-    `best` holds the `topk_count` best tokens by row of logits, if they are known already.
+    `best` holds the best tokens by row of logits, of the rows that are to report them.
     """
-    topk = _topk(backend, logits, walks, best, topk_count)
+    topk = [_named(walk.plan, best) if best and walk.plan.wants_topk else () for walk in walks]
     columns = (
         _logprobs(backend, logits, walks),
         _candidates(backend, logits, walks),
@@ -106,20 +105,6 @@ def _logprob_requests(walk: TreeWalk) -> list[tuple[int, int, int]]:
         return []
     rows = [plan.first, *(plan.first + node + 1 for node in walk.path)]
     return [(row, token, wanted) for row, token in zip(rows, walk.tokens, strict=False)]
-
-
-def _topk(
-    backend: Backend,
-    logits: Tensor,
-    walks: Sequence[TreeWalk],
-    best: Mapping[int, TopTokens],
-    count: int,
-) -> list[tuple[TokenTopK, ...]]:
-    rows = list(topk_rows(walk.plan for walk in walks)) if count else []
-    if not rows:
-        return [()] * len(walks)
-    known = best or dict(zip(rows, backend.top_tokens(logits, rows, count), strict=True))
-    return [_named(walk.plan, known) if walk.plan.wants_topk else () for walk in walks]
 
 
 def _named(plan: RowPlan, best: Mapping[int, TopTokens]) -> tuple[TokenTopK, ...]:

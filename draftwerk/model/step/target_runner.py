@@ -62,6 +62,8 @@ class StepAnswers(NamedTuple):
     """By number of row, of tokens that are not those given."""
     forwarded_at: float
     """When the forward pass had ended, by the runner's clock."""
+    topk: tuple[int, float] = (0, 0.0)
+    """Rows of logits whose best tokens were looked for, and the seconds that this took."""
 
 
 class TargetRunner:
@@ -160,6 +162,8 @@ class TargetRunner:
                 sample_ms=(computed - answers.forwarded_at) * 1e3,
                 gap_ms=gap_ms,
                 begun_s=begun,
+                topk_rows=answers.topk[0],
+                topk_ms=answers.topk[1] * 1e3,
             ),
         )
 
@@ -206,12 +210,22 @@ class TargetRunner:
         # 7. Report what is asked for beside the tokens, of the rows that came through.
         whole = [walk for walk in walks if not walk.error]
         failed = [WalkedRow(walk, NO_REPORT) for walk in walks if walk.error]
-        reports = report_rows(self.backend, logits, whole, presampled.best, self.successor_count)
+        best, topk = presampled.best, (0, 0.0)
+        wanting = [*topk_rows(walk.plan for walk in whole)] if self.successor_count else []
+        if wanting and not best:
+            begun = self.clock()
+            found = self.backend.top_tokens(logits, wanting, self.successor_count)
+            best, topk = (
+                dict(zip(wanting, found, strict=True)),
+                (len(wanting), self.clock() - begun),
+            )
+        reports = report_rows(self.backend, logits, whole, best)
         scoring = [plan for plan in reporting if not plan.row.pools]
         scored = score_rows(self.backend, logits, scoring)
         rows = [*map(WalkedRow, whole, reports), *failed]
         pooled = self._pooled(builder, [plan for plan in reporting if plan.row.pools])
-        return StepAnswers(presampled, rows, scored, pooled, margins(logits, whole), forwarded_at)
+        close = margins(logits, whole)
+        return StepAnswers(presampled, rows, scored, pooled, close, forwarded_at, topk)
 
     def _pooled(self, builder: BatchBuilder, plans: Sequence[RowPlan]) -> dict[int, bytes | None]:
         """Return the sums of states of the rows that pool: theirs come behind those with logits."""

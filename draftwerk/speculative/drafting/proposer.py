@@ -77,7 +77,7 @@ class Proposer:
         """
         report = round_.report
         self._controller.cost.learn(report.load, report.device_ms)
-        self._rationing.learn(report.head_rows, report.head_ms)
+        self._rationing.learn(report)
         self._beam_drafts.read(round_, self._text)
         for sequence_id in round_.finished_ids:
             self._forget(sequence_id)

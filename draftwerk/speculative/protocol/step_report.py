@@ -23,6 +23,10 @@ class StepReport(Plain, frozen=True):
     """Of device_ms, the forward pass; on a GPU, what its launch takes the host."""
     sample_ms: float = 0.0
     """Of device_ms, what follows the forward pass: sampling, the walk and the row reports."""
+    topk_rows: int = 0
+    """Rows of logits whose best tokens were looked for, apart from the forward pass."""
+    topk_ms: float = 0.0
+    """Of sample_ms, what that took."""
     gap_ms: float | None = None
     """From the end of the step before to the forward pass, if there was work all the time."""
     begun_s: float = 0.0

@@ -116,6 +116,8 @@ class Replay:
     draft_max: int = 15
     model: Callable[[Recording, int, int], tuple[int, ...]] | None = None
     """A draft model: (recording, token count, length) to guesses."""
+    topk_ms: float = 0.0
+    """What the target's top-k of a row takes."""
     model_ms: float = 0.0
     """What each of its tokens costs, for all rows together."""
     model_read_ms: float = 0.0
@@ -171,8 +173,10 @@ class Replay:
         for row, draft in zip(round_.rows, drafts, strict=True):
             count = 1 + len(draft.tokens)
             load = load.with_row(row.start, count, count)
-        ms = self.cost(load.tokens) + self.context_cost(load)
-        self._report = StepReport(load=load, device_ms=ms)
+        topk_rows = sum(1 + len(draft.tokens) for draft in drafts if draft.wants_topk)
+        topk_ms = self.topk_ms * topk_rows
+        ms = self.cost(load.tokens) + self.context_cost(load) + topk_ms
+        self._report = StepReport(load=load, device_ms=ms, topk_rows=topk_rows, topk_ms=topk_ms)
         report.ms += self._report.device_ms + model_ms
         for player, draft in zip(players, drafts, strict=True):
             self._commit(player, draft)

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from itertools import count
 
 import pytest
 
@@ -258,6 +259,35 @@ def test_rows_whose_guesses_do_not_pay_take_turns() -> None:
     assert wants_topk == set(range(count))
     share_ms = PROBE_SHARE * 19.1
     assert asked_in_all <= PROBES_SAVED + count * share_ms / ASK_MS
+
+
+TICK_MS = 0.0025
+"""From one look at the clock to the next; sources are asked between two, drafts chosen as well."""
+
+
+def experts_ms(tokens: int) -> float:
+    """Return what a step costs of which each token chooses 8 of 128 experts, by chance."""
+    return 1.5 + 0.05 * tokens + 0.16 * 128 * (1.0 - (1.0 - 8 / 128) ** tokens)
+
+
+@pytest.mark.parametrize("vocabulary", [30, 40_000])
+@pytest.mark.parametrize("users", [1, 4, 16])
+def test_drafts_that_are_never_right_cost_next_to_nothing(users: int, vocabulary: int) -> None:
+    """With experts: a drafted token reads further ones, and the target's top-k takes time too."""
+    rng, ticks = random.Random(users), count()
+    measured = [(tokens, experts_ms(tokens)) for tokens in (1, 16)]
+    proposer = Proposer(ALL, measured, clock=lambda: next(ticks) * TICK_MS * 1e-3)
+    replay = Replay(proposer, experts_ms, topk_ms=0.03)
+    texts = [
+        Recording(
+            tuple(rng.choices(range(vocabulary), k=32)), tuple(rng.choices(range(vocabulary), k=96))
+        )
+        for _ in range(4 * users)
+    ]
+    report = replay.run(texts, users)
+    replay.close()
+    plain_ms = 4 * 96 * experts_ms(users)
+    assert report.ms + 2 * TICK_MS * report.rounds < plain_ms / 0.99
 
 
 def test_a_head_must_pay_for_its_time() -> None:
