@@ -85,6 +85,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "attn_logit_softcapping": 3.0,
         "final_logit_softcapping": 2.0,
     },
+    "vaultgemma": {
+        "num_hidden_layers": 4,
+        "sliding_window": 17,
+        "query_pre_attn_scalar": 10,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 2.0,
+    },
     "gemma3_text": {"num_hidden_layers": 4, "sliding_window": 17, "sliding_window_pattern": 2},
     "exaone4": {"num_hidden_layers": 4, "sliding_window": 17, "sliding_window_pattern": 2},
     "cohere2": {

@@ -120,6 +120,26 @@ ROWS = (
         layers=sliding(every(2)),
     ),
     Architecture(
+        hf_name="VaultGemmaForCausalLM",
+        model_type="vaultgemma",
+        summary="soft caps; every other with a window",
+        names=TensorNames(ffn_norm="pre_feedforward_layernorm"),
+        required=("num_key_value_heads", "head_dim"),
+        defaults=DEFAULTS
+        | {
+            "num_key_value_heads": 4,
+            "max_position_embeddings": 8192,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+        },
+        norm_offset=1,
+        activation="hidden_activation",
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=_capped,
+        layers=sliding(every(2)),
+    ),
+    Architecture(
         hf_name="Gemma3ForCausalLM",
         model_type="gemma3_text",
         summary="norms around; five of six with a window and a rotary of their own",
