@@ -42,6 +42,7 @@ DELTA_EXPERTS = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "smollm3": {"num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]},
     "granite": GRANITE,
+    "hyperclovax": GRANITE,
     "granitemoehybrid": {
         **GRANITE,
         **{"num_local_experts": 5, "num_experts_per_tok": 3, "shared_intermediate_size": 64},

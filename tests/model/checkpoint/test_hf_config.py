@@ -118,6 +118,7 @@ REFUSALS = {
         {"num_experts": 4, "num_experts_per_tok": 2, "clip_qkv": 8.0},
         "clip_qkv 8.0",
     ),
+    "no norms around": ("HyperCLOVAXForCausalLM", {"use_post_norm": False}, "use_post_norm"),
     "NoPE list": ("SmolLM3ForCausalLM", {"no_rope_layers": [[1]] * 6}, "no_rope_layers"),
     "multiplier": ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling 0"),
     "experts": (

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
     Architecture,
@@ -62,6 +64,16 @@ def granite_graph(hf: Json) -> Graph:
         attention_scale=number(hf, "attention_multiplier"),
         logit_scale=1.0 / number(hf, "logits_scaling"),
     )
+
+
+def _multiplied_logits(hf: Json) -> Graph:
+    """Return HyperCLOVA X's graph: Granite's, but logits are multiplied, and scores scaled as usual
+    where nothing is said.
+    """
+    if not hf["use_post_norm"]:
+        raise Refused("use_post_norm false: no norms of what layers add")
+    graph = granite_graph({**hf, "attention_multiplier": hf["attention_multiplier"] or 0.0})
+    return replace(graph, logit_scale=number(hf, "logits_scaling"))
 
 
 def granite_fields(get: Callable[..., Any]) -> Json:
@@ -174,6 +186,17 @@ ROWS = (
         output_bias="attention_bias",
         ffn_bias="mlp_bias",
         graph=granite_graph,
+    ),
+    Architecture(
+        hf_name="HyperCLOVAXForCausalLM",
+        model_type="hyperclovax",
+        summary="multipliers as Granite's; norms of what layers add",
+        names=TensorNames(after_attention="post_norm1", after_ffn="post_norm2"),
+        defaults=MULTIPLIERS | {"attention_multiplier": None, "use_post_norm": True},
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        ffn_bias="mlp_bias",
+        graph=_multiplied_logits,
     ),
     Architecture(
         hf_name="Phi3ForCausalLM",
