@@ -48,6 +48,7 @@ class MtpLayer:
     ) -> tuple[Tensor, Tensor]:
         """Return float32 logits and states [S, hidden] of the batch's outputs."""
         read = self._normed(self._embed(tokens), 0), self._normed(states.float(), 1)
+        batch.tokens.zero_()  # they are read above, and may be beyond this layer's vocabulary
         logits = self._stage.run_stage(batch, pages, self._fc(torch.cat(read, -1)))
         assert self._stage.states is not None
         return logits, self._stage.states
