@@ -114,6 +114,7 @@ class TinyCard:
     loading: int = 0
     state_bytes: int = 0
     window: int = 0
+    kept: int = 0
     window_heads_per_token: int = 0
 
     def loading_bytes(self, dtype: str) -> int:
