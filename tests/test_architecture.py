@@ -232,6 +232,7 @@ LARGE = {
     "Options": "one field of a request each, in one list",
     "RequestRow": "one column of a result file a field",
     "Architecture": "one switch of a class of Transformers a field",
+    "TensorNames": "one tensor of a layer a field",
     "ServedModel": "one fact that clients are shown of a model a field",
 }
 """Classes that are larger, and why."""

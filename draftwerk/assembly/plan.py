@@ -36,6 +36,7 @@ STATES_EACH = 4
 """Recurrent states of a text: up to three while it runs, and a snapshot of it."""
 
 NO_ADAPTERS = LoraAdapters()
+NO_HEADS = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,16 @@ def plan(
         kv_bytes -= states.count * target.state_bytes
     methods = sources(settings.speculate, draft is not None)
     runs_ahead = settings.run_ahead == "on" and "draft" not in methods
-    head = head_bytes(target.head_size, dtype, settings.kv_dtype)
-    window_bytes = block_size * head * _window_heads(settings, target)
+    window_bytes, other_bytes = (
+        block_size * count * head_bytes(size, dtype, settings.kv_dtype)
+        for count, size in _heads_apart(settings, target)
+    )
+    other_bytes += block_size * (token_bytes - sizes[0])
     block_count, windows = split(
         kv_bytes,
         GroupSizes(
-            token_bytes * block_size - window_bytes,
+            token_bytes * block_size,
+            other_bytes,
             window_bytes,
             target.window,
             target.context_max,
@@ -134,7 +139,8 @@ def plan(
     )
     page_bytes = block_count * block_size * sizes[0]
     if windows.count:
-        page_bytes += (windows.count - block_count) * window_bytes
+        own_bytes = other_bytes - block_size * (token_bytes - sizes[0])
+        page_bytes = block_count * own_bytes + windows.count * window_bytes
     return Plan(
         target_options=replace(
             options,
@@ -174,8 +180,10 @@ def plan(
     )
 
 
-def _window_heads(settings: EngineSettings, target: ModelSizes) -> int:
-    """Return keys and values per token of layers with windows, if they have blocks of their own.
+def _heads_apart(
+    settings: EngineSettings, target: ModelSizes
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return what layers with windows keep of a token if they have blocks of their own, and others.
 
     Where other processes, other servers or a store read the blocks, all layers share them, and keep
     all positions.
@@ -184,8 +192,8 @@ def _window_heads(settings: EngineSettings, target: ModelSizes) -> int:
     shared = tier or settings.prefill_processes or settings.backend == TRANSFORMERS
     divided = settings.pipeline_parallel * settings.tensor_parallel > 1
     if shared or divided or target.state_bytes or may_use_gpu(settings.device):
-        return 0
-    return target.window_heads_per_token
+        return NO_HEADS, NO_HEADS
+    return target.window_heads, target.other_heads
 
 
 def state_slots(

@@ -18,6 +18,8 @@ TEXTS_MIN = 2
 class GroupSizes(msgspec.Struct, frozen=True):
     """What is known of a model, and of its blocks."""
 
+    together_bytes: int
+    """Of a block of all layers; a draft model's are among them."""
     shared_bytes: int
     """Of a block, in layers without windows; a draft model's are among them."""
     window_bytes: int
@@ -44,7 +46,7 @@ def split(memory: int, sizes: GroupSizes) -> tuple[int, WindowBlocks]:
 
     None of the latter where no text is long enough for them to pay, or memory is too small.
     """
-    together = memory // (sizes.shared_bytes + sizes.window_bytes)
+    together = memory // sizes.together_bytes
     whole = -(-sizes.context_max // sizes.block_size)
     share = max(LEAST_SHARE, Fraction(sizes.held, whole))
     if not sizes.window_bytes or share >= 1:

@@ -41,10 +41,10 @@ class PageLayout(msgspec.Struct, frozen=True):
         own = self.block_count * self.block_bytes
         return own if self.window is None else own + self.window.page_bytes
 
-    def with_window(self, planes: int, block_count: int) -> "PageLayout":
+    def with_window(self, planes: int, block_count: int, unit_bytes: int) -> "PageLayout":
         """Return the layout with blocks of layers with windows behind it."""
         window = PageLayout(
-            planes, block_count, self.unit_bytes, self.page_bytes, self.first + self.block_count
+            planes, block_count, unit_bytes, self.page_bytes, self.first + self.block_count
         )
         return msgspec.structs.replace(self, window=window)
 

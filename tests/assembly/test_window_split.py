@@ -8,6 +8,7 @@ from draftwerk.cache.window_table import NO_WINDOW_BLOCKS
 
 KIB = 1024
 GEMMA_3_4B = GroupSizes(
+    together_bytes=16 * 34 * 4 * KIB,
     shared_bytes=16 * 5 * 4 * KIB,
     window_bytes=16 * 29 * 4 * KIB,
     window=1024,
@@ -20,7 +21,7 @@ MEMORY = 4 * 2**30
 
 def test_a_pool_holds_almost_three_times_the_tokens_where_most_layers_have_windows() -> None:
     count, windows = split(MEMORY, GEMMA_3_4B)
-    before = MEMORY // (GEMMA_3_4B.shared_bytes + GEMMA_3_4B.window_bytes)
+    before = MEMORY // GEMMA_3_4B.together_bytes
     assert 2.7 * before < count < 2.8 * before
     assert count // 4 <= windows.count <= count // 4 + 1 and windows.window == 1024
     taken = count * GEMMA_3_4B.shared_bytes + windows.count * GEMMA_3_4B.window_bytes
@@ -41,10 +42,7 @@ def test_where_all_layers_have_windows_it_holds_four_times_the_tokens() -> None:
 )
 def test_layers_share_their_blocks_where_nothing_is_won(change: dict[str, int]) -> None:
     sizes = replace(GEMMA_3_4B, **change)
-    assert split(MEMORY, sizes) == (
-        MEMORY // (sizes.shared_bytes + sizes.window_bytes),
-        NO_WINDOW_BLOCKS,
-    )
+    assert split(MEMORY, sizes) == (MEMORY // sizes.together_bytes, NO_WINDOW_BLOCKS)
 
 
 def test_layers_share_their_blocks_where_two_windows_do_not_fit() -> None:

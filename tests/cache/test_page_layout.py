@@ -24,10 +24,12 @@ def test_the_journal_has_a_page_of_its_own(pages: int, all_of_it: int) -> None:
 
 
 def test_blocks_of_layers_with_windows_lie_behind_all_others() -> None:
-    layout = PageLayout(planes=4, block_count=3, unit_bytes=64).with_window(planes=6, block_count=2)
+    layout = PageLayout(4, block_count=3, unit_bytes=64).with_window(
+        6, block_count=2, unit_bytes=24
+    )
     spans = sorted(span for block in range(5) for span in layout.spans(block))
-    assert [start for start, _ in spans] == list(range(0, layout.page_bytes, 64))
-    assert all(stop - start == 64 for start, stop in spans)
-    assert layout.page_bytes == 4 * 3 * 64 + 6 * 2 * 64
+    assert [start for start, _ in spans] == [*range(0, 768, 64), *range(768, 768 + 288, 24)]
+    assert all(stop - start == (64 if start < 768 else 24) for start, stop in spans)
+    assert layout.page_bytes == 4 * 3 * 64 + 6 * 2 * 24
     assert [len([*layout.spans(block)]) for block in range(5)] == [4, 4, 4, 6, 6]
     assert min(start for start, _ in layout.spans(3)) == 4 * 3 * 64

@@ -94,6 +94,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": 2.0,
     },
     "gemma3_text": {"num_hidden_layers": 4, "sliding_window": 17, "sliding_window_pattern": 2},
+    "gemma4_text": {
+        **{"num_hidden_layers": 6, "sliding_window": 17, "head_dim": 8, "global_head_dim": 16},
+        **{"num_kv_shared_layers": 3, "use_double_wide_mlp": True, "final_logit_softcapping": 2.0},
+        **{"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB},
+        "layer_types": ["sliding_attention", "full_attention"] * 3,
+    },
     "exaone4": {"num_hidden_layers": 4, "sliding_window": 17, "sliding_window_pattern": 2},
     "cohere2": {
         "num_hidden_layers": 4,
@@ -229,6 +235,20 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"sliding_window": None, "layer_types": ["full_attention"] * 4, "rope": "llama3"},
     ),
     "gemma3, linear rope": ("gemma3_text", {"rope_parameters": BY_LAYER["linear"]}),
+    "gemma4, keys that are values": (
+        "gemma4_text",
+        {
+            **{"attention_k_eq_v": True, "num_global_key_value_heads": 1},
+            **{"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+        },
+    ),
+    "gemma4, narrow full heads, one KV head, no sharing": (
+        "gemma4_text",
+        {
+            **{"global_head_dim": 8, "head_dim": 24, "num_key_value_heads": 1},
+            **{"num_kv_shared_layers": 0, "final_logit_softcapping": None},
+        },
+    ),
     "olmo3, yarn on some layers": ("olmo3", {"rope_parameters": BY_LAYER["yarn"]}),
     "stablelm": ("stablelm", {}),
     "stablelm, norms of each head": ("stablelm", {"qk_layernorm": True}),
@@ -282,6 +302,8 @@ def random_model(model_class: Any, settings: dict[str, Any], seed: int = 0) -> P
         for name, buffer in model.named_buffers():
             if name.endswith("expert_bias"):
                 buffer.copy_(torch.randn(buffer.shape, generator=generator))
+            if name.endswith("layer_scalar"):
+                buffer.copy_(1.0 + 0.1 * torch.randn(buffer.shape, generator=generator))
     return model
 
 

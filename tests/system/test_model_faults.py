@@ -59,7 +59,7 @@ GRID = (
 )
 """What `make test-grid` runs: backends, and kinds of layers, that the others have too."""
 CASES = [
-    *product(HYBRIDS, ("native",)),
+    *product((*HYBRIDS, "gemma4_text"), ("native",)),
     *product(("qwen3_5_text", "granitemoehybrid"), ("torch",)),
     ("vaultgemma", "transformers"),
     *(pytest.param(*each, marks=pytest.mark.grid) for each in GRID),

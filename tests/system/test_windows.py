@@ -35,6 +35,7 @@ REQUESTS = 14
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "some layers": ("gemma3_text", {"sliding_window": WINDOW}),
     "all layers": ("mistral", {"sliding_window": WINDOW}),
+    "narrow heads, read by other layers": ("gemma4_text", {"sliding_window": WINDOW}),
     "sinks, experts": ("gpt_oss", {"sliding_window": WINDOW}),
 }
 NATIVE = ("native, fp32", "native, bf16", "native, int8 keys")

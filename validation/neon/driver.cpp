@@ -21,7 +21,7 @@ void model_destroy(void *model);
 void model_set_matrix(void *model, int layer, int part, int expert, const void *data, int is_bf16,
                       int n, int k, const float *bias);
 void model_set_vector(void *model, int layer, int which, const float *values, int size);
-void model_set_embedding(void *model, const void *data, int is_bf16);
+void model_set_embedding(void *model, int of_inputs, const void *data, int is_bf16);
 const char *model_forward(void *model, const Batch *batch);
 void model_set_stored(void *model, int layer, int part, int expert, const StoredPart *parts,
                       int count, int k, const float *bias);
@@ -101,7 +101,7 @@ struct Replay {
     void *pool = pool_create(2);
     void *model = nullptr;
     Shape shape{};
-    std::vector<uint8_t> embedding, keys, values;
+    std::vector<uint8_t> embeddings[2], keys, values;
 
     void create_model() {
         if (model) model_destroy(model);
@@ -137,9 +137,9 @@ struct Replay {
         model_set_vector(model, layer, which, vector.data(), static_cast<int>(vector.size()));
     }
     void set_embedding() {
-        int is_bf16 = read<int32_t>();
-        embedding = read_many<uint8_t>();
-        model_set_embedding(model, embedding.data(), is_bf16);
+        int of_inputs = read<int32_t>(), is_bf16 = read<int32_t>();
+        embeddings[of_inputs] = read_many<uint8_t>();
+        model_set_embedding(model, of_inputs, embeddings[of_inputs].data(), is_bf16);
     }
     void set_pages() { keys = read_many<uint8_t>(), values = read_many<uint8_t>(); }
 
@@ -164,6 +164,7 @@ struct Replay {
         batch.table_width = static_cast<int>(block_tables.size()) / batch.row_count;
         batch.output_count = static_cast<int>(outputs.size());
         batch.block_count = read<int32_t>(), batch.block_size = read<int32_t>();
+        batch.slot_bytes = read<int32_t>();
         batch.layers = shape.layers;
         check(model_forward(model, &batch));
         write_many(logits);

@@ -12,6 +12,7 @@ from torch import Tensor
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.draft_head.head import DraftHead
+from draftwerk.model.native.calls.round_arrays import slot_bytes
 from draftwerk.model.native.calls.structs import LayerShape, Shape, StoredPart, TreeStart
 from draftwerk.model.native.draft_head import KIND as DRAFT_KIND
 from draftwerk.model.native.draft_head import MATRICES, TREE, VECTORS
@@ -51,7 +52,7 @@ class RecordingLibrary:
 class Script:
     """Calls in their order; every tensor float32 unless stated otherwise."""
 
-    _embedding_size = 0
+    _embedding_sizes = (0, 0)
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -70,7 +71,8 @@ class Script:
         self._struct(shape)
         self._bytes(bytes(layers))
         self._bytes(bytes(frequencies))
-        self._embedding_size = shape.vocab * shape.hidden
+        inputs = shape.layers * shape.layer_input
+        self._embedding_sizes = (shape.vocab * shape.hidden, shape.vocab * inputs)
 
     def model_set_matrix(
         self,
@@ -110,10 +112,10 @@ class Script:
         self._ints(layer, which)
         self._bytes(ctypes.string_at(values, 4 * size))
 
-    def model_set_embedding(self, model: int, values: int, is_bf16: bool) -> None:
+    def model_set_embedding(self, model: int, of_inputs: bool, values: int, is_bf16: bool) -> None:
         self._call("e")
-        self._ints(is_bf16)
-        size = self._embedding_size * (2 if is_bf16 else 4)
+        self._ints(of_inputs, is_bf16)
+        size = self._embedding_sizes[of_inputs] * (2 if is_bf16 else 4)
         self._bytes(ctypes.string_at(values, size))
 
     def pages(self, pages: Pages) -> None:
@@ -130,7 +132,7 @@ class Script:
         for tensor in (batch.block_tables, batch.ancestors, batch.outputs):
             self._many(tensor)
         self._many(torch.empty(0, dtype=torch.int32) if batch.seen is None else batch.seen)
-        self._ints(pages.keys.shape[1], pages.block_size)
+        self._ints(pages.keys.shape[1], pages.block_size, slot_bytes(pages))
 
     def sample(self, logits: Tensor, sampling: Sampling, position: int) -> None:
         """Sample from a row. Results: int32 token, its logprob, 10 int32 best, theirs (float64)."""

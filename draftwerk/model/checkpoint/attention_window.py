@@ -11,7 +11,7 @@ from positions alone: any cut of the text gives the same bits.
 from msgspec.structs import replace
 
 from draftwerk.model.checkpoint.config import LayerKind, ModelConfig
-from draftwerk.model.checkpoint.info import ModelInfo
+from draftwerk.model.checkpoint.info import ModelInfo, TokenHeads
 from draftwerk.model.checkpoint.model_options import AttentionWindow
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -37,5 +37,5 @@ def windowed_info(info: ModelInfo, window: AttentionWindow) -> ModelInfo:
         context_max=LONGEST,
         window=window.size,
         kept=window.kept,
-        window_heads_per_token=info.kv_heads_per_token,
+        window_heads=TokenHeads(info.kv_heads_per_token, info.head_size),
     )

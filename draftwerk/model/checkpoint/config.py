@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -55,6 +55,12 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     temperature_beta: float = 0.0
     """Queries are multiplied by 1 + beta ln(1 + floor(position / length))."""
     temperature_length: float = 1.0
+    has_value_norm: bool = False
+    """Whether values are normed by head, without weights."""
+    has_layer_scalar: bool = False
+    """Whether the hidden state is multiplied by a number behind each layer."""
+    per_layer_size: int = 0
+    """Of the embedding that each layer has of its own; 0 for none."""
 
 
 class Experts(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +135,30 @@ class LayerKind(msgspec.Struct, frozen=True):
     """Which of the model's rotaries; -1 for no rotation."""
     has_experts: bool = False
     mixer: Mixer = "attention"
+    kv_heads: int = 0
+    """0 for the model's, as in the next two."""
+    head_size: int = 0
+    ffn_size: int = 0
+    kv_from: int = -1
+    """The layer whose keys and values it reads; -1 for its own."""
+    keys_are_values: bool = False
+    """Whether values are what keys are made of."""
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether its keys and values may be in blocks of their own."""
+        return self.mixer == "attention" and self.window > 0
+
+
+class KeyHeads(NamedTuple):
+    """The heads of a token's keys, and of its values, in one layer."""
+
+    heads: int
+    size: int
+
+
+LayerGroup = Literal["all", "windowed", "others"]
+"""Of layers that have blocks together."""
 
 
 def planes_of(kinds: Sequence[LayerKind], hidden_size: int, key_numbers: int) -> list[range]:
@@ -138,14 +168,25 @@ def planes_of(kinds: Sequence[LayerKind], hidden_size: int, key_numbers: int) ->
     """
     wide = -(-hidden_size // (2 * key_numbers))
     wanted = {"attention": 1, "convolution": wide, "recurrence": 0}
-    counts = [wanted[kind.mixer] for kind in kinds]
+    counts = [wanted[kind.mixer] if kind.kv_from < 0 else 0 for kind in kinds]
     starts = accumulate(counts, initial=0)
-    return [range(start, start + count) for start, count in zip(starts, counts, strict=False)]
+    own = [range(start, start + count) for start, count in zip(starts, counts, strict=False)]
+    return [own[each if kind.kv_from < 0 else kind.kv_from] for each, kind in enumerate(kinds)]
 
 
 def window_planes(kinds: Sequence[LayerKind]) -> int:
     """Return how many planes are of layers with windows."""
-    return sum(kind.mixer == "attention" and kind.window > 0 for kind in kinds)
+    return sum(kind.is_windowed and kind.kv_from < 0 for kind in kinds)
+
+
+def widest_keys(kinds: Sequence[LayerKind], usual: KeyHeads, group: LayerGroup) -> KeyHeads:
+    """Return the heads that pages have room for: those of the layer that takes the most."""
+    found = [
+        KeyHeads(kind.kv_heads or usual.heads, kind.head_size or usual.size)
+        for kind in kinds
+        if group == "all" or kind.is_windowed == (group == "windowed")
+    ]
+    return max(found, key=lambda each: (each.heads * each.size, each.heads), default=usual)
 
 
 def state_size(kinds: Sequence[LayerKind], rule: Recurrence | None) -> int:
@@ -203,8 +244,16 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     def dense_size(self, layer: int) -> int:
         """Return the size of the FFN that all tokens have in a layer; 0 for none."""
         if self.experts is None or not self.kind(layer).has_experts:
-            return self.ffn_size
+            return self.kind(layer).ffn_size or self.ffn_size
         return self.experts.shared_ffn_size
+
+    def key_heads(self, layer: int) -> KeyHeads:
+        kind = self.kind(layer)
+        return KeyHeads(kind.kv_heads or self.num_kv_heads, kind.head_size or self.head_size)
+
+    def widest_keys(self, group: LayerGroup) -> KeyHeads:
+        """Return the heads of the layer whose keys take the most in a group of layers."""
+        return widest_keys(self.layers, KeyHeads(self.num_kv_heads, self.head_size), group)
 
     def kind(self, layer: int) -> LayerKind:
         return self.layers[layer] if self.layers else LayerKind()
@@ -222,12 +271,19 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plane_count(self) -> int:
-        return sum(map(len, self.planes))
+        return max(planes.stop for planes in self.planes)
 
     @property
     def window_plane_count(self) -> int:
         """How many of these are of layers with windows."""
         return window_planes(self.layers)
+
+    def planes_in(self, group: LayerGroup) -> int:
+        """Return how many planes the layers of a group have."""
+        apart = self.window_plane_count
+        return {"all": self.plane_count, "windowed": apart, "others": self.plane_count - apart}[
+            group
+        ]
 
     def unlike_llama(self) -> str:
         """Return the first thing that Llama's plain graph does not have; empty if there is none."""

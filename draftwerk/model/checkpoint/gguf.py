@@ -124,7 +124,7 @@ def _file_type(number: Any) -> str:
 
 def _check_shapes(source: GgufSource, config: dict[str, Any]) -> None:
     """Refuse a tensor that is missing, or of another shape than the metadata call for."""
-    required, optional = inventory(config, of_gguf=True)
+    required, optional, _ = inventory(config, of_gguf=True)
     held = {hf_name(source.row, tensor.name) for tensor in weight_tensors(source)}
     for name in (each for each in required if each not in held):
         raise Refused(f"tensor {gguf_name(source.row, name)!r} is missing")

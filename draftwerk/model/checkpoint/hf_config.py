@@ -57,5 +57,5 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
 
 def _rotary(hf: Json, layers: str = "") -> Rotary:
     theta, scaling = rope_of(hf, layers)
-    size = turned_dimensions(hf, scaling)
+    size = turned_dimensions(hf, scaling, layers)
     return Rotary(*rotary(size, theta, scaling, hf["max_position_embeddings"]))

@@ -3,12 +3,19 @@
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from draftwerk.model.checkpoint.architectures import architecture_of, completed
-from draftwerk.model.checkpoint.config import planes_of, state_size, window_planes
+from draftwerk.model.checkpoint.config import (
+    KeyHeads,
+    LayerGroup,
+    planes_of,
+    state_size,
+    widest_keys,
+    window_planes,
+)
 from draftwerk.model.checkpoint.end_tokens import end_tokens
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
@@ -35,6 +42,14 @@ QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_con
 """Beside weights that GPTQ, AWQ and ModelOpt have quantised."""
 
 
+class TokenHeads(NamedTuple):
+    """Heads of keys and values of one token."""
+
+    heads: int
+    """In all planes of some layers."""
+    size: int
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A model in a few numbers."""
 
@@ -50,8 +65,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Of a slot for a recurrent state; 0 where no layer is recurrent."""
     window: int = 0
     """The longest attention window of its layers; 0 where none has one."""
-    window_heads_per_token: int = 0
-    """Of the keys and values, those of layers with windows."""
+    window_heads: TokenHeads = TokenHeads(0, 0)
+    """Of layers with windows, where they have blocks of their own."""
+    other_heads: TokenHeads = TokenHeads(0, 0)
+    """Then of the others."""
     kept: int = 0
     """Positions at a text's beginning that tokens see beside their window."""
     family: str = ""
@@ -109,9 +126,10 @@ def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
     hf = read_supported(location.directory)
     card = read_card(location.directory)
     held = _safetensors(location, hf) if card is None else _gguf(card)
-    _, kv_heads, head_size = sizes_of(hf)
     kinds = architecture_of(hf).layers(hf)
-    planes = planes_of(kinds, hf["hidden_size"], kv_heads * head_size)[-1].stop
+    together, windowed, others = (
+        _cached_heads(hf, group) for group in ("all", "windowed", "others")
+    )
     return ModelInfo(
         **held,
         name=location.name,
@@ -119,14 +137,28 @@ def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
         vocab_size=hf["vocab_size"],
         context_max=hf["max_position_embeddings"],
         eos_token_ids=end_tokens(location.directory, hf, read_generation(location.directory)),
-        kv_heads_per_token=2 * planes * kv_heads,
-        head_size=head_size,
+        kv_heads_per_token=together.heads,
+        head_size=together.size,
         state_bytes=4 * state_size(kinds, recurrence_of(hf)),
         window=max(kind.window for kind in kinds),
-        window_heads_per_token=2 * window_planes(kinds) * kv_heads,
+        window_heads=windowed,
+        other_heads=others if windowed.heads else TokenHeads(0, 0),
         family=hf.get("model_type", ""),
         vectors=vector_form(location.directory, hf, pooling),
     )
+
+
+def _cached_heads(hf: Json, group: LayerGroup) -> TokenHeads:
+    """Return what a group of layers keeps of a token."""
+    _, kv_heads, head_size = sizes_of(hf)
+    kinds = architecture_of(hf).layers(hf)
+    planes = max(each.stop for each in planes_of(kinds, hf["hidden_size"], kv_heads * head_size))
+    apart = window_planes(kinds)
+    if group == "windowed" and not apart:
+        return TokenHeads(0, 0)
+    count = {"all": planes, "windowed": apart, "others": planes - apart}[group]
+    heads = widest_keys(kinds, KeyHeads(kv_heads, head_size), group)
+    return TokenHeads(2 * count * heads.heads, heads.size)
 
 
 def _safetensors(location: Location, hf: Json) -> dict[str, Any]:

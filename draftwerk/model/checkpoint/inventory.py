@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from draftwerk.model.checkpoint.architectures import architecture_of
+from draftwerk.model.checkpoint.config import LayerKind
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
 from draftwerk.model.checkpoint.recurrent_tensors import TensorShape, recurrent_tensors
@@ -21,11 +22,14 @@ NOT_TEXT = (
     "multi_modal_projector.",
     "model.multi_modal_projector.",
     "model.visual.",
+    *(f"model.{each}." for each in ("audio_tower", "embed_vision", "embed_audio")),
     "mtp.",
 )
 STACKED = ("gate_exps", "up_exps", "down_exps")
 """The matrices of all experts in a GGUF."""
-BARE = re.compile(r"(\.(?:experts\.(?:gate_up|down)_proj|sinks))(?:_(bias|blocks|scales))?$")
+BARE = re.compile(
+    r"(\.(?:experts\.(?:gate_up|down)_proj|sinks|layer_scalar))(?:_(bias|blocks|scales))?$"
+)
 """Names of parameters of gpt-oss that end in no word of their own."""
 
 
@@ -34,6 +38,8 @@ class Inventory(NamedTuple):
 
     required: dict[str, TensorShape]
     optional: dict[str, TensorShape]
+    unread: dict[str, TensorShape]
+    """Which checkpoints may have, and no program reads."""
 
 
 def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
@@ -45,9 +51,15 @@ def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
     names = row.tensor_names(of_gguf)
     required: dict[str, TensorShape] = {EMBEDDING: (hf["vocab_size"], hidden)}
     optional: dict[str, TensorShape] = {}
+    unread: dict[str, TensorShape] = {}
     (optional if hf.get("tie_word_embeddings") else required)[HEAD] = (hf["vocab_size"], hidden)
     _add_norms(row, hidden, [names.last_norm], required)
-    kinds = row.layers(hf)
+    kinds, graph = row.layers(hf), row.graph(hf)
+    if size := graph.per_layer_size:
+        width = hf["num_hidden_layers"] * size
+        required[f"{names.layer_embedding}.weight"] = (hf["vocab_size"], width)
+        required[f"{names.layer_projection}.weight"] = (width, hidden)
+        _add_norms(row, size, [names.layer_norm], required)
     for index in range(hf["num_hidden_layers"]):
         layer = f"model.layers.{index}."
         _add_norms(row, hidden, [layer + name for name in names.norms], required)
@@ -56,15 +68,23 @@ def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
         elif kinds[index].mixer == "recurrence":
             _add_recurrence(hf, layer, required, of_gguf)
         else:
-            _add_attention(hf, layer, required, optional, of_gguf)
+            _add_attention(hf, kinds[index], layer, required, optional, of_gguf)
+            if kinds[index].kv_from >= 0:
+                unread |= _keys_of(hf, kinds[index], layer)
         has_experts = kinds[index].has_experts
         if has_experts:
             size = _add_experts(hf, layer, required, of_gguf)
         else:
-            size = hf["intermediate_size"]
+            size = kinds[index].ffn_size or hf["intermediate_size"]
         if size:
             _add_ffn(hf, layer, size, names.dense(has_experts), required)
-    return Inventory(required, optional)
+        if graph.per_layer_size:
+            required[f"{layer}{names.layer_gate}.weight"] = (graph.per_layer_size, hidden)
+            required[f"{layer}{names.layer_output}.weight"] = (hidden, graph.per_layer_size)
+            _add_norms(row, hidden, [layer + names.after_input], required)
+        if graph.has_layer_scalar:
+            required[f"{layer}{names.layer_scalar}.weight"] = (1,)
+    return Inventory(required, optional, unread)
 
 
 def _add_norms(
@@ -76,16 +96,19 @@ def _add_norms(
 
 def _add_attention(
     hf: Json,
+    kind: LayerKind,
     layer: str,
     required: dict[str, TensorShape],
     optional: dict[str, TensorShape],
     of_gguf: bool,
 ) -> None:
     row, sizes, hidden = architecture_of(hf), sizes_of(hf), hf["hidden_size"]
-    size = sizes.head_size
-    query, key = sizes.num_heads * size, sizes.num_kv_heads * size
+    size = kind.head_size or sizes.head_size
+    query, key = sizes.num_heads * size, (kind.kv_heads or sizes.num_kv_heads) * size
     gates = 1 + row.graph(hf).has_output_gate
     rows = _fused(row.names.qkv, (gates * query, key, key))
+    names = row.names.qkv[:1] if kind.kv_from >= 0 else row.names.qkv[: 3 - kind.keys_are_values]
+    rows = {name: count for name, count in rows.items() if name in names}
     required |= {f"{layer}{name}.weight": (count, hidden) for name, count in rows.items()}
     output = f"{layer}{row.names.output}"
     required[f"{output}.weight"] = (hidden, query)
@@ -98,7 +121,8 @@ def _add_attention(
         required[f"{layer}{row.names.sinks}.weight"] = (sizes.num_heads,)
     if row.query_key_norm(hf):
         over_all = row.graph(hf).head_norm == "projection"
-        for name, count in ((row.names.query_norm, query), (row.names.key_norm, key)):
+        norms = ((row.names.query_norm, query), (row.names.key_norm, key))
+        for name, count in norms[: 1 + (kind.kv_from < 0)]:
             if "{}" in name and not of_gguf:
                 own = (f"{layer}{name.format(head)}.weight" for head in range(count // size))
                 required |= dict.fromkeys(own, (size,))
@@ -106,6 +130,15 @@ def _add_attention(
                 required[f"{layer}{name}.weight"] = (count // size, size)
             else:
                 required[f"{layer}{name}.weight"] = (count if over_all else size,)
+
+
+def _keys_of(hf: Json, kind: LayerKind, layer: str) -> dict[str, TensorShape]:
+    """Return what makes keys and values in a layer that reads another's."""
+    names, sizes = architecture_of(hf).names, sizes_of(hf)
+    size = kind.head_size or sizes.head_size
+    rows = (kind.kv_heads or sizes.num_kv_heads) * size
+    found = {f"{layer}{name}.weight": (rows, hf["hidden_size"]) for name in names.qkv[1:]}
+    return {**found, f"{layer}{names.key_norm}.weight": (size,)}
 
 
 def _add_convolution(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> None:
@@ -215,8 +248,8 @@ def _with_base(stored: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
 
 def check_tensors(hf: Json, stored: Mapping[str, StoredTensor], of_gguf: bool = False) -> None:
     """Refuse a checkpoint whose weights do not fit its config, naming the first of them."""
-    required, optional = inventory(hf, of_gguf)
-    for name, shape in (required | optional).items():
+    required, optional, unread = inventory(hf, of_gguf)
+    for name, shape in (required | optional | unread).items():
         held = stored.get(name)
         if held is None:
             if name in required:
@@ -225,7 +258,7 @@ def check_tensors(hf: Json, stored: Mapping[str, StoredTensor], of_gguf: bool = 
             raise Refused(f"{name} is {held.dtype}: quantised weights are not supported")
         elif held.shape != shape:
             raise Refused(f"{name} has shape {held.shape}, the config says {shape}")
-    known = required.keys() | optional.keys()
+    known = required.keys() | optional.keys() | unread.keys()
     left = [name for name in stored if name not in known and not _is_computed(name)]
     if left:
         raise Refused(

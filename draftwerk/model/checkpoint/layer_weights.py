@@ -1,7 +1,7 @@
 """Weights by layer: which tensors of a checkpoint, and which of their rows, a layer is made of."""
 
 from collections.abc import Callable, Sequence
-from typing import TypedDict, overload
+from typing import NotRequired, TypedDict, overload
 
 import torch
 from torch import Tensor
@@ -13,7 +13,13 @@ from draftwerk.model.checkpoint.expert_layers import expert_weights
 from draftwerk.model.checkpoint.inventory import EMBEDDING, HEAD
 from draftwerk.model.checkpoint.recurrent_tensors import channels, input_rows
 from draftwerk.model.checkpoint.shard import Shard
-from draftwerk.model.checkpoint.weights import LayerWeights, RecurrentWeights, Weights
+from draftwerk.model.checkpoint.weights import (
+    LayerEmbeddings,
+    LayerInput,
+    LayerWeights,
+    RecurrentWeights,
+    Weights,
+)
 
 
 class MixerWeights(TypedDict):
@@ -28,6 +34,7 @@ class MixerWeights(TypedDict):
     sinks: Tensor | None
     taps: Tensor | None
     recurrent: RecurrentWeights | None
+    value_norm: NotRequired[Tensor | None]
 
 
 class LazyLayers(Sequence[LayerWeights]):
@@ -61,6 +68,20 @@ def weights_of(
         layers=layers if lazily else list(layers),
         norm=tensors.norm(row.names.last_norm, row),
         lm_head=lm_head,
+        inputs=_inputs(tensors, config) if config.graph.per_layer_size else None,
+    )
+
+
+def _inputs(tensors: Tensors, config: ModelConfig) -> LayerEmbeddings:
+    """Return the embeddings that layers have of their own."""
+    row = BY_CLASS[config.architecture]
+    rows = range(config.layer_count * config.graph.per_layer_size)
+    return LayerEmbeddings(
+        embedding=tensors.vocabulary(
+            f"{row.names.layer_embedding}.weight", range(config.vocab_size)
+        ),
+        projection=tensors.fused([(f"{row.names.layer_projection}.weight", rows)]),
+        norm=tensors.norm(row.names.layer_norm, row),
     )
 
 
@@ -82,7 +103,8 @@ def layer_weights(tensors: Tensors, config: ModelConfig, shard: Shard, index: in
     row = BY_CLASS[config.architecture]
     names, layer = row.tensor_names(tensors.of_gguf), f"model.layers.{index}."
     has_experts, dense = config.kind(index).has_experts, config.dense_size(index)
-    ffn = range(dense) if has_experts else shard.ffn
+    own_size = has_experts or config.kind(index).ffn_size
+    ffn = range(dense) if own_size else shard.ffn
     halves = [(ffn.start, ffn.stop, dense)] * (1 + config.graph.is_gated)
     gate_up_names, down_name = names.dense(has_experts)
     mixer = MIXERS[config.kind(index).mixer]
@@ -97,7 +119,7 @@ def layer_weights(tensors: Tensors, config: ModelConfig, shard: Shard, index: in
         return None if name is None else tensors.norm(layer + name, row)
 
     return LayerWeights(
-        **mixer(tensors, config, shard, layer),
+        **mixer(tensors, config, shard, index),
         attention_norm=norm(names.attention_norm),
         ffn_norm=norm(names.ffn_norm),
         gate_up=tensors.fused(gate_up("weight")) if dense else None,
@@ -109,20 +131,35 @@ def layer_weights(tensors: Tensors, config: ModelConfig, shard: Shard, index: in
         experts=expert_weights(tensors, config.experts, row, layer, shard.hidden)
         if config.experts and has_experts
         else None,
+        input=_input(tensors, config, layer) if config.graph.per_layer_size else None,
+        scalar=tensors.exact(f"{layer}{names.layer_scalar}.weight").flatten()
+        if config.graph.has_layer_scalar
+        else None,
     )
 
 
-def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
+def _input(tensors: Tensors, config: ModelConfig, layer: str) -> LayerInput:
+    """Return what adds a layer's own embedding."""
+    row, size = BY_CLASS[config.architecture], config.graph.per_layer_size
+    return LayerInput(
+        gate=tensors.fused([(f"{layer}{row.names.layer_gate}.weight", range(size))]),
+        output=tensors.fused(
+            [(f"{layer}{row.names.layer_output}.weight", range(config.hidden_size))]
+        ),
+        norm=tensors.norm(layer + row.names.after_input, row),
+    )
+
+
+def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> MixerWeights:
     """Return what a layer attends with."""
-    size, row = config.head_size, BY_CLASS[config.architecture]
+    kind, (kv_count, size) = config.kind(index), config.key_heads(index)
+    row, layer = BY_CLASS[config.architecture], f"model.layers.{index}."
     names = row.names
+    kv_heads = range(kv_count) if kind.kv_heads else shard.kv_heads
+    stored = 0 if kind.kv_from >= 0 else 2 - kind.keys_are_values
     spans = [
         (heads.start * size, heads.stop * size, count * size)
-        for heads, count in (
-            (shard.heads, config.num_heads),
-            (shard.kv_heads, config.num_kv_heads),
-            (shard.kv_heads, config.num_kv_heads),
-        )
+        for heads, count in [(shard.heads, config.num_heads), *[(kv_heads, kv_count)] * stored]
     ]
 
     def qkv(kind: str) -> NamedRows:
@@ -143,7 +180,7 @@ def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) 
         return torch.cat(list(own))
 
     def in_halves(stacked: Tensor) -> Tensor:
-        heads = len(shard.heads) + len(shard.kv_heads)
+        heads = len(shard.heads) + len(kv_heads)
         return tensors.in_halves(stacked, heads, size, 2 * len(config.rope_inverse_frequencies))
 
     order = in_halves if row.pairs_are_neighbours else lambda stacked: stacked
@@ -152,7 +189,8 @@ def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) 
         qkv=order(tensors.fused(qkv("weight"))),
         qkv_bias=None if bias is None else order(bias),
         query_norm=head_norm(names.query_norm, config.num_heads),
-        key_norm=head_norm(names.key_norm, config.num_kv_heads),
+        key_norm=head_norm(names.key_norm, kv_count) if stored else None,
+        value_norm=torch.ones(size) if config.graph.has_value_norm and stored else None,
         output=tensors.fused(output("weight")),
         output_bias=tensors.fused_bias(output("bias")),
         sinks=tensors.find(f"{layer}{names.sinks}.weight"),
@@ -170,9 +208,10 @@ def _gates_last(rows: NamedRows, size: int) -> NamedRows:
     return [*own, *others, *gates]
 
 
-def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
+def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> MixerWeights:
     """Return what a layer convolves with."""
     names, hidden = BY_CLASS[config.architecture].names, config.hidden_size
+    layer = f"model.layers.{index}."
     name = layer + names.convolution
     taps, bias = tensors.values(f"{name}.weight"), tensors.find(f"{name}.bias")
     rows = [taps.reshape(hidden, config.taps).T, *(() if bias is None else (bias[None],))]
@@ -196,11 +235,11 @@ def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str
     )
 
 
-def _recurrence(tensors: Tensors, config: ModelConfig, shard: Shard, layer: str) -> MixerWeights:
+def _recurrence(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) -> MixerWeights:
     """Return what a recurrent layer has."""
     rule, row = config.recurrence, BY_CLASS[config.architecture]
     assert rule is not None
-    layer += row.names.recurrence
+    layer = f"model.layers.{index}.{row.names.recurrence}"
     skip = tensors.exact(f"{layer}D").flatten() if rule.rule == "mamba" else None
 
     def inputs(kind: str) -> NamedRows:

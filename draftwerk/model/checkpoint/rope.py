@@ -137,6 +137,15 @@ def _longrope(
     return [each / by for each, by in zip(plain, divisors, strict=True)], float(magnitude)
 
 
+def _proportional(
+    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
+) -> tuple[Sequence[float], float]:
+    """Turn a share of the pairs, the first of them; others have no frequency."""
+    turned = int(scaling.get("partial_rotary_factor", 1.0) * len(plain))
+    factor = scaling.get("factor") or 1.0
+    return [each / factor if i < turned else 0.0 for i, each in enumerate(plain)], 1.0
+
+
 RULES: dict[
     str, Callable[[Sequence[float], float, Scaling, int], tuple[Sequence[float], float]]
 ] = {
@@ -146,4 +155,5 @@ RULES: dict[
     "yarn": _yarn,
     "longrope": _longrope,
     "ntk_alpha": _ntk_alpha,
+    "proportional": _proportional,
 }

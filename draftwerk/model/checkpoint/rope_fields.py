@@ -24,6 +24,7 @@ REQUIRED = {
     "yarn": (),
     "ntk_alpha": ("alpha",),
     "longrope": ("short_factor", "long_factor", "original_max_position_embeddings"),
+    "proportional": (),
 }
 NUMBERS = (
     "rope_theta",
@@ -69,14 +70,17 @@ def rope_of(hf: Json, layers: str = "") -> tuple[float, Json]:
     _check(kind, scaling)
     if row.rotary_share is not None:
         scaling.setdefault("partial_rotary_factor", row.rotary_share)
-    turned_dimensions(hf, scaling)
+    turned_dimensions(hf, scaling, layers)
     return float(scaling.get("rope_theta", theta)), scaling
 
 
 def _rule(hf: Json, layers: str) -> Json:
     """Return a config with the one rule of these layers, where it has one for each kind."""
     nested = hf.get("rope_parameters") or {}
-    two_kinds = any(kind.rotary == 1 for kind in architecture_of(hf).layers(hf))
+    row = architecture_of(hf)
+    two_kinds = (
+        any(kind.rotary == 1 for kind in row.layers(hf)) or "rope_parameters" in row.defaults
+    )
     plain = {key: value for key, value in hf.items() if key != "rope_parameters"}
     if two_kinds and isinstance(nested, dict) and nested.keys() <= {GLOBAL, LOCAL}:
         if nested:
@@ -89,20 +93,30 @@ def _rule(hf: Json, layers: str) -> Json:
     return hf
 
 
-def turned_dimensions(hf: Json, scaling: Json) -> int:
+def turned_dimensions(hf: Json, scaling: Json, layers: str = "") -> int:
     """Return how many of a head's dimensions turn. Raises Refused for an odd number."""
     share = scaling.get("partial_rotary_factor", 1.0)
-    if share != 1.0 and architecture_of(hf).rotary_share is None:
+    is_proportional = scaling["rope_type"] == "proportional"
+    if share != 1.0 and architecture_of(hf).rotary_share is None and not is_proportional:
         raise Refused("partial_rotary_factor is not supported")
     if not isinstance(share, int | float) or not 0 < share <= 1:
         raise Refused(f"partial_rotary_factor {share!r} is no share")
-    size = int(sizes_of(hf).head_size * share)
+    size = _head_size(hf, layers)
+    if not is_proportional:
+        size = int(size * share)
     if size < 2 or size % 2:
         raise Refused(f"partial_rotary_factor {share!r} leaves {size} dimensions: no pairs")
     for key in ("short_factor", "long_factor"):
         if key in scaling and len(scaling[key]) != size // 2:
             raise Refused(f"{key} has {len(scaling[key])} numbers, not {size // 2}")
     return size
+
+
+def _head_size(hf: Json, layers: str) -> int:
+    """Return the size of a head of all layers, or of those that slide (LOCAL)."""
+    which, usual = layers == LOCAL, sizes_of(hf).head_size
+    kinds = architecture_of(hf).layers(hf)
+    return next((kind.head_size or usual for kind in kinds if kind.rotary == which), usual)
 
 
 def check_rope(hf: Json) -> None:

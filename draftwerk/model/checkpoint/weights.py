@@ -55,6 +55,30 @@ class RecurrentWeights:
 
 
 @dataclass(slots=True)
+class LayerInput(Generic[M]):
+    """What adds a layer's own embedding to the hidden state."""
+
+    gate: M
+    """[per_layer_size, hidden]"""
+    output: M
+    """[hidden, per_layer_size]"""
+    norm: Tensor
+    """Of what is added."""
+
+
+@dataclass(slots=True)
+class LayerEmbeddings(Generic[M]):
+    """Embeddings that layers have of their own: a token's, and what its usual one comes to."""
+
+    embedding: M
+    """[vocab, layers * per_layer_size]"""
+    projection: M
+    """[layers * per_layer_size, hidden], of the usual embedding."""
+    norm: Tensor
+    """[per_layer_size], of what that comes to in each layer."""
+
+
+@dataclass(slots=True)
 class LayerWeights(Generic[M]):
     """One decoder layer; matrices are [out, in] as in `torch.nn.functional.linear`."""
 
@@ -63,7 +87,8 @@ class LayerWeights(Generic[M]):
     qkv: M
     """[(heads + 2 * kv_heads) * head_size, hidden]: all query rows, then key, then value. Of a
     convolution [3 * hidden, hidden]: gates of its inputs, gates of its outputs, inputs. Behind the
-    values the gates of outputs, where there are some. Of a recurrence as in `Recurrence.rows`."""
+    values the gates of outputs, where there are some. Of a recurrence as in `Recurrence.rows`.
+    Without values where keys are those, and without keys where another layer's are read."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     """[head_size], or [heads * head_size] where a norm is over all heads, or each has its own."""
@@ -87,6 +112,11 @@ class LayerWeights(Generic[M]):
     sinks: Tensor | None = None
     """[heads], scores of nothing."""
     recurrent: RecurrentWeights | None = None
+    value_norm: Tensor | None = None
+    """[head_size], ones."""
+    input: LayerInput[M] | None = None
+    scalar: Tensor | None = None
+    """[1], a factor of the hidden state behind the layer."""
 
     @property
     def dense(self) -> tuple[M, M]:
@@ -102,6 +132,8 @@ class LayerWeights(Generic[M]):
         found += [each for each in (self.gate_up, self.down) if each is not None]
         if self.experts is not None:
             found += [*self.experts.gate_up, *self.experts.down]
+        if self.input is not None:
+            found += [self.input.gate, self.input.output]
         return found
 
 
@@ -113,6 +145,7 @@ class Weights(Generic[M]):
     layers: Sequence[LayerWeights[M]]
     norm: Tensor
     lm_head: M
+    inputs: LayerEmbeddings[M] | None = None
 
 
 AnyWeights: TypeAlias = Weights[WeightMatrix]

@@ -15,6 +15,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.configuration_auto import AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from draftwerk.model.checkpoint.config import KeyHeads, LayerGroup
 from draftwerk.model.checkpoint.end_tokens import end_tokens
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
@@ -62,6 +63,14 @@ class CausalLM(NamedTuple):
     """Of a plane; 1 where layers differ, and all of a token counts as one head."""
     head_size: int
     """Of keys and of values; a plane has room for the largest layer."""
+
+    def planes_in(self, group: LayerGroup) -> int:
+        """Return how many planes there are; no group of layers has its own."""
+        return self.plane_count
+
+    def widest_keys(self, group: LayerGroup) -> KeyHeads:
+        """Return the heads of a plane."""
+        return KeyHeads(self.num_kv_heads, self.head_size)
 
 
 def read_causal(directory: Path) -> CausalLM:

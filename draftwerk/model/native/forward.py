@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, BatchState, Pages, logit_count_of
-from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.config import LayerGroup, ModelConfig
 from draftwerk.model.checkpoint.lora.lora_card import PARTS
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.packed_weights import WeightStore
@@ -32,6 +32,7 @@ from draftwerk.model.native.calls.round_arrays import StateRows, arrays_of, chec
 from draftwerk.model.native.calls.structs import AdapterModule, LayerShape, PathRow, RoundArrays
 from draftwerk.model.native.packing import Packing
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference.kv_pages import page_shape
 
 READINGS = 5
 
@@ -92,6 +93,7 @@ class NativeForward:
         """Of the latest batch, by a row's first token."""
         packing = Packing(self.handle, self._pool, config, dtype, self._shard, store, on_layer)
         self.embedding = packing.pack(weights)
+        self._kept = packing.kept
         """[vocab, hidden]; None where it is stored."""
 
     def add_adapter(self, adapter: Adapter) -> None:
@@ -171,15 +173,14 @@ class NativeForward:
         return self._config.vocab_size, self._config.hidden_size
 
     def _check_pages(self, pages: Pages) -> None:
-        apart = 0 if pages.window is None else self._config.window_plane_count
-        self._check_planes(pages, self._config.plane_count - apart)
+        self._check_planes(pages, "all" if pages.window is None else "others")
         if pages.window is not None:
-            self._check_planes(pages.window, apart)
+            self._check_planes(pages.window, "windowed")
 
-    def _check_planes(self, pages: Pages, count: int) -> None:
+    def _check_planes(self, pages: Pages, group: LayerGroup) -> None:
         for name, tensor in (("keys", pages.keys), ("values", pages.values)):
             check_tensor(name, tensor, self.page_dtype)
-            planes, _, _, kv_heads, width = tensor.shape
-            own = (count, self._config.num_kv_heads, self.page_width)
-            if (planes, kv_heads, width) != own:
+            planes, blocks, block_size, kv_heads, width = tensor.shape
+            own = page_shape(self._config, blocks, block_size, self.page_width, group)
+            if (planes, blocks, block_size, kv_heads, width) != own:
                 raise ValueError(f"{name} are pages of another model: {tuple(tensor.shape)}")

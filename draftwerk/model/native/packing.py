@@ -11,7 +11,13 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
-from draftwerk.model.checkpoint.weights import AnyWeights, ExpertWeights, LayerWeights, WeightMatrix
+from draftwerk.model.checkpoint.weights import (
+    AnyWeights,
+    ExpertWeights,
+    LayerEmbeddings,
+    LayerWeights,
+    WeightMatrix,
+)
 from draftwerk.model.native.calls.native_shape import HEAD_KIND, QUANTISED, STORED_FORMAT, format_of
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import KINDS, halved, packed_size, parts_of, quantised, unread
@@ -29,6 +35,10 @@ class Part(IntEnum):
     ROUTER = 6
     EXPERT_GATE_UP = 7
     EXPERT_DOWN = 8
+    INPUT_PROJECTION = 9
+    INPUT_GATE = 10
+    INPUT_OUTPUT = 11
+    INPUT_EMBEDDING = 12
 
 
 class Vector(IntEnum):
@@ -48,6 +58,10 @@ class Vector(IntEnum):
     GATED_NORM = 11
     CHOICE_BIAS = 12
     SKIP = 13
+    VALUE_NORM = 14
+    AFTER_INPUT = 15
+    SCALAR = 16
+    INPUT_NORM = 17
 
 
 class Packing:
@@ -78,6 +92,8 @@ class Packing:
         self._kind = QUANTISED.get(dtype)
         self._store = store
         self._is_packed = store is not None and store.is_packed
+        self.kept: Tensor | None = None
+        """What the kernels read where it is: embeddings that layers have of their own."""
 
     def pack(self, weights: AnyWeights) -> Tensor | None:
         """Have all weights packed; returns the embedding [vocab, hidden] unless it is stored."""
@@ -105,7 +121,7 @@ class Packing:
             kept = torch.frombuffer(place, dtype=embedding_dtype).view(embedding.shape)
         if not self._is_packed:
             kept.copy_(embedding)
-        self._library.model_set_embedding(self._handle, kept.data_ptr(), is_bf16)
+        self._library.model_set_embedding(self._handle, False, kept.data_ptr(), is_bf16)
         return kept
 
     def _set_all_stored(self, weights: AnyWeights, embedding: tuple[StoredMatrix, ...]) -> None:
@@ -114,6 +130,8 @@ class Packing:
         matrices.append(weights.lm_head)
         if weights.lm_head is not embedding:
             matrices.append(embedding)
+        if weights.inputs is not None:
+            matrices += [weights.inputs.embedding, weights.inputs.projection]
         size = sum(packed_size(_stored(matrix)) for matrix in matrices)
         self._use(size + self._library.model_router_bytes(self._handle), 0)
         self._set_matrices(weights)
@@ -133,6 +151,8 @@ class Packing:
         for index, layer in zip(self._shard.layers, weights.layers, strict=True):
             self._set_layer(index - self._shard.layers.start, layer)
             self._on_layer(index)
+        if weights.inputs is not None and self._config.graph.per_layer_size:
+            self._set_inputs(weights.inputs)
         self._set_matrix(0, Part.HEAD, weights.lm_head)
         self._set_vector(0, Vector.NORM, weights.norm)
 
@@ -153,7 +173,13 @@ class Packing:
             Vector.AFTER_FFN: layer.after_ffn,
             Vector.TAPS: None if layer.taps is None else layer.taps.flatten(),
             Vector.SINKS: layer.sinks,
+            Vector.VALUE_NORM: layer.value_norm,
+            Vector.SCALAR: layer.scalar,
         }
+        if layer.input is not None and self._config.graph.per_layer_size:
+            self._set_matrix(index, Part.INPUT_GATE, layer.input.gate)
+            self._set_matrix(index, Part.INPUT_OUTPUT, layer.input.output)
+            vectors[Vector.AFTER_INPUT] = layer.input.norm
         if layer.experts is not None:
             vectors[Vector.CHOICE_BIAS] = layer.experts.choice_bias
         if (own := layer.recurrent) is not None:
@@ -166,6 +192,16 @@ class Packing:
         for which, vector in vectors.items():
             if vector is not None:
                 self._set_vector(index, which, vector)
+
+    def _set_inputs(self, inputs: LayerEmbeddings[WeightMatrix]) -> None:
+        self._set_matrix(0, Part.INPUT_PROJECTION, inputs.projection)
+        self._set_vector(0, Vector.INPUT_NORM, inputs.norm)
+        if not isinstance(inputs.embedding, Tensor):
+            return self._set_matrix(0, Part.INPUT_EMBEDDING, inputs.embedding)
+        # Of a large table a few rows are read: it stays in its file, if it can.
+        is_bf16 = inputs.embedding.dtype != torch.float32 or self._dtype == "bf16"
+        self.kept = inputs.embedding.to(torch.bfloat16 if is_bf16 else torch.float32).contiguous()
+        self._library.model_set_embedding(self._handle, True, self.kept.data_ptr(), is_bf16)
 
     def _set_experts(self, layer: int, experts: ExpertWeights[WeightMatrix]) -> None:
         router = experts.router

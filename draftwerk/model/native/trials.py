@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import mean
 from time import perf_counter
 
 import msgspec
@@ -37,7 +38,8 @@ def trial_s(
     clock: Callable[[], float] = perf_counter,
 ) -> float:
     """Return the seconds that the best of a few steps of each size take together."""
-    config = msgspec.structs.replace(config, layer_count=1)
+    graph = msgspec.structs.replace(config.graph, per_layer_size=0)
+    config = msgspec.structs.replace(config, layer_count=1, graph=graph)
     weights = replace(weights, layers=weights.layers[:1])
     forward = NativeForward(config, weights, dtype, Pool(threads))
     pages = allocate(
@@ -58,18 +60,21 @@ def trial_s(
 
 
 def model_shape(config: ModelConfig, weight_bytes: float, kv_bytes: float) -> ModelShape:
-    """Return a model's shape; `weight_bytes` is what a weight takes, `kv_bytes` a key's number."""
-    experts = config.experts
-    dense = config.ffn_size if experts is None else experts.shared_ffn_size
+    """Return a model's shape; `weight_bytes` is what a weight takes, `kv_bytes` a key's number.
+
+    Where layers have heads or FFNs of their own sizes it has the mean of them.
+    """
+    experts, layers = config.experts, range(config.layer_count)
+    dense = round(mean(config.dense_size(index) for index in layers))
+    if experts is not None:
+        dense = experts.shared_ffn_size
     return ModelShape(
         layer_count=config.layer_count,
-        without_keys=sum(
-            config.kind(index).mixer != "attention" for index in range(config.layer_count)
-        ),
+        without_keys=sum(config.kind(index).mixer != "attention" for index in layers),
         hidden_size=config.hidden_size,
         num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
-        head_size=config.head_size,
+        num_kv_heads=round(mean(config.key_heads(index).heads for index in layers)),
+        head_size=round(mean(config.key_heads(index).size for index in layers)),
         ffn_size=dense,
         expert_size=experts.ffn_size if experts else 0,
         expert_count=experts.count if experts else 0,

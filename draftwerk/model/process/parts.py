@@ -131,10 +131,10 @@ def native_part(
             on_layer=model.layer_done,
         )
     adapters = add_adapters(forward, options.lora, config)
-    window, states = window_of(options, model.config), states_of(options, model.config)
-    sizes = options.block_count, options.block_size, forward.page_width, window[0]
+    window = window_of(options, model.config, forward.page_width)
+    states = states_of(options, model.config)
     shared, pages = page_memory(
-        page_shape(model.config, *sizes),
+        shape_of(options, model.config, forward.page_width, bool(window)),
         forward.page_dtype,
         options.pages_descriptor,
         states,
@@ -143,11 +143,19 @@ def native_part(
     return NativePart(model, forward, pages, shared, pool, threads, measured_s, adapters, store)
 
 
-def window_of(options: ModelOptions, config: ModelConfig) -> tuple[int, int]:
-    """Return planes and blocks of layers with windows, if they have blocks of their own."""
+def shape_of(
+    options: ModelOptions, config: ModelConfig, width: int = 0, is_apart: bool = False
+) -> tuple[int, ...]:
+    """Return the shape of the keys, or of those of layers without windows."""
+    group = "others" if is_apart else "all"
+    return page_shape(config, options.block_count, options.block_size, width, group)
+
+
+def window_of(options: ModelOptions, config: ModelConfig, width: int = 0) -> tuple[int, ...]:
+    """Return the shape of the keys of layers with windows, if they have blocks of their own."""
     if not options.window_blocks:
         return NO_WINDOW
-    return config.window_plane_count, options.window_blocks
+    return page_shape(config, options.window_blocks, options.block_size, width, "windowed")
 
 
 def states_of(options: ModelOptions, config: ModelConfig) -> tuple[int, int]:
@@ -176,7 +184,7 @@ def torch_part(
     adapters = add_adapters(forward, options.lora, model.config)
     if device.type == "cpu":
         window, states = window_of(options, model.config), states_of(options, model.config)
-        shape = page_shape(model.config, options.block_count, options.block_size, apart=window[0])
+        shape = shape_of(options, model.config, is_apart=bool(window))
         shared, pages = page_memory(shape, dtype, options.pages_descriptor, states, window)
     else:
         shared = None

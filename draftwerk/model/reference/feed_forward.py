@@ -1,16 +1,18 @@
-"""The FFN of a layer: dense, of experts, or both."""
+"""The FFN of a layer: dense, of experts, or both; what its own embedding adds behind it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import sqrt
 
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu, relu, silu
 
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights
+from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights, Weights
 from draftwerk.model.reference.adapters import Adapt
 from draftwerk.model.reference.columns import GatherColumns
+from draftwerk.model.reference.norms import Norms
 from draftwerk.model.reference.tiled_products import TiledProducts
 
 SIGMOID_EPS = 1e-6
@@ -78,3 +80,34 @@ class FeedForward:
         gated = self._gather(self._gated(gates), "ffn")
         fed = adapt("down", gated, self._linear(gated, down, layer.down_bias))
         return self._gather(fed, "hidden")
+
+
+class LayerEmbedder:
+    """The inputs of a model's layers beside the hidden state."""
+
+    def __init__(self, config: ModelConfig, linear: TiledProducts, norm: Norms) -> None:
+        self._config, self._graph = config, config.graph
+        self._size = config.graph.per_layer_size
+        self._linear, self._norm = linear, norm
+
+    def of(self, weights: Weights, tokens: Tensor, hidden: Tensor) -> Sequence[Tensor]:
+        """Return each layer's input [T, per_layer_size] of embedded tokens; empty without any."""
+        if weights.inputs is None or not self._size:
+            return [hidden[:, :0]] * self._config.layer_count
+        own = weights.inputs
+        projected = self._linear(hidden, own.projection, None) * self._config.hidden_size**-0.5
+        projected = self._norm(projected.unflatten(1, (-1, self._size)), own.norm)
+        scale = torch.tensor(sqrt(self._size), dtype=hidden.dtype, device=hidden.device)
+        embedded = (own.embedding[tokens] * scale).view_as(projected)
+        return ((projected + embedded) * 2**-0.5).unbind(1)
+
+    def added(self, layer: LayerWeights, hidden: Tensor, given: Tensor) -> Tensor:
+        """Return the hidden state with a layer's input added, times the layer's scalar."""
+        if layer.input is not None and self._size:
+            gate = self._linear(hidden, layer.input.gate, None)
+            gated = ACTIVATIONS[self._graph.activation](gate) * given
+            added = self._linear(gated, layer.input.output, None)
+            hidden = hidden + self._norm(added, layer.input.norm)
+        if layer.scalar is None or not self._graph.has_layer_scalar:
+            return hidden
+        return hidden * layer.scalar.to(hidden.dtype)

@@ -18,7 +18,8 @@ from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.reference.adapters import Adapt, TorchAdapters
 from draftwerk.model.reference.columns import GatherColumns, all_mine
 from draftwerk.model.reference.convolution import TapSlots, convolved, store_inputs
-from draftwerk.model.reference.feed_forward import FeedForward
+from draftwerk.model.reference.feed_forward import FeedForward, LayerEmbedder
+from draftwerk.model.reference.kv_pages import heads_in
 from draftwerk.model.reference.norms import Norms
 from draftwerk.model.reference.recurrence import RecurrentLayers
 from draftwerk.model.reference.rotation import Rotaries, Rotation
@@ -59,10 +60,10 @@ class TorchForward:
         own = [config.planes[index] for index in self.shard.layers]
         self.planes = [range(each.start - own[0].start, each.stop - own[0].start) for each in own]
         """Of the pages, by layer."""
-        kinds = [config.kind(index) for index in self.shard.layers]
-        self.windowed = [window_planes([kind]) > 0 for kind in kinds]
-        """Of the layers, whether they may have blocks of their own."""
-        self.mixers = [config.kind(index).mixer for index in self.shard.layers]
+        self.kinds = [config.kind(index) for index in self.shard.layers]
+        self.mixers = [kind.mixer for kind in self.kinds]
+        self.heads = [config.key_heads(index) for index in self.shard.layers]
+        """Of keys, by layer."""
         self.recurrent = None if config.recurrence is None else RecurrentLayers(config.recurrence)
         self.tapped = TapSlots(config.taps)
         self.states: Tensor | None = None
@@ -73,6 +74,7 @@ class TorchForward:
         self.norm = Norms(config)
         self.rotaries = Rotaries(config, device)
         self.feed = FeedForward(config, self.linear, gather)
+        self.inputs = LayerEmbedder(config, self.linear, self.norm)
         self.adapters = TorchAdapters(self.linear)
 
     def add_adapter(self, adapter: Adapter) -> None:
@@ -93,18 +95,25 @@ class TorchForward:
         rotations = self.rotaries.at(batch.positions, self.weights.embedding.dtype)
         if hidden is None:
             hidden = self._embed(batch.tokens)
+        inputs = self.inputs.of(self.weights, batch.tokens, hidden)
         layers = self.weights.layers[: batch.layers]
         # Before the last stage every layer has all tokens: a later one goes on with them.
-        every = len(layers) - self.shard.is_last
+        every = self._last_stored(len(layers)) if self.shard.is_last else len(layers)
         for index, layer in enumerate(layers[:every]):
             adapt = self.adapters.of_layer(index, batch)
             normed = self.norm(hidden, layer.attention_norm)
             stored = self._store(layer, index, normed, rotations, batch, pages, adapt)
             attended = self._mix(layer, stored, index, batch, pages)
             hidden = self._finish(layer, hidden, normed, attended, adapt)
+            hidden = self.inputs.added(layer, hidden, inputs[index])
         if not self.shard.is_last:
             return hidden
         hidden = self._last(layers[every], every, hidden, rotations, batch, pages)
+        wanted = batch.outputs
+        hidden = self.inputs.added(layers[every], hidden, inputs[every][wanted])
+        for index in range(every + 1, len(layers)):
+            hidden = self._read(layers[index], index, hidden, rotations, batch, pages)
+            hidden = self.inputs.added(layers[index], hidden, inputs[index][wanted])
         self.states = self.norm(hidden, self.weights.norm)
         read = self.states[: batch.logit_count]
         logits = self.gather(self.linear(read, self.weights.lm_head, None), "vocab").float()
@@ -122,7 +131,8 @@ class TorchForward:
         batch: Batch,
         pages: Pages,
     ) -> Tensor:
-        """Run the last layer: what is kept of all tokens, the rest of those with logits [S].
+        """Run the last layer that keeps anything: that of all tokens, the rest of those with
+        logits [S].
 
         Nothing reads what the others would come to.
         """
@@ -135,6 +145,32 @@ class TorchForward:
         wanted = batch.outputs
         adapt = self.adapters.of_layer(index, batch, wanted)
         return self._finish(layer, hidden[wanted], normed[wanted], attended[wanted], adapt)
+
+    def _last_stored(self, count: int) -> int:
+        """Return the last of so many layers that has keys and values of its own."""
+        return max(each for each in range(count) if self.kinds[each].kv_from < 0)
+
+    def _read(
+        self,
+        layer: LayerWeights,
+        index: int,
+        hidden: Tensor,
+        rotations: list[Rotation],
+        batch: Batch,
+        pages: Pages,
+    ) -> Tensor:
+        """Run a layer behind that one, for the tokens with logits [S]."""
+        wanted = batch.outputs
+        if not len(wanted):
+            return hidden
+        adapt = self.adapters.of_layer(index, batch, wanted)
+        normed = self.norm(hidden, layer.attention_norm)
+        turns = [(cos[wanted], sin[wanted]) for cos, sin in rotations]
+        stored = self._store(layer, index, normed, turns, batch, pages, adapt)
+        every = stored.query.new_zeros(len(batch.tokens), *stored.query.shape[1:])
+        every[wanted] = stored.query
+        attended = self._mix(layer, Mixed(every), index, batch, pages)
+        return self._finish(layer, hidden, normed, attended[wanted], adapt)
 
     def _finish(
         self, layer: LayerWeights, hidden: Tensor, normed: Tensor, attended: Tensor, adapt: Adapt
@@ -204,7 +240,7 @@ class TorchForward:
 
     def _batch_of(self, index: int, batch: Batch, pages: Pages) -> Batch:
         """Return the batch with a layer's slots and block tables."""
-        if pages.window is None or not self.windowed[index]:
+        if pages.window is None or not self.kinds[index].is_windowed:
             return batch
         assert batch.window is not None, "a batch without tables of its windows"
         return batch.window
@@ -212,12 +248,16 @@ class TorchForward:
     def _pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values, of this rank's heads."""
         own = self.shard.kv_heads
-        plane = self.planes[index].start
+        plane, kind = self.planes[index].start, self.kinds[index]
         if pages.window is not None:
-            apart = sum(self.windowed[:index])
-            in_group = (pages.window, apart) if self.windowed[index] else (pages, plane - apart)
+            apart = window_planes(self.kinds[: kind.kv_from if kind.kv_from >= 0 else index])
+            in_group = (pages.window, apart) if kind.is_windowed else (pages, plane - apart)
             pages, plane = in_group
-        keys, values = pages.keys[plane], pages.values[plane]
+        keys, values = (
+            heads_in(each, self.heads[index]) for each in (pages.keys[plane], pages.values[plane])
+        )
+        if kind.kv_heads:
+            return keys, values
         return keys[:, :, own.start : own.stop], values[:, :, own.start : own.stop]
 
     def _store(
@@ -240,15 +280,20 @@ class TorchForward:
             gate, query, value = self.linear(normed, layer.qkv, layer.qkv_bias).chunk(3, dim=1)
             store_inputs(gate * value, pages, self.planes[index], batch.slots)
             return Mixed(query)
-        heads, kv_heads = len(self.shard.heads), len(self.shard.kv_heads)
+        kind = self.kinds[index]
+        heads, size = len(self.shard.heads), self.heads[index].size
+        kv_heads = kind.kv_heads or len(self.shard.kv_heads)
         qkv = adapt("qkv", normed, self.linear(normed, layer.qkv, layer.qkv_bias))
         gate = None
         if self.graph.has_output_gate:
-            width = heads * self.config.head_size
+            width = heads * size
             qkv, gate = qkv.split([qkv.shape[1] - width, width], dim=1)
-        by_head = qkv.reshape(len(qkv), heads + 2 * kv_heads, self.config.head_size)
-        query, key, value = by_head.split([heads, kv_heads, kv_heads], dim=1)
-        graph, rotary = self.graph, self.config.kind(index + self.shard.layers.start).rotary
+        by_head = qkv.unflatten(1, (-1, size))
+        query, key = by_head[:, :heads], by_head[:, heads : heads + kv_heads]
+        value = key if kind.keys_are_values else by_head[:, heads + kv_heads :]
+        if self.graph.has_value_norm:
+            value = self.norm(value, layer.value_norm)
+        graph, rotary = self.graph, kind.rotary
         if not graph.norms_after_rotation:
             query, key = (
                 self.norm.of_heads(query, layer.query_norm),
@@ -264,10 +309,11 @@ class TorchForward:
                 self.norm.of_heads(query, layer.query_norm),
                 self.norm.of_heads(key, layer.key_norm),
             )
-        keys, values = self._pages_of(index, pages)
-        slots = self._batch_of(index, batch, pages).slots
-        keys.view(-1, *keys.shape[2:])[slots] = key
-        values.view(-1, *values.shape[2:])[slots] = value
+        if kind.kv_from < 0:
+            keys, values = self._pages_of(index, pages)
+            slots = self._batch_of(index, batch, pages).slots
+            keys.flatten(0, 1)[slots] = key
+            values.flatten(0, 1)[slots] = value
         if not graph.temperature_beta:
             return Mixed(query, gate)
         turns = (batch.positions / graph.temperature_length).floor()

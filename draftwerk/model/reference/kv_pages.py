@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.config import KeyHeads, LayerGroup, ModelConfig
 from draftwerk.model.reference.transfer import to_device
 
 
@@ -18,11 +18,9 @@ class CachedHeads(Protocol):
     """What is cached of each token, as a config says it."""
 
     @property
-    def plane_count(self) -> int: ...
-    @property
-    def num_kv_heads(self) -> int: ...
-    @property
     def head_size(self) -> int: ...
+    def planes_in(self, group: LayerGroup, /) -> int: ...
+    def widest_keys(self, group: LayerGroup, /) -> KeyHeads: ...
 
 
 def allocate(
@@ -51,19 +49,27 @@ def allocate(
 
 
 def page_shape(
-    config: CachedHeads, block_count: int, block_size: int, width: int = 0, apart: int = 0
+    config: CachedHeads,
+    block_count: int,
+    block_size: int,
+    width: int = 0,
+    group: LayerGroup = "all",
 ) -> tuple[int, ...]:
-    """Return the shape of the keys: [planes, blocks, block_size, kv_heads, width].
+    """Return the shape of a group's keys: [planes, blocks, block_size, heads, width].
 
-    So many planes are `apart`: of layers with windows, which have blocks of their own.
+    `width` is what a head of the model's size takes. A layer with fewer or narrower heads than its
+    group's widest has them at the front of what a slot takes.
     """
-    return (
-        config.plane_count - apart,
-        block_count,
-        block_size,
-        config.num_kv_heads,
-        width or config.head_size,
-    )
+    heads, size = config.widest_keys(group)
+    more = width - config.head_size if width else 0
+    return config.planes_in(group), block_count, block_size, heads, size + more
+
+
+def heads_in(plane: Tensor, heads: KeyHeads) -> Tensor:
+    """Return a layer's keys [blocks, block_size, heads, size] in a plane of its group's pages."""
+    if plane.shape[2:] == heads:
+        return plane
+    return plane.flatten(2)[..., : heads.heads * heads.size].unflatten(2, heads)
 
 
 def private_pages(shape: tuple[int, ...], dtype: torch.dtype) -> Pages:

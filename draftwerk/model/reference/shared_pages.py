@@ -1,6 +1,7 @@
 """Pages in memory that the server owns: they are there when this process no longer is."""
 
 from collections.abc import Collection
+from math import prod
 from threading import Condition, Thread
 
 import numpy as np
@@ -14,7 +15,7 @@ from draftwerk.model.reference.kv_pages import private_pages, tensor_over
 from draftwerk.speculative.protocol.journal import MoveJournal
 
 NO_STATES = (0, 0)
-NO_WINDOW = (0, 0)
+NO_WINDOW: tuple[int, ...] = ()
 
 
 class SharedPages:
@@ -26,19 +27,20 @@ class SharedPages:
         shape: tuple[int, ...],
         dtype: torch.dtype,
         states: tuple[int, int] = NO_STATES,
-        window: tuple[int, int] = NO_WINDOW,
+        window: tuple[int, ...] = NO_WINDOW,
     ) -> None:
         """`shape` is that of the keys: [planes, blocks, block_size, kv_heads, width].
 
         `states` is [slots, numbers] of recurrent states, which lie behind the planes; `window` is
-        [planes, blocks] of layers with windows, where they have blocks of their own. Raises
+        the shape of the keys of layers with windows, where they have blocks of their own. Raises
         ValueError where the memory does not have the size of such pages.
         """
         layers, block_count, *unit = shape
-        unit_bytes = int(np.prod(unit)) * dtype.itemsize
-        self.layout = PageLayout(2 * layers, block_count, unit_bytes)
-        if window[1]:
-            self.layout = self.layout.with_window(2 * window[0], window[1])
+        self.layout = PageLayout(2 * layers, block_count, prod(unit) * dtype.itemsize)
+        if window:
+            planes, blocks, *unit = window
+            unit_bytes = prod(unit) * dtype.itemsize
+            self.layout = self.layout.with_window(2 * planes, blocks, unit_bytes)
         self._mapping = mapped(descriptor)
         state_bytes = 4 * states[0] * states[1]
         needed = memory_bytes(self.layout.page_bytes + state_bytes)
@@ -48,7 +50,7 @@ class SharedPages:
             )
         self.pages = self._pages(self.layout, shape, dtype)
         if (own := self.layout.window) is not None:
-            self.pages.window = self._pages(own, (*window, *unit), dtype)
+            self.pages.window = self._pages(own, window, dtype)
         if state_bytes:
             start = self.layout.page_bytes
             data = np.frombuffer(self._mapping.view[start : start + state_bytes], np.float32)
@@ -122,16 +124,16 @@ def page_memory(
     dtype: torch.dtype,
     descriptor: int,
     states: tuple[int, int] = NO_STATES,
-    window: tuple[int, int] = NO_WINDOW,
+    window: tuple[int, ...] = NO_WINDOW,
 ) -> tuple[SharedPages | None, Pages]:
     """Return a CPU's pages, in the parent's memory where it has handed some over.
 
-    `shape` is that of the keys, `states` [slots, numbers], `window` [planes, blocks] of layers with
-    windows, and -1 no descriptor.
+    `shape` is that of the keys, `states` [slots, numbers], `window` the shape of the keys of layers
+    with windows, and -1 no descriptor.
     """
     if descriptor < 0:
         pages = private_pages(shape, dtype)
-        pages.window = private_pages((*window, *shape[2:]), dtype) if window[1] else None
+        pages.window = private_pages(window, dtype) if window else None
         pages.states = torch.zeros(states) if all(states) else None
         return None, pages
     shared = SharedPages(descriptor, shape, dtype, states, window)

@@ -115,7 +115,8 @@ class TinyCard:
     state_bytes: int = 0
     window: int = 0
     kept: int = 0
-    window_heads_per_token: int = 0
+    window_heads: tuple[int, int] = (0, 0)
+    other_heads: tuple[int, int] = (0, 0)
 
     def loading_bytes(self, dtype: str) -> int:
         return self.loading

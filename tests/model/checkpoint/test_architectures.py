@@ -22,16 +22,18 @@ def test_the_tensors_are_those_that_the_class_has(
     row: Architecture, switches: tuple[bool, ...], tmp_path: Path
 ):
     model = tiny_model(row.model_type, **dict(zip(SWITCHES, switches, strict=True)))
-    if row.experts is None:
+    has_scalars = any(name.endswith("layer_scalar") for name in model.state_dict())
+    is_plain = row.experts is None and not has_scalars
+    if is_plain:
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     else:  # a file has them otherwise than the class
         model.save_pretrained(tmp_path)
         held = text_tensors(stored_tensors(tmp_path))
         shapes = {name: each.shape for name, each in held.items()}
-    required, optional = inventory(
+    required, optional, _ = inventory(
         completed(model.config.to_dict() | {"architectures": [row.hf_name]})
     )
-    absent = {} if row.experts is None else {HEAD: (VOCAB, model.config.hidden_size)}
+    absent = {} if is_plain else {HEAD: (VOCAB, model.config.hidden_size)}
     assert required | optional in (shapes, shapes | absent)
     assert optional.keys() <= {HEAD} | {name for name in shapes if name.endswith("o_proj.bias")}
 
@@ -39,6 +41,7 @@ def test_the_tensors_are_those_that_the_class_has(
 @rows
 def test_heads_that_a_config_leaves_out_are_those_of_the_class_or_required(row: Architecture):
     config = FAMILIES[row.model_type].config_class(hidden_size=320, num_attention_heads=4)
+    config.allow_global_per_layer_attribute_access = True
     heads = sizes_of({"hidden_size": 320, "num_attention_heads": 4})
     if config.num_key_value_heads != heads.num_kv_heads:
         assert "num_key_value_heads" in row.required

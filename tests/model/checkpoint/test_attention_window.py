@@ -100,7 +100,7 @@ def test_what_is_known_of_the_model_follows() -> None:
     info = read_info(locate(None))
     found = windowed_info(info, WINDOW)
     assert (found.window, found.kept, found.context_max) == (256, 128, LONGEST)
-    assert found.window_heads_per_token == info.kv_heads_per_token
+    assert found.window_heads == (info.kv_heads_per_token, info.head_size)
     with pytest.raises(Refused, match="a window of 16384 positions is longer"):
         windowed_info(info, AttentionWindow(16256, 128))
 

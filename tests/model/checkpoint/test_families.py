@@ -142,7 +142,11 @@ def switches_of(config: ModelConfig) -> Iterator[ModelConfig]:
     if config.experts and config.experts.shared_is_gated:
         yield replace(config, experts=replace(config.experts, shared_is_gated=False))
     if config.layers:
-        flipped = [replace(kind, rotary=0 if kind.rotary else -1) for kind in config.layers]
+        # Heads of another size do not turn by the other rotary.
+        flipped = [
+            replace(kind, rotary=0 if kind.rotary and not kind.head_size else -1)
+            for kind in config.layers
+        ]
         yield replace(config, layers=tuple(flipped))
     if any(kind.window for kind in config.layers):
         for more in (-1, 1):

@@ -9,6 +9,7 @@ from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
+from draftwerk.model.reference.kv_pages import page_shape
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, RowState
 
 
@@ -85,13 +86,7 @@ def random_pages(
     width: int = 0,
 ) -> Pages:
     """Return pages full of noise: nothing may depend on a slot that was never written."""
-    shape = (
-        config.plane_count,
-        block_count,
-        block_size,
-        config.num_kv_heads,
-        width or config.head_size,
-    )
+    shape = page_shape(config, block_count, block_size, width)
     generator = torch.Generator().manual_seed(9)
     states = (
         (99 * torch.randn(8, config.state_size, generator=generator)) if config.state_size else None

@@ -56,13 +56,13 @@ def test_a_block_is_where_its_layout_says() -> None:
 
 @pytest.mark.parametrize("planes", [0, 3])
 def test_blocks_of_layers_with_windows_are_where_their_layout_says(planes: int) -> None:
-    shape, window = (planes, *SHAPE[1:]), (2, 5)
-    others, own = torch.Size(shape).numel(), torch.Size((*window, *SHAPE[2:])).numel()
+    shape, window = (planes, *SHAPE[1:]), (2, 5, 4, 3, 8)
+    others, own = torch.Size(shape).numel(), torch.Size(window).numel()
     memory = SharedMemory.make(memory_bytes(2 * 2 * (others + own)))
     found = SharedPages(memory.descriptor, shape, torch.bfloat16, window=window)
-    assert found.layout == PageLayout(2 * planes, 8, UNIT).with_window(4, 5)
+    assert found.layout == PageLayout(2 * planes, 8, UNIT).with_window(4, 5, 4 * 3 * 8 * 2)
     pages = found.pages.window
-    assert pages is not None and pages.keys.shape == (*window, *SHAPE[2:])
+    assert pages is not None and pages.keys.shape == window
     pages.keys.copy_(torch.randn(pages.keys.shape))
     pages.values.copy_(torch.randn(pages.keys.shape))
     data = memory.map()

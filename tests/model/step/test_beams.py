@@ -90,7 +90,7 @@ def test_sequences_and_scores_are_those_of_transformers(directory, width, stops)
     assert lucky.scheduler.stats.rounds < plain.scheduler.stats.rounds
 
 
-@pytest.mark.parametrize("family", ["gemma3_text", "cohere2", "olmo3"])
+@pytest.mark.parametrize("family", ["gemma3_text", "gemma4_text", "cohere2", "olmo3"])
 def test_a_search_past_windows_is_that_of_transformers(family, tmp_path):
     model = save_tiny(tmp_path, family)
     prompt, rules = PROMPTS[1] * 3, beam_rules(4)

@@ -32,7 +32,7 @@ from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny, tiny_mode
 TOKENS = tuple(Random(5).choices(range(VOCAB), k=50))
 BLOCKS = 4
 """Of 16 slots, for each sequence."""
-FAMILIES = ("llama", "qwen3", "gemma3_text", "cohere2", "olmo2", "qwen3_moe")
+FAMILIES = ("llama", "qwen3", "gemma3_text", "gemma4_text", "cohere2", "olmo2", "qwen3_moe")
 """Such whose last layers and norms differ."""
 
 

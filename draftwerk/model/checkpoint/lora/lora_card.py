@@ -165,10 +165,12 @@ def _check_shape(path: Path, tensor: StoredTensor, wanted: tuple[int, int], rank
 def adapted_modules(config: ModelConfig, layer: int) -> dict[str, AdaptedModule]:
     """Return the modules of a layer that adapters may have, by their names in it."""
     names, hidden = BY_CLASS[config.architecture].names, config.hidden_size
-    query, key = (count * config.head_size for count in (config.num_heads, config.num_kv_heads))
+    kind, heads = config.kind(layer), config.key_heads(layer)
+    query, key = config.num_heads * heads.size, heads.heads * heads.size
     found: dict[str, AdaptedModule] = {}
-    if config.kind(layer).mixer == "attention":
-        found = _stacked(names.qkv, "qkv", (query, key, key), hidden)
+    if kind.mixer == "attention":
+        rows = (query, key, key)[: 1 if kind.kv_from >= 0 else 3 - kind.keys_are_values]
+        found = _stacked(names.qkv, "qkv", rows, hidden)
         if config.graph.has_output_gate:
             del found[names.qkv[0]]  # its rows take turns with those of gates
         found[names.output] = AdaptedModule("output", 0, hidden, query)
@@ -188,7 +190,7 @@ def _stacked(
         return {names[0]: AdaptedModule(part, 0, sum(counts), inputs)}
     found: dict[str, AdaptedModule] = {}
     before = 0
-    for name, count in zip(names, counts, strict=True):
+    for name, count in zip(names, counts, strict=False):
         found[name] = AdaptedModule(part, before, count, inputs)
         before += count
     return found

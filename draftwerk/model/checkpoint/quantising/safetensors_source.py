@@ -154,7 +154,7 @@ class SafetensorsSource:
 
     def _wanted(self) -> list[str]:
         """Return the tensors that are weights, but for a head that is the embedding again."""
-        required, optional = inventory(self._hf)
+        required, optional, _ = inventory(self._hf)
         names = [name for name in required | optional if name in self._held]
         is_tied = self._hf.get("tie_word_embeddings") and HEAD in names
         return [name for name in names if not (is_tied and name == HEAD and self._is_same())]

@@ -1,5 +1,7 @@
 """What the kernels are told of a model: its shape, the formats of its weights and pages."""
 
+from math import sqrt
+
 import torch
 
 from draftwerk.model.checkpoint.config import Experts, LayerKind, ModelConfig, Recurrence
@@ -32,6 +34,8 @@ RULES = ("delta", "mamba")
 NO_EXPERTS = Experts(count=0, used=0, ffn_size=0)
 NO_RECURRENCE = Recurrence(key_heads=0, value_heads=0, key_size=0, value_size=0, taps=0)
 HIDDEN_MAX, EXPERTS_MAX = 16384, 1024
+INPUTS_MAX = 1 << 16
+"""Numbers of a token in embeddings that layers have of their own."""
 KEY_MAX, TAPS_MAX = 256, 8
 """Of a recurrence."""
 GROUP_MAX = 256
@@ -45,6 +49,8 @@ def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
         raise Refused("kv_dtype int8: layers that convolve keep their inputs in bf16 or fp32")
     if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
+    if config.layer_count * config.graph.per_layer_size > INPUTS_MAX:
+        raise NativeUnavailable("the layers' embeddings are too wide for the native kernels")
     rule = config.recurrence or NO_RECURRENCE
     if rule.key_size > KEY_MAX or rule.taps > TAPS_MAX or rule.channels > HIDDEN_MAX * 2:
         raise NativeUnavailable("the recurrence is too wide for the native kernels")
@@ -62,7 +68,9 @@ def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
 
 
 def layer_shape(kind: LayerKind) -> LayerShape:
-    return LayerShape(kind.window, kind.rotary, kind.has_experts, MIXERS.index(kind.mixer))
+    own = kind.kv_heads, kind.head_size, kind.ffn_size, kind.kv_from, kind.keys_are_values
+    mixer = MIXERS.index(kind.mixer)
+    return LayerShape(kind.window, kind.rotary, kind.has_experts, mixer, *own)
 
 
 def format_of(dtype: str) -> int:
@@ -98,6 +106,10 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
     multiplier = graph.embedding_multiplier
     if dtype == "bf16" and graph.rounds_embedding_multiplier:
         multiplier = float(torch.tensor(multiplier, dtype=torch.bfloat16))
+    input_multiplier = sqrt(graph.per_layer_size)
+    if dtype == "bf16":
+        input_multiplier = float(torch.tensor(input_multiplier, dtype=torch.bfloat16))
+    rotaries = [len(each.inverse_frequencies) for each in config.rotaries]
     return Shape(
         vocab=config.vocab_size,
         hidden=config.hidden_size,
@@ -116,7 +128,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         head_norm=HEAD_NORMS.index(graph.head_norm),
         norms_after_rotation=graph.norms_after_rotation,
         rotary_rounding=ROTARY_ROUNDINGS.index(graph.rotary_rounding),
-        rotary_pairs=len(config.rope_inverse_frequencies),
+        rotary_pairs=(*rotaries, 0)[:2],
         rotary_count=len(config.rotaries),
         experts=experts.count,
         experts_used=experts.used,
@@ -136,6 +148,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         recurrent_takes_turns=recurrence.takes_turns,
         has_output_gate=graph.has_output_gate,
         kept_tiles=config.kept // KEPT_TILE,
+        layer_input=graph.per_layer_size,
         norm_epsilon=config.norm_eps,
         embedding_multiplier=multiplier,
         residual_multiplier=graph.residual_multiplier,
@@ -148,4 +161,5 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         temperature_beta=graph.temperature_beta,
         temperature_length=graph.temperature_length,
         rotary_magnitudes=tuple(rotary.magnitude for rotary in config.rotaries),
+        layer_input_multiplier=input_multiplier,
     )

@@ -2,6 +2,7 @@
 
 import ctypes
 from itertools import chain
+from math import prod
 
 import numpy as np
 import torch
@@ -80,6 +81,7 @@ def arrays_of(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None)
         logit_count=logit_count_of(batch),
         block_count=pages.keys.shape[1],
         block_size=pages.block_size,
+        slot_bytes=slot_bytes(pages),
         keys=pages.keys.data_ptr(),
         values=pages.values.data_ptr(),
         logits=logits.data_ptr(),
@@ -115,6 +117,12 @@ def _set_window(arrays: RoundArrays, batch: Batch, pages: Pages) -> None:
     arrays.window_tables = own.block_tables.data_ptr()
     arrays.window_keys, arrays.window_values = pages.keys.data_ptr(), pages.values.data_ptr()
     arrays.window_block_count = pages.keys.shape[1]
+    arrays.window_slot_bytes = slot_bytes(pages)
+
+
+def slot_bytes(pages: Pages) -> int:
+    """Return what the keys of one token take."""
+    return prod(pages.keys.shape[3:]) * pages.keys.element_size()
 
 
 def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype) -> None:

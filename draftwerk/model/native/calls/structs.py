@@ -15,14 +15,15 @@ class Shape(Structure):
             for name in ("norm", "activation", "is_gated", "is_parallel", "head_norm")
         ),
         *((name, c_int32) for name in ("norms_after_rotation", "rotary_rounding")),
-        *((name, c_int32) for name in ("rotary_pairs", "rotary_count")),
+        ("rotary_pairs", c_int32 * 2),
+        ("rotary_count", c_int32),
         *((name, c_int32) for name in ("experts", "experts_used", "expert_ffn")),
         *((name, c_int32) for name in ("experts_sigmoid", "experts_sum_to_one", "shared_ffn")),
         ("shared_is_gated", c_int32),
         ("taps", c_int32),
         *((f"recurrent_{name}", c_int32) for name in ("key_heads", "value_heads", "key_size")),
         *((f"recurrent_{name}", c_int32) for name in ("value_size", "taps", "rule", "takes_turns")),
-        *((name, c_int32) for name in ("has_output_gate", "kept_tiles")),
+        *((name, c_int32) for name in ("has_output_gate", "kept_tiles", "layer_input")),
         ("experts_scale", c_float),
         *((name, c_float) for name in ("norm_epsilon", "embedding_multiplier")),
         *((name, c_float) for name in ("residual_multiplier", "logit_scale", "logit_softcap")),
@@ -30,13 +31,18 @@ class Shape(Structure):
         *((name, c_float) for name in ("gate_limit", "gate_slope")),
         *((name, c_float) for name in ("temperature_beta", "temperature_length")),
         ("rotary_magnitudes", c_float * 2),
+        ("layer_input_multiplier", c_float),
     ]
 
 
 class LayerShape(Structure):
     """Mirrors `LayerShape` in source/forward/model.h."""
 
-    _fields_: ClassVar = [(name, c_int32) for name in ("window", "rotary", "has_experts", "mixer")]
+    _fields_: ClassVar = [
+        *((name, c_int32) for name in ("window", "rotary", "has_experts", "mixer")),
+        *((name, c_int32) for name in ("kv_heads", "head_size", "ffn", "kv_from")),
+        ("keys_are_values", c_int32),
+    ]
 
 
 class ShardColumns(Structure):
@@ -80,6 +86,7 @@ class RoundArrays(Structure):
         *((name, c_int32) for name in ("token_count", "row_count", "table_width")),
         *((name, c_int32) for name in ("output_count", "logit_count")),
         *((name, c_int32) for name in ("block_count", "window_block_count", "block_size")),
+        *((name, c_int32) for name in ("slot_bytes", "window_slot_bytes")),
         ("layers", c_int32),
         ("state_row_count", c_int32),
         ("state_numbers", c_int64),

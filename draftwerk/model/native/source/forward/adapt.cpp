@@ -22,7 +22,7 @@ void Forward::spread_adapters() {
 const AdapterPart *Forward::part_of(int layer, ::Part part, int row) const {
     if (adapters.empty()) return nullptr;
     const bool every = part == ::Part::qkv;
-    const Adapter *own = adapters[every ? row : token_at(layer, row)];
+    const Adapter *own = adapters[every ? token_before(layer, row) : token_at(layer, row)];
     if (!own) return nullptr;
     const AdapterPart &found = own->layers[layer][static_cast<int>(part)];
     return found.ranks ? &found : nullptr;

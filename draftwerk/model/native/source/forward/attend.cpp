@@ -15,12 +15,13 @@ void Forward::spell_out_ancestors() {
 
 void Forward::cut(std::vector<Cut> &cuts, bool only_outputs) {
     for (size_t index = 0; index < cuts.size(); index++) {
-        cut_into_blocks(cuts[index], model.windows[index], only_outputs);
-        cut_into_splits(cuts[index]);
+        cut_into_blocks(cuts[index], model.views[index], only_outputs);
+        cut_into_splits(cuts[index], model.views[index].shape);
     }
 }
 
-void Forward::cut_into_blocks(Cut &cut, int window, bool only_outputs) {
+void Forward::cut_into_blocks(Cut &cut, const View &view, bool only_outputs) {
+    const int window = view.of.window;
     const bool apart = window && batch.window_tables;
     const int32_t *tables = apart ? batch.window_tables : batch.block_tables;
     auto wanted = [&](int token) { return !only_outputs || numbers[token] >= 0; };
@@ -35,7 +36,7 @@ void Forward::cut_into_blocks(Cut &cut, int window, bool only_outputs) {
         for (int begin = 0, end; begin < count; begin = end) {
             end = begin + 1;
             if (!wanted(first + begin)) continue;
-            int most = std::min(count, begin + attention.tokens_per_block());
+            int most = std::min(count, begin + view.shape.tokens_per_block());
             while (end < most && wanted(first + end)) end++;
             cut.blocks.push_back({row, begin, end, first,
                                   masked ? ancestors.data() + first + begin : nullptr,
@@ -56,7 +57,7 @@ static bool share(const Block &one, const Block &other, int tile) {
 // Whether an item is all heads of a tile, whose positions lie side by side: what few tokens wait for
 // is memory. With very few query heads reading in order is about 1.5 times as fast, so that threads
 // may even be left with unequal shares.
-bool Forward::takes_whole_tiles(int positions) const {
+bool Forward::takes_whole_tiles(const AttentionShape &attention, int positions) const {
     const int threads = model.pool.size(), kv_heads = attention.kv_heads;
     if (batch.token_count > attention.tokens_per_block()) return false;
     if (positions > 2 * threads * SPAN) return true;
@@ -66,7 +67,7 @@ bool Forward::takes_whole_tiles(int positions) const {
            2 * turns(full) * kv_heads < 3 * turns(full * kv_heads);
 }
 
-void Forward::cut_into_splits(Cut &cut) {
+void Forward::cut_into_splits(Cut &cut, const AttentionShape &attention) {
     const std::vector<Block> &blocks = cut.blocks;
     int lanes = static_cast<int>(blocks.size()) * attention.kv_heads;
     bool few = batch.token_count <= SHARING_TOKENS;
@@ -94,7 +95,7 @@ void Forward::cut_into_splits(Cut &cut) {
             rows += static_cast<size_t>(count) * (block.end - block.begin) * attention.group();
         }
     }
-    const int each = takes_whole_tiles(positions) ? attention.kv_heads : 1;
+    const int each = takes_whole_tiles(attention, positions) ? attention.kv_heads : 1;
     for (int kv_head = 0; kv_head < attention.kv_heads; kv_head += each) {
         for (int tile = 0; tile < last_tile; tile++) {
             for (int first = 0, last; first < static_cast<int>(blocks.size()); first = last) {
@@ -117,40 +118,42 @@ int Forward::open_attention(int layer) {
     Cut &cut = cut_of(layer);
     if (cut.splits.empty()) return static_cast<int>(cut.blocks.size());
     for (size_t lane = 0; lane < cut.pending.size(); lane++) {
-        cut.pending[lane] = cut.blocks[lane / attention.kv_heads].tiles();
+        cut.pending[lane] = cut.blocks[lane / model.attention(layer).kv_heads].tiles();
     }
     return static_cast<int>(cut.splits.size());
 }
 
 Lane Forward::lane(int layer, int kv_head) const {
-    size_t begin = first_head(layer, 0) + kv_head;
-    return {at_head(keys_of(layer), begin), at_head(values_of(layer), begin),
-            shape.kv_heads * attention.head_bytes()};
+    return {at_head(keys_of(layer), layer, 0, kv_head), at_head(values_of(layer), layer, 0, kv_head),
+            slot_bytes(layer)};
 }
 
 // What was rotated by a token's position, at the place that it has behind the tiles that are kept
 // and its window (StreamingLLM, Xiao et al., arXiv 2309.17453).
-const float *Forward::turned(int token, const float *head, float *to) {
-    memcpy(to, head, shape.head_size * sizeof(float));
-    rotate<false>(to, turn_cosine(token), turn_sine(token), shape.rotary_pairs);
+const float *Forward::turned(int token, int size, const float *head, float *to) {
+    memcpy(to, head, size * sizeof(float));
+    rotate<false>(to, turn_cosine(token), turn_sine(token), shape.rotary_pairs[0]);
     return to;
 }
 
-void Forward::load_heads(const Block &block, int kv_head, int tile, AttentionScratch &scratch) {
+void Forward::load_heads(const AttentionShape &attention, const Block &block, int kv_head, int tile,
+                         AttentionScratch &scratch) {
+    const int size = attention.head_size;
     const float *heads[QUERY_ROWS + 256];
     int rows = 0;
     for (int token = block.begin; token < block.end; token++) {
         for (int g = 0; g < attention.group(); g++, rows++) {
             int head = kv_head * attention.group() + g, at = block.first + token;
-            heads[rows] = qkv(at) + head * shape.head_size;
+            heads[rows] = qkv(at) + head * size;
             if (tile >= block.kept) continue;
-            heads[rows] = turned(at, heads[rows], scratch.turned + rows * attention.padded());
+            heads[rows] = turned(at, size, heads[rows], scratch.turned + rows * attention.padded());
         }
     }
     load_queries(attention, heads, rows, scratch);
 }
 
 void Forward::look_ahead(int layer, const Block &block, const Part &part, Ahead &ahead) const {
+    const AttentionShape &attention = model.attention(layer);
     const Lane first = lane(layer, part.kv_head);
     int written = block.seen ? block.length_max() : block.row.prefix + block.end;
     int begin = part.tile * SPAN, count = std::clamp(written - begin, 0, SPAN);
@@ -181,6 +184,7 @@ static void read_now(const Ahead &ahead) {
 void Forward::attend(int layer, int item, AttentionScratch &scratch) {
     const Cut &cut = cut_of(layer);
     if (!cut.splits.empty()) return attend_split(layer, item, scratch);
+    const AttentionShape &attention = model.attention(layer);
     const Block &block = cut.blocks[item];
     int count = block.tiles(), rows = (block.end - block.begin) * attention.group();
     const size_t later = item + model.pool.size();
@@ -199,7 +203,7 @@ void Forward::attend(int layer, int item, AttentionScratch &scratch) {
             look_ahead(layer, next, {0, attention.kv_heads, next.tile_at(0)}, scratch.ahead);
         }
         for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
-            load_heads(block, kv_head, tile, scratch);
+            load_heads(attention, block, kv_head, tile, scratch);
             scratch.gathered = 0;
             attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
             merge(attention, scratch.sums[kv_head], scratch.tile, rows, index == 0);
@@ -210,11 +214,11 @@ void Forward::attend(int layer, int item, AttentionScratch &scratch) {
     }
 }
 
-Partial Forward::partial_of(const Cut &cut, int lane, int tile, int rows) {
+Partial Forward::partial_of(const Cut &cut, int padded, int lane, int tile, int rows) {
     size_t before = cut.rows_before[lane] + static_cast<size_t>(tile) * rows;
     float *outputs = space.partial.as<float>();
-    float *statistics = outputs + cut.partial_rows * attention.padded();
-    return {outputs + before * attention.padded(), statistics + before,
+    float *statistics = outputs + cut.partial_rows * padded;
+    return {outputs + before * padded, statistics + before,
             statistics + cut.partial_rows + before};
 }
 
@@ -239,21 +243,22 @@ void Forward::attend_split(int layer, int item, AttentionScratch &scratch) {
 
 void Forward::attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
                            AttentionScratch &scratch) {
-    const int tile = split.part.tile;
+    const AttentionShape &attention = model.attention(layer);
+    const int tile = split.part.tile, padded = attention.padded();
     scratch.gathered = 0;
     for (int index = split.first; index < split.last; index++) {
         const Block &block = cut.blocks[index];
         int rows = (block.end - block.begin) * attention.group();
         int lane_index = index * attention.kv_heads + kv_head;
-        load_heads(block, kv_head, tile, scratch);
+        load_heads(attention, block, kv_head, tile, scratch);
         attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
         // A copy, so that merging happens in one order whichever thread is last.
-        Partial own = partial_of(cut, lane_index, block.index_of(tile), rows);
+        Partial own = partial_of(cut, padded, lane_index, block.index_of(tile), rows);
         merge(attention, own, scratch.tile, rows, true);
         if (cut.pending[lane_index].fetch_sub(1) > 1) continue;
-        Partial sum = partial_of(cut, lane_index, 0, rows);
+        Partial sum = partial_of(cut, padded, lane_index, 0, rows);
         for (int other = 1, count = block.tiles(); other < count; other++) {
-            merge(attention, sum, partial_of(cut, lane_index, other, rows), rows, false);
+            merge(attention, sum, partial_of(cut, padded, lane_index, other, rows), rows, false);
         }
         finish(layer, block, kv_head, sum);
     }
@@ -268,10 +273,11 @@ float Forward::total_of(int layer, int head, const Partial &sum, int row) const 
 }
 
 // Multiplies what a head attends to by sigmoids.
-void Forward::gate(int token, int column, float *out) {
-    const int first = (attention.heads + 2 * attention.kv_heads) * shape.head_size + column;
-    for (int i = 0; i < shape.head_size; i += LANES) {
-        const int left = shape.head_size - i;
+void Forward::gate(const AttentionShape &attention, int token, int column, float *out) {
+    const int size = attention.head_size;
+    const int first = (attention.heads + 2 * attention.kv_heads) * size + column;
+    for (int i = 0; i < size; i += LANES) {
+        const int left = size - i;
         Floats z = load_first(qkv(token) + first + i, left);
         Floats share = broadcast(1.0f) / (exponential(broadcast(0.0f) - z) + broadcast(1.0f));
         if (in_bf16) share = round_to_bf16(share);
@@ -281,23 +287,25 @@ void Forward::gate(int token, int column, float *out) {
 }
 
 void Forward::finish(int layer, const Block &block, int kv_head, const Partial &sum) {
+    const AttentionShape &attention = model.attention(layer);
+    const int size = attention.head_size;
     int row = 0;
     for (int token = block.begin; token < block.end; token++) {
         for (int g = 0; g < attention.group(); g++, row++) {
             int head = model.shard.heads.first + kv_head * attention.group() + g;
-            int column = head * shape.head_size;
+            int column = head * size;
             float *out = sum.output + static_cast<size_t>(row) * attention.padded();
             const Floats total = broadcast(total_of(layer, head, sum, row));
             for (int i = 0; i < attention.padded(); i += LANES) {
                 Floats value = load(out + i) / total;
                 store(out + i, in_bf16 ? round_to_bf16(value) : value);
             }
-            if (shape.has_output_gate) gate(block.first + token, column, out);
+            if (shape.has_output_gate) gate(attention, block.first + token, column, out);
             int at = number_at(layer, block.first + token);
             if (goes_straight(space.attention)) {
-                space.attention.put_columns(at, column, shape.head_size, out);
+                space.attention.put_columns(at, column, size, out);
             } else {
-                memcpy(attended(at) + column, out, shape.head_size * sizeof(float));
+                memcpy(attended(at) + column, out, size * sizeof(float));
             }
         }
     }

@@ -38,12 +38,11 @@ void Forward::find_taps() {
     }
 }
 
-int Forward::piece_size() const { return attention.kv_heads * shape.head_size; }
+int Forward::piece_size() const { return shape.kv_heads * shape.head_size; }
 
 void *Forward::inputs_at(int layer, int64_t slot, int piece) const {
     const size_t before = static_cast<size_t>(piece / 2) * batch.block_count * batch.block_size;
-    const size_t index = (slot_index(layer, slot) + before) * attention.kv_heads;
-    return at_head(piece % 2 ? batch.values : batch.keys, index);
+    return at_head(piece % 2 ? batch.values : batch.keys, layer, slot + before, 0);
 }
 
 // Writes the inputs of a row: x times its gate.
@@ -56,7 +55,7 @@ void Forward::store_inputs(int layer, int row) {
         for (int i = 0; i < count; i += LANES) {
             const int left = count - i, at = begin + i;
             Floats input = without_tiny(load_first(gate + at, left) * load_first(x + at, left));
-            if (attention.in_fp32()) store_first(static_cast<float *>(to) + i, input, left);
+            if (model.attention(layer).in_fp32()) store_first(static_cast<float *>(to) + i, input, left);
             else store_bf16(static_cast<bf16 *>(to) + i, input, left);
         }
     }
@@ -79,7 +78,7 @@ void Forward::convolve(int layer, int number) {
                 const int64_t slot = tap < before ? slots[tap] : batch.slots[row];
                 if (slot < 0) continue;
                 Floats input = load_inputs(inputs_at(layer, slot, piece), i, left,
-                                           attention.in_fp32());
+                                           model.attention(layer).in_fp32());
                 sum = fma(input, load_first(weights + tap * size + at, left), sum);
             }
             if (has_bias) sum = sum + load_first(weights + shape.taps * size + at, left);

@@ -2,8 +2,11 @@
 
 Forward::Forward(Model &model, const Batch &batch, bool only_products)
     : model(model), shape(model.shape), batch(batch), space(model.workspace),
-      attention(model.attention()), in_bf16(shape.in_bf16), only_products(only_products),
-      layers(batch.layers), all(model.windows.size()), narrow(model.windows.size()) {
+      in_bf16(shape.in_bf16), only_products(only_products), layers(batch.layers),
+      all(model.views.size()), narrow(model.views.size()) {
+    for (int layer = 0; layer < layers; layer++) {
+        if (model.layers[layer].stores()) last_stored = layer;
+    }
     if (only_products) return;
     spread_adapters();
     spell_out_ancestors();
@@ -24,6 +27,7 @@ bool Forward::gather_before(int stage) {
     Meeting &others = *model.meeting;
     int count = count_at(layer), size = shape.head_size;
     if (stage == 0 || (layer == layers && step == 1)) return true;
+    if (layer == layers && step == 0) return gather_hidden(layer - 1);
     if (layer == layers && step == 2) {
         return others.gather({batch.logits, static_cast<size_t>(shape.vocab), shape.vocab},
                              batch.logit_count, own.vocab);
@@ -31,11 +35,11 @@ bool Forward::gather_before(int stage) {
     switch (step) {
         case ATTENDED: {
             Span columns{own.heads.first * size, own.heads.count * size};
-            int all = model.attended_width();
+            int all = model.attended_width(model.layers[layer].shape);
             return others.gather({attended(0), width(model.mixed_width()), all}, count, columns);
         }
         case GATED:
-            return others.gather({gated_row(0), width(shape.ffn), shape.ffn}, count, own.ffn);
+            return others.gather({gated_row(0), width(model.ffn_width()), shape.ffn}, count, own.ffn);
         case ATTENTION_NORM: return layer == 0 || gather_hidden(layer - 1);
         case FFN_NORM: return gather_hidden(layer);
         default: return true;
@@ -60,6 +64,7 @@ bool Forward::is_product(int stage) const {
     if (stage == 0 || layer == layers) return stage > 0 && step == 1;
     switch (step) {
         case QKV: case OUTPUT: case GATE_UP: case DOWN: return true;
+        case INPUTS: case INPUT_GATE: case INPUT_OUTPUT: return true;
         case ROUTER: case EXPERT_UP: case EXPERT_DOWN: return true;
         default: return false;
     }
@@ -79,15 +84,20 @@ int Forward::items_of(int stage) {
 
 int Forward::items_of_step(int stage, int layer, int step) {
     const Layer &of = model.layers[layer];
-    const int every = batch.token_count, count = count_at(layer);
+    const int every = count_before(layer), count = count_at(layer);
     if (step > (of.scans() ? ATTEND : ROPE) && is_unread(layer)) return -1;
     if (step >= GATE_UP && step <= DOWN && !model.dense_ffn(of)) return 0;
     const bool is_of_experts = step == ROUTER || step == ROUTE || (step > DOWN && step <= COMBINE);
     if (is_of_experts && !of.shape.has_experts) return 0;
+    const bool is_of_inputs = step < ATTENTION_NORM || step > FED;
+    if (is_of_inputs && (!shape.layer_input || (step < ATTENTION_NORM && layer > 0))) return 0;
     switch (step) {
+        case INPUTS: return tiles(model.input_projection, every);
+        case INPUTS_NORMED: return rows_or_serial(stage, every);
         case ATTENTION_NORM: case ROPE: return rows_or_serial(stage, every);
         case QKV: return (of.qkv.tiles - first_qkv_tile(layer)) * groups(every);
         case ATTEND:
+            space.attention.k = model.attended_width(of.shape);
             if (of.scans()) return scan_items();
             return of.convolves() ? rows_or_serial(stage, count) : open_attention(layer);
         case ATTENDED:
@@ -96,7 +106,9 @@ int Forward::items_of_step(int stage, int layer, int step) {
             if (goes_straight(space.attention) && !adapts(layer, ::Part::output)) return 0;
             return rows_or_serial(stage, count);
         case OUTPUT: return tiles(of.output, count);
-        case GATE_UP: return tiles(of.gate_up, count) / model.ffn_parts();
+        case GATE_UP:
+            space.ffn.k = model.meeting ? shape.ffn : model.dense_ffn(of);
+            return tiles(of.gate_up, count) / model.ffn_parts();
         case GATED:
             if (goes_straight(space.ffn) && !adapts(layer, ::Part::down)) return 0;
             return rows_or_serial(stage, count);
@@ -109,6 +121,11 @@ int Forward::items_of_step(int stage, int layer, int step) {
         case EXPERT_DOWN: return down_items;
         case MIXED: return of.after_attention.empty() ? 0 : rows_or_serial(stage, count);
         case FED: return of.after_ffn.empty() ? 0 : rows_or_serial(stage, count);
+        case INPUT_GATE:
+            space.ffn.k = shape.layer_input;
+            return tiles(of.input_gate, count);
+        case INPUT_GATED: return goes_straight(space.ffn) ? 0 : rows_or_serial(stage, count);
+        case INPUT_OUTPUT: return tiles(of.input_output, count);
         case FFN_NORM: return shape.is_parallel ? 0 : rows_or_serial(stage, count);
         default: return rows_or_serial(stage, count);
     }
@@ -128,13 +145,17 @@ void Forward::run(int stage, int item, int thread) {
             if (of.convolves()) return run_rows(stage, item);
             return attend(layer, item, *model.scratch[thread]);
         case OUTPUT:
-            return multiply_into_hidden({layer, ::Part::output}, of.output,
+            return multiply_into_hidden({layer, ::Part::output}, layer, of.output,
                                         of.attends() ? space.attention : space.mixed, turn,
                                         !of.after_attention.empty());
         case GATE_UP: return shape.is_gated ? multiply_gate_up(layer, turn) : multiply_up(layer, turn);
         case DOWN:
-            return multiply_into_hidden({layer, ::Part::down}, of.down, space.ffn, turn,
+            return multiply_into_hidden({layer, ::Part::down}, layer, of.down, space.ffn, turn,
                                         !of.after_ffn.empty());
+        case INPUTS: return multiply_inputs(turn);
+        case INPUT_GATE: return multiply_input_gate(layer, turn);
+        case INPUT_OUTPUT:
+            return multiply_into_hidden({}, layer, of.input_output, space.ffn, turn, true);
         case ROUTER: return multiply_router(layer, turn);
         case EXPERT_IN: return gather_expert(item);
         case EXPERT_UP: return multiply_expert_up(layer, turn);

@@ -2,12 +2,14 @@
 // row see another, except attention, and that only through positions.
 //
 //     stage   0      1 ..............................................................
-//             embed  norm qkv rope attend (put) output (norm) norm (router route)
-//             gate-up (put) down (in up (put) down combine) (norm)
+//             embed  (inputs norm) norm qkv rope attend (put) output (norm) norm (router route)
+//             gate-up (put) down (in up (put) down combine) (norm) (gate (put) output norm)
 //
 // and at last norm, head. Norms of what is added stand where a layer has them; so do experts, of
 // which each row has a few: the rows of an expert are multiplied together (experts.cpp).
-// In the last layer all rows have keys and values; what follows those is for rows with logits alone.
+// In the last layer that stores keys and values all rows have some; what follows those is for rows
+// with logits alone. In the first layer the inputs of all layers are made, where they have some, and
+// behind each layer its own is added.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +20,9 @@
 #include "forward/model.h"
 
 enum Step {
-    ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, MIXED, FFN_NORM, ROUTER, ROUTE, GATE_UP,
-    GATED, DOWN, EXPERT_IN, EXPERT_UP, EXPERT_GATED, EXPERT_DOWN, COMBINE, FED, STEPS
+    INPUTS, INPUTS_NORMED, ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, MIXED, FFN_NORM, ROUTER, ROUTE, GATE_UP,
+    GATED, DOWN, EXPERT_IN, EXPERT_UP, EXPERT_GATED, EXPERT_DOWN, COMBINE, FED, INPUT_GATE,
+    INPUT_GATED, INPUT_OUTPUT, INPUT_ADDED, STEPS
 };
 
 // Tokens in a batch at most for rows to share tiles: of more the partial results grow too large.
@@ -40,10 +43,10 @@ struct Forward : Job {
     const Shape &shape;
     const Batch &batch;
     Workspace &space;
-    const AttentionShape attention;
     const bool in_bf16;                  // intermediate values are rounded to bf16
     const bool only_products;            // for measuring
     const int layers;                    // that are run
+    int last_stored = 0;                 // of these
 
     Forward(Model &model, const Batch &batch, bool only_products);
     int open(int stage) override;
@@ -59,13 +62,20 @@ struct Forward : Job {
 
     // The rows of a layer behind its keys and values, numbered as operands have them.
     std::vector<int> numbers;            // by token, of those with logits; empty if all have some
-    bool is_last(int layer) const { return layer == layers - 1; }
-    bool is_narrow(int layer) const { return is_last(layer) && !numbers.empty(); }
+    bool is_narrow(int layer) const { return layer >= last_stored && !numbers.empty(); }
+    // Of a layer behind that one, whose queries too are those of rows with logits.
+    bool is_narrow_before(int layer) const { return layer > last_stored && !numbers.empty(); }
     int count_at(int layer) const {
         return is_narrow(layer) ? batch.output_count : batch.token_count;
     }
     int token_at(int layer, int number) const {
         return is_narrow(layer) ? batch.outputs[number] : number;
+    }
+    int count_before(int layer) const {
+        return is_narrow_before(layer) ? batch.output_count : batch.token_count;
+    }
+    int token_before(int layer, int number) const {
+        return is_narrow_before(layer) ? batch.outputs[number] : number;
     }
     int number_at(int layer, int token) const { return is_narrow(layer) ? numbers[token] : token; }
     // Whether a layer has no queries: then its keys and values are all that is computed.
@@ -86,10 +96,21 @@ struct Forward : Job {
     void norm_for_ffn(const Layer &layer, int token, int row);
     void add_normed(const std::vector<float> &weight, int index, int row);
     void add_to_hidden(float *values, int count, float *to) const;
-    void norm_heads(const Layer &layer, float *heads, int first) const;
-    void heat_queries(float *heads, int row) const;
+    void add_scaled(const Layer &layer, int index, int row);
+    void norm_heads(const Layer &layer, const AttentionShape &attention, float *heads,
+                    int first) const;
+    void heat_queries(float *heads, int count, int row) const;
     void rope(const Layer &layer, int index, int row);
     void turn(int row);
+
+    // inputs.cpp: embeddings that layers have of their own
+    void multiply_inputs(Turn turn);
+    void norm_inputs(int row);
+    void multiply_input_gate(int layer, Turn turn);
+    void add_input(int layer, int row);
+    float *layer_inputs(int row) {
+        return space.layer_inputs.as<float>() + row * width(shape.inputs_width());
+    }
 
     // convolution.cpp: what is done to a token and the few before it
     std::vector<int64_t> tap_slots;      // by token, of those before it; -1: before the text
@@ -192,8 +213,8 @@ struct Forward : Job {
                   int first_tile = 0, Adapted adapted = {});
     int first_qkv_tile(int layer) const;
     void multiply_qkv(int layer, Turn turn);
-    void multiply_into_hidden(Adapted of, const Matrix &matrix, const Operand &operand, Turn turn,
-                              bool is_normed);
+    void multiply_into_hidden(Adapted of, int layer, const Matrix &matrix, const Operand &operand,
+                              Turn turn, bool is_normed);
     void multiply_gate_up(int layer, Turn turn);
     void multiply_up(int layer, Turn turn);
     void weigh_shared(int row, float *out);
@@ -220,27 +241,28 @@ struct Forward : Job {
         std::vector<std::atomic<int>> pending;
         size_t partial_rows = 0;
     };
-    std::vector<Cut> all, narrow;        // by window; narrow: of the tokens with logits
+    std::vector<Cut> all, narrow;        // by view; narrow: of the tokens with logits
     Cut &cut_of(int layer) {
-        return (is_narrow(layer) ? narrow : all)[model.layers[layer].window_index];
+        return (is_narrow(layer) ? narrow : all)[model.layers[layer].view];
     }
     void spell_out_ancestors();
     void cut(std::vector<Cut> &cuts, bool only_outputs);
-    void cut_into_blocks(Cut &cut, int window, bool only_outputs);
-    bool takes_whole_tiles(int positions) const;
-    void cut_into_splits(Cut &cut);
+    void cut_into_blocks(Cut &cut, const View &view, bool only_outputs);
+    bool takes_whole_tiles(const AttentionShape &attention, int positions) const;
+    void cut_into_splits(Cut &cut, const AttentionShape &attention);
     int open_attention(int layer);
     Lane lane(int layer, int kv_head) const;
-    const float *turned(int token, const float *head, float *to);
-    void load_heads(const Block &block, int kv_head, int tile, AttentionScratch &scratch);
+    const float *turned(int token, int size, const float *head, float *to);
+    void load_heads(const AttentionShape &attention, const Block &block, int kv_head, int tile,
+                    AttentionScratch &scratch);
     void look_ahead(int layer, const Block &block, const Part &part, Ahead &ahead) const;
     void attend(int layer, int item, AttentionScratch &scratch);
-    Partial partial_of(const Cut &cut, int lane, int tile, int rows);
+    Partial partial_of(const Cut &cut, int padded, int lane, int tile, int rows);
     void attend_split(int layer, int item, AttentionScratch &scratch);
     void attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
                       AttentionScratch &scratch);
     float total_of(int layer, int head, const Partial &sum, int row) const;
-    void gate(int token, int column, float *out);
+    void gate(const AttentionShape &attention, int token, int column, float *out);
     void finish(int layer, const Block &block, int kv_head, const Partial &sum);
 
     // Where things are.
@@ -249,16 +271,16 @@ struct Forward : Job {
     float *attended(int row) {
         return space.attended.as<float>() + row * width(model.mixed_width());
     }
-    float *gated_row(int row) { return space.gated.as<float>() + row * width(shape.ffn); }
+    float *gated_row(int row) { return space.gated.as<float>() + row * width(model.ffn_width()); }
     float *delta(int row) { return space.delta.as<float>() + row * width(shape.hidden); }
-    int angles() const { return shape.rotary_count * shape.rotary_pairs; }
+    int angles() const { return shape.angles(); }
     float *cosine(int row) { return space.cosine.as<float>() + row * width(angles()); }
     float *sine(int row) { return space.sine.as<float>() + row * width(angles()); }
     float *turn_cosine(int row) {
-        return space.turn_cosine.as<float>() + row * width(shape.rotary_pairs);
+        return space.turn_cosine.as<float>() + row * width(shape.rotary_pairs[0]);
     }
     float *turn_sine(int row) {
-        return space.turn_sine.as<float>() + row * width(shape.rotary_pairs);
+        return space.turn_sine.as<float>() + row * width(shape.rotary_pairs[0]);
     }
     // Whether results go into an operand as they are computed; else as rows, once they are whole.
     bool goes_straight(const Operand &operand) const {
@@ -282,12 +304,14 @@ struct Forward : Job {
     void *values_of(int layer) const {
         return is_apart(layer) ? batch.window_values : batch.values;
     }
-    // Where this rank's heads of a slot begin: the pages have those of all ranks.
-    size_t first_head(int layer, size_t slot) const {
-        return slot_index(layer, slot) * shape.kv_heads + model.shard.kv_heads.first;
+    size_t slot_bytes(int layer) const {
+        return is_apart(layer) ? batch.window_slot_bytes : batch.slot_bytes;
     }
-    void *at_head(void *base, size_t index) const {
-        return static_cast<uint8_t *>(base) + index * attention.head_bytes();
+    // One of this rank's heads in a slot: the pages have those of all ranks.
+    void *at_head(void *base, int layer, size_t slot, int head) const {
+        const size_t before = model.shard.kv_heads.first + head;
+        return static_cast<uint8_t *>(base) + slot_index(layer, slot) * slot_bytes(layer) +
+               before * model.attention(layer).head_bytes();
     }
     static int groups(int rows) { return (rows + GROUP_ROWS - 1) / GROUP_ROWS; }
     static int tiles(const Matrix &matrix, int rows) { return matrix.tiles * groups(rows); }

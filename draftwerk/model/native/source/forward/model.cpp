@@ -14,7 +14,7 @@ static Shard whole(const Shape &shape) {
 
 Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float *frequencies)
     : shape(shape), shard(whole(shape)), pool(pool),
-      inverse_frequencies(frequencies, frequencies + shape.rotary_count * shape.rotary_pairs),
+      inverse_frequencies(frequencies, frequencies + shape.angles()),
       layers(shape.layers) {
     // As many inputs of a convolution as there are keys and values are in one plane.
     const int piece = shape.kv_heads * shape.head_size, wide = (shape.hidden + 2 * piece - 1) / (2 * piece);
@@ -23,12 +23,20 @@ Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float 
         layers[layer].shape = own[layer];
         const int planes = layers[layer].scans() ? 0 : layers[layer].convolves() ? wide : 1;
         int &in_group = group_planes[layers[layer].has_window()];
-        layers[layer].plane = plane, layers[layer].group_plane = in_group;
-        plane += planes, in_group += planes;
+        if (layers[layer].stores()) {
+            layers[layer].plane = plane, layers[layer].group_plane = in_group;
+            plane += planes, in_group += planes;
+        } else {
+            layers[layer].plane = layers[own[layer].kv_from].plane;
+            layers[layer].group_plane = layers[own[layer].kv_from].group_plane;
+        }
         if (layers[layer].scans()) layers[layer].number = recurrent_layers++;
-        auto found = std::find(windows.begin(), windows.end(), own[layer].window);
-        layers[layer].window_index = static_cast<int>(found - windows.begin());
-        if (found == windows.end()) windows.push_back(own[layer].window);
+        auto found = std::find_if(views.begin(), views.end(), [&](const View &one) {
+            return one.of.window == own[layer].window && one.of.head_size == own[layer].head_size &&
+                   one.of.kv_heads == own[layer].kv_heads;
+        });
+        layers[layer].view = static_cast<int>(found - views.begin());
+        if (found == views.end()) views.push_back({own[layer], {}});
         if (!own[layer].has_experts) continue;
         layers[layer].expert_gate_up.resize(shape.experts);
         layers[layer].expert_down.resize(shape.experts);
@@ -38,18 +46,49 @@ Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float 
 
 void Model::split(const Shard &own, Meeting *with) {
     shard = own, meeting = with;
+    for (View &view : views) view.shape = attention(view.of);
     scratch.clear();
     for (int thread = 0; thread < pool.size(); thread++) {
-        scratch.push_back(std::make_unique<AttentionScratch>(attention()));
+        scratch.push_back(std::make_unique<AttentionScratch>(widest_attention()));
     }
 }
 
-AttentionShape Model::attention() const {
-    float scale = shape.attention_scale > 0
-                      ? shape.attention_scale
-                      : 1.0f / std::sqrt(static_cast<float>(shape.head_size));
-    return {shard.heads.count, shard.kv_heads.count, shape.head_size,
-            static_cast<Format>(shape.kv_format), scale, shape.attention_softcap};
+AttentionShape Model::attention(const LayerShape &of) const {
+    const int size = of.head_size ? of.head_size : shape.head_size;
+    const float usual = 1.0f / std::sqrt(static_cast<float>(size));
+    return {shard.heads.count, of.kv_heads ? of.kv_heads : shard.kv_heads.count, size,
+            static_cast<Format>(shape.kv_format),
+            shape.attention_scale > 0 ? shape.attention_scale : usual, shape.attention_softcap};
+}
+
+// One that has room for each of the views.
+AttentionShape Model::widest_attention() const {
+    AttentionShape widest = views.front().shape;
+    int group = 1;
+    for (const View &view : views) {
+        group = std::max(group, view.shape.group());
+        widest.kv_heads = std::max(widest.kv_heads, view.shape.kv_heads);
+        widest.head_size = std::max(widest.head_size, view.shape.head_size);
+    }
+    widest.heads = group * widest.kv_heads;
+    return widest;
+}
+
+int Model::qkv_rows(const LayerShape &of) const {
+    const AttentionShape own = attention(of);
+    const int stored = of.kv_from < 0 ? 2 - of.keys_are_values : 0;
+    return (own.heads * (1 + shape.has_output_gate) + stored * own.kv_heads) * own.head_size;
+}
+
+int Model::qkv_width(const LayerShape &of) const {
+    const AttentionShape own = attention(of);
+    return qkv_rows(of) + (of.keys_are_values ? own.kv_heads * own.head_size : 0);
+}
+
+int Model::widest(int (Model::*width)(const LayerShape &) const) const {
+    int found = 0;
+    for (const Layer &layer : layers) found = std::max(found, (this->*width)(layer.shape));
+    return found;
 }
 
 int Model::own_inputs() const {
@@ -77,12 +116,16 @@ size_t Model::arena_bytes(Kind kind, Kind head_kind) const {
                bytes(shard.hidden.count, inputs, 1);
     };
     size_t total = router_bytes() + matrix_bytes(head_kind, shard.vocab.count, shape.hidden, 1);
+    const int input = shape.layer_input;
+    if (input) total += bytes(shape.inputs_width(), shape.hidden, 1);
     for (const Layer &layer : layers) {
-        const bool attends = !layer.convolves() && !layer.scans();
-        total += bytes(attends ? qkv_width() : own_inputs(), shape.hidden, 1) +
-                 bytes(shard.hidden.count, attends ? attended_width() : own_mixed(), 1);
+        const LayerShape &of = layer.shape;
+        const bool attends = layer.attends();
+        total += bytes(attends ? qkv_rows(of) : own_inputs(), shape.hidden, 1) +
+                 bytes(shard.hidden.count, attends ? attended_width(of) : own_mixed(), 1);
+        if (input) total += bytes(input, shape.hidden, 1) + bytes(shape.hidden, input, 1);
         if (!layer.shape.has_experts) {
-            total += ffn(shard.ffn.count, shape.ffn);
+            total += ffn(dense_ffn(layer), ffn_size(of));
             continue;
         }
         total += shape.experts * ffn(shape.expert_ffn, shape.expert_ffn);
@@ -111,8 +154,12 @@ void Model::set_stored(int layer, Part part, int expert, const std::vector<Store
 
 Matrix &Model::place(int layer, Part part, int expert) {
     if (part == Part::head) return head;
-    if (part == Part::embedding) return stored_embedding;
+    if (part == Part::embedding) return embedding.stored;
+    if (part == Part::input_embedding) return input_embedding.stored;
+    if (part == Part::input_projection) return input_projection;
     Layer &of = layers[layer];
+    if (part == Part::input_gate) return of.input_gate;
+    if (part == Part::input_output) return of.input_output;
     if (part == Part::router) return of.router;
     if (part == Part::expert_gate_up) return of.expert_gate_up[expert];
     if (part == Part::expert_down) return of.expert_down[expert];
@@ -120,27 +167,27 @@ Matrix &Model::place(int layer, Part part, int expert) {
     return *parts[static_cast<int>(part)];
 }
 
-void Model::embed(int token, float *values) const {
-    const Matrix &rows = stored_embedding.tiles ? stored_embedding : head;
-    if (!embedding) return unpack_row(rows, token, values);
-    size_t begin = static_cast<size_t>(token) * shape.hidden;
-    for (int i = 0; i < shape.hidden; i++) {
-        values[i] = embedding_is_bf16 ? widen(static_cast<const bf16 *>(embedding)[begin + i])
-                                      : static_cast<const float *>(embedding)[begin + i];
+void Embedding::get(int token, int size, const Matrix &tied, float *values) const {
+    if (!rows) return unpack_row(stored.tiles ? stored : tied, token, values);
+    size_t begin = static_cast<size_t>(token) * size;
+    for (int i = 0; i < size; i++) {
+        values[i] = is_bf16 ? widen(static_cast<const bf16 *>(rows)[begin + i])
+                            : static_cast<const float *>(rows)[begin + i];
     }
 }
 
 void Model::set_vector(int layer, Vector which, const float *values, int size) {
     std::vector<float> copy(values, values + size);
-    if (which == Vector::norm) {
-        norm = std::move(copy);
+    if (which == Vector::norm || which == Vector::input_norm) {
+        (which == Vector::norm ? norm : input_norm) = std::move(copy);
         return;
     }
     Layer &of = layers[layer];
     std::vector<float> *vectors[] = {&of.attention_norm, &of.ffn_norm, &of.query_norm,
                                      &of.key_norm, nullptr, &of.after_attention, &of.after_ffn,
                                      &of.taps, &of.sinks, &of.decay, &of.step_bias,
-                                     &of.gated_norm, &of.choice_bias, &of.skip};
+                                     &of.gated_norm, &of.choice_bias, &of.skip, &of.value_norm,
+                                     &of.after_input, &of.scalar};
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 
@@ -178,7 +225,7 @@ void Model::add_adapter(const std::vector<AdapterModule> &modules) {
 void Model::reserve_adapters(int rows) {
     for (Operand &inner : workspace.inner) inner.reserve(adapter_format(), rows, adapted_ranks);
     if (workspace.normal.elementwise()) return;
-    const int inputs[] = {shape.hidden, attended_width(), 0, shape.ffn};
+    const int inputs[] = {shape.hidden, widest(&Model::attended_width), 0, ffn_width()};
     for (int part = 0; part < ADAPTED_PARTS; part++) {
         if (inputs[part]) {
             workspace.unquantised[part].reserve(adapter_format(), rows, inputs[part]);
@@ -227,19 +274,20 @@ void Model::reserve(int rows, int outputs) {
         space.hidden = floats(shape.hidden);
         space.qkv = floats(inputs_width());
         space.attended = floats(mixed_width());
-        space.gated = floats(shape.ffn);
-        space.cosine = floats(shape.rotary_count * shape.rotary_pairs);
-        space.sine = floats(shape.rotary_count * shape.rotary_pairs);
+        space.gated = floats(ffn_width());
+        space.cosine = floats(shape.angles());
+        space.sine = floats(shape.angles());
+        if (shape.layer_input) space.layer_inputs = floats(shape.inputs_width());
         if (shape.kept_tiles) {
-            space.turn_cosine = floats(shape.rotary_pairs);
-            space.turn_sine = floats(shape.rotary_pairs);
+            space.turn_cosine = floats(shape.rotary_pairs[0]);
+            space.turn_sine = floats(shape.rotary_pairs[0]);
         }
         if (!layers.empty() && !layers.front().after_attention.empty()) space.delta = floats(shape.hidden);
         space.normal.reserve(format(), rows, shape.hidden);
-        space.attention.reserve(format(), rows, attended_width());
+        space.attention.reserve(format(), rows, widest(&Model::attended_width));
         if (own_mixed()) space.mixed.reserve(format(), rows, own_mixed());
         if (recurrent_layers) reserve_scans(rows);
-        space.ffn.reserve(format(), rows, shape.ffn);
+        space.ffn.reserve(format(), rows, ffn_width());
         if (shape.experts) reserve_experts(rows);
         if (!adapters.empty()) reserve_adapters(rows);
     }

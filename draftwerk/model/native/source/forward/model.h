@@ -26,7 +26,7 @@ struct Shape {
     int32_t head_norm;            // HeadNorm
     int32_t norms_after_rotation; // of heads
     int32_t rotary_rounding;      // RotaryRounding
-    int32_t rotary_pairs;         // of a head's first dimensions, (i, i + pairs)
+    int32_t rotary_pairs[2];      // of a head's first dimensions, (i, i + pairs)
     int32_t rotary_count;
     int32_t experts, experts_used, expert_ffn;  // of layers that have some
     int32_t experts_sigmoid;      // scores are sigmoids, not shares
@@ -40,6 +40,7 @@ struct Shape {
     int32_t recurrent_takes_turns;       // value heads of one key head lie apart
     int32_t has_output_gate;      // what is attended to is gated
     int32_t kept_tiles;           // of a text's beginning, seen beside windows; rotaries are plain
+    int32_t layer_input;          // size of the embedding that each layer has of its own; 0: none
     float experts_scale;          // of the weights of a token's
     float norm_epsilon;
     float embedding_multiplier, residual_multiplier, logit_scale;
@@ -48,7 +49,10 @@ struct Shape {
     float gate_limit, gate_slope; // of clamped gates
     float temperature_beta, temperature_length; // queries times 1 + beta ln(1 + floor(p / length))
     float rotary_magnitudes[2];
+    float layer_input_multiplier; // of these embeddings
     int router_rows() const { return experts + shared_is_gated; }
+    int angles() const { return rotary_pairs[0] + rotary_pairs[1]; }
+    int inputs_width() const { return layers * layer_input; }
 };
 
 // What is one layer's own; mirrors `LayerShape` in library.py.
@@ -57,6 +61,10 @@ struct LayerShape {
     int32_t rotary;               // which of the model's; -1: none
     int32_t has_experts;
     int32_t mixer;                // Mixer
+    int32_t kv_heads, head_size;  // 0: the model's, or the rank's
+    int32_t ffn;                  // 0: the same
+    int32_t kv_from;              // the layer whose keys and values it reads; -1: its own
+    int32_t keys_are_values;      // values are what keys are made of
 };
 
 enum class Mixer { attention = 0, convolution = 1, recurrence = 2 };
@@ -106,6 +114,7 @@ struct Batch {
     float *hidden_out;                   // for a later stage; null: this one has the head
     int32_t token_count, row_count, table_width, output_count, logit_count;
     int32_t block_count, window_block_count, block_size;
+    int32_t slot_bytes, window_slot_bytes;      // of the keys of one token
     int32_t layers;                      // to run; of fewer than all no logits are computed
     int32_t state_row_count;
     int64_t state_numbers;               // of a slot
@@ -117,12 +126,14 @@ struct Batch {
 
 enum class Part {
     qkv = 0, output = 1, gate_up = 2, down = 3, head = 4, embedding = 5, router = 6,
-    expert_gate_up = 7, expert_down = 8
+    expert_gate_up = 7, expert_down = 8, input_projection = 9, input_gate = 10, input_output = 11,
+    input_embedding = 12
 };
 enum class Vector {
     attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4,
     after_attention = 5, after_ffn = 6, taps = 7, sinks = 8, decay = 9, step_bias = 10,
-    gated_norm = 11, choice_bias = 12, skip = 13
+    gated_norm = 11, choice_bias = 12, skip = 13, value_norm = 14, after_input = 15, scalar = 16,
+    input_norm = 17
 };
 
 // Norms are weights, then biases where there are any; empty where a layer has none.
@@ -135,15 +146,34 @@ struct Layer {
     std::vector<float> sinks;            // [heads], scores of nothing; or empty
     std::vector<float> choice_bias;      // [experts], added where they are chosen; or empty
     std::vector<float> decay, step_bias, gated_norm, skip;   // of a recurrence
+    std::vector<float> value_norm;       // ones; or empty
+    Matrix input_gate, input_output;     // of the layer's own embedding
+    std::vector<float> after_input;      // the norm of what that adds
+    std::vector<float> scalar;           // of the hidden state behind the layer; or empty
     LayerShape shape;
-    int window_index = 0;                // in the model's windows
+    int view = 0;                        // in the model's views
     int plane = 0;                       // of the pages, its first
     int group_plane = 0;                 // the same where layers with windows have their own
     int number = 0;                      // among those that recur
     bool attends() const { return static_cast<Mixer>(shape.mixer) == Mixer::attention; }
     bool has_window() const { return attends() && shape.window > 0; }
+    bool stores() const { return shape.kv_from < 0; }
     bool scans() const { return static_cast<Mixer>(shape.mixer) == Mixer::recurrence; }
     bool convolves() const { return static_cast<Mixer>(shape.mixer) == Mixer::convolution; }
+};
+
+// How some layers attend.
+struct View {
+    LayerShape of;                       // of one of them
+    AttentionShape shape;
+};
+
+// Rows of an embedding: the caller's, or stored, or those of a stored head.
+struct Embedding {
+    const void *rows = nullptr;          // null: they are stored
+    bool is_bf16 = false;
+    Matrix stored;
+    void get(int token, int size, const Matrix &tied, float *values) const;
 };
 
 // What the nodes of the latest batch have brought to recurrent layers.
@@ -166,6 +196,7 @@ struct Workspace {
     Operand inner[ADAPTED_PARTS];        // what A has come to
     Memory inputs, scanned;              // of a recurrence
     std::vector<Memory> slabs;           // by thread
+    Memory layer_inputs;
     Memory scores, weights, contributions, expert_gated;
     std::vector<int32_t> chosen;         // experts of each row, ascending
     Operand routed, expert_in, expert_ffn;
@@ -177,36 +208,43 @@ struct Model {
     Meeting *meeting = nullptr;          // with the ranks that have the other columns
     Pool &pool;
     Arena arena;
-    std::vector<float> inverse_frequencies;     // [rotary_count][rotary_pairs]
-    std::vector<int> windows;            // of the layers, each once
+    std::vector<float> inverse_frequencies;     // of each rotary, one a pair
+    std::vector<View> views;             // of the layers, each once
     std::vector<Layer> layers;
     std::vector<Adapter> adapters;
     int adapted_ranks = 0;               // of the adapters' parts at most
     std::vector<float> norm;
     Matrix head;
-    const void *embedding = nullptr;     // [vocab, hidden], the caller's; null: it is stored
-    bool embedding_is_bf16 = false;
-    Matrix stored_embedding;             // empty where it is the head
+    Embedding embedding, input_embedding;       // [vocab, hidden], [vocab, layers * layer_input]
+    Matrix input_projection;             // of the first to what the second is added to
+    std::vector<float> input_norm;
     Workspace workspace;
     int recurrent_layers = 0;
     KeptInputs kept;
     std::vector<std::unique_ptr<AttentionScratch>> scratch;
 
     Model(Pool &pool, const Shape &shape, const LayerShape *layers, const float *frequencies);
-    AttentionShape attention() const;
+    AttentionShape attention(const LayerShape &of) const;
+    const AttentionShape &attention(int layer) const { return views[layers[layer].view].shape; }
+    AttentionShape widest_attention() const;
     Format format() const { return static_cast<Format>(shape.format); }
-    int qkv_width() const {
-        int queries = shard.heads.count * (1 + shape.has_output_gate);
-        return (queries + 2 * shard.kv_heads.count) * shape.head_size;
-    }
+    // Rows of the matrix of queries, keys and values; what a token's take once they are computed.
+    int qkv_rows(const LayerShape &of) const;
+    int qkv_width(const LayerShape &of) const;
     // Of layers that do not attend: what goes in, gates too, and what tokens come to.
     int own_inputs() const;
     int own_mixed() const;
     // What rows have room for.
-    int inputs_width() const { return std::max(qkv_width(), own_inputs()); }
-    int mixed_width() const { return std::max(attended_width(), own_mixed()); }
+    int inputs_width() const { return std::max(widest(&Model::qkv_width), own_inputs()); }
+    int mixed_width() const { return std::max(widest(&Model::attended_width), own_mixed()); }
+    int ffn_width() const { return std::max(widest(&Model::ffn_size), shape.layer_input); }
+    int widest(int (Model::*width)(const LayerShape &) const) const;
     int ffn_parts() const { return shape.is_gated ? 2 : 1; }
-    int attended_width() const { return shape.heads * shape.head_size; }
+    int attended_width(const LayerShape &of) const {
+        return shape.heads * (of.head_size ? of.head_size : shape.head_size);
+    }
+    // Of the FFN that all tokens have, on all ranks.
+    int ffn_size(const LayerShape &of) const { return of.ffn ? of.ffn : shape.ffn; }
     // Has this rank compute some columns alone; before any matrix is set.
     void split(const Shard &shard, Meeting *meeting);
     // What all matrices take in an arena; kinds are of stored ones, if all are of two.
@@ -226,10 +264,13 @@ struct Model {
         return format() == Format::fp32 ? Format::fp32 : Format::bf16;
     }
     Matrix &place(int layer, Part part, int expert);
-    int dense_ffn(const Layer &layer) const {
-        return layer.shape.has_experts ? shape.shared_ffn : shard.ffn.count;
+    void embed(int token, float *values) const {
+        embedding.get(token, shape.hidden, head, values);
     }
-    void embed(int token, float *values) const;
+    int dense_ffn(const Layer &layer) const {
+        if (layer.shape.has_experts) return shape.shared_ffn;
+        return layer.shape.ffn ? layer.shape.ffn : shard.ffn.count;
+    }
     void reserve(int rows, int outputs);
     void reserve_experts(int rows);
     void reserve_adapters(int rows);

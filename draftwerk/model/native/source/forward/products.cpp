@@ -10,24 +10,25 @@ Upcoming Forward::upcoming(const Matrix &matrix, int tile) {
 // The first tile that has columns of keys or values, or inputs of a convolution.
 int Forward::first_qkv_tile(int layer) const {
     const Matrix &matrix = model.layers[layer].qkv;
+    const AttentionShape &attention = model.attention(layer);
     const bool has_queries = is_unread(layer) && model.layers[layer].attends();
-    int queries = has_queries ? attention.heads * shape.head_size : 0, tile = 0;
+    int queries = has_queries ? attention.heads * attention.head_size : 0, tile = 0;
     while (matrix.first_column(tile) + matrix.column_count(tile) <= queries) tile++;
     return tile;
 }
 
 void Forward::multiply_qkv(int layer, Turn turn) {
-    products(model.layers[layer].qkv, space.normal, batch.token_count, turn,
+    products(model.layers[layer].qkv, space.normal, count_before(layer), turn,
              [&](int row, Span columns, const float *out) {
-                 copy_rounded(out, columns.count, in_bf16, qkv(row) + columns.first);
+                 float *to = qkv(token_before(layer, row)) + columns.first;
+                 copy_rounded(out, columns.count, in_bf16, to);
              },
              first_qkv_tile(layer), {layer, ::Part::qkv});
 }
 
-void Forward::multiply_into_hidden(Adapted of, const Matrix &matrix, const Operand &operand,
-                                   Turn turn, bool is_normed) {
+void Forward::multiply_into_hidden(Adapted of, int layer, const Matrix &matrix,
+                                   const Operand &operand, Turn turn, bool is_normed) {
     const Span own = model.shard.hidden;
-    const int layer = of.layer;
     const bool is_shared = shape.shared_is_gated && &operand == &space.ffn &&
                                 model.layers[layer].shape.has_experts;
     products(matrix, operand, count_at(layer), turn,

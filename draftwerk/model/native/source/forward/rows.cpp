@@ -27,7 +27,7 @@ int Forward::rows_at(int stage) const {
     if (stage == 0) return batch.token_count;
     if (layer == layers) return batch.output_count;
     if (step == EXPERT_GATED) return place_count(layer);
-    return step > ROPE ? count_at(layer) : batch.token_count;
+    return step > ROPE ? count_at(layer) : count_before(layer);
 }
 
 void Forward::run_rows(int stage, int item) {
@@ -50,10 +50,13 @@ void Forward::run_row(int stage, int row) {
     }
     const Layer &layer = model.layers[index];
     switch ((stage - 1) % STEPS) {
-        case ATTENTION_NORM: return norm(layer.attention_norm, row, space.normal, row);
+        case INPUTS_NORMED: return norm_inputs(row);
+        case ATTENTION_NORM:
+            return norm(layer.attention_norm, token_before(index, row), space.normal, row);
         case ROPE:
             if (layer.scans()) return mix_token(index, row);
-            return layer.convolves() ? store_inputs(index, row) : rope(layer, index, row);
+            if (layer.convolves()) return store_inputs(index, row);
+            return rope(layer, index, token_before(index, row));
         case ATTEND: return convolve(index, row);
         case ATTENDED:
             if (layer.scans()) return gate_scanned(index, row);
@@ -63,7 +66,11 @@ void Forward::run_row(int stage, int row) {
         case ROUTE: return route(index, row);
         case EXPERT_GATED: return space.expert_ffn.put_row(row, expert_gated(row));
         case COMBINE: return combine(index, row);
-        case FED: return add_normed(layer.after_ffn, index, row);
+        case FED:
+            add_normed(layer.after_ffn, index, row);
+            return add_scaled(layer, index, row);
+        case INPUT_GATED: return space.ffn.put_row(row, gated_row(row));
+        case INPUT_ADDED: return add_input(index, row);
         default: return quantise(::Part::down, row, gated_row(row), space.ffn);
     }
 }
@@ -86,9 +93,9 @@ int Forward::hand_on() {
 
 // How queries are turned back for the tiles that are kept: they see these right before their window.
 void Forward::turn(int row) {
-    const int behind = shape.kept_tiles * SPAN + model.windows.front() - 1;
+    const int behind = shape.kept_tiles * SPAN + model.views.front().of.window - 1;
     const int back = std::max(0, batch.positions[row] - behind);
-    for (int i = 0; i < shape.rotary_pairs; i++) {
+    for (int i = 0; i < shape.rotary_pairs[0]; i++) {
         double s, c;
         elementary::sine_and_cosine(static_cast<float>(back) * model.inverse_frequencies[i], s, c);
         turn_cosine(row)[i] = static_cast<float>(c);
@@ -107,9 +114,10 @@ void Forward::embed(int row) {
             (in_bf16 ? scale<true> : scale<false>)(x, shape.embedding_multiplier, shape.hidden);
         }
     }
+    if (shape.layer_input) space.normal.put_row(row, x);
     for (int i = 0; i < angles(); i++) {
         float angle = static_cast<float>(batch.positions[row]) * model.inverse_frequencies[i];
-        float magnitude = shape.rotary_magnitudes[i / shape.rotary_pairs];
+        float magnitude = shape.rotary_magnitudes[i >= shape.rotary_pairs[0]];
         double s, c;
         elementary::sine_and_cosine(angle, s, c);
         cosine(row)[i] = static_cast<float>(c) * magnitude;
@@ -172,6 +180,14 @@ void Forward::add_normed(const std::vector<float> &weight, int index, int row) {
     add_to_hidden(delta(row), size, hidden(token_at(index, row)));
 }
 
+// Behind a layer: its own input is added to what is put here, or else its scalar is a factor of it.
+void Forward::add_scaled(const Layer &layer, int index, int row) {
+    float *x = hidden(token_at(index, row));
+    if (shape.layer_input) return space.normal.put_row(row, x);
+    if (layer.scalar.empty()) return;
+    (in_bf16 ? scale<true> : scale<false>)(x, layer.scalar[0], shape.hidden);
+}
+
 void Forward::add_to_hidden(float *values, int count, float *to) const {
     if (shape.residual_multiplier != 1.0f) {
         if (in_bf16) scale<true>(values, 1.0f, count);
@@ -181,8 +197,10 @@ void Forward::add_to_hidden(float *values, int count, float *to) const {
 }
 
 // Norms the query heads, from `first` on, and the key heads.
-void Forward::norm_heads(const Layer &layer, float *heads, int first) const {
-    const int size = shape.head_size, keys = attention.heads, values = keys + attention.kv_heads;
+void Forward::norm_heads(const Layer &layer, const AttentionShape &attention, float *heads,
+                         int first) const {
+    const int size = attention.head_size, keys = attention.heads;
+    const int values = keys + (layer.stores() ? attention.kv_heads : 0);
     if (layer.query_norm.empty()) return;
     if (static_cast<HeadNorm>(shape.head_norm) == HeadNorm::projection) {
         float *key = heads + keys * size;
@@ -201,32 +219,42 @@ void Forward::norm_heads(const Layer &layer, float *heads, int first) const {
 }
 
 // Makes up for a long text's many keys: scores grow with the logarithm of the position.
-void Forward::heat_queries(float *heads, int row) const {
+void Forward::heat_queries(float *heads, int count, int row) const {
     float turns = std::floor(static_cast<float>(batch.positions[row]) / shape.temperature_length);
     auto factor = static_cast<float>(1.0 + shape.temperature_beta * elementary::log(1.0 + turns));
     if (in_bf16) factor = widen(to_bf16(factor));
-    (in_bf16 ? scale<true> : scale<false>)(heads, factor, attention.heads * shape.head_size);
+    (in_bf16 ? scale<true> : scale<false>)(heads, factor, count);
 }
 
 void Forward::rope(const Layer &layer, int index, int row) {
     float *heads = qkv(row);
-    const int size = shape.head_size, keys = attention.heads, values = keys + attention.kv_heads;
-    const int first = is_unread(index) ? keys : 0, pairs = shape.rotary_pairs;
+    const AttentionShape &attention = model.attention(index);
+    const int size = attention.head_size, keys = attention.heads;
+    const int stored = layer.stores() ? attention.kv_heads : 0, values = keys + stored;
+    const int first = is_unread(index) ? keys : 0, which = layer.shape.rotary;
+    const int from = which > 0 ? shape.rotary_pairs[0] : 0;
+    const int pairs = which < 0 ? 0 : shape.rotary_pairs[which];
     const bool in_steps = in_bf16 && rotary_rounding(shape) == RotaryRounding::all;
-    if (!shape.norms_after_rotation) norm_heads(layer, heads, first);
-    for (int head = first; layer.shape.rotary >= 0 && head < values; head++) {
-        const int from = layer.shape.rotary * pairs;
+    if (layer.shape.keys_are_values) {
+        memcpy(heads + values * size, heads + keys * size, stored * size * sizeof(float));
+    }
+    for (int head = values; head < values + stored && !layer.value_norm.empty(); head++) {
+        float *at = heads + head * size;
+        normalise(at, layer.value_norm.data(), size, false, at);
+    }
+    if (!shape.norms_after_rotation) norm_heads(layer, attention, heads, first);
+    for (int head = first; which >= 0 && head < values; head++) {
         float *at = heads + head * size;
         (in_steps ? rotate<true> : rotate<false>)(at, cosine(row) + from, sine(row) + from, pairs);
         if (in_bf16 && !in_steps) scale<true>(at, 1.0f, 2 * pairs);
     }
-    if (shape.norms_after_rotation) norm_heads(layer, heads, first);
-    if (shape.temperature_beta > 0 && first == 0) heat_queries(heads, row);
-    for (int head = 0; head < attention.kv_heads; head++) {
-        size_t slot_head = first_head(index, page_slot(index, row)) + head;
+    if (shape.norms_after_rotation) norm_heads(layer, attention, heads, first);
+    if (shape.temperature_beta > 0 && first == 0) heat_queries(heads, keys * size, row);
+    for (int head = 0; head < stored; head++) {
+        const int32_t slot = page_slot(index, row);
         store_kv(heads + (keys + head) * size, size, attention.kv,
-                 at_head(keys_of(index), slot_head));
+                 at_head(keys_of(index), index, slot, head));
         store_kv(heads + (values + head) * size, size, attention.kv,
-                 at_head(values_of(index), slot_head));
+                 at_head(values_of(index), index, slot, head));
     }
 }

@@ -83,9 +83,11 @@ void model_set_vector(void *model, int layer, int which, const float *values, in
     static_cast<Model *>(model)->set_vector(layer, static_cast<Vector>(which), values, size);
 }
 
-void model_set_embedding(void *model, const void *data, int is_bf16) {
-    static_cast<Model *>(model)->embedding = data;
-    static_cast<Model *>(model)->embedding_is_bf16 = is_bf16 != 0;
+// Of tokens, or of the layers' inputs.
+void model_set_embedding(void *model, int of_inputs, const void *data, int is_bf16) {
+    Model &of = *static_cast<Model *>(model);
+    Embedding &to = of_inputs ? of.input_embedding : of.embedding;
+    to.rows = data, to.is_bf16 = is_bf16 != 0;
 }
 
 const char *model_add_adapter(void *model, const AdapterModule *modules, int count) {

@@ -1,0 +1,135 @@
+"""Gemma 4: heads by kind of layer, layers that read others' keys, embeddings of each layer."""
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any
+
+from draftwerk.model.checkpoint.config import Graph, LayerKind
+from draftwerk.model.checkpoint.families.architecture import Architecture, Json, number
+from draftwerk.model.checkpoint.families.gemma import AROUND
+from draftwerk.model.checkpoint.families.windows import FULL, SLIDING, every, layer_types, window_of
+from draftwerk.model.checkpoint.unsupported import Refused
+
+DEFAULTS = {
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+    "sliding_window": 512,
+    "final_logit_softcapping": None,
+    "hidden_size_per_layer_input": 256,
+    "num_kv_shared_layers": 0,
+    "eos_token_id": 1,
+    "rope_parameters": {
+        FULL: {
+            "rope_type": "proportional",
+            "partial_rotary_factor": 0.25,
+            "rope_theta": 1_000_000.0,
+        },
+        SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
+    },
+}
+BY_LAYER = ("head_dim", "num_key_value_heads")
+"""Fields that layers have of their own in `per_layer_config`."""
+
+
+def _graph(hf: Json) -> Graph:
+    if hf.get("use_bidirectional_attention") == "all":
+        raise Refused("use_bidirectional_attention 'all' is not supported")
+    if hf.get("enable_moe_block"):
+        raise Refused("enable_moe_block is not supported")
+    cap, size = hf["final_logit_softcapping"], hf["hidden_size_per_layer_input"] or 0
+    vocabulary = hf.get("vocab_size_per_layer_input", hf["vocab_size"])
+    if size and vocabulary != hf["vocab_size"]:
+        raise Refused(f"vocab_size_per_layer_input {vocabulary!r} contradicts vocab_size")
+    return Graph(
+        norm="rms_rounded_once",
+        embedding_multiplier=sqrt(hf["hidden_size"]),
+        rounds_embedding_multiplier=True,
+        attention_scale=1.0,
+        logit_softcap=0.0 if cap is None else number(hf, "final_logit_softcapping"),
+        has_value_norm=True,
+        has_layer_scalar=True,
+        per_layer_size=_count(size, "hidden_size_per_layer_input", least=0),
+    )
+
+
+def _layers(hf: Json) -> Sequence[LayerKind]:
+    # Transformers has the last layer see everything whatever is written.
+    types = [*layer_types(hf, every(6))[:-1], FULL]
+    window = window_of(hf) if SLIDING in types else 0
+    own = len(types) - _count(hf["num_kv_shared_layers"], "num_kv_shared_layers", least=0)
+    wide = 2 * hf["intermediate_size"] if hf.get("use_double_wide_mlp") else 0
+    found: list[LayerKind] = []
+    for index, kind in enumerate(types):
+        is_full = kind == FULL
+        heads = _heads(hf, index, is_full)
+        found.append(
+            LayerKind(
+                window=0 if is_full else window,
+                rotary=0 if is_full else 1,
+                head_size=heads["head_dim"],
+                kv_heads=heads["num_key_value_heads"],
+                ffn_size=wide if index >= own else 0,
+                kv_from=_last(types[: max(own, 0)], kind) if index >= own else -1,
+                keys_are_values=is_full and bool(hf.get("attention_k_eq_v")),
+            )
+        )
+    return found
+
+
+def _last(types: Sequence[str], kind: str) -> int:
+    """Return the last layer of a kind that has keys and values of its own."""
+    if kind not in types:
+        raise Refused(f"num_kv_shared_layers leaves no {kind} layer with keys of its own")
+    return len(types) - 1 - list(types)[::-1].index(kind)
+
+
+def _heads(hf: Json, index: int, is_full: bool) -> dict[str, int]:
+    """Return the size of a layer's heads, and how many have keys."""
+    usual = {name: hf[name] for name in BY_LAYER}
+    if is_full and "per_layer_config" not in hf:
+        usual["head_dim"] = hf["global_head_dim"]
+        kv_heads = hf.get("num_global_key_value_heads")
+        if kv_heads is not None and hf.get("attention_k_eq_v"):
+            usual["num_key_value_heads"] = kv_heads
+    own: Any = (hf.get("per_layer_config") or {}).get(str(index), {})
+    if not isinstance(own, dict) or not own.keys() <= set(BY_LAYER):
+        raise Refused(f"per_layer_config {own!r} is not supported (only {', '.join(BY_LAYER)})")
+    found = {name: _count(value, name) for name, value in (usual | own).items()}
+    if hf["num_attention_heads"] % found["num_key_value_heads"]:
+        raise Refused(
+            f"num_attention_heads is no multiple of {found['num_key_value_heads']} KV heads"
+        )
+    if found["head_dim"] % 2:
+        raise Refused(f"head_dim {found['head_dim']} is odd: rotary positions need pairs")
+    return found
+
+
+def _count(value: Any, name: str, least: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise Refused(f"{name} {value!r} is not a count")
+    return value
+
+
+ROWS = (
+    Architecture(
+        hf_name="Gemma4ForCausalLM",
+        model_type="gemma4_text",
+        summary="norms around; heads by kind of layer; keys of earlier layers; own embeddings",
+        names=AROUND,
+        required=("num_key_value_heads", "head_dim"),
+        defaults=DEFAULTS,
+        activation="hidden_activation",
+        query_key_norm=lambda _: True,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        graph=_graph,
+        layers=_layers,
+        wrappers=("Gemma4ForConditionalGeneration",),
+    ),
+)
