@@ -5,17 +5,22 @@ and without, in turn; the figure is the median over the repeats of seconds witho
 "adversarial" prompts are noise at a high temperature, which no source can guess and every source
 keeps guessing. Each run has a tenant of its own, so that none finds another's prompts or outputs.
 `--short` takes about five minutes: three categories, and of each prompt its beginning.
+`--model hybrid` is a hybrid shape with an MTP layer and random weights: what drafting costs where
+it gains nothing.
 """
 
 import argparse
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import geometric_mean
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import anyio
 
+from benchmarks.speed.hybrid_shape import save_hybrid
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.engine import chat, engine
 from benchmarks.support.prompts import by_category
@@ -26,6 +31,7 @@ from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 ADVERSARIAL = "adversarial"
+HYBRID = "hybrid"
 NOISE_TEMPERATURE = 1.5
 REQUESTS_MIN = 8
 """Requests in a run, where there are fewer users."""
@@ -84,9 +90,10 @@ class Crowd:
 def prompts_of(given: argparse.Namespace) -> dict[tuple[str, float], list[str]]:
     """Return as many prompts as the most users need, of each category at each temperature."""
     count = max(given.count, *given.users)
+    categories = by_category(given.questions, count) if given.questions else {}
     found = {
         (category, temperature): [prompt[: given.characters] for prompt in prompts]
-        for category, prompts in by_category(given.questions, count).items()
+        for category, prompts in categories.items()
         for temperature in given.temperatures
         if not given.categories or category in given.categories
     }
@@ -96,7 +103,13 @@ def prompts_of(given: argparse.Namespace) -> dict[tuple[str, float], list[str]]:
 async def cells(given: argparse.Namespace) -> dict[tuple[str, float, int], float]:
     """Return the ratio by category, temperature and users: above one, drafts gain."""
     found: dict[tuple[str, float, int], float] = {}
-    async with engine(Settings(dtype=given.dtype, kv_memory=given.kv_memory)) as running:
+    settings = Settings(
+        model=given.model,
+        dtype=given.dtype,
+        kv_memory=given.kv_memory,
+        draft_head=given.draft_head,
+    )
+    async with engine(settings) as running:
         warm = Options(sampling=Sampling(temperature=0.0), tokens_max=32, tenant="warm")
         await serve(running, ["Say something."] * 4, 4, warm)
         for (category, temperature), prompts in prompts_of(given).items():
@@ -126,10 +139,18 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--characters", type=int, help="of each prompt at most")
     options.add_argument("--kv-memory", default="2GiB", help="48 long prompts at once take much")
     options.add_argument("--short", action="store_true", help="in five minutes")
+    options.add_argument("--model", default="", help='a model, or "hybrid"')
+    options.add_argument(
+        "--draft-head", default="auto", help="as of `draftwerk serve`: mtp for hybrid"
+    )
     given = options.parse_args(argv)
     if given.short:
         vars(given).update(SHORT)
-    ratios = run(cells, given)
+    with TemporaryDirectory() as directory:
+        if given.model == HYBRID:
+            save_hybrid(Path(directory))
+            given.model = directory
+        ratios = run(cells, given)
     found = ResultTable(["category, T", *user_columns(given.users)])
     for category, temperature in dict.fromkeys(key[:2] for key in ratios):
         row = (ratios[category, temperature, users] for users in given.users)

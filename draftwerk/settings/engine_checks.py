@@ -13,6 +13,8 @@ from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.requests.slo import read_promise
 
 LORA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+DRAFT_HEADS = ("auto", "mtp", "off")
+"""What is asked for by no file."""
 LATEST = "latest"
 """What Ollama's clients put behind every name."""
 OF_TRANSFORMERS = {
@@ -69,8 +71,10 @@ def check_engine(settings: EngineSettings) -> None:
         read_promise(settings.slo)
     except ValueError as error:
         raise ConfigError(f"slo: {error}") from None
-    if settings.draft_head not in ("auto", "off") and not Path(settings.draft_head).is_file():
-        raise ConfigError(f"draft_head: there is no file {settings.draft_head}; or auto, or off")
+    if settings.draft_head not in DRAFT_HEADS and not Path(settings.draft_head).is_file():
+        raise ConfigError(
+            f"draft_head: there is no file {settings.draft_head}; or {', '.join(DRAFT_HEADS)}"
+        )
 
 
 def _check_peers(settings: EngineSettings) -> None:

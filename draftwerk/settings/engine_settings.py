@@ -37,8 +37,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     draft_head: Annotated[
         str,
         Meta(
-            description="a draft head: a file, off, or auto for the one that came with the model, "
-            "also in its files (an MTP layer)",
+            description="a draft head: a file, off, auto for the one that came with the model, or "
+            "mtp for the layer in the model's own files",
             extra={"metavar": "FILE"},
         ),
     ] = "auto"

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk import LLM, SamplingParams
+from draftwerk.model.checkpoint.mtp_layer import read_mtp
 from tests.support.killed_target import check_kills, tokens_of
 from tests.support.mtp_models import MtpOracle
 from tests.support.tiny_models import copy_text, save_tiny_with_text, text_sizes
@@ -37,8 +38,13 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def llm(path: Path) -> Generator[LLM]:
-    with LLM(str(path), dtype="bf16", kv_memory="64MiB") as made:
+    with LLM(str(path), dtype="bf16", kv_memory="64MiB", draft_head=head_of(path)) as made:
         yield made
+
+
+def head_of(path: Path) -> str:
+    """Return the draft head that a model of `path` is to be served with."""
+    return "auto" if read_mtp(path) is None else "mtp"
 
 
 def test_drafts_change_no_text(llm: LLM) -> None:
@@ -72,7 +78,13 @@ def test_a_restart_goes_on_from_what_was_kept_and_damage_is_a_miss(
 
     def answers() -> tuple[int, float]:
         """Return how many tokens were found, and how many records refused."""
-        with LLM(str(path), dtype="bf16", kv_memory="64MiB", kv_store=tmp_path) as made:
+        with LLM(
+            str(path),
+            dtype="bf16",
+            kv_memory="64MiB",
+            kv_store=tmp_path,
+            draft_head=head_of(path),
+        ) as made:
             found = [made.generate(prompt, PARAMS) for prompt in PROMPTS]
             assert tokens_of(found) == plain
             details = [each.usage.prompt_tokens_details for each in found]

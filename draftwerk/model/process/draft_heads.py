@@ -34,31 +34,29 @@ from draftwerk.model.reference.sampler import best_tokens
 from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.layer_heads.layer_head import CAPACITY, LayerHead, RankTokens
 from draftwerk.model.step.layer_heads.mtp import HiddenForward, MtpLayer, guessed
-from draftwerk.speculative.protocol.frames import OnProgress
 
 FC_KIND = "Q8_0"
+MTP = "mtp"
+"""The draft head that is asked for where a model's own MTP layer is to draft."""
 CPU = torch.device("cpu")
 
 
 def draft_head_of(options: ModelOptions, config: ModelConfig, weights: Weights) -> DraftHead | None:
     """Return the draft head that options name, if it fits the model."""
-    if options.draft_head == "off":
+    if options.draft_head in ("off", MTP):
         return None
     return find(options.draft_head, config, weights)
 
 
-def torch_head(
-    options: ModelOptions, part: TorchPart, share: Share, progress: OnProgress
-) -> BoundHead | None:
+def torch_head(options: ModelOptions, part: TorchPart, share: Share) -> BoundHead | None:
     """Return a target's draft head in torch, if it has one."""
     model, forward = part.model, part.forward
     embedding = model.weights.embedding
     vocabulary = vocabulary_of(options, model.weights, embedding, share, embedding.dtype)
     if head := draft_head_of(options, model.config, vocabulary):
         return BoundHead(step=TorchStep(head, vocabulary), forward=forward)
-    if embedding.device.type != "cpu":
-        return None
-    mtp = _mtp_of(options, model, share, progress, partial(read_mtp, dtype=embedding.dtype))
+    refuse_mtp_on(embedding.device, options)
+    mtp = _mtp_of(options, model, share, partial(read_mtp, dtype=embedding.dtype))
     if mtp is None:
         return None
     step = torch_mtp(mtp, vocabulary, forward.attention, model.config.eos_token_ids)
@@ -66,7 +64,7 @@ def torch_head(
 
 
 def native_head(
-    options: ModelOptions, part: NativePart, share: Share, rank: RankTokens, progress: OnProgress
+    options: ModelOptions, part: NativePart, share: Share, rank: RankTokens
 ) -> BoundHead | None:
     """Return a target's draft head on the native kernels, if it has one."""
     model, forward, pool = part.model, part.forward, part.pool
@@ -77,7 +75,7 @@ def native_head(
         return BoundHead(
             step=NativeStep(head, embedding, vocabulary.lm_head, pool), forward=forward
         )
-    mtp = _mtp_of(options, model, share, progress, partial(read_mtp, dequantise=dequantised))
+    mtp = _mtp_of(options, model, share, partial(read_mtp, dequantise=dequantised))
     if mtp is None:
         return None
     embedding = model.weights.embedding if forward.embedding is None else forward.embedding
@@ -86,21 +84,26 @@ def native_head(
     return BoundHead(step=step, forward=forward, windows=step.windows)
 
 
+def refuse_mtp_on(device: torch.device, options: ModelOptions) -> None:
+    """Raise Refused where a model's own MTP layer is to draft on a GPU."""
+    if options.draft_head == MTP and device.type != "cpu":
+        raise Refused(f"draft_head mtp: not on {device.type}")
+
+
 def _mtp_of(
     options: ModelOptions,
     model: Checkpoint,
     share: Share,
-    progress: OnProgress,
     read: Callable[[Path], MtpWeights | None],
 ) -> MtpWeights | None:
-    """Return the MTP layer of a model that is whole; the server goes on without a broken one."""
-    if options.draft_head != "auto" or share.shard is not None:
+    """Return a model's MTP layer, if it is asked for. Raises Refused where there is none."""
+    if options.draft_head != MTP:
         return None
-    try:
-        return read(model.directory)
-    except Refused as error:
-        progress(f"the MTP layer is not used: {error}")
-        return None
+    if share.shard is not None:
+        raise Refused("draft_head mtp: not of a model divided among processes")
+    if (found := read(model.directory)) is None:
+        raise Refused("draft_head mtp: the model's files hold no MTP layer")
+    return found
 
 
 def torch_mtp(

@@ -61,7 +61,7 @@ def build_native(
         vocab_size=model.config.vocab_size,
         backend=backend,
         grammars=grammars or grammars_in(model),
-        draft_head=native_head(options, part, share, sampler.rank, progress),
+        draft_head=native_head(options, part, share, sampler.rank),
         adapters=part.adapters,
         shared=part.shared,
         turn_slots=_turn_slots(options, model.config, pool) if is_whole else None,

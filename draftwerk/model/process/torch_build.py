@@ -40,7 +40,7 @@ def build_torch(
         pages=pages,
         vocab_size=model.config.vocab_size,
         grammars=grammars_in(model),
-        draft_head=torch_head(options, part, share, progress),
+        draft_head=torch_head(options, part, share),
         adapters=part.adapters,
         shared=part.shared,
     )

@@ -1,4 +1,4 @@
-"""MTP layers that files bring: read where they are whole, and told of where they are not."""
+"""MTP layers that files bring: read where they are whole, and refused where they are not."""
 
 from pathlib import Path
 
@@ -41,17 +41,22 @@ def test_one_that_lacks_a_tensor_is_refused_by_its_name(broken):
 
 
 @pytest.mark.parametrize("attention", ["auto", "padded"])
-def test_it_drafts_by_default_and_a_broken_one_is_told_of(whole, broken, attention):
-    told: list[str] = []
-
+def test_it_drafts_where_it_is_asked_for_and_a_broken_one_is_refused(
+    whole, broken, attention, tmp_path_factory
+):
     def head_of(directory: Path, draft_head: str):
         options = ModelOptions(
             source=str(directory), draft_head=draft_head, attention=attention, state_slots=2
         )
-        return build(options, told.append).parts.draft_head
+        return build(options).parts.draft_head
 
-    made = head_of(whole, "auto")
+    made = head_of(whole, "mtp")
     assert made is not None and made.windows is not None
     assert head_of(whole, "off") is None
-    assert head_of(broken, "auto") is None
-    assert [line for line in told if line.startswith("the MTP layer is not used: the weights lack")]
+    assert head_of(whole, "auto") is None
+    with pytest.raises(Refused, match="the weights lack"):
+        head_of(broken, "mtp")
+    without = tmp_path_factory.mktemp("without")
+    save_tiny(without, "qwen3_5_text")
+    with pytest.raises(Refused, match="draft_head mtp: the model's files hold no MTP layer"):
+        head_of(without, "mtp")
