@@ -56,7 +56,7 @@ def test_no_window_is_shorter_than_a_block_and_a_token() -> None:
 
 
 def test_a_text_without_an_end_has_a_window_in_a_small_pool() -> None:
-    sizes = GroupSizes(0, 100, 1024, 2**20, 16, kept=128)
+    sizes = GroupSizes(100, 0, 100, 1024, 2**20, 16, kept=128)
     count, windows = split(100 * 4096 // 16, sizes)
     assert (windows.count, windows.kept, windows.window) == (256, 8, 1024)
     assert count * 16 == 2**20, "blocks that take nothing"
