@@ -31,14 +31,6 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     shape: ModelShape
     rates: MachineRates
 
-    @property
-    def ridge(self) -> float:
-        """Tokens, each with its logits, from which arithmetic takes longer than reading weights."""
-        shape, rates = self.shape, self.rates
-        one = StepLoad(1, 1)
-        reading_s = shape.weights_read(one) / rates.bytes_per_s
-        return reading_s * rates.flops_per_s / shape.product_flops(one)
-
     def products_ms(self, load: StepLoad) -> float:
         """Return the least time of the matrix products."""
         arithmetic = self.shape.product_flops(load) / self.rates.flops_per_s

@@ -143,7 +143,3 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         if load.outputs:
             layers += self.layer_read(load.outputs) - self.qkv_weights + self.head_weights
         return layers * self.weight_bytes
-
-    def kv_moved(self, load: StepLoad) -> float:
-        """Return the bytes of keys and values that a step reads and writes."""
-        return (load.kv_tokens + load.tokens) * self.token_bytes

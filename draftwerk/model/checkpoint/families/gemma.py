@@ -31,6 +31,12 @@ DEFAULTS = {
     "sliding_window": 4096,
     "eos_token_id": 1,
 }
+CAPPED = DEFAULTS | {
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 8192,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+}
 LARGEST = {46: 144, 62: 168}
 """Of the 27B models, by their layers: what scales scores where the metadata do not say."""
 
@@ -105,13 +111,7 @@ ROWS = (
         gguf=GgufNames("gemma2", fields=_capped_fields),
         names=AROUND,
         required=("num_key_value_heads", "head_dim"),
-        defaults=DEFAULTS
-        | {
-            "num_key_value_heads": 4,
-            "max_position_embeddings": 8192,
-            "attn_logit_softcapping": 50.0,
-            "final_logit_softcapping": 30.0,
-        },
+        defaults=CAPPED,
         norm_offset=1,
         activation="hidden_activation",
         qkv_bias="attention_bias",
@@ -125,13 +125,7 @@ ROWS = (
         summary="soft caps; every other with a window",
         names=TensorNames(ffn_norm="pre_feedforward_layernorm"),
         required=("num_key_value_heads", "head_dim"),
-        defaults=DEFAULTS
-        | {
-            "num_key_value_heads": 4,
-            "max_position_embeddings": 8192,
-            "attn_logit_softcapping": 50.0,
-            "final_logit_softcapping": 30.0,
-        },
+        defaults=CAPPED,
         norm_offset=1,
         activation="hidden_activation",
         qkv_bias="attention_bias",
