@@ -6,6 +6,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+WAITING = {"OMP_WAIT_POLICY": "passive"}
+"""How OpenMP's threads wait: those that spin hold a busy core from the thread they wait for."""
 ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds the package `draftwerk`."""
 
@@ -22,6 +24,8 @@ def python_command(module: str, *arguments: str) -> list[str]:
 def child_environment() -> dict[str, str]:
     """Return this process's environment, in which children import the very package it runs.
 
+    What it says of OpenMP is kept; see WAITING for where it says nothing.
+
     An installed package is found without help. Its folder must not be named here: what is on
     PYTHONPATH comes before the standard library, and site-packages may hold old backports of it.
     """
@@ -29,8 +33,8 @@ def child_environment() -> dict[str, str]:
     paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     if not _is_installed(ROOT):
         paths.insert(0, str(ROOT))
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return environment | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return WAITING | kept | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
 
 
 def _is_installed(folder: Path) -> bool:

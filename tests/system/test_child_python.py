@@ -43,3 +43,12 @@ def test_an_installed_package_does_not_put_its_neighbours_before_the_standard_li
     assert "PYTHONPATH" not in child_environment()
     monkeypatch.setenv("PYTHONPATH", "/their/own")
     assert child_environment()["PYTHONPATH"] == "/their/own"
+
+
+def test_openmp_waits_without_spinning_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert child_environment()["OMP_WAIT_POLICY"] == "passive"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert child_environment()["OMP_WAIT_POLICY"] == "active"
