@@ -77,11 +77,6 @@ TABLES = {
     "slo": ReleaseTable(
         "speed.slo_policies", "--rates 4 --users 16", "--requests 40 --rates 2 --users 4"
     ),
-    "prefill": ReleaseTable(
-        "speed.prefill_apart",
-        "--every 8",
-        "--every 1 --seconds 2 --readers 2 --tokens 16 --prompt 64",
-    ),
     "experts": ReleaseTable(
         "files",
         "--shapes 4B-A0.4B --types Q4_K_M --tokens 96 --drafts",

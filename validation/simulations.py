@@ -37,8 +37,6 @@ def setting(seed: int) -> Setting:
         reckless=rng.random() < 0.7,
         spare=rng.random() < 0.5,
         store=rng.random() < 0.3,
-        prefill=rng.choice([0, 0, 1, 2]),
-        prefill_lost=rng.choice([0.0, 0.1]),
         promise=rng.choice([NOTHING_PROMISED, Promise(ttft=0.5, tpot=0.005), Promise(ttft=0.1)]),
         promised=rng.choice([0.0, 0.5, 1.0]),
         policy=rng.choice(POLICIES),

@@ -16,8 +16,6 @@ from draftwerk.actors.messages import (
     Encoded,
     Fetched,
     Opened,
-    Prefilled,
-    PrefillProcess,
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.pieces import generated, last_words
@@ -40,8 +38,6 @@ class Cache:
     """When work was last committed, or first came in after idleness; in the clock's seconds."""
     committed: int = 0
     """Rounds."""
-    prefill: tuple[Outbox[Round], ...] = ()
-    """To each process that computes prompts alone."""
 
     async def run(self) -> None:
         """Drain the mailbox, then plan once: all that has come meanwhile shares the round.
@@ -60,9 +56,6 @@ class Cache:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
                     self.draft.send_nowait(round_)
-                while (round_ := self.scheduler.plan_apart()) is not None:
-                    # A process has one round at a time: never full.
-                    self.prefill[round_.pipeline_slot].send_nowait(round_)
             for one in results:
                 message = generated(one, decided_s) if isinstance(one, list) else one
                 if message is not None:
@@ -95,13 +88,6 @@ class Cache:
                 self.progress_at = now_s
                 self.committed += 1
                 return self.scheduler.commit(message.verdict, message.drafts, now_s)
-            case Prefilled():
-                self.progress_at = now_s
-                self.committed += 1
-                return self.scheduler.prefill.commit(message.verdict)
-            case PrefillProcess():
-                self.scheduler.prefill.note(message.process, up=message.up)
-                return []
             case Fetched():
                 return []  # the round that is planned next takes the sequence in
             case _:

@@ -44,8 +44,6 @@ class EngineParts:
     target: Callable[[], Device[Proposal, Verdict]]
     draft: Callable[[], Device[Round, tuple[Draft, ...]] | None] = lambda: None
     """The draft model, if there is one."""
-    prefill: Callable[[], tuple[Device[Proposal, Verdict], ...]] = tuple
-    """What computes prompts alone, over the target's pages."""
     block_count: int
     block_size: int
     states: StateSlots = NO_STATES

@@ -63,27 +63,11 @@ class Decided(ActorMessage, frozen=True):
     """What was verified, one draft per row."""
 
 
-class Prefilled(ActorMessage, frozen=True):
-    """The result of a round that a prefill process computed."""
-
-    verdict: Verdict
-    """It decides nothing, but may say that a row failed."""
-
-
-class PrefillProcess(ActorMessage, frozen=True):
-    """A prefill process has come, or has gone with whatever it was sent."""
-
-    process: int
-    """Its number."""
-    up: bool
-    """Whether it can work."""
-
-
 class Fetched(ActorMessage, frozen=True):
     """Blocks of a preempted sequence are back from tier two, as far as they could be had."""
 
 
-CacheMessage = Encoded | Cancel | Decided | Prefilled | PrefillProcess | Fetched
+CacheMessage = Encoded | Cancel | Decided | Fetched
 
 
 # --- to the detokenizer ---------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from draftwerk.actors.messages import (
     RouterMessage,
     TokenizerMessage,
 )
-from draftwerk.actors.side_pipes import PREFILL_MESSAGES_MAX, SIDE_MESSAGES_MAX, SidePipes
+from draftwerk.actors.side_pipes import SIDE_MESSAGES_MAX, SidePipes
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
@@ -58,9 +58,8 @@ class Pipeline:
 
         self.to_tokenizer = Port[TokenizerMessage](messages_max, waits["tokenizer"])
         # Whatever the tokenizer passes on, a verdict for each pipeline slot, and the side pipes'.
-        prefill = parts.prefill()
-        side_max = SIDE_MESSAGES_MAX + PREFILL_MESSAGES_MAX * len(prefill)
-        self.to_cache = Port[CacheMessage](messages_max + pipeline_depth + side_max, waits["cache"])
+        cache_max = messages_max + pipeline_depth + SIDE_MESSAGES_MAX
+        self.to_cache = Port[CacheMessage](cache_max, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
         self.to_draft = Port[Round](pipeline_depth, waits["draft"])
         self.to_verifier = Port[Proposal](pipeline_depth, waits["verifier"])
@@ -88,7 +87,6 @@ class Pipeline:
         if parts.store is not None:
             stores = parts.store, parts.state_store
             self.side.add_tier_two(scheduler, namer, *stores, parts.worker)
-        self.side.add_prefill(prefill)
 
         self.tokenizer = Tokenizer(
             self.to_tokenizer.inbox,
@@ -120,7 +118,6 @@ class Pipeline:
                 scheduler.running_set.windows,
             ),
             trace=parts.trace,
-            prefill=self.side.to_prefill,
         )
         self.drafter = Drafter(
             self.to_draft.inbox,

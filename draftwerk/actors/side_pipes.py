@@ -1,7 +1,6 @@
-"""What stands beside the pipe that decodes: tier two in front of it, prefill processes to its side.
+"""What stands beside the pipe that decodes: tier two in front of it.
 
     Tokenizer ──> [Intake] ──> Cache ──> ...          [WriteBehind] beside the pool
-                               Cache <──> [Prefiller] of each process
 
 The actors of the pipe know none of these but by the messages that they exchange.
 """
@@ -11,25 +10,20 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import TaskGroup
 
-from draftwerk.actors.devices.device import Device, Worker
-from draftwerk.actors.mailbox import Outbox, Port
+from draftwerk.actors.devices.device import Worker
+from draftwerk.actors.mailbox import Port
 from draftwerk.actors.messages import CacheMessage
 from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.actors.prefill import Prefiller
 from draftwerk.actors.tier_two.intake import Intake
 from draftwerk.actors.tier_two.kept_pool import BlockStore, KeptPool
 from draftwerk.actors.tier_two.swap import FETCHES_MAX, SwapIn
 from draftwerk.actors.tier_two.warming import Warming
 from draftwerk.actors.tier_two.write_behind import WRITE_PAUSE_S, WriteBehind
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.speculative.protocol.rounds import Proposal, Round, Verdict
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
 INTAKE = "intake"
-PREFILL_MESSAGES_MAX = 4
-"""That a prefill process may have under way to the cache: an answer, and that it has gone, has come
-and, once it was used again, has gone again."""
 SNAPSHOT_COPIES_MAX = 2
 """Snapshots copied at their eviction that wait to be written: each takes megabytes."""
 SIDE_MESSAGES_MAX = FETCHES_MAX
@@ -73,11 +67,7 @@ class SidePipes:
     """By the name of the reader, of all pipelines."""
     trace: Trace
     tier_two: TierTwo | None = None
-    prefillers: tuple[Prefiller, ...] = ()
-    to_prefill: tuple[Outbox[Round], ...] = ()
-    ports: dict[str, Port[CacheMessage] | Port[Round]] = field(
-        default_factory=dict[str, Port[CacheMessage] | Port[Round]]
-    )
+    ports: dict[str, Port[CacheMessage]] = field(default_factory=dict[str, Port[CacheMessage]])
     """The mailboxes of these actors, by the name of the reader."""
     _entrance: Port[CacheMessage] | None = None
 
@@ -113,23 +103,10 @@ class SidePipes:
         swap, warming = SwapIn(intake, outbox), Warming(intake)
         self.tier_two = TierTwo(intake, tuple(writers), swap, warming)
 
-    def add_prefill(self, devices: tuple[Device[Proposal, Verdict], ...]) -> None:
-        """Have prompts computed on these devices."""
-        # A process has one round at a time.
-        ports = [Port[Round](1, self._waits(f"prefill {n}")) for n in range(len(devices))]
-        self.prefillers = tuple(
-            Prefiller(number, port.inbox, self.to_cache.outbox, device, self.trace)
-            for number, (port, device) in enumerate(zip(ports, devices, strict=True))
-        )
-        self.to_prefill = tuple(port.outbox for port in ports)
-        self.ports |= {one.name: port for one, port in zip(self.prefillers, ports, strict=True)}
-
     def start(self, actors: TaskGroup) -> None:
         """Run every actor that there is."""
         if self.tier_two is not None:
             actors.start_soon(self.tier_two.run)
-        for prefiller in self.prefillers:
-            actors.start_soon(prefiller.run)
 
     def _waits(self, name: str) -> Histogram:
         return self.waits.setdefault(name, Histogram(WAITS_S))

@@ -110,7 +110,6 @@ async def engine_parts(
         text=models.text,
         target=models.target.fresh,
         draft=models.fresh_draft,
-        prefill=models.fresh_prefill,
         block_count=models.plan.block_count,
         block_size=models.plan.block_size,
         states=models.plan.states,

@@ -33,8 +33,6 @@ NURSERY = "draftwerk.model.process.nursery"
 W = TypeVar("W")
 R = TypeVar("R")
 TargetDevice = ProcessDevice[Proposal, Verdict] | RecoveringTarget
-PREFILL_NICENESS = 10
-"""More than that of the process that decodes: a tenth of its share where both want a core."""
 SPARE_ROOM = 4
 """A spare is started by itself if so many would fit into the memory that is left."""
 
@@ -177,20 +175,6 @@ def succeeded(
         return target.process
     target.succeed_by(later.device().spawn, spare=has_spare(settings.spare, target.process_id))
     return target
-
-
-def prefill_devices(
-    settings: EngineSettings, ready: Ready, later: TargetProcesses
-) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
-    """Return the devices that compute prompts alone; none is started yet.
-
-    Raises ConfigError where they cannot share the target's pages.
-    """
-    if settings.prefill_processes and ready.device != "cpu":
-        raise ConfigError("prefill_processes: this model's pages are its process's own")
-    # It samples nothing, so that it has nothing to draft for.
-    options = structs.replace(later.options, niceness=PREFILL_NICENESS, sources=None)
-    return tuple(later.device(options) for _ in range(settings.prefill_processes))
 
 
 def has_spare(wanted: str, process_id: int | None) -> bool:

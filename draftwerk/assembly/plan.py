@@ -122,12 +122,6 @@ def plan(
         )
     if block_count < 1:
         raise ConfigError(f"kv_memory {settings.kv_memory} does not hold a single block")
-    divided = settings.pipeline_parallel * settings.tensor_parallel > 1
-    if divided and settings.prefill_processes:
-        raise ConfigError(
-            "prefill_processes and a divided model do not go together yet: leave out one of "
-            "--prefill-processes and --pipeline-parallel or --tensor-parallel"
-        )
     options = ModelOptions(
         kv_dtype=settings.kv_dtype,
         device=settings.device,
@@ -185,11 +179,11 @@ def _heads_apart(
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return what layers with windows keep of a token if they have blocks of their own, and others.
 
-    Where other processes, other servers or a store read the blocks, all layers share them, and keep
+    Where other servers or a store read the blocks, all layers share them, and keep
     all positions.
     """
     tier = settings.kv_store or settings.kv_listen or settings.kv_peers
-    shared = tier or settings.prefill_processes or settings.backend == TRANSFORMERS
+    shared = tier or settings.backend == TRANSFORMERS
     divided = settings.pipeline_parallel * settings.tensor_parallel > 1
     if shared or divided or target.state_bytes or may_use_gpu(settings.device):
         return NO_HEADS, NO_HEADS

@@ -154,7 +154,7 @@ def fixed_bytes(
     settings: EngineSettings, planned: Plan, target: ModelInfo, draft: ModelInfo | None
 ) -> int:
     """Return what a model takes at most beside its cache."""
-    processes = 1 + settings.prefill_processes + (settings.spare == "on")
+    processes = 1 + (settings.spare == "on")
     whole = target.loading_bytes(planned.dtype)
     if draft is not None:
         processes += 1

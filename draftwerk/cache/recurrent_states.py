@@ -175,13 +175,6 @@ class SequenceStates:
         else:
             self._drop_entry()
 
-    def cancel_row(self) -> None:
-        """Take in that the newest row is not to be answered, and writes nothing any more."""
-        use = self._rows.pop()
-        self.rules.pool.drop(slot for _, slot in use.saves)
-        self._free.appendleft(use.target)
-        self._latest = use.source
-
     def _name(self, slot: int, name: bytes, position: int) -> None:
         depth = position // self.rules.block_size - 1
         self.rules.pool.name(slot, name, Origin(depth, self.name_space))

@@ -52,7 +52,6 @@ class EngineKeywords(TypedDict, total=False):
     prefer: Literal["latency", "throughput"]
     silence_s: float
     spare: Literal["auto", "on", "imports", "off"]
-    prefill_processes: int
     run_ahead: Literal["on", "off"]
     slo: tuple[str, ...]
     slo_policy: SloPolicy

@@ -88,7 +88,7 @@ ONLY_WHOLE = tuple(
 )
 ONLY_OWN_BLOCKS = tuple(
     Conflict(name, (0, "", ()), "what others read keeps all positions")
-    for name in ("prefill_processes", "kv_store", "kv_peers", "kv_listen", "draft")
+    for name in ("kv_store", "kv_peers", "kv_listen", "draft")
 )
 
 APPROXIMATIONS = (

@@ -55,13 +55,6 @@ def check_engine(settings: EngineSettings) -> None:
     if settings.kv_store and settings.device == "cuda":
         raise ConfigError("kv_store: a GPU's blocks cannot be kept; it needs device cpu")
     _check_peers(settings)
-    if settings.prefill_processes and settings.device == "cuda":
-        raise ConfigError("prefill_processes: a GPU's pages are its process's own; it needs a CPU")
-    if settings.prefill_processes and settings.draft:
-        raise ConfigError(
-            "prefill_processes: a draft model reads prompts in the rounds that decode; take it "
-            "without draft, or prompts with it"
-        )
     if 0 < settings.round_tokens < settings.rows_max:
         raise ConfigError(
             f"round_tokens {settings.round_tokens} is less than a token for each of the "

@@ -248,15 +248,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "allows, else the second"
         ),
     ] = "auto"
-    prefill_processes: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=16,
-            description="model processes that compute long prompts alone, so that texts under way "
-            "do not pause for them; 0: prompts are read in the rounds that decode",
-        ),
-    ] = 0
     run_ahead: Annotated[
         Literal["on", "off"],
         Meta(

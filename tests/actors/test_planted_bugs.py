@@ -139,19 +139,6 @@ def crowded_segments() -> None:
             run(Setting(seed, blended=1.0, block_count=20))
 
 
-def apart(**how: Any) -> None:
-    """Engines whose prompts other processes compute, which die; no actor may need a restart."""
-    for seed in range(SEEDS):
-        counters = run(Setting(seed, prefill=1 + seed % 2, prefill_lost=0.15, **how)).counters
-        assert counters["restarts"] == 0
-
-
-def segments_apart() -> None:
-    """Engines whose prompts other processes compute, all but those with segments."""
-    for seed in range(SEEDS):
-        run(Setting(seed, blended=0.5, prefill=1))
-
-
 def joint_distribution() -> None:
     distribution = test_distribution.joint_distribution(2, Sampling())
     assert (
@@ -281,4 +268,3 @@ def test_where_nothing_is_planted_giving_up_soon_catches_nothing(
     monkeypatch.setattr(RESTART_LIMIT, lambda **_: RestartLimit(failures_max=30))
     simulations(lost=0.05, recovers=False)
     recoveries()
-    apart()

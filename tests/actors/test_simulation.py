@@ -64,8 +64,6 @@ def test_a_target_lost_with_two_rounds_in_flight_computes_both_again() -> None:
         {"run_ahead": True, "lost": 0.1},
         {"lost": 0.1, "spare": True},
         {"bugs": 0.003},
-        {"prefill": 1, "prefill_lost": 0.3},
-        {"prefill": 2, "prefill_lost": 0.3, "lost": 0.1, "run_ahead": True},
     ],
     ids=str,
 )
@@ -76,9 +74,6 @@ def test_recurrent_states_change_no_text(how: dict[str, Any]) -> None:
         assert counters[happened] > 0, counters
     if "block_count" in how:
         assert counters["preemptions"] > 0, counters
-    if how.get("prefill"):
-        assert counters["prefilled_apart"] > 50, counters
-        assert counters["prefill dies in the middle of its work"] > 0, counters
     if how.get("lost"):
         assert counters["recoveries"] > 2, counters
         assert counters["target dies in the middle of its work"] > 0, counters
@@ -117,7 +112,7 @@ def test_no_promise_changes_a_text(lost: float) -> None:
 
 @pytest.mark.parametrize("policy", ["serve", "last", "refuse"])
 def test_promises_and_deadlines_of_their_own_change_no_text(policy: SloPolicy) -> None:
-    how = [{}, {"lost": 0.05}, {"run_ahead": True}, {"prefill": 1, "late": 0.05}]
+    how = [{}, {"lost": 0.05}, {"run_ahead": True}, {"late": 0.05}]
     settings = [
         Setting(
             seed,
@@ -166,9 +161,7 @@ def test_reused_segments_are_those_that_stand_alone() -> None:
     assert counters["failed"] == 0
 
 
-@pytest.mark.parametrize(
-    "how", [{}, {"run_ahead": True}, {"prefill": 1, "prefill_lost": 0.05}, {"store": True}]
-)
+@pytest.mark.parametrize("how", [{}, {"run_ahead": True}, {"store": True}])
 def test_nothing_is_found_again_that_another_adapter_has_computed(how: dict[str, Any]) -> None:
     losses = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
     counters = total([Setting(seed, adapted=0.7, **how, **losses[seed % 4]) for seed in range(14)])
@@ -193,20 +186,9 @@ def test_reused_segments_are_the_same_while_others_run_ahead() -> None:
     assert counters["failed"] == 0
 
 
-def test_reused_segments_are_the_same_beside_prompts_that_are_read_apart() -> None:
-    settings = [
-        Setting(seed, blended=0.5, prefill=1, prefill_lost=0.05, store=seed % 2 == 0)
-        for seed in range(15)
-    ]
-    counters = total(settings)
-    for happened in ("blend finished", "prefilled_apart", "preemptions"):
-        assert counters[happened] > 1, counters
-    assert counters["failed"] == 0
-
-
 def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     counters = Counter[str]()
-    for seed in range(16, 32):
+    for seed in range(16, 28):
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):  # the second one finds what the first has kept
             blended = 0.4 * (seed % 2)
@@ -237,7 +219,7 @@ def test_a_peer_that_is_killed_while_it_hands_blocks_over_costs_a_miss() -> None
 @pytest.mark.parametrize("run_ahead", [False, True])
 def test_recurrent_states_from_a_second_tier_are_those_that_were_lost(run_ahead: bool) -> None:
     counters = Counter[str]()
-    for seed in range(14):
+    for seed in range(10):
         kept: dict[bytes, list[tuple[int, int]]] = {}
         kept_states: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):
@@ -248,15 +230,13 @@ def test_recurrent_states_from_a_second_tier_are_those_that_were_lost(run_ahead:
                 kept_states=kept_states,
                 state_slots=4 + seed % 12,
                 run_ahead=run_ahead,
-                prefill=seed % 2,
-                prefill_lost=0.1,
                 lost=0.02,
                 bugs=0.003,
             )
             counters += run(setting).counters
     assert counters["state_hits"] > 10, counters
     assert counters["store_hits"] > 20, counters
-    assert counters["finished"] > 75, counters
+    assert counters["finished"] > 50, counters
     assert counters["failed"] == 0
 
 
@@ -271,30 +251,6 @@ def test_one_seed_gives_one_schedule() -> None:
     assert first.counters == second.counters
 
 
-@pytest.mark.parametrize(("processes", "lost"), [(1, 0.0), (2, 0.05)])
-def test_prompts_computed_apart_give_the_plain_text(processes: int, lost: float) -> None:
-    settings = [
-        Setting(
-            seed,
-            prefill=processes,
-            prefill_lost=2 * lost,
-            lost=lost,
-            spare=bool(seed % 2),
-            run_ahead=seed % 4 < 2,
-        )
-        for seed in range(24)
-    ]
-    counters = total(settings)
-    assert counters["prefilled_apart"] > 500, counters
-    assert counters["preemptions"] > 0 and counters["prefix_hits"] > 0, counters
-    assert counters["search finished"] > 3 and counters["grammar finished"] > 3, counters
-    assert counters["failed"] == 0
-    if lost:
-        assert counters["prefill dies in the middle of its work"] > 0, counters
-    else:
-        assert counters["restarts"] == 0, counters
-
-
 @pytest.mark.parametrize(
     "how",
     [
@@ -302,7 +258,6 @@ def test_prompts_computed_apart_give_the_plain_text(processes: int, lost: float)
         {"lost": 0.1},
         {"run_ahead": True, "lost": 0.08},
         {"bugs": 0.003, "pipeline_depth": 2},
-        {"prefill": 1, "prefill_lost": 0.1},
         {"store": True},
         {"promised": 0.5, "policy": "refuse"},
     ],

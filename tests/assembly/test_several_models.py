@@ -40,8 +40,8 @@ def listed(tiny: Path, room: int = ROOM, **fields: Any) -> LoadableModel:
 def test_a_model_takes_its_weights_its_cache_and_its_processes(tiny: Path) -> None:
     one = listed(tiny, kv_memory="64MiB")
     assert one.memory_bytes == one.info.loading_bytes("bf16") + 64 * 2**20 + PROCESS_BYTES
-    two = listed(tiny, kv_memory="64MiB", spare="on", prefill_processes=2)
-    assert two.memory_bytes == one.memory_bytes + 3 * PROCESS_BYTES
+    two = listed(tiny, kv_memory="64MiB", spare="on")
+    assert two.memory_bytes == one.memory_bytes + PROCESS_BYTES
 
 
 def test_what_is_listed_is_known_without_loading(tiny: Path) -> None:

@@ -84,17 +84,13 @@ class SimulatedChild:
     make: Callable[[], Callable[[Any], object]]
     """Returns a model without any sequence."""
     work_type: type
-    writes_late: bool = False
-    """Whether it works when the answer is due, and not at once: others may work meanwhile."""
     process_id: int = 1
     silent_from: float = float("inf")
     """It hangs from then on."""
     dead_from: float = float("inf")
     step: Callable[[Any], object] = field(init=False)
-    queued: list[tuple[float, Callable[[], bytes]]] = field(
-        default_factory=list[tuple[float, Callable[[], bytes]]]
-    )
-    """What makes the frames still to be sent, in order of time."""
+    queued: list[tuple[float, bytes]] = field(default_factory=list[tuple[float, bytes]])
+    """The frames still to be sent, in order of time."""
     beat_at: float = 0.0
     busy_until: float = 0.0
     """When the last piece of work that it was sent is done."""
@@ -118,8 +114,8 @@ class SimulatedChild:
             case _:
                 pass
         self.queued = [
-            (now, lambda: frame(FrameKind.LOADING, b"reading")),
-            (ready_at, lambda: queued),
+            (now, frame(FrameKind.LOADING, b"reading")),
+            (ready_at, queued),
         ]
         fault = self.fate.draws(IDLE, self.fate.chance)
         if fault:
@@ -178,10 +174,7 @@ class SimulatedChild:
                 return
             case _:
                 pass
-        if not self.writes_late:
-            whole = answer()
-            answer = lambda: whole  # noqa: E731
-        self.queued.append((done_at, answer))
+        self.queued.append((done_at, answer()))
 
     def _answer(self, payload: bytes, head: bytes = b"") -> bytes:
         """Do the work; returns the frame with its result."""
@@ -229,7 +222,7 @@ class SimulatedChild:
     def _take(self, now: float) -> tuple[int, bytes] | None:
         """Return the next frame that is due."""
         if self.queued and self.queued[0][0] <= now and self.queued[0][0] < self.silent_from:
-            queued = self.queued.pop(0)[1]()
+            queued = self.queued.pop(0)[1]
             return HEADER.unpack_from(queued)[0], queued[HEADER.size :]
         if self.beat_at <= now and self.beat_at < self.silent_from:
             if not self.queued and self.busy_until <= now:

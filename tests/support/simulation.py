@@ -255,7 +255,6 @@ class Setting:
     """Whether two rounds are under way, and drafts made beside the target."""
     lost: float = 0.0
     """The chance that a step of the target meets a fault."""
-    prefill_lost: float = 0.0
     draft_lost: float = 0.0
     late: float = 0.0
     """The chance that a step of either model takes seconds."""
@@ -267,8 +266,6 @@ class Setting:
     """Whether the target's pages outlive its process."""
     spare: bool = False
     """Whether another process stands ready."""
-    prefill: int = 0
-    """Processes that compute prompts alone."""
     store: bool = False
     """Whether blocks are kept in a second tier."""
     peer_faults: float = 0.0
@@ -306,7 +303,6 @@ class Fates:
     """What may go wrong in one simulated server."""
 
     target: Fate
-    prefill: Fate
     draft: Fate
     actors: Fate
 
@@ -315,7 +311,6 @@ class Fates:
         return cls(
             # So few that no request can be taken for their cause: see `Ledger.resubmit`.
             Fate(rng, setting.lost, losses_max=5, late=setting.late),
-            Fate(rng, setting.prefill_lost, losses_max=12, late=setting.late),
             Fate(rng, setting.draft_lost, losses_max=12, late=setting.late),
             Fate(rng, setting.bugs, losses_max=3),
         )
@@ -331,13 +326,11 @@ def child_of(
     fate: Fate,
     make: Callable[[], Callable[[Any], object]],
     work: type,
-    *,
-    writes_late: bool = False,
 ) -> Spawn:
     """Return what starts simulated processes of one model."""
 
     async def spawn() -> SimulatedChild:
-        return SimulatedChild(fate, make, work, writes_late=writes_late)
+        return SimulatedChild(fate, make, work)
 
     return spawn
 
@@ -352,17 +345,9 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     draft = ProcessDevice[Round, tuple[Draft, ...]](
         child_of(fates.draft, lambda: Guesser(rng).propose, Round), tuple[Draft, ...]
     )
-    reader = partial(ToyTarget, setting.block_count, size, pages=pages, states=states)
-    readers = [
-        ProcessDevice(
-            child_of(fates.prefill, lambda: reader().step, Proposal, writes_late=True), Verdict
-        )
-        for _ in range(setting.prefill)
-    ]
     return EngineParts(
         text=ToyText(),
         target=target.fresh,
-        prefill=lambda: tuple(each.fresh() for each in readers),
         draft=lambda: draft.fresh() if setting.guesser and not setting.run_ahead else None,
         block_count=setting.block_count,
         block_size=size,
@@ -376,7 +361,6 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
             rows_max=5,
             tokens_max=24,
             draft_max=6,
-            inline_max=3,
             promise=setting.promise,
             slo_policy=setting.policy,
         ),
@@ -511,7 +495,6 @@ async def simulate(setting: Setting) -> Report:
         restarts=snapshot.actors.restarts,
         overrun=snapshot.counts.overrun_tokens,
         recoveries=snapshot.models.recoveries,
-        prefilled_apart=snapshot.counts.prefilled_apart,
         returned=snapshot.counts.blocks_returned,
         store_hits=int(snapshot.store.get("hits", 0)),
         store_blocks=int(snapshot.store.get("blocks", 0)),
@@ -520,7 +503,6 @@ async def simulate(setting: Setting) -> Report:
         state_hits=setting.snapshots.hits if setting.snapshots else 0,
     )
     report.counters.update({f"target {name}": n for name, n in fates.target.happened.items()})
-    report.counters.update({f"prefill {name}": n for name, n in fates.prefill.happened.items()})
     report.counters.update({f"draft {name}": n for name, n in fates.draft.happened.items()})
     report.counters.update(fates.actors.happened)
     report.counters.update(outcome.ending for outcome in report.outcomes)

@@ -127,7 +127,7 @@ async def test_receipts_name_the_adapter_and_verify(client: ReceiptClient) -> No
 
 async def test_a_killed_target_goes_on_with_every_adapter(folders: dict[str, Path]) -> None:
     words = [word for name in NAMES for word in ("--lora", f"{name}={folders[name]}")]
-    settings = (*SETTINGS, "--dtype", "bf16", "--prefill-processes", "1", *words)
+    settings = (*SETTINGS, "--dtype", "bf16", *words)
     async with (
         draftwerk(str(folders["base"]), *settings) as server,
         aiohttp.ClientSession() as http,
@@ -135,7 +135,7 @@ async def test_a_killed_target_goes_on_with_every_adapter(folders: dict[str, Pat
         client = ReceiptClient(http, server.url)
 
         async def crowd() -> list[Json]:
-            long = {"max_tokens": 200, "prompt": "A long question, read apart. " * 40}
+            long = {"max_tokens": 200, "prompt": "A long question to be read. " * 40}
             return await asyncio.gather(*(asked(client, each, **long) for each in range(16)))
 
         undisturbed = await crowd()

@@ -22,8 +22,6 @@ from draftwerk.actors.messages import (
     Decided,
     Encoded,
     Fetched,
-    Prefilled,
-    PrefillProcess,
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.tier_two.kept_pool import KeptPool
@@ -110,7 +108,7 @@ class Intake:
                         if message.request_id in self._parked:
                             self._parked[message.request_id].append(message)
                             continue
-                    case Decided() | Prefilled() | PrefillProcess() | Fetched():
+                    case Decided() | Fetched():
                         pass  # come to the cache from another side
                     case _:
                         assert_never(message)
@@ -119,7 +117,6 @@ class Intake:
     def _wanted(self, encoded: Encoded) -> list[KeptName]:
         """Return what of a prompt is to be loaded or is being loaded."""
         self.costs.computed(self.scheduler.report)
-        self.costs.computed(self.scheduler.prefill.report)
         wanted = dict[KeptName, None]()
         for tokens, name_space in self._read_from_start(encoded):
             wanted |= dict.fromkeys(self.missing(tokens, name_space))

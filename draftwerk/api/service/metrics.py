@@ -185,7 +185,6 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ),
         ("recomputed_tokens", "Computed a second time.", counts.recomputed_tokens),
         ("wasted_draft_tokens", "Drafted tokens that were not accepted.", wasted),
-        ("prefilled_apart_tokens", "By prefill processes.", counts.prefilled_apart),
     ):
         yield counter_of("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
@@ -201,7 +200,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     devices = {"target": models.target_up}
     if models.draft_up is not None:
         devices["draft"] = models.draft_up
-    for name, process in models.processes.items():  # spares, prefill processes, ranks
+    for name, process in models.processes.items():  # spares, ranks
         if name != "nursery":
             devices.setdefault(name, process is not None)
     processes = {name: each for name, each in models.processes.items() if each is not None}

@@ -24,7 +24,6 @@ from draftwerk.assembly.model_processes import (
     measured,
     model_memory,
     nursery_model,
-    prefill_devices,
     running_nursery,
     succeeded,
     target_device,
@@ -36,7 +35,7 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.protocol.rounds import Draft, Round
 
 DraftDevice = ProcessDevice[Round, tuple[Draft, ...]]
 
@@ -61,8 +60,6 @@ class LoadedModels:
     """Those that requests may name."""
     fingerprint: str = ""
     """As in `ServedModel`."""
-    prefill: tuple[ProcessDevice[Proposal, Verdict], ...] = ()
-    """What computes prompts alone."""
     nursery: Nursery | None = None
     """What forks the target's processes, where there is such a process of its own."""
 
@@ -77,17 +74,9 @@ class LoadedModels:
         found = {"target": target.process_id}
         if isinstance(target, RecoveringTarget):
             found = target.processes
-        found |= {
-            f"prefill {number}": each.process_id if each.alive else None
-            for number, each in enumerate(self.prefill)
-        }
         if self.nursery is not None:
             found["nursery"] = self.nursery.process_id
         return found if self.draft is None else {**found, "draft": self.draft.process_id}
-
-    def fresh_prefill(self) -> tuple[ProcessDevice[Proposal, Verdict], ...]:
-        """Return the devices that compute prompts, for a new pipeline."""
-        return tuple(each.fresh() for each in self.prefill)
 
     def fresh_draft(self) -> DraftDevice | None:
         """Return the draft model's device for a new pipeline, if there is one."""
@@ -139,7 +128,7 @@ async def _loaded(
         own.prepare(nursery_model(target_info))
     first = TargetProcesses(options, memory, settings.silence_s, nursery)
     target = target_device(first)
-    draft, prefill = None, tuple[ProcessDevice[Proposal, Verdict], ...]()
+    draft = None
     draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
     if planned.draft_options is not None:
         kind: type[tuple[Draft, ...]] = tuple[Draft, ...]
@@ -152,7 +141,6 @@ async def _loaded(
         )
         ready = await target.start(report)
         later = first.after(ready)
-        prefill = prefill_devices(settings, ready, later)
         if isinstance(target, RecoveringTarget):
             target = succeeded(target, settings, ready, later)
         if draft is not None:
@@ -171,14 +159,12 @@ async def _loaded(
             fingerprint=await to_thread.run_sync(
                 fingerprint_of, settings, planned.dtype, target_info, ready, adapters, hashing
             ),
-            prefill=prefill,
             nursery=own,
         )
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None
     finally:
-        for each in (target, *prefill):
-            await each.close()
+        await target.close()
         if draft is not None:
             await draft.close()
         memory.close()

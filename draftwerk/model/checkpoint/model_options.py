@@ -85,5 +85,3 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Steps that an earlier process has measured, with their milliseconds."""
     roofline: Roofline | None = None
     """What it has measured of the machine."""
-    niceness: int = 0
-    """Of the process, beside what every model process has."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 import torch
 
-from draftwerk.machine.host import lower_priority
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import BuiltRank, ModelOptions, build, build_rank
 from draftwerk.model.process.built import Built
@@ -91,7 +90,6 @@ def build_role(
     `grammars` over its tokens, where they were made before, need not be made again.
     """
     decoded = msgspec.json.decode(options, type=ModelOptions)
-    lower_priority(decoded.niceness)
     try:
         if role == "rank":
             return _rank(build_rank(decoded, progress), decoded)

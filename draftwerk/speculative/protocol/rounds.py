@@ -30,7 +30,6 @@ class NewSequence(Plain, frozen=True):
     """Digest of the adapter that its rows are computed with; empty for none."""
 
 
-UNSAMPLED = Sampling(temperature=0.0)
 """Of a sequence whose rows only write keys and values."""
 
 

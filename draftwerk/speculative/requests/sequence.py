@@ -58,8 +58,6 @@ class Sequence:
     """Rounds under way that have a row of it."""
     feedback: Feedback = NOTHING_LEARNED
     """Of the newest decision, until it is sent to the draft sources."""
-    disaggregated: bool = False
-    """Whether its prompt is computed by a process of its own, and not in rounds that decode."""
     fetches: int = 0
     """The preemptions after which its blocks were asked for in a second tier."""
     cancelled: bool = False
@@ -91,11 +89,6 @@ class Sequence:
     def scores(self) -> bool:
         """Whether every prompt token from `scored` on is still to be computed for a report."""
         return self.request.prompt_logprobs >= 0 and self.scored < self.request.prompt_count
-
-    @property
-    def stays(self) -> bool:
-        """Whether its prompt is read only in rounds that decode, and not apart."""
-        return self.blending is not None or self.scores
 
     @property
     def reusable(self) -> list[int]:

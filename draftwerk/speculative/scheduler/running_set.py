@@ -285,7 +285,6 @@ class RunningSet:
 
     def _release(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
-        sequence.disaggregated = False
         self._finished_ids.extend(sequence.leave())
         if sequence.sent_count:
             self._finished_ids.append(sequence.sequence_id)

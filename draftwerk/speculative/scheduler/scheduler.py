@@ -22,7 +22,6 @@ from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.scheduler.lengths import TextLengths
-from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.promises import decoding_rows, unread_prompts
 from draftwerk.speculative.scheduler.rounds.prompt_rows import PromptRows
 from draftwerk.speculative.scheduler.rounds.round_budget import RoundBudget
@@ -54,9 +53,6 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens computed in a round, drafts included."""
     draft_max: int = 7
     """Drafted tokens in a row."""
-    inline_max: int = 32
-    """Prompt tokens that a round takes along while prompts are computed apart: what is left of one
-    after a prefix hit is often less, and not worth a hand-over."""
     promise: Promise = NOTHING_PROMISED
     """To every request that has no promise of its own."""
     pause_s: float = inf
@@ -92,7 +88,6 @@ class Scheduler:
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
         self.running_set = RunningSet(pool, self.stats, lengths, states, windows)
-        self.prefill = PrefillLane(self.running_set, limits.tokens_max, limits.inline_max)
         self.cost = StepCost() if cost is None else cost
         self.round_times = RoundTimes()
         self._budget = RoundBudget(limits.tokens_max, self.cost, self.round_times, limits.pause_s)
@@ -100,9 +95,7 @@ class Scheduler:
             self.running_set, self._budget, limits.slo_policy, limits.rows_max
         )
         self._commit = RoundCommit(self.running_set, self.stats)
-        self.prompts = PromptRows(
-            self.running_set, self.prefill, limits.rows_max, limits.inline_max
-        )
+        self.prompts = PromptRows(self.running_set, limits.rows_max)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self.report = NO_STEP
         """Of the latest committed step."""
@@ -145,7 +138,7 @@ class Scheduler:
 
     def turn_away(self, now_s: float) -> list[LastWord]:
         """End what is not to be served any more, and return why; a row in flight is dropped."""
-        words = self._turning_away.words(now_s, len(self.prefill.up))
+        words = self._turning_away.words(now_s)
         for word in words:
             self.cancel(word.sequence.request.request_id)
         return words
@@ -172,7 +165,7 @@ class Scheduler:
             before = {row.sequence_id: row for one, _ in self._rounds.values() for row in one.rows}
         else:
             self.running_set.preempt_for_first(self.limits.rows_max)
-        running = [s for s in self.running_set.running.values() if not s.disaggregated]
+        running = self.running_set.running.values()
         ready = [s for s in running if not s.in_flight or (before and goes_on(s))]
         decoding = [s for s in ready if s.pending <= 1]
         bounded = self.limits.pause_s < inf and bool(decoding)
@@ -201,29 +194,8 @@ class Scheduler:
         self._continuous = True
         return round_
 
-    def plan_apart(self) -> Round | None:
-        """Return the next chunks for a process that computes prompts alone, or None."""
-        if self.running_set.states is not None and self._overruns:
-            return None  # one of its slots may be among those that were just given back
-        return self.prefill.plan(self._blocks_of_rounds)
-
-    @property
-    def _overruns(self) -> bool:
-        """Whether a round under way has a row of a text that has ended: it may still be written."""
-        return any(sequence.ended for _, members in self._rounds.values() for sequence in members)
-
     def blocks_in_flight(self) -> set[int]:
         """Return every block that a round under way may write to."""
-        return self._blocks_of_rounds() | self.prefill.blocks_in_flight()
-
-    def states_in_flight(self) -> set[int]:
-        """Return every slot of states that a round under way reads or writes."""
-        rows = [row for round_, _ in self._rounds.values() for row in round_.rows]
-        states = [row.state for row in rows if row.state is not None]
-        saves = (slot for state in states for _, slot in state.saves)
-        return {*saves, *(slot for state in states for slot in (state.source, state.target))}
-
-    def _blocks_of_rounds(self) -> set[int]:
         found: set[int] = set()
         for round_, _ in self._rounds.values():
             found.update(block for row in round_.rows for block in row.blocks)
@@ -233,6 +205,13 @@ class Scheduler:
             found.update(block for read in reads for block in read.blocks)
             found.update(target for _, target in round_.copies)
         return found
+
+    def states_in_flight(self) -> set[int]:
+        """Return every slot of states that a round under way reads or writes."""
+        rows = [row for round_, _ in self._rounds.values() for row in round_.rows]
+        states = [row.state for row in rows if row.state is not None]
+        saves = (slot for state in states for _, slot in state.saves)
+        return {*saves, *(slot for state in states for slot in (state.source, state.target))}
 
     def computed_counts(self) -> dict[str, ComputedCount]:
         """Return how much was computed of each request that runs."""
@@ -250,7 +229,7 @@ class Scheduler:
         if self.limits.tokens_revised and self.stats.rounds % REVISED_ROUNDS == 0:
             self._budget.tokens_max = tokens_of(self.cost, self.limits.rows_max)
         updates = self._commit.apply(round_, members, verdict, drafts, now_s)
-        self._continuous = not (self.idle or self.prefill.has_all)
+        self._continuous = not self.idle
         return updates
 
     def _learn_time(self, round_: Round, report: StepReport, now_s: float) -> None:
@@ -265,11 +244,9 @@ class Scheduler:
         """Assert every invariant, those of the blocks included."""
         self.running_set.check()
         self.round_times.check()
-        self.prefill.check()
         in_flight = Counter(
             s for _, members in self._rounds.values() for s in set(members) if not s.ended
         )
-        in_flight.update(self.prefill.in_flight())
         running = self.running_set.running.values()
         assert in_flight == Counter({s: s.in_flight for s in running if s.in_flight})
 

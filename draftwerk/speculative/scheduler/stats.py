@@ -31,8 +31,6 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
     prompt_tokens: int = 0
     recomputed_tokens: int = 0
     """Computed a second time, after a preemption, a restart or a recovery."""
-    prefilled_apart: int = 0
-    """Prompt tokens that another process computed."""
     blocks_returned: int = 0
     """Of preempted sequences, loaded from a second tier instead of computed again."""
     generated_tokens: int = 0

@@ -49,14 +49,14 @@ class TurningAway:
         )
         return min(due, default=inf)
 
-    def words(self, now_s: float, prefill_processes: int) -> list[LastWord]:
+    def words(self, now_s: float) -> list[LastWord]:
         """Return the last words of requests that end here; others may be put behind the rest."""
         live = chain(self.running_set.waiting, self.running_set.running.values())
         words = [LastWord(one) for one in expired(live, now_s)]
         if self.policy == "serve":
             return words
         gone = {word.sequence.request.request_id for word in words}
-        for late in self._late(now_s, prefill_processes):
+        for late in self._late(now_s):
             if late.sequence.request.request_id in gone or late.sequence.cancelled:
                 continue
             if self.policy == "refuse" and not late.is_out_of_reach:
@@ -65,7 +65,7 @@ class TurningAway:
                 self.running_set.waiting.demote(late.sequence)
         return words
 
-    def _late(self, now_s: float, prefill_processes: int) -> list[LateText]:
+    def _late(self, now_s: float) -> list[LateText]:
         waiting, running = self.running_set.waiting, self.running_set.running.values()
         if all(one.deadlines.due_s == inf or one.deadlines.demoted for one in waiting):
             return []
@@ -76,7 +76,7 @@ class TurningAway:
         token_s = self.budget.token_s(decoding, prompts)
         lengths, round_s = self.running_set.lengths, self.budget.round_s(decoding)
         pace = Pace(
-            alone_s / prefill_processes if prefill_processes else token_s,
+            token_s,
             alone_s,
             sum(one.unread for one in reading),
             rows_free_s(running, self.rows_max, round_s, lengths),

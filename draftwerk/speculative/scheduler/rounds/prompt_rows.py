@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Protocol
 
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.scheduler.prefill_lane import PrefillLane
 from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
 from draftwerk.speculative.scheduler.rounds.shared_prefixes import awaits_prefix
 from draftwerk.speculative.scheduler.running_set import RunningSet
@@ -23,30 +22,24 @@ class BlockFetcher(Protocol):
 
 
 class PromptRows:
-    """Plans the rows that read prompts; one that computes them elsewhere takes the long ones."""
+    """Plans the rows that read prompts."""
 
-    def __init__(
-        self, running_set: RunningSet, prefill: PrefillLane, rows_max: int, inline_max: int
-    ) -> None:
+    def __init__(self, running_set: RunningSet, rows_max: int) -> None:
         self.running_set = running_set
-        self.prefill = prefill
         self.rows_max = rows_max
-        self.inline_max = inline_max
         self.fetcher: BlockFetcher | None = None
         """A second tier, where there is one."""
 
     def reading(self) -> Iterable[Sequence]:
         """Return those whose prompts are read or wait to be, in the order of reading."""
         running = self.running_set.running.values()
-        reading = [s for s in running if s.unread > 1 and not s.disaggregated]
+        reading = [s for s in running if s.unread > 1]
         return merge(sorted(reading, key=queue_key), self._entering(), key=queue_key)
 
     def wanted(self, plan: RoundPlan) -> int:
         """Return how many tokens prompts could have read in a round, up to all of it."""
         running, wanted, most = self.running_set.running, 0, plan.tokens_max
         for sequence in chain(running.values(), self._entering()):
-            if sequence.disaggregated:
-                continue
             if sequence.pending > 1 and (plan.before or not sequence.in_flight):
                 wanted += sequence.unread
                 if wanted >= most:
@@ -58,7 +51,7 @@ class PromptRows:
         waiting, running = self.running_set.waiting, self.running_set.running
         reading = deque(sorted(ready, key=queue_key))
         blocked: list[Sequence] = []
-        may_admit, inline_left = True, self.inline_max
+        may_admit = True
         while plan.tokens_left > 0:
             may_admit = may_admit and len(running) < self.rows_max
             first = waiting.first if may_admit else None
@@ -69,33 +62,25 @@ class PromptRows:
                 elif not self.running_set.admit(sequence):
                     blocked.append(sequence)
                     may_admit = False  # no other overtakes a sequence that finds no room
-                elif self.prefill.leaves(sequence, inline_left):
-                    inline_left -= sequence.pending
+                else:
                     plan.begin(sequence)
             elif reading:
                 sequence = reading.popleft()
-                if sequence.sequence_id not in running:
-                    continue  # an earlier row has preempted it
-                if self.prefill.leaves(sequence, inline_left):
-                    inline_left -= sequence.pending
+                if sequence.sequence_id in running:  # no earlier row has preempted it
                     plan.add_chunk(sequence)
             else:
                 break
         waiting.requeue(blocked)
 
     def _entering(self) -> Iterable[Sequence]:
-        """Return those that wait and may enter a round that decodes: none while prompts are
-        computed apart, or all rows are taken."""
+        """Return those that wait and may enter a round: none while all rows are taken."""
         is_full = len(self.running_set.running) >= self.rows_max
-        return () if self.prefill.up or is_full else self.running_set.waiting
+        return () if is_full else self.running_set.waiting
 
     def _is_held(self, sequence: Sequence) -> bool:
         """Return whether a sequence waits for something else than room: the choice that reads its
-        prompt, a prompt that begins like it, a process that computes prompts, or blocks that it
-        lost when it was preempted."""
+        prompt, a prompt that begins like it, or blocks that it lost when it was preempted."""
         if sequence.leader is not None and not sequence.leader.prefilled:
-            return True
-        if self.prefill.waits(sequence):
             return True
         if awaits_prefix(sequence, self.running_set.running.values()):
             return True
