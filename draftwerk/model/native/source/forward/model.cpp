@@ -47,6 +47,9 @@ Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float 
 void Model::split(const Shard &own, Meeting *with) {
     shard = own, meeting = with;
     for (View &view : views) view.shape = attention(view.of);
+    widths = {std::max(widest(&Model::qkv_width), own_inputs()),
+              std::max(widest(&Model::attended_width), own_mixed()),
+              std::max(widest(&Model::ffn_size), shape.layer_input)};
     scratch.clear();
     for (int thread = 0; thread < pool.size(); thread++) {
         scratch.push_back(std::make_unique<AttentionScratch>(widest_attention()));

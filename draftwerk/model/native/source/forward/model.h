@@ -219,6 +219,9 @@ struct Model {
     Matrix input_projection;             // of the first to what the second is added to
     std::vector<float> input_norm;
     Workspace workspace;
+    struct {
+        int inputs, mixed, ffn;
+    } widths{};                          // of the widest layer
     int recurrent_layers = 0;
     KeptInputs kept;
     std::vector<std::unique_ptr<AttentionScratch>> scratch;
@@ -234,10 +237,10 @@ struct Model {
     // Of layers that do not attend: what goes in, gates too, and what tokens come to.
     int own_inputs() const;
     int own_mixed() const;
-    // What rows have room for.
-    int inputs_width() const { return std::max(widest(&Model::qkv_width), own_inputs()); }
-    int mixed_width() const { return std::max(widest(&Model::attended_width), own_mixed()); }
-    int ffn_width() const { return std::max(widest(&Model::ffn_size), shape.layer_input); }
+    // What rows have room for; asked for each row, so found once.
+    int inputs_width() const { return widths.inputs; }
+    int mixed_width() const { return widths.mixed; }
+    int ffn_width() const { return widths.ffn; }
     int widest(int (Model::*width)(const LayerShape &) const) const;
     int ffn_parts() const { return shape.is_gated ? 2 : 1; }
     int attended_width(const LayerShape &of) const {
