@@ -153,6 +153,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """What makes each family's own switches matter."""
 ROPES: dict[str, dict[str, Any]] = {
     "linear": {"rope_type": "linear", "factor": 4.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 4.0},
     "llama3": {
         "rope_type": "llama3",
         "factor": 8.0,
@@ -207,8 +208,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, linear rope": ("llama", {"rope": "linear"}),
     "llama, llama3 rope": ("llama", {"rope": "llama3"}),
     "llama, yarn rope": ("llama", {"rope": "yarn"}),
+    "llama, dynamic rope": ("llama", {"rope": "dynamic"}),
+    "llama, gates by another activation": ("llama", {"hidden_act": "relu2"}),
     "qwen3_moe, a dense layer": ("qwen3_moe", {"mlp_only_layers": [1], "norm_topk_prob": False}),
     "qwen3_moe": ("qwen3_moe", {}),
+    "qwen2_moe": ("qwen2_moe", {}),
+    "qwen2_moe, dense layers": (
+        "qwen2_moe",
+        {"num_hidden_layers": 4, "decoder_sparse_step": 2, "mlp_only_layers": [1]},
+    ),
     "qwen3_moe, many experts": ("qwen3_moe", {"num_experts": 40, "num_experts_per_tok": 5}),
     "mistral": ("mistral", {}),
     "mistral, window": ("mistral", {"sliding_window": 5}),
@@ -259,6 +267,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "lfm2",
         {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"], "conv_bias": True},
     ),
+    "lfm2, a plane that is half full": ("lfm2", {"hidden_size": 36}),
     "lfm2, four taps, narrow planes": ("lfm2", {"conv_L_cache": 4, "num_key_value_heads": 1}),
     "qwen3, biases, yarn": ("qwen3", {"attention_bias": True, "rope": "yarn"}),
 }

@@ -70,7 +70,7 @@ class NativeForward:
     ) -> None:
         check_model(config, dtype, kv_dtype)
         own = shard.layers if shard else range(config.layer_count)
-        layers = (LayerShape * len(own))(*(layer_shape(config.kind(index)) for index in own))
+        layers = (LayerShape * len(own))(*(layer_shape(config, index) for index in own))
         kv_dtype = kv_format(dtype, kv_dtype)
         self.page_dtype, self.page_width = page_format(config, dtype, kv_dtype)
         self.dtype, self.format = dtype, format_of(dtype)

@@ -60,7 +60,9 @@ def _before(at: Tensor, ancestors: Tensor) -> Tensor:
 
 def store_inputs(inputs: Tensor, pages: Pages, planes: range, slots: Tensor) -> None:
     """Write inputs [T, channels] into a convolution's planes."""
-    for part, piece in zip(_parts(pages, planes), inputs.split(_piece(pages), dim=1), strict=True):
+    pieces = inputs.split(_piece(pages), dim=1)
+    # The values of the last plane may hold none.
+    for part, piece in zip(_parts(pages, planes), pieces, strict=False):
         part[slots, : piece.shape[1]] = piece.to(part.dtype)
 
 

@@ -4,7 +4,7 @@ from math import sqrt
 
 import torch
 
-from draftwerk.model.checkpoint.config import Experts, LayerKind, ModelConfig, Recurrence
+from draftwerk.model.checkpoint.config import Experts, ModelConfig, Recurrence
 from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
@@ -58,17 +58,15 @@ def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
         return
     if config.experts.count > EXPERTS_MAX:
         raise NativeUnavailable("there are too many experts for the native kernels")
-    is_mixed = not all(kind.has_experts for kind in config.layers)
-    if (
-        not config.graph.is_gated
-        or config.graph.is_parallel
-        or (is_mixed and config.experts.shared_ffn_size)
-    ):
+    if not config.graph.is_gated or config.graph.is_parallel:
         raise NativeUnavailable("no native kernels for experts beside such an FFN")
 
 
-def layer_shape(kind: LayerKind) -> LayerShape:
-    own = kind.kv_heads, kind.head_size, kind.ffn_size, kind.kv_from, kind.keys_are_values
+def layer_shape(config: ModelConfig, index: int) -> LayerShape:
+    kind, ffn = config.kind(index), config.kind(index).ffn_size
+    if config.experts and config.experts.shared_ffn_size and not kind.has_experts:
+        ffn = config.dense_size(index)  # The model's is what tokens have beside experts.
+    own = kind.kv_heads, kind.head_size, ffn, kind.kv_from, kind.keys_are_values
     mixer = MIXERS.index(kind.mixer)
     return LayerShape(kind.window, kind.rotary, kind.has_experts, mixer, *own)
 

@@ -95,7 +95,7 @@ struct DraftHeadStep : Job {
         });
         products(matrix, of.input_, 2 * pair + 1, [&](int row, const float *up) {
             float *g = gate(row) + pair * TILE;
-            silu_and_mul<false>(g, up, TILE, g);
+            activated_and_mul<false, silu>(g, up, TILE, g);
         });
     }
 

@@ -50,15 +50,13 @@ void Forward::multiply_gates(const Matrix &matrix, const Operand &operand, int f
                              Adapted adapted) {
     alignas(64) float gate[ROWS_MAX * TILE], up[ROWS_MAX * TILE];
     const int tile = 2 * pair;
+    const auto activation = static_cast<Activation>(shape.activation);
     auto activate = [&](float *g, const float *u) {
-        if (static_cast<Activation>(shape.activation) == Activation::clamped_silu) {
+        if (activation == Activation::clamped_silu) {
             const Clamps clamps{shape.gate_limit, shape.gate_slope};
             return (in_bf16 ? clamped_and_mul<true> : clamped_and_mul<false>)(g, u, TILE, clamps, g);
         }
-        if (static_cast<Activation>(shape.activation) == Activation::gelu_tanh) {
-            return (in_bf16 ? gelu_and_mul<true> : gelu_and_mul<false>)(g, u, TILE, g);
-        }
-        (in_bf16 ? silu_and_mul<true> : silu_and_mul<false>)(g, u, TILE, g);
+        (in_bf16 ? gated<true> : gated<false>)(activation, g, u, TILE, g);
     };
     fetch_adapters(adapted, tile);
     fetch_adapters(adapted, tile + 1);

@@ -79,15 +79,6 @@ inline Floats silu(const Floats &x) {
     return x / (exponential(broadcast(0.0f) - x) + broadcast(1.0f));
 }
 
-// out = silu(gate) * up.
-template <bool BF16>
-void silu_and_mul(const float *gate, const float *up, int size, float *out) {
-    for (int i = 0; i < size; i += LANES) {
-        Floats g = rounded<BF16>(load(gate + i)), u = rounded<BF16>(load(up + i));
-        store(out + i, rounded<BF16>(rounded<BF16>(silu(g)) * u));
-    }
-}
-
 struct Clamps {
     float limit, slope;
 };
@@ -112,12 +103,27 @@ inline Floats gelu(const Floats &x) {
     return x / (exponential(cubic * broadcast(-1.5957691216f)) + broadcast(1.0f));
 }
 
-// out = gelu(gate) * up.
-template <bool BF16>
-void gelu_and_mul(const float *gate, const float *up, int size, float *out) {
+inline Floats relu_squared(const Floats &x) {
+    Floats positive = max(x, broadcast(0.0f));
+    return positive * positive;
+}
+
+// out = activation(gate) * up.
+template <bool BF16, Floats (*ACTIVATION)(const Floats &)>
+void activated_and_mul(const float *gate, const float *up, int size, float *out) {
     for (int i = 0; i < size; i += LANES) {
         Floats g = rounded<BF16>(load(gate + i)), u = rounded<BF16>(load(up + i));
-        store(out + i, rounded<BF16>(rounded<BF16>(gelu(g)) * u));
+        store(out + i, rounded<BF16>(rounded<BF16>(ACTIVATION(g)) * u));
+    }
+}
+
+template <bool BF16>
+void gated(Activation activation, const float *gate, const float *up, int size, float *out) {
+    switch (activation) {
+        case Activation::gelu_tanh: return activated_and_mul<BF16, gelu>(gate, up, size, out);
+        case Activation::relu_squared:
+            return activated_and_mul<BF16, relu_squared>(gate, up, size, out);
+        default: return activated_and_mul<BF16, silu>(gate, up, size, out);
     }
 }
 
@@ -127,12 +133,11 @@ void activate(Activation activation, float *x, int size) {
     for (int i = 0; i < size; i += LANES) {
         Floats value = rounded<BF16>(load(x + i));
         if (activation == Activation::relu_squared) {
-            Floats positive = max(value, broadcast(0.0f));
-            value = positive * positive;
+            value = relu_squared(value);
         } else if (activation == Activation::gelu_tanh) {
             value = gelu(value);
         } else {
-            value = value / (exponential(broadcast(0.0f) - value) + broadcast(1.0f));
+            value = silu(value);
         }
         store(x + i, rounded<BF16>(value));
     }
