@@ -150,6 +150,8 @@ RULES: dict[
     str, Callable[[Sequence[float], float, Scaling, int], tuple[Sequence[float], float]]
 ] = {
     "default": _default,
+    # It changes nothing for texts within the context, and longer ones are not served.
+    "dynamic": _default,
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,

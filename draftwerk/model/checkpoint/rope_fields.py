@@ -14,6 +14,7 @@ GLOBAL, LOCAL = "full_attention", "sliding_attention"
 """What rules are called where there are two."""
 REQUIRED = {
     "default": (),
+    "dynamic": ("factor",),
     "linear": ("factor",),
     "llama3": (
         "factor",

@@ -77,6 +77,8 @@ def recurrence_of(hf: Json) -> Recurrence | None:
     row = architecture_of(hf)
     if row.recurrence is None or all(kind.mixer != "recurrence" for kind in row.layers(hf)):
         return None
+    if activation_of(hf) != "silu":
+        raise Refused(f"{row.activation} {hf[row.activation]!r} is not supported in a recurrence")
     return row.recurrence(hf)
 
 

@@ -135,10 +135,21 @@ REFUSALS = {
             ("mamba_d_head", 5, "mamba_d_head 5 contradicts mamba_n_heads 8"),
             ("mamba_d_state", None, "mamba_d_state None is not a count"),
             ("time_step_limit", [0.1, 1.0], "time_step_limit"),
+            ("hidden_act", "relu2", "hidden_act 'relu2' is not supported in a recurrence"),
         )
     },
     "layer type": ("Olmo3ForCausalLM", {"layer_types": ["chunked"] * 6}, "layer_types 'chunked'"),
     "window": ("MistralForCausalLM", {"sliding_window": "wide"}, "sliding_window 'wide'"),
+    "all layers beside a window": (
+        "MistralForCausalLM",
+        {"sliding_window": 64, "layer_types": [*["sliding_attention"] * 5, "full_attention"]},
+        "layer_types 'full_attention' contradicts sliding_window 64",
+    ),
+    "a window that is not used": (
+        "SmolLM3ForCausalLM",
+        {"sliding_window": 64, "layer_types": ["sliding_attention"] * 6},
+        "layer_types 'sliding_attention' contradicts use_sliding_window false",
+    ),
     "side by side": (
         "StableLmForCausalLM",
         {"use_parallel_residual": True, "layer_norm_eps": 1e-5},

@@ -37,9 +37,9 @@ REFUSALS = {
     "field": ({"rms_norm_eps": None}, "config.json lacks rms_norm_eps"),
     "activation": ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
     "quantised": ({"quantization_config": {"quant_method": "gptq"}}, "bits None of gptq"),
-    "dynamic rope": (
-        {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
-        "rope_scaling 'dynamic' is not supported",
+    "unknown rope": (
+        {"rope_parameters": {"rope_type": "spiral", "factor": 2.0}},
+        "rope_scaling 'spiral' is not supported",
     ),
     "llama3 rope": (
         {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}},

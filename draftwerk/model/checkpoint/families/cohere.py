@@ -10,7 +10,12 @@ from draftwerk.model.checkpoint.families.architecture import (
     TensorNames,
     number,
 )
-from draftwerk.model.checkpoint.families.windows import all_slide, every, gguf_windows, sliding
+from draftwerk.model.checkpoint.families.windows import (
+    alike_in_window,
+    every,
+    gguf_windows,
+    sliding,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
 
 
@@ -102,7 +107,7 @@ ROWS = (
         output_bias="use_bias",
         ffn_bias="use_bias",
         graph=lambda _: Graph(norm="layer", is_gated=False),
-        layers=sliding(all_slide),
+        layers=alike_in_window,
     ),
     Architecture(
         hf_name="NemotronForCausalLM",

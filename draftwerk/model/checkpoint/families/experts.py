@@ -22,7 +22,7 @@ from draftwerk.model.checkpoint.families.llama import (
 from draftwerk.model.checkpoint.families.windows import (
     FULL,
     SLIDING,
-    all_slide,
+    alike_in_window,
     every,
     gguf_windows,
     last_slide,
@@ -214,7 +214,7 @@ ROWS = (
         ),
         required=("num_key_value_heads",),
         experts=experts_of("num_local_experts"),
-        layers=everywhere(sliding(all_slide)),
+        layers=everywhere(alike_in_window),
         theta=1_000_000.0,
     ),
     Architecture(

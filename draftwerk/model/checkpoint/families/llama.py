@@ -16,6 +16,7 @@ from draftwerk.model.checkpoint.families.architecture import (
 )
 from draftwerk.model.checkpoint.families.windows import (
     SLIDING,
+    alike_in_window,
     all_slide,
     every,
     gguf_windows,
@@ -50,6 +51,8 @@ def _some_unrotated(hf: Json) -> Sequence[LayerKind]:
         raise Refused(f"no_rope_layers {rotates!r} is no list of 0 and 1 for each layer")
     window = window_of(hf) if hf.get("use_sliding_window") else 0
     kinds = layer_types(hf, lambda _: [SLIDING if not each else "" for each in rotates[:count]])
+    if hf.get("layer_types") and SLIDING in kinds and not hf.get("use_sliding_window"):
+        raise Refused("layer_types 'sliding_attention' contradicts use_sliding_window false")
     return [
         LayerKind(window if kind == SLIDING else 0, 0 if rotate else -1)
         for kind, rotate in zip(kinds, rotates, strict=False)
@@ -137,7 +140,7 @@ ROWS = (
         model_type="mistral",
         required=("num_key_value_heads",),
         defaults={"sliding_window": 4096},
-        layers=sliding(all_slide),
+        layers=alike_in_window,
     ),
     Architecture(
         hf_name="Qwen2ForCausalLM",
@@ -204,7 +207,7 @@ ROWS = (
         summary="window; partial rotary, LongRoPE",
         gguf=GgufNames("phi3", fields=gguf_windows),
         names=TensorNames(qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",)),
-        layers=sliding(all_slide),
+        layers=alike_in_window,
         rotary_share=1.0,
         rope_types={"su": "longrope", "yarn": "longrope"},
     ),
@@ -216,7 +219,7 @@ ROWS = (
         required=("num_key_value_heads", "head_dim"),
         graph=_heated,
         wrappers=("Mistral3ForConditionalGeneration",),
-        layers=sliding(all_slide),
+        layers=alike_in_window,
         theta=1_000_000.0,
     ),
     Architecture(

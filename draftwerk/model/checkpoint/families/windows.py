@@ -67,6 +67,15 @@ def all_slide(hf: Json) -> Sequence[str]:
     return [SLIDING] * hf["num_hidden_layers"]
 
 
+def alike_in_window(hf: Json) -> Sequence[LayerKind]:
+    """Return layers that all have the window. Raises Refused for `layer_types` that say otherwise:
+    in such a class Transformers ignores them, other servers do not.
+    """
+    if window_of(hf) and FULL in layer_types(hf, all_slide):
+        raise Refused(f"layer_types {FULL!r} contradicts sliding_window {hf['sliding_window']}")
+    return sliding(all_slide)(hf)
+
+
 def last_slide(hf: Json) -> Sequence[str]:
     """Return Qwen's default: with `use_sliding_window`, layers from `max_window_layers` on."""
     first = hf["max_window_layers"] if hf.get("use_sliding_window") else hf["num_hidden_layers"]
