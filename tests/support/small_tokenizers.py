@@ -1,5 +1,6 @@
 """Small tokenizers of two kinds, saved as Transformers does."""
 
+import json
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -40,8 +41,11 @@ def sentencepiece_like() -> Tokenizer:
     trainer = trainers.BpeTrainer(vocab_size=360, special_tokens=["<s>", "</s>", *fallback])
     tokenizer.train_from_iterator(CORPUS[:1], trainer)
     # Bytes are ordinary pieces, not special tokens.
-    state = Tokenizer.from_str(tokenizer.to_str())
-    return state
+    state = json.loads(tokenizer.to_str())
+    state["added_tokens"] = [
+        each for each in state["added_tokens"] if each["content"] not in fallback
+    ]
+    return Tokenizer.from_str(json.dumps(state))
 
 
 KINDS = {"byte level": byte_level, "byte fallback": sentencepiece_like}

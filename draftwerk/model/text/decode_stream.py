@@ -21,22 +21,34 @@ class DecodeStream(Protocol):
 
 
 class ByteStream:
-    """For byte-level vocabularies: a table of bytes and an incremental UTF-8 decoder."""
+    """For vocabularies of bytes: a table of them and an incremental UTF-8 decoder.
 
-    def __init__(self, table: Mapping[int, bytes], hidden: frozenset[int]) -> None:
+    With `strips` a space that the text begins with is left out, as the tokenizer has put it there.
+    """
+
+    def __init__(
+        self, table: Mapping[int, bytes], hidden: frozenset[int], strips: bool = False
+    ) -> None:
         self.table = table
         self.hidden = hidden
+        self.strips = strips
         self.utf8 = Utf8(errors="replace")
 
     def push(self, token: int) -> str:
         """Take one token; return the characters it completes."""
         if token in self.hidden:
             return ""
-        return self.utf8.decode(self.table.get(token, b""))
+        return self._stripped(self.utf8.decode(self.table.get(token, b"")))
 
     def flush(self) -> str:
         """Return U+FFFD where the tokens ended inside a character."""
-        return self.utf8.decode(b"", final=True)
+        return self._stripped(self.utf8.decode(b"", final=True))
+
+    def _stripped(self, text: str) -> str:
+        if not (self.strips and text):
+            return text
+        self.strips = False
+        return text.removeprefix(" ")
 
 
 class WindowStream:

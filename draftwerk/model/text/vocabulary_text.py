@@ -1,13 +1,23 @@
 """Tokens and text of one vocabulary."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
 from draftwerk.model.text.vocabulary import read_tokenizer, token_count
 
+PIECES: list[dict[str, Any]] = [
+    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
+"""The decoder of pieces and bytes, as SentencePiece has them."""
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+"""Behind it, where a space is put before a text."""
 CONTEXT_COUNT = 8
 """Prompt tokens given to a decoder as the text before."""
 
@@ -21,7 +31,13 @@ class VocabularyText:
         """Token ids with text are below it; the model's vocabulary may be padded beyond."""
         added = self.tokenizer.get_added_tokens_decoder()
         self.special_token_ids = frozenset(id for id, token in added.items() if token.special)
-        self._bytes = _token_bytes(self.tokenizer)
+        steps = _decoder_steps(self.tokenizer)
+        self._strips = steps == [*PIECES, STRIP]
+        self._bytes = (
+            _pieces(self.tokenizer)
+            if self._strips or steps == PIECES
+            else _token_bytes(self.tokenizer)
+        )
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt, with the model's own tokens around a text (such as
@@ -37,8 +53,15 @@ class VocabularyText:
         return self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
-        """Return the text of tokens."""
-        return self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special)
+        """Return the text of tokens.
+
+        Of bytes that are no characters each U+FFFD stands for as many as a stream finds; the
+        library has one for each byte of such a run, also of the characters in it.
+        """
+        if self._bytes is None:
+            return self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special)
+        stream = self.stream(skip_special=skip_special)
+        return "".join(map(stream.push, tokens)) + stream.flush()
 
     def stream(
         self,
@@ -52,9 +75,9 @@ class VocabularyText:
         text, unless `shown` has them.
         """
         hidden = self.special_token_ids - shown if skip_special else frozenset[int]()
-        if self._bytes is not None:
-            return ByteStream(self._bytes, hidden)
         context = [token for token in prompt[-CONTEXT_COUNT:] if token not in hidden]
+        if self._bytes is not None:
+            return ByteStream(self._bytes, hidden, self._strips and not context)
         return WindowStream(lambda tokens: self.decode(tokens, skip_special=False), hidden, context)
 
     def token_bytes(self, token: int) -> bytes:
@@ -63,6 +86,17 @@ class VocabularyText:
             return self._bytes.get(token, b"")
         piece = self.tokenizer.id_to_token(token)
         return b"" if piece is None else _piece_bytes(piece)
+
+
+def _decoder_steps(tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Return what a tokenizer makes text of tokens by; empty where it is no sequence."""
+    decoder: Any = tokenizer.decoder
+    return [] if decoder is None else json.loads(decoder.__getstate__()).get("decoders", [])
+
+
+def _pieces(tokenizer: Tokenizer) -> dict[int, bytes]:
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    return {token: _piece_bytes(piece) for piece, token in vocabulary.items()}
 
 
 def _token_bytes(tokenizer: Tokenizer) -> dict[int, bytes] | None:

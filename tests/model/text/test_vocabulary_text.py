@@ -1,9 +1,12 @@
 """Tokens and text: streams lose nothing, and never show half a character."""
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from draftwerk.model.text.tokenizer import TextTokenizer
 from tests.support.small_tokenizers import CORPUS, KINDS, byte_level, saved, sentencepiece_like
@@ -26,6 +29,34 @@ def test_streamed_pieces_join_to_the_text_of_all_tokens(text: TextTokenizer):
         joined = "".join(map(stream.push, tokens)) + stream.flush()
         assert joined == text.decode(tokens)
         assert isinstance("".join(map(text.stream(prompt).push, tokens)), str)
+
+
+def test_characters_are_decoded_as_the_library_does(text: TextTokenizer):
+    for sample in (*CORPUS, " two  spaces ", "€", "a\nb", "🦊</s>日本", ""):
+        tokens = text.encode_continuation(sample)
+        for start in range(len(tokens)):
+            with suppress(UnicodeDecodeError):
+                b"".join(map(text.token_bytes, tokens[start:])).decode()
+                for skip in (True, False):
+                    library = text.tokenizer.decode(tokens[start:], skip_special_tokens=skip)
+                    assert text.decode(tokens[start:], skip) == library
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sample=st.text(st.sampled_from("aé€🦊日 \n"), max_size=6), noise=st.binary(max_size=2))
+def test_bytes_are_sent_as_soon_as_they_are_characters(
+    text: TextTokenizer, sample: str, noise: bytes
+):
+    """And those that were sent stay, whatever bytes come behind them."""
+    data = sample.encode() + noise
+    of_bytes = {text.token_bytes(token): token for token in range(text.vocab_size)}
+    tokens = [of_bytes[bytes([each])] for each in data]
+    stream, sent = text.stream(text.encode_continuation("a")), ""
+    for cut, token in enumerate(tokens, 1):
+        sent += stream.push(token)
+        if cut <= len(sample.encode()):
+            assert sent == data[:cut].decode("utf-8", "ignore")
+    assert sent + stream.flush() == data.decode("utf-8", "replace")
 
 
 def test_a_stream_never_emits_half_a_character(text: TextTokenizer):
