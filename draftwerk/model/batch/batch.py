@@ -146,10 +146,27 @@ class RecurrentForward(Forward, Protocol):
         ...
 
 
-class StatesForward(Forward, Protocol):
-    """A `Forward` that serves a draft head as well."""
+class HeldStates(Protocol):
+    """What a draft head reads of its target."""
 
     @property
     def states(self) -> Tensor | None:
-        """What the target's head read in the latest call: [S, hidden], in the model's own dtype."""
+        """Of the outputs of the latest call [S, width], in any dtype; the hidden states that the
+        target's head read, or several layers' side by side."""
+        ...
+
+
+class StatesForward(Forward, HeldStates, Protocol):
+    """A `Forward` that serves a draft head as well."""
+
+
+class KeepingForward(Protocol):
+    """A `Forward` that keeps hidden states on the way."""
+
+    kept_layers: tuple[int, ...]
+    """Before which layers, ascending."""
+
+    @property
+    def kept(self) -> Tensor | None:
+        """Those of the outputs of the latest call, side by side [S, layers * hidden]."""
         ...

@@ -89,6 +89,8 @@ class NativeForward:
             self._library.model_split(self.handle, columns_of(shard), meeting)
         self.states: Tensor | None = None
         """What the head read in the latest call, float32 [S, hidden]."""
+        self.kept_layers: tuple[int, ...] = ()
+        self.kept: Tensor | None = None
         self._node_starts: dict[int, int] = {}
         """Of the latest batch, by a row's first token."""
         packing = Packing(self.handle, self._pool, config, dtype, self._shard, store, on_layer)
@@ -133,6 +135,11 @@ class NativeForward:
         logits = torch.empty(logit_count if is_last else 0, config.vocab_size)
         self.states = torch.empty(outputs if is_last else 0, config.hidden_size)
         arrays = arrays_of(batch, pages, logits, self.states)
+        if self.kept_layers:
+            self.kept = torch.empty(outputs, len(self.kept_layers) * config.hidden_size)
+            before = (ctypes.c_int32 * len(self.kept_layers))(*self.kept_layers)
+            arrays.kept, arrays.kept_layers = self.kept.data_ptr(), ctypes.addressof(before)
+            arrays.kept_count = len(before)
         state_rows = StateRows(batch, pages, config) if config.recurrence is not None else None
         if state_rows is not None:
             state_rows.describe(arrays)

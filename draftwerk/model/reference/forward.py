@@ -68,6 +68,8 @@ class TorchForward:
         self.tapped = TapSlots(config.taps)
         self.states: Tensor | None = None
         """What the head read in the latest call, [S, hidden] in any dtype."""
+        self.kept_layers: tuple[int, ...] = ()
+        self.kept: Tensor | None = None
         device = weights.embedding.device
         # A GPU has kernels for every height, and is asked for exactness elsewhere.
         self.linear = TiledProducts(TILE if device.type == "cpu" else 0)
@@ -99,7 +101,11 @@ class TorchForward:
         layers = self.weights.layers[: batch.layers]
         # Before the last stage every layer has all tokens: a later one goes on with them.
         every = self._last_stored(len(layers)) if self.shard.is_last else len(layers)
+        kept: list[Tensor] = []
+        wanted = batch.outputs
         for index, layer in enumerate(layers[:every]):
+            if index in self.kept_layers:
+                kept.append(hidden[wanted])
             adapt = self.adapters.of_layer(index, batch)
             normed = self.norm(hidden, layer.attention_norm)
             stored = self._store(layer, index, normed, rotations, batch, pages, adapt)
@@ -108,12 +114,16 @@ class TorchForward:
             hidden = self.inputs.added(layer, hidden, inputs[index])
         if not self.shard.is_last:
             return hidden
+        if every in self.kept_layers:
+            kept.append(hidden[wanted])
         hidden = self._last(layers[every], every, hidden, rotations, batch, pages)
-        wanted = batch.outputs
         hidden = self.inputs.added(layers[every], hidden, inputs[every][wanted])
         for index in range(every + 1, len(layers)):
+            if index in self.kept_layers:
+                kept.append(hidden)
             hidden = self._read(layers[index], index, hidden, rotations, batch, pages)
             hidden = self.inputs.added(layers[index], hidden, inputs[index][wanted])
+        self.kept = torch.cat(kept, -1) if kept else None
         self.states = self.norm(hidden, self.weights.norm)
         read = self.states[: batch.logit_count]
         logits = self.gather(self.linear(read, self.weights.lm_head, None), "vocab").float()

@@ -168,3 +168,22 @@ def test_a_batch_that_would_read_astray_is_refused(pool: Pool) -> None:
         native(batch, pages)
     with pytest.raises(ValueError, match="keys must be"):
         native(batch, random_pages(config, torch.bfloat16))
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("fp32", 1e-5), ("bf16", 0.03)])
+def test_hidden_states_before_layers_are_kept_of_the_outputs(dtype, error, pool: Pool) -> None:
+    config = tiny_config(layer_count=5)
+    weights = random_weights(config, torch.float32 if dtype == "fp32" else torch.bfloat16)
+    native = NativeForward(config, weights, dtype, pool)
+    twin = TorchForward(config, weights, attend)
+    native.kept_layers = twin.kept_layers = (0, 2, 4)
+    ours = random_pages(config, native.page_dtype)
+    theirs = random_pages(config, weights.embedding.dtype)
+    for batch in rounds():
+        native(batch, ours)
+        twin(batch, theirs)
+        assert native.kept is not None and twin.kept is not None
+        assert native.kept.shape == (len(batch.outputs), 3 * config.hidden_size)
+        assert (native.kept - twin.kept).std() < error * twin.kept.float().std()
+        embedded = weights.embedding[batch.tokens[batch.outputs]].float()
+        assert torch.equal(native.kept[:, : config.hidden_size], embedded)

@@ -94,6 +94,8 @@ class RoundArrays(Structure):
             (name, c_void_p)
             for name in ("state_slots", "state_rows", "state_parents", "state_saves")
         ),
+        *((name, c_void_p) for name in ("kept", "kept_layers")),
+        ("kept_count", c_int64),
     ]
 
 

@@ -94,7 +94,8 @@ int Forward::items_of_step(int stage, int layer, int step) {
     switch (step) {
         case INPUTS: return tiles(model.input_projection, every);
         case INPUTS_NORMED: return rows_or_serial(stage, every);
-        case ATTENTION_NORM: case ROPE: return rows_or_serial(stage, every);
+        case ATTENTION_NORM: keep(layer); return rows_or_serial(stage, every);
+        case ROPE: return rows_or_serial(stage, every);
         case QKV: return (of.qkv.tiles - first_qkv_tile(layer)) * groups(every);
         case ATTEND:
             space.attention.k = model.attended_width(of.shape);

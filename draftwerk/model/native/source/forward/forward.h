@@ -89,6 +89,7 @@ struct Forward : Job {
     void run_row(int stage, int row);
     void quantise(::Part part, int row, const float *values, Operand &to);
     void embed(int row);
+    void keep(int layer);
     int hand_on();
     void normalise(const float *in, const float *weight, int size, bool biased, float *out) const;
     void norm(const std::vector<float> &weight, int row, Operand &to, int to_row,

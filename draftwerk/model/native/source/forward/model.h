@@ -122,6 +122,9 @@ struct Batch {
     const StateRow *state_rows;
     const int32_t *state_parents;        // by token, of nodes: a node of the same row, or -1
     const int32_t *state_saves;          // (position, slot)
+    float *kept;                         // of the outputs, before some layers, side by side
+    const int32_t *kept_layers;          // ascending
+    int64_t kept_count;
 };
 
 enum class Part {

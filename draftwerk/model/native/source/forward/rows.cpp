@@ -82,6 +82,17 @@ void Forward::quantise(::Part part, int row, const float *values, Operand &to) {
     put_unquantised(part, row, values);
 }
 
+// Keeps the outputs' hidden states before a layer, if they are wanted.
+void Forward::keep(int layer) {
+    const size_t size = shape.hidden, all = batch.kept_count * size;
+    for (int64_t at = 0; at < batch.kept_count; at++) {
+        if (batch.kept_layers[at] != layer) continue;
+        for (int i = 0; i < batch.output_count; i++) {
+            memcpy(batch.kept + i * all + at * size, hidden(batch.outputs[i]), size * sizeof(float));
+        }
+    }
+}
+
 // Leaves the hidden states to the next stage, and ends the job.
 int Forward::hand_on() {
     for (int row = 0; row < batch.token_count; row++) {
