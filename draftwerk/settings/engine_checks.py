@@ -14,7 +14,7 @@ from draftwerk.speculative.requests.slo import read_promise
 
 LORA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DRAFT_HEADS = ("auto", "mtp", "off")
-"""What is asked for by no file."""
+"""What is asked for by no path."""
 LATEST = "latest"
 """What Ollama's clients put behind every name."""
 OF_TRANSFORMERS = {
@@ -64,10 +64,9 @@ def check_engine(settings: EngineSettings) -> None:
         read_promise(settings.slo)
     except ValueError as error:
         raise ConfigError(f"slo: {error}") from None
-    if settings.draft_head not in DRAFT_HEADS and not Path(settings.draft_head).is_file():
-        raise ConfigError(
-            f"draft_head: there is no file {settings.draft_head}; or {', '.join(DRAFT_HEADS)}"
-        )
+    if settings.draft_head not in DRAFT_HEADS and not Path(settings.draft_head).exists():
+        words = ", ".join(DRAFT_HEADS)
+        raise ConfigError(f"draft_head: there is no {settings.draft_head}; or {words}")
 
 
 def _check_peers(settings: EngineSettings) -> None:

@@ -1,7 +1,6 @@
 """Tiny checkpoints with an MTP layer, and the published formula in modules of Transformers."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,6 @@ from torch import Tensor
 from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
-from draftwerk.model.attention.reference import attend
-from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.checkpoint.mtp_layer import read_mtp
-from draftwerk.model.native.forward import NativeForward
-from draftwerk.model.native.kv_pages import copy_blocks, move_slots
-from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.sampler import NativeSampler
-from draftwerk.model.process.draft_heads import native_mtp, torch_mtp
-from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.backend import TORCH_BACKEND, BoundHead, LoadedModel
-from draftwerk.model.step.target_runner import TargetRunner
-from tests.support.runners import CPU, FP32, STATE_SLOTS
 from tests.support.tiny_models import save_tiny, tiny_model
 
 WEIGHTS = "model.safetensors"
@@ -32,7 +18,9 @@ WEIGHTS = "model.safetensors"
 class MtpOracle:
     """A target and its MTP layer, both of Transformers."""
 
-    def __init__(self, directory: Path, family: str, seed: int = 0, **changes: Any) -> None:
+    def __init__(
+        self, directory: Path, family: str = "qwen3_5_text", seed: int = 0, **changes: Any
+    ) -> None:
         """Save them as one checkpoint; every parameter is random, and logits are far apart."""
         self.target = save_tiny(directory, family, seed, **changes)
         alone = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
@@ -117,45 +105,3 @@ class MtpOracle:
         mean = values.pow(2).mean(-1, keepdim=True)
         eps = self.target.config.rms_norm_eps
         return values * torch.rsqrt(mean + eps) * (1 + self.norms[which])
-
-
-def mtp_runner(directory: Path, native: bool = False, dtype: str = "fp32") -> TargetRunner:
-    """Return a runner of a target with its MTP layer."""
-    parts = _native_parts(directory, dtype) if native else _torch_parts(directory)
-    return TargetRunner(parts)
-
-
-def _torch_parts(directory: Path) -> LoadedModel:
-    model, mtp = load(str(directory), FP32), read_mtp(directory, FP32)
-    assert mtp is not None
-    forward = TorchForward(model.config, model.weights, attend)
-    step = torch_mtp(mtp, model.weights, attend, model.config.eos_token_ids)
-    return LoadedModel(
-        forward=forward,
-        pages=allocate(model.config, 128, 4, FP32, CPU, state_slots=STATE_SLOTS),
-        vocab_size=model.config.vocab_size,
-        draft_head=BoundHead(step=step, forward=forward, windows=step.windows),
-    )
-
-
-def _native_parts(directory: Path, dtype: str) -> LoadedModel:
-    model, mtp, pool = load(str(directory), None), read_mtp(directory), Pool(2)
-    assert mtp is not None
-    config, sampler = model.config, NativeSampler(pool)
-    forward = NativeForward(config, model.weights, dtype, pool)
-    step = native_mtp(mtp, model.weights, dtype, pool, sampler.rank, config)
-    width = forward.page_width
-    backend = replace(
-        TORCH_BACKEND,
-        choose=sampler.choose_many,
-        top_tokens=sampler.rank,
-        copy_blocks=copy_blocks,
-        move_slots=move_slots,
-    )
-    return LoadedModel(
-        forward=forward,
-        pages=allocate(config, 128, 4, forward.page_dtype, CPU, width, STATE_SLOTS),
-        vocab_size=config.vocab_size,
-        backend=backend,
-        draft_head=BoundHead(step=step, forward=forward, windows=step.windows),
-    )

@@ -9,10 +9,12 @@ import torch
 
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint.loader import Checkpoint, load
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.native.build import NativeUnavailable, library_path
+from draftwerk.model.process.build import build
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import BoundHead, LoadedModel
@@ -73,3 +75,19 @@ def _parts(model: Checkpoint, block_count: int, block_size: int) -> LoadedModel:
     return LoadedModel(
         forward=forward, pages=pages, vocab_size=config.vocab_size, grammars=grammars
     )
+
+
+def make_runner_with_layer(directory: Path, head: str, native: bool, dtype: str) -> TargetRunner:
+    """Return a runner of a model with a draft head that is a layer: "mtp", or a folder."""
+    options = ModelOptions(
+        source=str(directory),
+        dtype=dtype,
+        attention="native" if native else "padded",
+        block_count=128,
+        block_size=4,
+        state_slots=STATE_SLOTS,
+        draft_head=head,
+        threads=2,
+        measures=False,
+    )
+    return TargetRunner(build(options).parts)

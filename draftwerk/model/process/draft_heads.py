@@ -1,6 +1,6 @@
-"""The draft head of a target on a CPU: one made for it, or its file's own MTP layer."""
+"""The draft head of a target on a CPU: one made for it, its files' MTP layer, an EAGLE-3 head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,9 +10,11 @@ from msgspec.structs import replace as with_fields
 from torch import Tensor
 from torch.nn.functional import linear
 
+from draftwerk.model.attention.reference import attend
 from draftwerk.model.attention.signature import Attention
-from draftwerk.model.batch.batch import Pages
+from draftwerk.model.batch.batch import KeepingForward, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.eagle_head import EagleHead, read_eagle
 from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.mtp_layer import MtpWeights, read_mtp
@@ -25,25 +27,28 @@ from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import PackedMatrix, dequantised, quantised, rows_of
+from draftwerk.model.native.stored import GROUP, PackedMatrix, dequantised, quantised, rows_of
 from draftwerk.model.process.parts import NativePart, TorchPart, vocabulary_of
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.reference.rotation import Rotaries
 from draftwerk.model.reference.sampler import best_tokens
 from draftwerk.model.step.backend import BoundHead
+from draftwerk.model.step.layer_heads.eagle import EagleLayer, KeptStates, RowProduct
 from draftwerk.model.step.layer_heads.layer_head import CAPACITY, LayerHead, RankTokens
 from draftwerk.model.step.layer_heads.mtp import HiddenForward, MtpLayer, guessed
 
-FC_KIND = "Q8_0"
+KIND = "Q8_0"
+"""Of a layer's matrices, but for fp32."""
 MTP = "mtp"
 """The draft head that is asked for where a model's own MTP layer is to draft."""
 CPU = torch.device("cpu")
 
 
 def draft_head_of(options: ModelOptions, config: ModelConfig, weights: Weights) -> DraftHead | None:
-    """Return the draft head that options name, if it fits the model."""
-    if options.draft_head in ("off", MTP):
+    """Return the draft head that options name, if it is of the server's own kind."""
+    if options.draft_head == "off" or has_layer(options):
         return None
     return find(options.draft_head, config, weights)
 
@@ -55,10 +60,14 @@ def torch_head(options: ModelOptions, part: TorchPart, share: Share) -> BoundHea
     vocabulary = vocabulary_of(options, model.weights, embedding, share, embedding.dtype)
     if head := draft_head_of(options, model.config, vocabulary):
         return BoundHead(step=TorchStep(head, vocabulary), forward=forward)
-    refuse_mtp_on(embedding.device, options)
-    mtp = _mtp_of(options, model, share, partial(read_mtp, dtype=embedding.dtype))
-    if mtp is None:
+    refuse_layer_on(embedding.device, options)
+    if not has_layer(options):
         return None
+    _check_whole(options, share)
+    if options.draft_head != MTP:
+        eagle = read_eagle(Path(options.draft_head), model.config)
+        return torch_eagle(eagle, embedding, forward)
+    mtp = _mtp_of(model, partial(read_mtp, dtype=embedding.dtype))
     step = torch_mtp(mtp, vocabulary, forward.attention, model.config.eos_token_ids)
     return BoundHead(step=step, forward=forward, windows=step.windows)
 
@@ -75,32 +84,37 @@ def native_head(
         return BoundHead(
             step=NativeStep(head, embedding, vocabulary.lm_head, pool), forward=forward
         )
-    mtp = _mtp_of(options, model, share, partial(read_mtp, dequantise=dequantised))
-    if mtp is None:
+    if not has_layer(options):
         return None
+    _check_whole(options, share)
     embedding = model.weights.embedding if forward.embedding is None else forward.embedding
+    if options.draft_head != MTP:
+        eagle = read_eagle(Path(options.draft_head), model.config)
+        return native_eagle(eagle, embedding, options.dtype, pool, rank, forward)
+    mtp = _mtp_of(model, partial(read_mtp, dequantise=dequantised))
     target = Weights(embedding, (), vocabulary.norm, vocabulary.lm_head)
     step = native_mtp(mtp, target, options.dtype, pool, rank, model.config)
     return BoundHead(step=step, forward=forward, windows=step.windows)
 
 
-def refuse_mtp_on(device: torch.device, options: ModelOptions) -> None:
-    """Raise Refused where a model's own MTP layer is to draft on a GPU."""
-    if options.draft_head == MTP and device.type != "cpu":
-        raise Refused(f"draft_head mtp: not on {device.type}")
+def has_layer(options: ModelOptions) -> bool:
+    """Whether the draft head is a decoder layer: the model's own, or that in a folder."""
+    return options.draft_head == MTP or Path(options.draft_head).is_dir()
 
 
-def _mtp_of(
-    options: ModelOptions,
-    model: Checkpoint,
-    share: Share,
-    read: Callable[[Path], MtpWeights | None],
-) -> MtpWeights | None:
-    """Return a model's MTP layer, if it is asked for. Raises Refused where there is none."""
-    if options.draft_head != MTP:
-        return None
+def refuse_layer_on(device: torch.device, options: ModelOptions) -> None:
+    """Raise Refused where a decoder layer is to draft on a GPU."""
+    if has_layer(options) and device.type != "cpu":
+        raise Refused(f"draft_head {options.draft_head}: not on {device.type}")
+
+
+def _check_whole(options: ModelOptions, share: Share) -> None:
     if share.shard is not None:
-        raise Refused("draft_head mtp: not of a model divided among processes")
+        raise Refused(f"draft_head {options.draft_head}: not of a model divided among processes")
+
+
+def _mtp_of(model: Checkpoint, read: Callable[[Path], MtpWeights | None]) -> MtpWeights:
+    """Return a model's MTP layer. Raises Refused where there is none."""
     if (found := read(model.directory)) is None:
         raise Refused("draft_head mtp: the model's files hold no MTP layer")
     return found
@@ -134,10 +148,9 @@ def native_mtp(
     tokens = guessed(config.vocab_size, config.eos_token_ids)
     empty = torch.empty(0, config.hidden_size)
     config, shard, weights = _alone(mtp, empty, rows_of(target.lm_head, tokens))
-    is_exact = dtype == "fp32"
-    forward = NativeForward(config, weights, "fp32" if is_exact else "int8", pool, shard=shard)
-    packed = None if is_exact else PackedMatrix((quantised(mtp.fc, FC_KIND, pool),), pool)
-    fc = partial(linear, weight=mtp.fc.float()) if packed is None else packed.products
+    own = "fp32" if dtype == "fp32" else "int8"
+    forward = NativeForward(config, weights, own, pool, shard=shard)
+    fc = _product(mtp.fc, dtype, pool)
     pages = _pages(config, forward.page_dtype, forward.page_width)
     return _layer_head(mtp, tokens, target.embedding, fc, forward, pages, rank)
 
@@ -163,6 +176,62 @@ def _layer_head(
     norms, embed = (mtp.embedding_norm, mtp.hidden_norm), partial(_embedded, embedding)
     layer = MtpLayer(norms, mtp.config.norm_eps, tokens, embed, fc, stage)
     return LayerHead(layer, pages, rank, HeadWindows(CAPACITY))
+
+
+def torch_eagle(eagle: EagleHead, embedding: Tensor, forward: TorchForward) -> BoundHead:
+    """Return an EAGLE-3 head in torch."""
+
+    def product(matrix: Tensor) -> RowProduct:
+        own = matrix.to(embedding.dtype)
+        return lambda rows: linear(rows.to(own.dtype), own).float()
+
+    products = {name: product(each) for name, each in eagle.matrices.items()}
+    return _eagle_head(eagle, products, embedding, embedding.dtype, best_tokens, forward)
+
+
+def native_eagle(
+    eagle: EagleHead,
+    embedding: WeightMatrix,
+    dtype: str,
+    pool: Pool,
+    rank: RankTokens,
+    forward: NativeForward,
+) -> BoundHead:
+    """Return an EAGLE-3 head whose products are native, in eight bits but for fp32."""
+    products = {name: _product(each, dtype, pool) for name, each in eagle.matrices.items()}
+    page_dtype = torch.float32 if dtype == "fp32" else torch.bfloat16
+    return _eagle_head(eagle, products, embedding, page_dtype, rank, forward)
+
+
+def _eagle_head(
+    eagle: EagleHead,
+    products: Mapping[str, RowProduct],
+    embedding: WeightMatrix,
+    page_dtype: torch.dtype,
+    rank: RankTokens,
+    forward: KeepingForward,
+) -> BoundHead:
+    embed = partial(_embedded, embedding if eagle.embedding is None else eagle.embedding)
+    layer = EagleLayer(
+        products,
+        eagle.norms,
+        eagle.vocabulary,
+        embed,
+        Rotaries(eagle.config, CPU),
+        attend,
+        epsilon=eagle.config.norm_eps,
+        norms_residual=eagle.norms_residual,
+    )
+    step = LayerHead(layer, _pages(eagle.config, page_dtype), rank, HeadWindows(CAPACITY))
+    states = KeptStates(forward, eagle.target_layers)
+    return BoundHead(step=step, forward=states, windows=step.windows)
+
+
+def _product(matrix: Tensor, dtype: str, pool: Pool) -> RowProduct:
+    """Return products with a matrix, in eight bits where blocks are whole and but for fp32."""
+    if dtype == "fp32" or matrix.shape[1] % GROUP:
+        return partial(linear, weight=matrix.float())
+    return PackedMatrix((quantised(matrix, KIND, pool),), pool).products
 
 
 def _pages(config: ModelConfig, dtype: torch.dtype, width: int = 0) -> Pages:

@@ -6,7 +6,7 @@ from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.process.built import Built, grammars_in
-from draftwerk.model.process.draft_heads import draft_head_of, refuse_mtp_on
+from draftwerk.model.process.draft_heads import draft_head_of, refuse_layer_on
 from draftwerk.model.process.option_checks import check_kv_dtype, check_plain
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -22,7 +22,7 @@ def build_gpu(
     check_kv_dtype(options, "fp8")
     _, directory = locate(options.source, progress, reads=True)
     check_plain(read_config(directory), "on a GPU: take device cpu")
-    refuse_mtp_on(device, options)
+    refuse_layer_on(device, options)
     model = load_for_gpu(options.source, options.dtype, device, progress)
     settings = GpuSettings(
         options.dtype,

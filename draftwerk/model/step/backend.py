@@ -11,7 +11,14 @@ from typing import Generic, Protocol, TypeVar, cast
 import torch
 from torch import Tensor
 
-from draftwerk.model.batch.batch import BatchState, Forward, Pages, RecurrentForward, StatesForward
+from draftwerk.model.batch.batch import (
+    BatchState,
+    Forward,
+    HeldStates,
+    Pages,
+    RecurrentForward,
+    StatesForward,
+)
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.draft_head.chains import ChainDrafter
 from draftwerk.model.draft_head.head_windows import HeadWindows
@@ -96,16 +103,16 @@ TORCH_BACKEND = Backend(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundHead(Generic[HeadT]):
-    """A draft head, and the forward whose states it reads."""
+    """A draft head, and what has the states that it reads."""
 
     step: HeadT
-    forward: StatesForward
+    forward: HeldStates
     windows: HeadWindows | None = None
     """What it keeps of sequences, where it does."""
 
     @property
     def states(self) -> Tensor:
-        """Return what the target's head read in the latest step [S, H]."""
+        """Return those of the latest step's outputs [S, width]."""
         states = self.forward.states
         assert states is not None, "asked for before the first step"
         return states

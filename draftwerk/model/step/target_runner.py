@@ -125,11 +125,11 @@ class TargetRunner:
         computed = self.clock()
 
         # 8. Run the draft head from where the rows end: its drafts are for the next round.
-        if self.windows is not None and builder.tokens:
-            without_logits = self.parts.states[len(builder.outputs) :]
-            follow_prompts(self.windows, without_logits, read)
-            follow_walks(self.windows, self.parts.states, [row.walk for row in answers.rows])
-        drafts = draft_ahead(self.parts.draft_head, answers.rows, answers.presampled)
+        head = self.parts.draft_head
+        if head is not None and self.windows is not None and builder.tokens:
+            follow_prompts(self.windows, head.states[len(builder.outputs) :], read)
+            follow_walks(self.windows, head.states, [row.walk for row in answers.rows])
+        drafts = draft_ahead(head, answers.rows, answers.presampled)
 
         decisions = [
             Decision(error=str(row)) if isinstance(row, BadRow) else UNDECIDED for row in rows

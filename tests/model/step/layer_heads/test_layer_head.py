@@ -1,12 +1,15 @@
-"""An MTP layer as a draft head: what it proposes, how often that is accepted, and the texts."""
+"""Draft heads that are layers: what they propose, how often that is accepted, and the texts."""
 
 from collections.abc import Sequence
+from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from draftwerk.model.batch.builder import is_chain
+from draftwerk.model.checkpoint.eagle_head import LAYER_IDS
 from draftwerk.model.draft_head.tree import LEVELS
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
@@ -14,33 +17,46 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.feedback import LOSS_NATS
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Verdict, chain
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.eagle_models import HEAD, EagleOracle
 from tests.support.model_driver import Driver, Live
-from tests.support.mtp_models import MtpOracle, mtp_runner
-from tests.support.runners import require_kernels
+from tests.support.mtp_models import MtpOracle
+from tests.support.runners import make_runner_with_layer, require_kernels
+from tests.support.tiny_models import VOCAB
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6, 11, 30, 2, 8, 71]
 GREEDY, SAMPLED = Sampling(temperature=0.0), Sampling(temperature=1.0, seed=3)
 FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
+EAGLES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen3": {"norm_before_residual": True, "eagle_config": {LAYER_IDS: [0, 2, 5]}},
+}
+"""What the heads' configs say beside their layers, by the target's family."""
+Oracle = MtpOracle | EagleOracle
 NATIVE = [pytest.param(False, id="torch"), pytest.param(True, id="native")]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def oracle(request, tmp_path_factory) -> MtpOracle:
-    return MtpOracle(tmp_path_factory.mktemp("mtp"), request.param)
+@pytest.fixture(scope="module", params=[*FAMILIES, *EAGLES])
+def oracle(request, tmp_path_factory) -> Oracle:
+    folder = tmp_path_factory.mktemp("oracle")
+    if request.param in EAGLES:
+        return EagleOracle(folder, request.param, **EAGLES[request.param])
+    return MtpOracle(folder, request.param)
 
 
-@pytest.fixture(scope="module")
-def near(tmp_path_factory) -> MtpOracle:
+@pytest.fixture(scope="module", params=[MtpOracle, EagleOracle])
+def near(request, tmp_path_factory) -> Oracle:
     """Return a target whose layer is often right and often not."""
-    made = MtpOracle(tmp_path_factory.mktemp("near"), "qwen3_5_text")
+    made = request.param(tmp_path_factory.mktemp("near"))
     made.make_right(0.03)
     return made
 
 
-def runner_of(oracle: MtpOracle, native: bool = False, dtype: str = "fp32") -> TargetRunner:
+def runner_of(oracle: Oracle, native: bool = False, dtype: str = "fp32") -> TargetRunner:
     if native:
         require_kernels()
-    return mtp_runner(oracle.path.parent, native, dtype)
+    folder = oracle.path.parent
+    head = str(folder / HEAD) if isinstance(oracle, EagleOracle) else "mtp"
+    return make_runner_with_layer(folder, head, native, dtype)
 
 
 def chain_of(live: Live, capacity: int) -> Draft:
@@ -141,12 +157,14 @@ def test_drafts_change_no_text(near, sampling, how):
     assert 0.05 < drafting.acceptance < 0.95
 
 
+@pytest.mark.parametrize("of", [MtpOracle, partial(EagleOracle, guessed=VOCAB)])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int4"])
-def test_a_layer_that_is_right_saves_rounds(tmp_path, dtype):
-    MtpOracle(tmp_path, "qwen3_5_text").make_right(0.0)
-    drafting = Drafting(mtp_runner(tmp_path, True, dtype))
+def test_a_layer_that_is_right_saves_rounds(tmp_path, of, dtype):
+    oracle = of(tmp_path)
+    oracle.make_right(0.0)
+    drafting = Drafting(runner_of(oracle, True, dtype))
     drafted, rounds = texts(drafting, GREEDY)
-    plain, rounds_without = texts(mtp_runner(tmp_path, True, dtype), GREEDY)
+    plain, rounds_without = texts(runner_of(oracle, True, dtype), GREEDY)
     assert drafted == plain
     assert drafting.acceptance > 0.9
     assert rounds_without > 1.3 * rounds
