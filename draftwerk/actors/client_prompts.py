@@ -36,6 +36,10 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
 
 Scalar = bool | int | str
+Variable = Scalar | tuple[dict[str, str], ...]
+"""What a chat template is given: of several parts where it is documents."""
+DOCUMENTS = "documents"
+"""The variable that holds them."""
 
 
 class Chat(msgspec.Struct, frozen=True, tag=True):
@@ -45,7 +49,7 @@ class Chat(msgspec.Struct, frozen=True, tag=True):
     """The turns, oldest first."""
     tools: tuple[str, ...] = ()
     """The tools that the model is told of, each in JSON as OpenAI's API has it."""
-    variables: tuple[tuple[str, Scalar], ...] = ()
+    variables: tuple[tuple[str, Variable], ...] = ()
     """More of what the chat template is given."""
 
 

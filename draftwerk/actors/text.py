@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from draftwerk.actors.client_prompts import ChatMessage, Scalar
+from draftwerk.actors.client_prompts import ChatMessage, Variable
 from draftwerk.speculative.sampling.params import Grammar
 
 
@@ -33,7 +33,7 @@ class TextTools(Protocol):
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[str] = (),
-        variables: Sequence[tuple[str, Scalar]] = (),
+        variables: Sequence[tuple[str, Variable]] = (),
     ) -> list[int]:
         """Return the tokens of a rendered conversation, up to the assistant's turn. Earlier answers
         whose tokens are known keep them; `tools` are JSON. Raises ValueError, with a message for
@@ -45,7 +45,7 @@ class TextTools(Protocol):
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[str] = (),
-        variables: Sequence[tuple[str, Scalar]] = (),
+        variables: Sequence[tuple[str, Variable]] = (),
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the tokens of a rendered conversation, those of each segment as if it stood alone,
         and (start, stop) of each. Raises ValueError, with a message for the client, if the template

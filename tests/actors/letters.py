@@ -3,7 +3,7 @@
 from codecs import getincrementaldecoder
 from collections.abc import Sequence
 
-from draftwerk.actors.client_prompts import ChatMessage, Scalar
+from draftwerk.actors.client_prompts import ChatMessage, Variable
 from draftwerk.speculative.sampling.params import Grammar
 
 END = 256
@@ -22,7 +22,7 @@ class Letters:
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[str] = (),
-        variables: Sequence[tuple[str, Scalar]] = (),
+        variables: Sequence[tuple[str, Variable]] = (),
     ) -> list[int]:
         return [byte for message in messages for byte in self.encode(message.content)]
 

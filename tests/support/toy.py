@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import exp, log
 
-from draftwerk.actors.client_prompts import ChatMessage, Scalar
+from draftwerk.actors.client_prompts import ChatMessage, Variable
 from draftwerk.speculative.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.blend.rules import Blend, canonical_parts, choose_positions
@@ -593,7 +593,7 @@ class ToyText:
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[str] = (),
-        variables: Sequence[tuple[str, Scalar]] = (),
+        variables: Sequence[tuple[str, Variable]] = (),
     ) -> list[int]:
         return [token for message in messages for token in self.encode(message.content)]
 
@@ -601,7 +601,7 @@ class ToyText:
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[str] = (),
-        variables: Sequence[tuple[str, Scalar]] = (),
+        variables: Sequence[tuple[str, Variable]] = (),
     ) -> tuple[list[int], list[tuple[int, int]]]:
         tokens: list[int] = []
         spans: list[tuple[int, int]] = []

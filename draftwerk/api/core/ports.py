@@ -115,6 +115,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """How it is asked whether a document answers a query; None for one that is no reranker."""
     variables: tuple[str, ...] = ()
     """What `chat_template_kwargs` may hold."""
+    shows_documents: bool = False
+    """Whether its chat template has a place for `documents`."""
     approximations: tuple[AppliedApproximation, ...] = ()
     """What every text is computed with; requests may ask for more."""
     quality: ApproximationQuality | None = None

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Passages, Prompt
+from draftwerk.actors.client_prompts import DOCUMENTS, Chat, ChatMessage, Passages, Prompt
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.fields.segments_schema import (
@@ -68,9 +68,14 @@ def marked(content: GivenContent) -> tuple[tuple[int, int], ...]:
 
 
 def with_documents(
-    chat: Chat, documents: Sequence[str | GivenDocument] | None, blends: bool
+    chat: Chat, documents: Sequence[str | GivenDocument] | None, blends: bool, model: ServedModel
 ) -> Chat:
-    """Return a conversation whose last user's message begins with the documents."""
+    """Return a conversation with documents, where the model's template shows them; or else, and
+    where they are segments, at the beginning of the last user's message.
+    """
+    if documents and model.shows_documents and not blends:
+        shown = tuple(_shown(each) for each in documents)
+        return replace(chat, variables=(*chat.variables, (DOCUMENTS, shown)))
     texts = _texts(documents)
     if not texts:
         return chat
@@ -90,7 +95,7 @@ def segmented(
     model: ServedModel,
 ) -> tuple[Chat, Blend | None]:
     """Return a conversation with the documents in it, and how its segments are reused."""
-    whole = with_documents(chat, documents, bool(asked))
+    whole = with_documents(chat, documents, bool(asked), model)
     return whole, blend_of(asked, documents, contents, model)
 
 
@@ -133,7 +138,19 @@ def _parts(contents: Sequence[GivenContent], messages: str) -> Iterable[tuple[Gi
             yield part, f"{messages}[{index}].content[{at}].blend"
 
 
+def _shown(given: str | GivenDocument) -> dict[str, str]:
+    """Return a document as templates take it."""
+    if isinstance(given, str):
+        return {"text": given}
+    return {name: text for name, text in asdict(given).items() if text is not None}
+
+
 def _texts(documents: Sequence[str | GivenDocument] | None) -> tuple[str, ...]:
-    """Return the documents that say something."""
+    """Return the documents that say something. Raises ApiError for what has no place in a text."""
+    for at, each in enumerate(documents or ()):
+        for name in () if isinstance(each, str) else _shown(each).keys() - {"text"}:
+            field = f"documents[{at}].{name}"
+            reason = f"`{field}` needs a chat template that shows documents, and no `blend`."
+            raise refused(reason, field, "unsupported")
     given = (each if isinstance(each, str) else each.text for each in documents or ())
     return tuple(text for text in given if text)

@@ -31,7 +31,11 @@ class MessagePart(Struct, frozen=True):
 
 
 class GivenDocument(Struct, frozen=True):
+    """A document; what it has beside its text is for templates that show documents."""
+
     text: BodyText
+    title: BodyText | None = None
+    doc_id: BodyText | None = None
 
 
 Documents = Annotated[list[BodyText | GivenDocument], Meta(max_length=DOCUMENTS_MAX)]

@@ -38,6 +38,7 @@ def _card(card: ServedModel) -> dict[str, object]:
         "reasons": card.reasons,
         "tools": card.calls is not None,
         "chat_template_kwargs": card.variables,
+        "template_documents": card.shows_documents,
         "context_max": card.context_max,
         "exact": card.exact,
         "device": card.device,

@@ -73,6 +73,7 @@ def listed_model(
         vectors=target.vectors,
         reasoning=text.reasoning_format,
         variables=text.variables,
+        shows_documents=text.shows_documents,
         context_max=min(target.context_max, planned.block_count * planned.block_size),
         vocab_size=target.vocab_size,
         created=weights_time(Path(target.directory)),

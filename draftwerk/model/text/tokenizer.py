@@ -84,6 +84,9 @@ class TextTokenizer(VocabularyText):
         """Whether its messages have headers, as harmony's."""
         self.variables = variables_of(self.chat_template)
         """Variables of the chat template that requests may set."""
+        template = self.chat_template
+        self.shows_documents = template is not None and "documents" in template.variables
+        """Whether the chat template has a place for documents."""
         self.reasons = names_reasoning(source)
         """Whether the model writes down its reasoning first, by the names in its template."""
 

@@ -50,6 +50,17 @@ def test_documents_come_first_and_are_exact_unless_they_are_declared() -> None:
     assert blend is None and not segments(prompt)
 
 
+def test_documents_are_for_a_template_that_shows_them() -> None:
+    model = msgspec.structs.replace(MODEL, shows_documents=True)
+    given = {"documents": ["One.", {"text": "Two.", "title": "T", "doc_id": "2"}]}
+    shown = ({"text": "One."}, {"text": "Two.", "title": "T", "doc_id": "2"})
+    for prompt in (chat(given, model)[0], respond(given, model)[0]):
+        assert prompt.messages[-1].content == "Why?"
+        assert prompt.variables == (("documents", shown),)
+    prompt, _ = chat({"documents": ["One."], "blend": True}, model)
+    assert segments(prompt) == ["One."] and not prompt.variables
+
+
 def test_declared_documents_are_segments() -> None:
     prompt, blend = chat({"documents": ["One.", {"text": "Two."}], "blend": True})
     assert segments(prompt) == ["One.", "Two."]
@@ -92,6 +103,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         },
         "messages[0].content[1].blend",
     ),
+    ({"documents": ["One.", {"text": "Two.", "title": "T"}]}, "documents[1].title"),
     ({"documents": ["One."], "messages": [{"role": "system", "content": "x"}]}, "documents"),
 ]
 
@@ -128,7 +140,7 @@ def test_tokens_have_no_documents() -> None:
 def respond(body: dict[str, Any], model: ServedModel = MODEL) -> tuple[Chat, Options]:
     parsed = msgspec.convert({"input": "Why?", **body}, ResponsesBody)
     plan = responses_plan(parsed, model)
-    prompt = responses_prompt(parsed, conversation_of(parsed), plan)
+    prompt = responses_prompt(parsed, conversation_of(parsed), plan, model)
     return prompt, responses_options(parsed, RequestContext(model), plan)
 
 

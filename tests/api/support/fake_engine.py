@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, QueryPair, Scalar
+from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, QueryPair, Variable
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
 from draftwerk.actors.monitoring.histogram import Histogram
@@ -49,7 +49,7 @@ class ByteText:
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[str] = (),
-        variables: Sequence[tuple[str, Scalar]] = (),
+        variables: Sequence[tuple[str, Variable]] = (),
     ) -> list[int]:
         turns = [
             [*self.encode(f"{each.role}: "), *(each.tokens or self.encode(each.content)), NEWLINE]
@@ -61,7 +61,7 @@ class ByteText:
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[str] = (),
-        variables: Sequence[tuple[str, Scalar]] = (),
+        variables: Sequence[tuple[str, Variable]] = (),
     ) -> tuple[list[int], list[tuple[int, int]]]:
         tokens = self.encode_chat(messages, tools, variables)
         texts = [each.content[a:b] for each in messages for a, b in each.segments]

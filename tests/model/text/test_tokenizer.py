@@ -133,6 +133,24 @@ def test_a_conversation_in_channels_is_rendered_as_in_transformers(tmp_path: Pat
     assert "<|channel|>analysis<|message|>again\n\nSo<|end|>" in rendered
 
 
+def test_documents_are_shown_as_in_transformers(tmp_path: Path) -> None:
+    shown = "{% for each in documents or [] %}[{{ each.title }}: {{ each['text'] }}]{% endfor %}"
+    text = saved(byte_level(), tmp_path, shown + CHAT)
+    oracle = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    documents = ({"title": "the fox", "text": "jumps </s>"}, {"text": "again"})
+    expected = oracle.apply_chat_template(
+        [{"role": "user", "content": "over"}],
+        documents=list(documents),
+        add_generation_prompt=True,
+        tokenize=False,
+    )
+    asked = text.encode_chat([Turn("user", "over")], (), [("documents", documents)])
+    assert text.decode(asked, skip_special=False) == expected
+    assert text.shows_documents and "documents" not in text.variables
+    # What a client writes is text, whatever token it is called by.
+    assert asked.count(text.encode("</s>")[0]) == expected.count("</s>") - 1
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_an_earlier_answer_stays_the_tokens_it_was_generated_as(kind: Any, tmp_path: Path) -> None:
     text = saved(kind(), tmp_path, CHAT)

@@ -83,7 +83,8 @@ async def input_tokens(request: Request) -> Response:
     state = named_state(request, body.model)
     kept = state.responses.of(tenant_of(request))
     plan = responses_plan(body, state.model)
-    prompt = responses_prompt(body, conversation_of(body, earlier_of(body, state, kept)), plan)
+    conversation = conversation_of(body, earlier_of(body, state, kept))
+    prompt = responses_prompt(body, conversation, plan, state.model)
     return json_reply(InputTokens(await count_tokens(state, [prompt])))
 
 
@@ -170,7 +171,7 @@ async def fitted_prompt(
     plan: ReplyPlan,
 ) -> Chat:
     """Return a response's prompt; with `truncation` auto, without the turns that do not fit."""
-    whole = responses_prompt(body, conversation, plan)
+    whole = responses_prompt(body, conversation, plan, state.model)
     if body.truncation != "auto":
         return whole
     room = state.model.context_max - (body.max_output_tokens or 1)
@@ -178,12 +179,12 @@ async def fitted_prompt(
     low, high = 0, len(candidates) - 1
     while low < high:  # each is shorter than the one before
         middle = (low + high) // 2
-        prompt = responses_prompt(body, candidates[middle], plan)
+        prompt = responses_prompt(body, candidates[middle], plan, state.model)
         if await count_tokens(state, [prompt]) <= room:
             high = middle
         else:
             low = middle + 1
-    return responses_prompt(body, candidates[low], plan)
+    return responses_prompt(body, candidates[low], plan, state.model)
 
 
 def shorter(conversation: Sequence[ChatMessage]) -> list[Sequence[ChatMessage]]:

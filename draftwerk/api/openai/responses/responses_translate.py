@@ -32,13 +32,13 @@ RESPONSES_NAMES = {
 
 
 def responses_prompt(
-    body: ResponsesBody, conversation: Sequence[ChatMessage], plan: ReplyPlan
+    body: ResponsesBody, conversation: Sequence[ChatMessage], plan: ReplyPlan, model: ServedModel
 ) -> Chat:
     """Return the prompt: instructions and documents, which are of one response alone, and the
     conversation."""
     said = [ChatMessage("system", body.instructions)] if body.instructions else []
     chat = Chat((*said, *conversation), plan.tools, plan.variables)
-    return with_documents(chat, body.documents, bool(body.blend))
+    return with_documents(chat, body.documents, bool(body.blend), model)
 
 
 def responses_plan(body: ResponsesBody, model: ServedModel) -> ReplyPlan:
