@@ -24,7 +24,8 @@ def converted(name: str, tensor: Tensor, config: Any, family: str) -> Converted 
 def has_offset(name: str, family: str) -> bool:
     """Whether a file has one more than the norm's weights."""
     is_qwen = family in FAMILIES[:3] and "linear_attn" not in name
-    return name.endswith("norm.weight") and (is_qwen or family.startswith(("gemma", "nemotron")))
+    is_other = family.startswith(("gemma", "nemotron")) and family != "gemma4_text"
+    return name.endswith("norm.weight") and (is_qwen or is_other)
 
 
 def _of_granite(own: str, tensor: Tensor, config: Any) -> Converted | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from tests.support.gguf_of_gemma4 import add_gemma4_fields
 from tests.support.gguf_of_hybrids import add_fields, converted, has_offset
 from tests.support.stored_blocks import stored
 from tests.support.tiny_models import VOCAB, tiny_model
@@ -23,6 +24,8 @@ PERMUTED = (
 """Families whose query and key rows llama.cpp's converter has in its own order."""
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
 """Whole blocks of 32."""
+OWN_SIZES = {"gemma4_text": {"global_head_dim": 32, "hidden_size_per_layer_input": 32}}
+"""So have families that say more of them."""
 PLAIN: Mapping[str, str] = MappingProxyType({})
 
 
@@ -39,7 +42,8 @@ def save_gguf(
 
     `more` adds fields and tensors of its own.
     """
-    model = tiny_model(family, seed, **{"tie_word_embeddings": True, **SIZES, **sizes})
+    usual = {"tie_word_embeddings": True, **SIZES, **OWN_SIZES.get(family, {})}
+    model = tiny_model(family, seed, **{**usual, **sizes})
     config = model.config
     row = next(row for row in ARCHITECTURES if row.model_type == family)
     assert row.gguf is not None
@@ -51,8 +55,9 @@ def save_gguf(
     adjusted = dict(model.named_parameters()).get("model.layers.0.feed_forward.w1.weight")
     writer.add_feed_forward_length(config.intermediate_size if adjusted is None else len(adjusted))
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(kv_heads_of(config))
-    writer.add_key_length(config.head_dim)
+    if family != "gemma4_text":
+        writer.add_head_count_kv(kv_heads_of(config))
+        writer.add_key_length(config.head_dim)
     if row.norm_eps in ("layer_norm_eps", "norm_epsilon"):
         writer.add_layer_norm_eps(getattr(config, row.norm_eps))
     else:
@@ -62,7 +67,8 @@ def save_gguf(
     writer.add_tokenizer_model("none")
     writer.add_token_list([f"t{index}" for index in range(VOCAB)])
     writer.add_eos_token_id(2)
-    biases = {name: each for name, each in model.named_buffers() if name.endswith("expert_bias")}
+    kept = ("expert_bias", "layer_scalar")
+    biases = {name: each for name, each in model.named_buffers() if name.endswith(kept)}
     for name, tensor in with_stacked_norms({**dict(model.named_parameters()), **biases}).items():
         is_rounded = kind == "F32" and name not in biases
         rounded = tensor.bfloat16().float() if is_rounded else tensor
@@ -117,6 +123,8 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
     if family == "qwen2_moe":
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     add_fields(writer, family, config)
+    if family == "gemma4_text":
+        return add_gemma4_fields(writer, config)
     if family in ("granite", "granitemoe", "granitemoehybrid"):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
@@ -225,6 +233,7 @@ def gguf_name(name: str, architecture: str = "qwen3") -> str:
     named = gguf.MODEL_ARCH_NAMES
     named_so = name.replace("moe.router", "moe.router.layer").replace("sinks", "sinks.weight")
     named_so = named_so.replace("expert_bias", "expert_bias.bias")
+    named_so = named_so.replace("layer_scalar", "layer_scalar.weight")
     stem, kind = named_so.rsplit(".", 1)
     arch = next(key for key, value in named.items() if value == architecture)
     return f"{gguf.get_tensor_name_map(arch, 9).get_name(stem)}.{kind}"

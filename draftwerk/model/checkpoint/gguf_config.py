@@ -38,6 +38,8 @@ LLAMA3_DEFAULTS = {
     "original_max_position_embeddings": 8192,
 }
 """Those of every Llama 3.x; a GGUF does not name them."""
+TURNS_OR_NOT = np.array([1, 1e30], np.float32)
+"""Divisors of pairs of which only some turn."""
 
 
 def hf_config(source: GgufSource) -> dict[str, Any]:
@@ -52,7 +54,9 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     missing = [key for key in (*REQUIRED, eps) if held.get(key, source.get(key)) is None]
     if missing:
         raise Refused(f"a GGUF without {', '.join(missing)}")
-    heads, kv_heads = _heads(source)
+    own = source.row.gguf
+    by_layer = own is not None and own.differs_by_layer
+    heads, kv_heads = _heads(source, by_layer)
     hidden = source.get(".embedding_length")
     head_size = source.get(".attention.key_length", hidden // heads)
     turned = source.get(".rope.dimension_count", head_size)
@@ -68,7 +72,7 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": head_size,
-        "intermediate_size": ffn,
+        "intermediate_size": ffn[0] if by_layer and isinstance(ffn, list) else ffn,
         "max_position_embeddings": source.get(".context_length"),
         # Written as float32, 1e-5 would come back as 9.999999747378752e-06.
         row.norm_eps: float(f"{source.get(eps):.6g}"),
@@ -76,6 +80,10 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         row.ffn_bias or "mlp_bias": "blk.0.ffn_up.bias" in names,
         "qk_layernorm": "blk.0.attn_q_norm.weight" in names,
         "tie_word_embeddings": "output.weight" not in names,
+        "attention_k_eq_v": any(
+            f"blk.{index}.attn_k.weight" in names and f"blk.{index}.attn_v.weight" not in names
+            for index in range(source.layer_count)
+        ),
         "rope_theta": source.get(".rope.freq_base", 10_000.0),
         "rope_scaling": _rope_scaling(source, turned),
         "bos_token_id": source.get("tokenizer.ggml.bos_token_id"),
@@ -87,14 +95,16 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         config[row.output_bias] = config.get(row.output_bias) or "blk.0.attn_output.bias" in names
     if row.rotary_share is not None:
         config["partial_rotary_factor"] = turned / head_size
-    assert row.gguf is not None
-    return dict(completed(config | dict(row.gguf.fields(source.get))))
+    assert own is not None
+    return dict(completed(config | dict(own.fields(source.get))))
 
 
-def _heads(source: GgufSource) -> tuple[int, int]:
+def _heads(source: GgufSource, by_layer: bool) -> tuple[int, int]:
     """Return the counts of heads; layers that do not attend may have none of keys."""
     heads = source.get(".attention.head_count")
     found = source.get(".attention.head_count_kv", heads)
+    if by_layer and isinstance(found, list):
+        return heads, found[0]
     own = {*found} if isinstance(found, list) else {found}
     if source.row.convolution_bias is not None or source.row.recurrence is not None:
         own -= {0}
@@ -142,7 +152,7 @@ def _rope_scaling(source: GgufSource, turned: int) -> dict[str, Any] | None:
     if kind not in ("none", "linear", "yarn"):
         raise Refused(f"GGUF rope scaling {kind!r} is not supported")
     if kind == "none":
-        return _llama3_scaling(source, turned)
+        return _spelled_out(source, turned)
     scaling = {"rope_type": kind, "factor": source.get(".rope.scaling.factor", 1.0)}
     original = source.get(".rope.scaling.original_context_length")
     if original:
@@ -161,16 +171,19 @@ def _longrope(source: GgufSource) -> dict[str, Any]:
     }
 
 
-def _llama3_scaling(source: GgufSource, turned: int) -> dict[str, Any] | None:
-    """Read Llama 3.1's rule back from the divisors that `rope_freqs.weight` spells out."""
+def _spelled_out(source: GgufSource, turned: int) -> dict[str, Any] | None:
+    """Read Llama 3.1's rule, or Gemma 4's, back from what `rope_freqs.weight` spells out."""
     stored = source.model.tensors.get(ROPE_DIVISORS)
     if stored is None:
         return None
     divisors = dequantised(stored)
+    if np.isin(divisors, TURNS_OR_NOT).all():
+        share = float(np.mean(divisors == 1))
+        return {"rope_type": "proportional", "partial_rotary_factor": share}
     scaling = {"rope_type": "llama3", "factor": float(np.max(divisors)), **LLAMA3_DEFAULTS}
     theta = source.get(".rope.freq_base", 10_000.0)
     plain, _ = rotary(turned, theta, {}, 0)
     scaled, _ = rotary(turned, theta, scaling, 0)
     if not np.allclose(np.divide(plain, scaled), divisors, rtol=1e-3):
-        raise Refused(f"{ROPE_DIVISORS} does not follow Llama 3.1's rule")
+        raise Refused(f"{ROPE_DIVISORS} follows neither Llama 3.1's rule nor Gemma 4's")
     return scaling

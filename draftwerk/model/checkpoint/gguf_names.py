@@ -20,7 +20,12 @@ SHARED = ("ffn_gate_shexp", "ffn_up_shexp")
 def outer_names(row: Architecture) -> dict[str, str]:
     """Return GGUF's names of the tensors outside the layers, and what Transformers calls them."""
     assert row.gguf is not None
-    return {**EMBEDDING_AND_HEAD, row.gguf.last_norm: row.names.last_norm}
+    own = {
+        "per_layer_token_embd": row.names.layer_embedding,
+        "per_layer_model_proj": row.names.layer_projection,
+        "per_layer_proj_norm": row.names.layer_norm,
+    }
+    return {**EMBEDDING_AND_HEAD, row.gguf.last_norm: row.names.last_norm, **own}
 
 
 def names_of(row: Architecture) -> dict[str, str]:
@@ -37,6 +42,10 @@ def names_of(row: Architecture) -> dict[str, str]:
         "attn_k_norm": names.key_norm,
         "attn_output": names.output,
         "attn_sinks": names.sinks,
+        "inp_gate": names.layer_gate,
+        "proj": names.layer_output,
+        "post_norm": names.after_input,
+        "layer_output_scale": names.layer_scalar,
         "ffn_down": names.down,
         "shortconv.conv": names.convolution,
         "shortconv.in_proj": names.convolution_input,

@@ -26,7 +26,7 @@ from draftwerk.model.checkpoint.vocabularies.splits import SPLITS, WHOLE_WORDS
 
 GgufFields = dict[str, Any]
 PREFIX = "tokenizer.ggml."
-BYTE_LEVEL, SENTENCEPIECE = "gpt2", "llama"
+BYTE_LEVEL, SENTENCEPIECE, MERGED_PIECES = "gpt2", "llama", "gemma4"
 """Of `model`."""
 NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 WHOLE = "tokenizer.huggingface.json"
@@ -68,7 +68,7 @@ def write_config(config: GgufFields, fields: GgufFields, directory: Path) -> Non
 def _document(path: Path, fields: GgufFields) -> GgufFields | None:
     """Return the `tokenizer.json`; None for a vocabulary that only Transformers may know."""
     kind, pre = fields.get(PREFIX + "model"), fields.get(PREFIX + "pre", "default")
-    if kind == SENTENCEPIECE:
+    if kind in (SENTENCEPIECE, MERGED_PIECES):
         return _pieces(path, fields)
     if kind != BYTE_LEVEL or pre == "default":
         return None
@@ -111,6 +111,7 @@ def _pieces(path: Path, fields: GgufFields) -> GgufFields:
         has_bytes=PieceKind.BYTE in kinds,
         unknown=0 if unknown is None else unknown,
         has_prefix=fields.get(PREFIX + "add_space_prefix", True),
+        merges=[merge.split(" ") for merge in fields.get(PREFIX + "merges") or ()],
     )
     return piece_document(pieces, _around(path, fields, True))
 

@@ -21,7 +21,7 @@ from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from tests.model.native.models import part, round_of
 from tests.support.gguf_of_hybrids import has_offset
-from tests.support.tiny_gguf import save_gguf
+from tests.support.tiny_gguf import OWN_SIZES, save_gguf
 from tests.support.tiny_models import ROPES, VOCAB, oracle_logits, tiny_model
 
 LONG = {**ROPES["longrope"], "rope_theta": 10_000.0, "original_max_position_embeddings": 64}
@@ -34,6 +34,13 @@ CASES = {row.model_type: (row.model_type, {}) for row in ARCHITECTURES if row.gg
         {"sliding_window": None, "layer_types": ["full_attention"] * 4},
     ),
     "stablelm, norms of each head": ("stablelm", {"qk_layernorm": True}),
+    "gemma4, keys that are values": (
+        "gemma4_text",
+        {
+            **{"attention_k_eq_v": True, "num_global_key_value_heads": 1},
+            **{"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+        },
+    ),
     "phi3, longrope": ("phi3", {"rope_parameters": LONG}),
     "phi3, window": ("phi3", {"sliding_window": 17}),
 }
@@ -63,7 +70,7 @@ def test_logits_equal_those_of_transformers(
     if family.startswith("qwen3_5") or family == "qwen3_next":
         # With less, rounding is amplified beyond what is compared.
         changes = {"rms_norm_eps": 0.01, "tie_word_embeddings": False}
-    changes = SIZES | {"tie_word_embeddings": True} | changes
+    changes = SIZES | OWN_SIZES.get(family, {}) | {"tie_word_embeddings": True} | changes
     oracle = tiny_model(family, **changes)
     path = save_gguf(tmp_path / "m.gguf", family, "F32", **changes)
     out = tmp_path / "out"

@@ -13,8 +13,9 @@ from draftwerk.model.checkpoint.files.gguf_shards import read_gguf
 from draftwerk.model.checkpoint.gguf_tokenizer import write_tokenizer
 from draftwerk.model.checkpoint.hub import embedded
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.checkpoint.vocabularies.byte_level import ALPHABET
+from draftwerk.model.checkpoint.vocabularies.byte_level import ALPHABET, Around
 from draftwerk.model.checkpoint.vocabularies.piece_file import read_pieces
+from draftwerk.model.checkpoint.vocabularies.sentence_pieces import piece_document
 from draftwerk.model.checkpoint.vocabularies.splits import SPLITS, WHOLE_WORDS
 from draftwerk.model.text.tokenizer import TextTokenizer
 from tests.model.checkpoint.vocabularies.oracles import random_texts, trained
@@ -205,3 +206,33 @@ def test_pieces_without_their_scores_are_refused(tmp_path: Path) -> None:
     for scores in ({}, {"tokenizer.ggml.scores": [0.0]}):
         with pytest.raises(Refused, match="scores are not those of its 2 tokens"):
             write_tokenizer(tmp_path / "m.gguf", fields | scores, tmp_path)
+
+
+def test_pieces_with_merges_have_the_numbers_that_gemmas_tokenizer_gives(tmp_path: Path) -> None:
+    from transformers import GemmaTokenizer
+
+    kind = {"model_type": "bpe", "remove_extra_whitespaces": False, "add_dummy_prefix": False}
+    (tmp_path / "tokenizer.model").write_bytes(trained(**kind, user_defined_symbols=["<u>"]))
+    pieces = read_pieces(tmp_path / "tokenizer.model")
+    model = piece_document(pieces, Around())["model"]
+    oracle = GemmaTokenizer(model["vocab"], [tuple(each) for each in model["merges"]])
+    fields = {
+        "model": "gemma4",
+        "tokens": pieces.texts,
+        "scores": [-1000.0] * len(pieces.texts),
+        "token_type": pieces.kinds,
+        "merges": [" ".join(each) for each in model["merges"]],
+        "add_space_prefix": False,
+        "bos_token_id": 1,
+        "unknown_token_id": 0,
+    }
+    named = {f"tokenizer.ggml.{name}": value for name, value in fields.items()}
+    write_tokenizer(tmp_path / "m.gguf", named, tmp_path)
+    found = TextTokenizer(tmp_path)
+    assert found.encode("the fox")[0] == 1
+    for text in random_texts(5):
+        if "<u" in text:  # the oracle matches nothing whole
+            continue
+        expected = oracle.encode(text, add_special_tokens=False)
+        assert found.encode_continuation(text) == expected
+        assert found.decode(expected) == oracle.decode(expected)

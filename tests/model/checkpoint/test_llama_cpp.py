@@ -30,6 +30,8 @@ LENGTH = 200
 TIED = {"tie_word_embeddings": True}
 CHANGES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "cohere", "cohere2"), TIED),
+    # It takes shared keys for those of the two layers before, one with a window and one without.
+    "gemma4_text": {"num_kv_shared_layers": 2, **TIED},
     "olmoe": {"num_key_value_heads": 4},
     "arcee": {"mlp_bias": False},
     "ernie4_5": {"use_bias": False},

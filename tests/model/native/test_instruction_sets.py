@@ -5,12 +5,14 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -22,6 +24,7 @@ from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
+from draftwerk.model.native.stored import STORED
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative.protocol.rounds import Draft, RowState
 from draftwerk.speculative.sampling.params import Sampling
@@ -34,6 +37,7 @@ from tests.model.native.models import (
     round_of,
     tiny_config,
 )
+from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import VOCAB, save_tiny
 
 LEAST = "avx2"
@@ -48,6 +52,11 @@ SHAPES = {
     "wide": {"hidden_size": 200, "ffn_size": 333, "vocab_size": 259, "head_size": 128},
     "yarn": {"rope_magnitude": 1.2, "head_size": 64},
 }
+OF_256: dict[str, Any] = {
+    **{"hidden_size": 256, "intermediate_size": 256, "head_dim": 64},
+    **{"global_head_dim": 128, "hidden_size_per_layer_input": 256},
+}
+"""Every width a whole block of 256."""
 TREE = Draft(tokens=(5, 6, 7, 8, 9, 10), parents=(-1, -1, 0, 2, 1, 0), sources=("",) * 6)
 
 
@@ -153,6 +162,27 @@ def logits_of_families(isa: str, kind: str) -> list[Tensor]:
 @pytest.mark.parametrize("kind", ["fp32", "bf16", "int8 int8"])
 def test_logits_of_every_family(isas: tuple[str, str], kind: str) -> None:
     ours = [logits_of_families(isa, kind) for isa in isas]
+    assert all(same_bits(one, other) for one, other in zip(*ours, strict=True))
+
+
+@cache
+def logits_of_file(isa: str) -> list[Tensor]:
+    """Return the logits of a file of blocks whose layers differ in heads and FFNs."""
+    kinds = {"per_layer_token_embd": "Q6_K", "ffn_down": "Q8_0", "attn_q": "Q4_0"}
+    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", directory)
+        patch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+        path = save_gguf(Path(directory) / "m.gguf", "gemma4_text", "Q4_K", kinds, **OF_256)
+        loaded = load(str(path), None, keeps_blocks=True)
+        model = NativeForward(loaded.config, loaded.weights, STORED, pool_of(isa))
+    pages = random_pages(loaded.config, model.page_dtype, width=model.page_width)
+    tokens = random_tokens(150, vocab_size=VOCAB)
+    rows = (part(tokens[:140]), part(tokens[140:], 140), part([3], 150, draft=TREE))
+    return [model(round_of([row]), pages) for row in rows]
+
+
+def test_logits_of_a_file_of_blocks(isas: tuple[str, str]) -> None:
+    ours = [logits_of_file(isa) for isa in isas]
     assert all(same_bits(one, other) for one, other in zip(*ours, strict=True))
 
 

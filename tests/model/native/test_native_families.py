@@ -26,6 +26,7 @@ OF_256: dict[str, Any] = {
     **{"hidden_size": 256, "intermediate_size": 256, "head_dim": 64},
     **{"moe_intermediate_size": 256, "shared_expert_intermediate_size": 256},
     **{"linear_num_value_heads": 4, "linear_value_head_dim": 64, "shared_intermediate_size": 256},
+    **{"global_head_dim": 128, "hidden_size_per_layer_input": 256},
 }
 """Every width a whole block of 256."""
 SLOW = ("qwen3_5_moe_text", "qwen3_next", "granitemoehybrid")
@@ -116,13 +117,16 @@ def test_so_it_has_with_a_file_of_blocks(
     compare_blocks(save_gguf(tmp_path / "m.gguf", family, "Q4_0", {"ffn_down": "Q8_0"}), pool)
 
 
-@pytest.mark.parametrize("family", ["qwen3_5_moe_text", "qwen3_next", "granitemoehybrid"])
+@pytest.mark.parametrize(
+    "family", ["qwen3_5_moe_text", "qwen3_next", "granitemoehybrid", "gemma4_text"]
+)
 def test_so_it_has_with_a_file_of_k_quants(
     family: str, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
     kinds = {"attn_gate": "Q5_K", "ssm_out": "Q6_K", "ffn_down": "Q6_K", "ssm_beta": "Q8_0"}
+    kinds |= {"per_layer_token_embd": "Q5_K", "inp_gate": "Q6_K", "per_layer_model_proj": "BF16"}
     compare_blocks(save_gguf(tmp_path / "m.gguf", family, "Q4_K", kinds, **OF_256), pool)
 
 

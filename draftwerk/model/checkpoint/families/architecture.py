@@ -83,6 +83,8 @@ class GgufNames(NamedTuple):
     """Whether a file is of this class, where several have the name."""
     names: TensorNames | None = None
     """What tensors are called that a file divides otherwise; None: as in safetensors."""
+    differs_by_layer: bool = False
+    """Whether heads of keys and sizes of FFNs may be lists, which `fields` reads."""
 
 
 def number(hf: Json, field: str) -> float:

@@ -1,13 +1,20 @@
 """Gemma 4: heads by kind of layer, layers that read others' keys, embeddings of each layer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any
 
 from draftwerk.model.checkpoint.config import Graph, LayerKind
-from draftwerk.model.checkpoint.families.architecture import Architecture, Json, number
+from draftwerk.model.checkpoint.families.architecture import Architecture, GgufNames, Json, number
 from draftwerk.model.checkpoint.families.gemma import AROUND
-from draftwerk.model.checkpoint.families.windows import FULL, SLIDING, every, layer_types, window_of
+from draftwerk.model.checkpoint.families.windows import (
+    FULL,
+    SLIDING,
+    every,
+    gguf_windows,
+    layer_types,
+    window_of,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
 
 DEFAULTS = {
@@ -110,6 +117,48 @@ def _heads(hf: Json, index: int, is_full: bool) -> dict[str, int]:
     return found
 
 
+def _fields(get: Callable[..., Any]) -> Json:
+    windows, layers = gguf_windows(get), get(".block_count")
+    types = windows.get("layer_types")
+    if not types or len(types) != layers or types[-1] != FULL:
+        raise Refused("gemma4.attention.sliding_window_pattern does not end with a full layer")
+    full = get(".attention.key_length")
+    narrow = get(".attention.key_length_swa", full)
+    if get(".rope.dimension_count_swa", narrow) != narrow:
+        raise Refused("gemma4.rope.dimension_count_swa is not supported")
+    shared = get(".attention.shared_kv_layers", 0)
+    kv_heads = _each(get(".attention.head_count_kv"), layers)
+    sizes = _each(get(".feed_forward_length"), layers)
+    factor = 2 if sizes[-1] == 2 * sizes[0] else 1
+    if sizes != [sizes[0]] * (layers - shared) + [factor * sizes[0]] * shared:
+        raise Refused(f"gemma4.feed_forward_length {sizes} is not supported")
+    heads = [
+        {"head_dim": full if kind == FULL else narrow, "num_key_value_heads": count}
+        for kind, count in zip(types, kv_heads, strict=True)
+    ]
+    return windows | {
+        "head_dim": narrow,
+        "global_head_dim": full,
+        "num_key_value_heads": kv_heads[0],
+        "per_layer_config": {str(index): own for index, own in enumerate(heads)},
+        "intermediate_size": sizes[0],
+        "use_double_wide_mlp": factor == 2,
+        "num_kv_shared_layers": shared,
+        "hidden_size_per_layer_input": get(".embedding_length_per_layer_input", 0),
+        "final_logit_softcapping": get(".final_logit_softcapping"),
+        "rope_parameters": {},
+        "rope_local_base_freq": get(".rope.freq_base_swa"),
+    }
+
+
+def _each(value: Any, layers: int) -> list[Any]:
+    """Return a value for each layer. Raises Refused for a list of another length."""
+    found: list[Any] = value if isinstance(value, list) else [value] * layers
+    if len(found) != layers:
+        raise Refused(f"{len(found)} values stand for {layers} layers")
+    return found
+
+
 def _count(value: Any, name: str, least: int = 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise Refused(f"{name} {value!r} is not a count")
@@ -121,6 +170,7 @@ ROWS = (
         hf_name="Gemma4ForCausalLM",
         model_type="gemma4_text",
         summary="norms around; heads by kind of layer; keys of earlier layers; own embeddings",
+        gguf=GgufNames("gemma4", fields=_fields, differs_by_layer=True),
         names=AROUND,
         required=("num_key_value_heads", "head_dim"),
         defaults=DEFAULTS,
@@ -130,6 +180,8 @@ ROWS = (
         output_bias="attention_bias",
         graph=_graph,
         layers=_layers,
+        theta=1_000_000.0,
+        local_theta=10_000.0,
         wrappers=("Gemma4ForConditionalGeneration",),
     ),
 )

@@ -4,6 +4,7 @@ A score says which pieces are merged first (BPE), or how likely a piece is (unig
 """
 
 from base64 import b64encode
+from collections.abc import Sequence
 from enum import IntEnum
 
 from msgspec import Struct
@@ -46,6 +47,8 @@ class Pieces(Struct, frozen=True):
     """Whether a space is put before a text."""
     collapses: bool = False
     """Whether several spaces become one, and those around a text none."""
+    merges: Sequence[Sequence[str]] = ()
+    """Pairs of pieces that become one, the first first; empty: all that scores allow."""
     characters: bytes = b""
     """SentencePiece's compiled rules of what characters become; empty for none."""
 
@@ -98,6 +101,7 @@ def _merged(pieces: Pieces) -> TokenizerJson:
         if kind in (PieceKind.NORMAL, PieceKind.USER_DEFINED)
     }
     order = sorted(merged, key=lambda text: -pieces.scores[merged[text]])
+    merges = pieces.merges or merges_of(merged, order)
     return {
         "type": "BPE",
         "dropout": None,
@@ -108,7 +112,7 @@ def _merged(pieces: Pieces) -> TokenizerJson:
         "byte_fallback": pieces.has_bytes,
         "ignore_merges": False,
         "vocab": vocabulary,
-        "merges": [list(each) for each in merges_of(merged, order)],
+        "merges": [list(each) for each in merges],
     }
 
 
