@@ -107,6 +107,11 @@ def add_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
         writer.add_ssm_group_count(config.linear_num_key_heads)
         writer.add_ssm_time_step_rank(heads)
         writer.add_ssm_inner_size(config.linear_value_head_dim * heads)
+        if family != "qwen3_next":
+            # Angles by time, height and width in turns, which for text are one position.
+            angles = int(config.head_dim * config.rope_parameters["partial_rotary_factor"]) // 2
+            sections = [(angles + turn) // 3 for turn in (2, 1, 0)]
+            writer.add_rope_dimension_sections([*sections, 0])
         writer.add_full_attention_interval(1 + config.layer_types.index("full_attention"))
         if getattr(config, "shared_expert_intermediate_size", None):
             writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)

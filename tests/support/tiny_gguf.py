@@ -58,7 +58,7 @@ def save_gguf(
     if family != "gemma4_text":
         writer.add_head_count_kv(kv_heads_of(config))
         writer.add_key_length(config.head_dim)
-    if row.norm_eps in ("layer_norm_eps", "norm_epsilon"):
+    if row.norm_eps in ("layer_norm_eps", "norm_epsilon") or family == "nemotron":
         writer.add_layer_norm_eps(getattr(config, row.norm_eps))
     else:
         writer.add_layer_norm_rms_eps(getattr(config, row.norm_eps))

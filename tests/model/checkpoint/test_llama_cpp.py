@@ -27,6 +27,8 @@ from tests.support.tiny_models import VOCAB
 LIBRARY = os.environ.get("LLAMA_CPP", "")
 KL_MAX = 1e-6
 LENGTH = 200
+DELTA = {"linear_value_head_dim": 8, "rms_norm_eps": 1e-6}
+"""One size of keys and values, and the epsilon of norms for that of keys too."""
 TIED = {"tie_word_embeddings": True}
 CHANGES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "cohere", "cohere2"), TIED),
@@ -38,6 +40,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "starcoder2": {"sliding_window": None},
     "stablelm": {"qk_layernorm": True},
     "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 150_000.0}},
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), DELTA),
+    "lfm2_moe": {**TIED, "routed_scaling_factor": 1.0},
     "exaone4": {"sliding_window": None, "layer_types": ["full_attention"] * 4},
 }
 """Where llama.cpp knows less of a family (biases, KV heads, windows of small models), or more."""
