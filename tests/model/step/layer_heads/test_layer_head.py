@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from draftwerk.model.batch.builder import is_chain
 from draftwerk.model.checkpoint.eagle_head import LAYER_IDS
 from draftwerk.model.draft_head.tree import LEVELS
+from draftwerk.model.step.layer_heads.mtp import VOCABULARY_MAX
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -168,3 +169,16 @@ def test_a_layer_that_is_right_saves_rounds(tmp_path, of, dtype):
     assert drafted == plain
     assert drafting.acceptance > 0.9
     assert rounds_without > 1.3 * rounds
+
+
+@pytest.mark.parametrize("native", NATIVE)
+def test_tokens_beyond_those_that_an_mtp_layer_guesses_are_read(tmp_path, native):
+    oracle = MtpOracle(tmp_path, vocab_size=VOCABULARY_MAX + 4000)
+    oracle.make_right(0.0)
+    drafting = Drafting(runner_of(oracle, native))
+    driver = Driver(drafting)
+    lives = [driver.add(n, [5, VOCABULARY_MAX + 900 * n], GREEDY, 24) for n in (1, 2, 3, 4)]
+    driver.run()
+    assert all(live.tokens[1] >= VOCABULARY_MAX for live in lives)
+    assert drafting.acceptance > 0.7
+    assert driver.rounds < 16
