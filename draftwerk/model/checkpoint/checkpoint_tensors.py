@@ -57,7 +57,11 @@ class Tensors:
         """Return a tensor that the checkpoint is known to hold, or some of its rows."""
         file, own = self.open[self.stored[name].path], self.stored[name].name or name
         shape = self.stored[name].shape
-        if rows is not None and len(shape) == 3:
+        if (expert := self.stored[name].expert) >= 0:
+            first, own_rows = self.stored[name].first, rows or range(shape[0])
+            within = slice(first + own_rows.start, first + own_rows.stop)
+            tensor = file.get_slice(own)[expert, within]
+        elif rows is not None and len(shape) == 3:
             expert, within = within_expert(shape[2 if self.experts_are_columns else 1], rows)
             matrix = file.get_slice(own)[expert]
             tensor = (matrix.T if self.experts_are_columns else matrix)[within].contiguous()

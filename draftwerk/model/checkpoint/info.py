@@ -26,6 +26,7 @@ from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors, text_tensors
 from draftwerk.model.checkpoint.quantised.scheme import collapsed, scheme_of
 from draftwerk.model.checkpoint.rope_fields import check_rope
+from draftwerk.model.checkpoint.stacked_experts import unstacked
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.supported import (
     GENERATION_FILE,
@@ -166,6 +167,7 @@ def _safetensors(location: Location, hf: Json) -> dict[str, Any]:
     paths = {each.path for each in stored.values()}
     size, scheme = sum(path.stat().st_size for path in paths), scheme_of(hf)
     if scheme is None:
+        stored = unstacked(architecture_of(hf), stored)
         check_tensors(hf, stored)
         return {"stored_bytes": size, "elements": _elements(stored)}
     whole, kinds = collapsed(scheme, stored)

@@ -30,6 +30,7 @@ from draftwerk.model.checkpoint.lora.lora_card import LoraCard
 from draftwerk.model.checkpoint.lora.lora_merge import MergedAdapters
 from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.shard import Shard, whole
+from draftwerk.model.checkpoint.stacked_experts import unstacked
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.speculative.protocol.frames import OnProgress
@@ -146,6 +147,7 @@ def opened(
         tensors = QuantisedTensors(stored, scheme, dtype, device, matrices)
         tensors.keeps_blocks, tensors.dequantise = keeps_blocks, dequantise or plain_values
     else:
+        stored = unstacked(architecture_of(hf), stored)
         tensors = Tensors(stored, dtype, device, matrices)
     tensors.experts_are_columns = architecture_of(hf).experts_interleave
     return tensors

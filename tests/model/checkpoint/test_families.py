@@ -15,6 +15,8 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.config import Graph, ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.reference.forward import TorchForward
@@ -95,6 +97,23 @@ def test_a_bf16_checkpoint_is_upcast_for_fp32(tmp_path: Path):
     live = driver.add(0, [5, 6, 7], GREEDY, 8)
     driver.run()
     assert live.output == oracle_greedy(oracle.float(), [5, 6, 7], 8)
+
+
+@pytest.mark.parametrize("family", [row.model_type for row in ARCHITECTURES if row.experts])
+def test_experts_are_read_as_transformers_has_them_in_memory(family: str, tmp_path: Path):
+    save_tiny(tmp_path / "own", family).save_pretrained(
+        tmp_path / "stacked", save_original_format=False
+    )
+    own, stacked = (load(str(tmp_path / each), torch.float32) for each in ("own", "stacked"))
+    for ours, theirs in zip(own.weights.layers, stacked.weights.layers, strict=True):
+        if ours.experts is None or theirs.experts is None:
+            assert ours.experts is theirs.experts
+            continue
+        assert torch.equal(ours.experts.router, theirs.experts.router)
+        pairs = zip(ours.experts.gate_up, theirs.experts.gate_up, strict=True)
+        assert all(torch.equal(*pair) for pair in pairs)
+        assert all(map(torch.equal, ours.experts.down, theirs.experts.down))
+    assert read_info(locate(str(tmp_path / "stacked"))).elements > 0
 
 
 def test_the_text_part_of_a_model_with_images_is_served(tmp_path: Path):

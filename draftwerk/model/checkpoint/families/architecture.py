@@ -31,6 +31,8 @@ class TensorNames(NamedTuple):
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
     down: str = "mlp.down_proj"
     router: str = "mlp.gate"
+    stacked_router: str = ""
+    """Beside experts that are stacked as in memory, where that is another name."""
     choice_bias: str = "mlp.expert_bias"
     expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
     """Each expert's by its number; without a place for one, those of all, [experts, out, in]."""

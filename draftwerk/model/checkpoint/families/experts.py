@@ -138,6 +138,7 @@ def gguf_experts(get: Callable[..., Any]) -> Json:
 
 GRANITE_EXPERTS = TensorNames(
     router="block_sparse_moe.router.layer",
+    stacked_router="block_sparse_moe.router",
     expert_gate_up=("block_sparse_moe.input_linear",),
     expert_down="block_sparse_moe.output_linear",
     gate_up=("shared_mlp.input_linear",),
@@ -209,6 +210,7 @@ ROWS = (
         ),
         names=TensorNames(
             router="block_sparse_moe.gate",
+            stacked_router="mlp.gate",
             expert_gate_up=("block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3"),
             expert_down="block_sparse_moe.experts.{}.w2",
         ),

@@ -24,6 +24,10 @@ class StoredTensor(NamedTuple):
     shape: tuple[int, ...]
     name: str = ""
     """In the file, where that is another."""
+    expert: int = -1
+    """Whose rows it is, where the file has those of all experts in one tensor."""
+    first: int = 0
+    """Of these rows."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
