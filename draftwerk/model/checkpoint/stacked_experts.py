@@ -22,7 +22,7 @@ def unstacked(row: Architecture, stored: Mapping[str, StoredTensor]) -> dict[str
             found[name] = held
         else:
             layers.add(match[1])
-            found |= _parts(row, *match.groups(), held._replace(name=held.name or name))
+            found |= _parts(row, match[1], match[2], held._replace(name=held.name or name))
     for layer in layers if row.names.stacked_router else ():
         name = f"{layer}{row.names.stacked_router}.weight"
         if (held := found.pop(name, None)) is not None:

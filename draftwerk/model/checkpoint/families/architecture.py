@@ -78,6 +78,9 @@ class GgufNames(NamedTuple):
     """Whether query and key rows are in the order of a rotation of neighbours."""
     fields: Callable[[Callable[..., Any]], Json] = lambda _: {}
     """Config fields from metadata, beside the usual ones; is given what looks up a key."""
+    written: Callable[[Json], Json] | None = None
+    """Metadata of a config, beside the usual ones, from which `fields` has them again; None: only
+    what is Llama's graph can be written."""
     ffn_norm: str = "ffn_norm"
     """The tensor, as is the next."""
     last_norm: str = "output_norm"

@@ -18,6 +18,7 @@ from draftwerk.model.checkpoint.families.llama import (
     MULTIPLIERS,
     granite_fields,
     granite_graph,
+    written_multipliers,
 )
 from draftwerk.model.checkpoint.families.windows import (
     FULL,
@@ -223,7 +224,7 @@ ROWS = (
         hf_name="OlmoeForCausalLM",
         model_type="olmoe",
         summary="experts; norms of queries and keys over all heads",
-        gguf=GgufNames("olmoe", fields=gguf_experts),
+        gguf=GgufNames("olmoe", fields=gguf_experts, written=lambda _: {}),
         defaults={"norm_topk_prob": False, "clip_qkv": None},
         query_key_norm=lambda _: True,
         qkv_bias="attention_bias",
@@ -240,6 +241,7 @@ ROWS = (
             "granitemoe",
             pairs_are_neighbours=True,
             fields=lambda get: {**gguf_experts(get), **granite_fields(get)},
+            written=written_multipliers,
             is_for=lambda get: not get(".expert_shared_feed_forward_length"),
         ),
         names=GRANITE_EXPERTS,
@@ -267,7 +269,12 @@ ROWS = (
         hf_name="GptOssForCausalLM",
         model_type="gpt_oss",
         summary="experts with clamped gates; sinks; every other one with a window",
-        gguf=GgufNames("gpt-oss", fields=_clamped_fields, ffn_norm="post_attention_norm"),
+        gguf=GgufNames(
+            "gpt-oss",
+            fields=_clamped_fields,
+            written=lambda hf: {".attention.sliding_window": hf["sliding_window"]},
+            ffn_norm="post_attention_norm",
+        ),
         names=TensorNames(
             router="mlp.router",
             expert_gate_up=("mlp.experts.gate_up_proj",),

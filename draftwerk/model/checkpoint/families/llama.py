@@ -89,6 +89,16 @@ def granite_fields(get: Callable[..., Any]) -> Json:
     }
 
 
+def written_multipliers(hf: Json) -> Json:
+    """Return them as a GGUF's metadata."""
+    return {
+        ".embedding_scale": float(hf["embedding_multiplier"]),
+        ".residual_scale": float(hf["residual_multiplier"]),
+        ".attention.scale": float(hf["attention_multiplier"]),
+        ".logit_scale": float(hf["logits_scaling"]),
+    }
+
+
 def _heated(hf: Json) -> Graph:
     """Return Ministral 3's graph: its queries grow with their position."""
     rope = hf.get("rope_parameters") or {}
@@ -183,6 +193,7 @@ ROWS = (
             "granite",
             pairs_are_neighbours=True,
             fields=granite_fields,
+            written=written_multipliers,
         ),
         defaults=MULTIPLIERS,
         qkv_bias="attention_bias",

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import gguf
 import msgspec
@@ -31,6 +32,7 @@ from draftwerk.model.checkpoint.inventory import (
 from draftwerk.model.checkpoint.quantising.searches import Floats
 from draftwerk.model.checkpoint.quantising.tokenizer_fields import write_tokenizer
 from draftwerk.model.checkpoint.rope import rotary
+from draftwerk.model.checkpoint.stacked_experts import unstacked
 from draftwerk.model.checkpoint.supported import experts_of, sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -46,23 +48,41 @@ def without_experts(config: ModelConfig) -> ModelConfig:
     return msgspec.structs.replace(config, experts=None, layers=layers)
 
 
-def expert_fields(row: Architecture, hf: Json) -> dict[str, int]:
-    """Return what metadata say of experts. Raises Refused for what they cannot say."""
+def own_fields(row: Architecture, hf: Json, rope: Json) -> dict[str, Any]:
+    """Return what metadata say of a family's switches and experts, beside `rope`.
+
+    Raises Refused for what they cannot say.
+    """
     experts = experts_of(hf)
-    if experts is None or row.gguf is None:
-        return {}
-    found = {
-        ".expert_count": experts.count,
-        ".expert_used_count": experts.used,
-        ".expert_feed_forward_length": experts.ffn_size,
-    }
-    if experts.shared_ffn_size:
+    assert row.gguf is not None
+    found: dict[str, Any] = {} if row.gguf.written is None else dict(row.gguf.written(hf))
+    if experts is not None:
+        found |= {
+            ".expert_count": experts.count,
+            ".expert_used_count": experts.used,
+            ".expert_feed_forward_length": experts.ffn_size,
+        }
+    if experts is not None and experts.shared_ffn_size:
         found[".expert_shared_feed_forward_length"] = experts.shared_ffn_size
-    said = {key: value for key, value in hf.items() if key not in row.defaults}
-    back = completed({**said, **row.gguf.fields(lambda key, default=None: found.get(key, default))})
+    if not found:
+        return found
+    again = row.gguf.fields(lambda key, default=None: {**rope, **found}.get(key, default))
+    own_rope = ("rope_scaling", "rope_parameters") if "rope_scaling" in again else ()
+    left = {*row.defaults, "layer_types", *own_rope}
+    back = completed({**{key: each for key, each in hf.items() if key not in left}, **again})
     if experts_of(back) != experts or list(row.layers(back)) != list(row.layers(hf)):
         raise Refused(f"a GGUF cannot say the experts of this {row.hf_name}")
+    if model_config(back, {}) != model_config(hf, {}):
+        raise Refused(f"a GGUF cannot say the switches of this {row.hf_name}")
     return found
+
+
+class TensorPiece(NamedTuple):
+    """What a GGUF's tensor has of one of safetensors."""
+
+    name: str
+    half: int = -1
+    """Of gates and ups that are one tensor of all experts; -1 for the whole."""
 
 
 class SafetensorsSource:
@@ -73,19 +93,23 @@ class SafetensorsSource:
         row = architecture_of(hf)
         if row.gguf is None:
             raise Refused(f"{directory}: GGUF files have no {row.hf_name}")
-        if switch := without_experts(model_config(hf, {})).unlike_llama():
+        switch = without_experts(model_config(hf, {})).unlike_llama()
+        if switch and row.gguf.written is None:
             raise Refused(f"{directory}: {switch} of {row.hf_name} is not written to a GGUF")
         self.architecture = row.gguf.name
-        self._experts = expert_fields(row, hf)
+        self._columns = row.experts_interleave
         self._pairs = row.gguf.pairs_are_neighbours
         self._directory = directory
         self._hf = hf
-        self._held = text_tensors(stored_tensors(directory))
+        self._held = unstacked(row, text_tensors(stored_tensors(directory)))
         check_tensors(hf, self._held)
         self._heads = sizes_of(hf)
         self._scaling = hf.get("rope_scaling") or hf.get("rope_parameters") or {}
-        self._hf_names = self._named(row)
-        self.shapes = {name: self._shape(name) for name in self._hf_names}
+        self._own = own_fields(row, hf, self._rope_fields())
+        empty = row.gguf.fields(lambda _, default=None: default)
+        self._reads_rope = row.gguf.written is not None and "rope_scaling" in empty
+        self._pieces = self._named(row)
+        self.shapes = {name: self._shape(name) for name in self._pieces}
         if self._rope() == "llama3":
             self.shapes[ROPE_DIVISORS] = (self._heads.head_size // 2,)
 
@@ -93,7 +117,7 @@ class SafetensorsSource:
         """Return a tensor in float32, rows in llama.cpp's order."""
         if name == ROPE_DIVISORS:
             return self._divisors()
-        values = np.stack([self._values(each) for each in self._hf_names[name]])
+        values = np.stack([self._values(each) for each in self._pieces[name]])
         values = values.reshape(self.shapes[name])
         kind = name.split(".")[-2]
         if self._pairs and kind in ("attn_q", "attn_k"):
@@ -102,9 +126,22 @@ class SafetensorsSource:
             values = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(values.shape)
         return values
 
-    def _values(self, name: str) -> Floats:
-        with safe_open(self._held[name].path, framework="pt") as file:
-            return file.get_tensor(self._held[name].name or name).to(torch.float32).numpy()
+    def _values(self, piece: TensorPiece) -> Floats:
+        held = self._held[piece.name]
+        with safe_open(held.path, framework="pt") as file:
+            if held.expert < 0:
+                values = file.get_tensor(held.name or piece.name)
+            else:
+                rows = slice(held.first, held.first + held.shape[0])
+                values = file.get_slice(held.name)[held.expert, rows]
+        found: Floats = values.to(torch.float32).numpy()
+        if self._columns and found.ndim == 3:
+            found = found.swapaxes(1, 2)
+        if piece.half < 0:
+            return found
+        size = found.shape[1] // 2
+        interleaved, behind = slice(piece.half, None, 2), slice(piece.half * size, None)
+        return found[:, interleaved if self._columns else behind][:, :size]
 
     def write_fields(self, name: str, writer: GGUFWriter) -> None:
         """Write the metadata. Raises Refused for a tokenizer or a rope that GGUF cannot say."""
@@ -122,8 +159,8 @@ class SafetensorsSource:
         writer.add_rope_dimension_count(heads.head_size)
         writer.add_layer_norm_rms_eps(hf["rms_norm_eps"])
         writer.add_vocab_size(hf["vocab_size"])
-        for key, value in self._experts.items():
-            writer.add_uint32(self.architecture + key, value)
+        for key, value in self._own.items():
+            self._write(writer, key, value)
         self._write_rope(writer)
         generation = read_generation(self._directory)
         for own, key in SAMPLING.items():
@@ -133,24 +170,40 @@ class SafetensorsSource:
         ends = end_tokens(self._directory, hf, generation)
         write_tokenizer(self._directory, hf["vocab_size"], hf.get("bos_token_id"), ends, writer)
 
-    def _named(self, row: Architecture) -> dict[str, list[str]]:
-        """Return the tensors of each of a GGUF's: one, or every expert's."""
-        parts = dict(zip((*row.names.expert_gate_up, row.names.expert_down), STACKED, strict=True))
-        found: dict[str, list[str]] = {}
+    def _write(self, writer: GGUFWriter, key: str, value: str | int | float) -> None:
+        kind = {str: "STRING", int: "UINT32", float: "FLOAT32"}[type(value)]
+        writer.add_key_value(self.architecture + key, value, gguf.GGUFValueType[kind])
+
+    def _named(self, row: Architecture) -> dict[str, list[TensorPiece]]:
+        """Return what each of a GGUF's tensors is made of: one tensor, or every expert's."""
+        gate_up = row.names.expert_gate_up
+        halves = (-1,) if len(gate_up) > 1 else (0, 1)
+        parts = dict(zip((*gate_up, row.names.expert_down), STACKED, strict=False))
+        parts[row.names.expert_down] = STACKED[2]
+        found: dict[str, list[TensorPiece]] = {}
         for name in self._wanted():
             own = EXPERT.sub(".experts.{}.", name)
-            part = next((each for each in parts if own.endswith(f".{each}.weight")), None)
-            if part is not None:
-                own = own.replace(part, parts[part])
-            found.setdefault(gguf_name(row, own), []).append(name)
+            stem, _, kind = own.rpartition(".")
+            part = next((each for each in parts if stem.endswith(f".{each}")), None)
+            if part is None:
+                found.setdefault(gguf_name(row, own), []).append(TensorPiece(name))
+                continue
+            for half in halves if part == gate_up[0] else (-1,):
+                which = STACKED[half] if half >= 0 else parts[part]
+                to = gguf_name(row, f"{stem.removesuffix(part)}{which}.{kind}")
+                found.setdefault(to, []).append(TensorPiece(name, half))
         return found
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        names = self._hf_names[name]
-        shape = self._held[names[0]].shape
-        if any(part in name for part in STACKED):
-            return len(names), *shape
-        return shape[1:] if shape[0] == 1 and len(shape) > 1 else shape
+        pieces = self._pieces[name]
+        shape = [*self._held[pieces[0].name].shape]
+        if self._columns and len(shape) == 3:
+            shape[1:] = shape[2], shape[1]
+        if pieces[0].half >= 0:
+            shape[1] //= 2
+        if any(part in name for part in STACKED) and EXPERT.search(pieces[0].name):
+            return len(pieces), *shape
+        return tuple(shape[1:] if shape[0] == 1 and len(shape) > 1 else shape)
 
     def _wanted(self) -> list[str]:
         """Return the tensors that are weights, but for a head that is the embedding again."""
@@ -169,20 +222,28 @@ class SafetensorsSource:
     def _rope(self) -> str:
         return self._scaling.get("rope_type") or self._scaling.get("type") or "default"
 
+    def _rope_fields(self) -> dict[str, Any]:
+        """Return what metadata say of the rope. Raises Refused for what they cannot say."""
+        kind, scaling = self._rope(), self._scaling
+        found: dict[str, Any] = {".rope.freq_base": float(self._theta())}
+        if kind in ("linear", "yarn"):  # llama3's divisors are a tensor
+            found[".rope.scaling.type"] = kind
+            found[".rope.scaling.factor"] = float(scaling["factor"])
+            if original := scaling.get("original_max_position_embeddings"):
+                found[".rope.scaling.original_context_length"] = original
+        return found
+
     def _write_rope(self, writer: GGUFWriter) -> None:
         kind, scaling = self._rope(), self._scaling
-        writer.add_rope_freq_base(self._theta())
+        for key, value in self._rope_fields().items():
+            self._write(writer, key, value)
+        if self._reads_rope:  # what it does not say was found already
+            return
         fixed = LLAMA3_DEFAULTS if kind == "llama3" else {}
         said = {"rope_type", "type", "factor", "original_max_position_embeddings", "rope_theta"}
         is_other = any(scaling[name] != value for name, value in fixed.items())
         if kind not in KINDS or is_other or scaling.keys() - said - fixed.keys():
             raise Refused(f"{self._directory}: a GGUF cannot say rope scaling {dict(scaling)}")
-        if kind in ("default", "llama3"):  # llama3's divisors are a tensor
-            return
-        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
-        writer.add_rope_scaling_factor(scaling["factor"])
-        if original := scaling.get("original_max_position_embeddings"):
-            writer.add_rope_scaling_orig_ctx_len(original)
 
     def _theta(self) -> float:
         theta = architecture_of(self._hf).theta

@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import asdict
 from torch import Tensor
 
 from draftwerk.model.checkpoint.files.gguf_shards import read_gguf
@@ -82,6 +83,7 @@ def tensors_of(weights: AnyWeights) -> list[Tensor]:
         ("llama", {"rope": "linear"}),
         ("qwen2", {"rope": "yarn"}),
         ("qwen3", {}),
+        ("granite", {}),
     ],
 )
 def test_sixteen_bits_are_the_model_of_the_safetensors(family: str, changes, tmp_path: Path):
@@ -94,11 +96,24 @@ def test_sixteen_bits_are_the_model_of_the_safetensors(family: str, changes, tmp
     assert ours.rope_inverse_frequencies == theirs.rope_inverse_frequencies
     assert ours.rope_magnitude == theirs.rope_magnitude
     assert (ours.context_max, ours.norm_eps) == (theirs.context_max, theirs.norm_eps)
+    assert asdict(ours.graph) == pytest.approx(asdict(theirs.graph))
 
 
-@pytest.mark.parametrize("family", ["qwen3_moe", "qwen2_moe", "mixtral"])
-def test_experts_are_those_of_the_safetensors(family: str, tmp_path: Path):
-    source = saved(tmp_path / "source", family, num_key_value_heads=2)
+SINKS = {"swiglu_limit": 7.0, "sliding_window": 17}
+YARN = {"rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+YARN |= {"original_max_position_embeddings": 64, "rope_theta": 150_000.0}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        *((name, {}) for name in ("qwen3_moe", "qwen2_moe", "mixtral", "olmoe", "granitemoe")),
+        ("gpt_oss", SINKS),
+        ("gpt_oss", {**SINKS, "rope_parameters": YARN}),
+    ],
+)
+def test_experts_are_those_of_the_safetensors(family: str, changes, tmp_path: Path):
+    source = saved(tmp_path / "source", family, num_key_value_heads=2, **changes)
     output = written(source, "BF16", tmp_path / "out.gguf")
     found, expected = load(str(output), None), load(str(source), None)
     for ours, theirs in zip(found.weights.layers, expected.weights.layers, strict=True):
@@ -109,6 +124,13 @@ def test_experts_are_those_of_the_safetensors(family: str, tmp_path: Path):
             assert torch.equal(ours.experts.shared_gate, theirs.experts.shared_gate.bfloat16())
             assert torch.equal(ours.gate_up, theirs.gate_up.bfloat16())
         assert torch.equal(ours.qkv, theirs.qkv.bfloat16())
+        if family == "gpt_oss":
+            assert torch.equal(ours.sinks, theirs.sinks.bfloat16())
+            for name in ("router_bias", "gate_up_bias", "down_bias"):
+                one, other = (getattr(each.experts, name) for each in (ours, theirs))
+                assert torch.equal(one, other.bfloat16()), name
+    assert found.config.rotaries == expected.config.rotaries
+    assert asdict(found.config.graph) == pytest.approx(asdict(expected.config.graph))
     assert found.config.experts == expected.config.experts
     assert found.config.layers == expected.config.layers
     again = written(output, "Q8_0", tmp_path / "again.gguf")
@@ -133,10 +155,16 @@ def _source_of(path: Path) -> Source:
 
 @pytest.mark.parametrize(
     ("family", "changes"),
-    [("qwen3_moe", {"norm_topk_prob": False}), ("qwen3_moe", {"mlp_only_layers": [1]})],
+    [
+        ("qwen3_moe", {"norm_topk_prob": False}),
+        ("qwen3_moe", {"mlp_only_layers": [1]}),
+        ("olmoe", {"norm_topk_prob": True}),
+        ("gpt_oss", {"swiglu_limit": 1.5}),
+        ("gpt_oss", {**SINKS, "rope_parameters": {**YARN, "attention_factor": 1.3}}),
+    ],
 )
-def test_experts_that_no_metadata_say_are_refused(family: str, changes, tmp_path: Path):
-    with pytest.raises(Refused, match="a GGUF cannot say the experts of this Qwen3Moe"):
+def test_what_no_metadata_say_is_refused(family: str, changes, tmp_path: Path):
+    with pytest.raises(Refused, match=r"a GGUF cannot say the (experts|switches) of this"):
         opened(saved(tmp_path / "source", family, **changes))
 
 
