@@ -1,8 +1,9 @@
 """Tiny targets with an EAGLE-3 head in a folder, and the published formula in Llama's modules."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from transformers.models.llama.modeling_llama import (
     LlamaRotaryEmbedding,
 )
 
-from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.tiny_models import save_tiny
 
 HEAD = "eagle"
 LAYERS = 7
@@ -51,24 +52,30 @@ class EagleOracle:
     """A target and its head, both of Transformers' modules."""
 
     def __init__(
-        self, directory: Path, family: str = "llama", guessed: int = GUESSED, **said: Any
+        self,
+        directory: Path,
+        family: str = "llama",
+        guessed: int = GUESSED,
+        sizes: Mapping[str, int] = MappingProxyType({}),
+        **said: Any,
     ) -> None:
         """Save them; every parameter is random, and logits are far apart.
 
-        `said` is what the head's config says beside its layer.
+        `sizes` are the target's, `said` is what the head's config says beside its layer.
         """
         self.path, self.said = directory / "model.safetensors", said
-        self.target = save_tiny(directory, family, num_hidden_layers=LAYERS)
+        self.target = save_tiny(directory, family, num_hidden_layers=LAYERS, **sizes)
         with torch.no_grad():
             self.target.lm_head.weight *= 10
         hidden = self.target.config.hidden_size
-        sizes: dict[str, Any] = {
-            **{"vocab_size": VOCAB, "hidden_size": hidden, "intermediate_size": 48},
+        self.vocab = len(self.target.get_input_embeddings().weight)
+        layer: dict[str, Any] = {
+            **{"vocab_size": self.vocab, "hidden_size": hidden, "intermediate_size": 48},
             **{"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4},
             **{"max_position_embeddings": 512, "rope_theta": 500.0},
             "attn_implementation": "eager",
         }
-        self.config = LlamaConfig(**sizes)
+        self.config = LlamaConfig(**layer)
         torch.manual_seed(7)
         self.head = EagleModules(self.config, hidden, guessed)
         self.rotary = LlamaRotaryEmbedding(self.config)
@@ -77,7 +84,7 @@ class EagleOracle:
         behind = said.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids")
         default = 2, LAYERS // 2, LAYERS - 3
         self.layers = [layer + 1 for layer in behind] if behind else default
-        self.vocabulary = torch.randperm(VOCAB)[:guessed].sort().values
+        self.vocabulary = torch.randperm(self.vocab)[:guessed].sort().values
         self.save()
 
     @torch.no_grad()
@@ -93,9 +100,9 @@ class EagleOracle:
         noise = torch.Generator().manual_seed(5)
         embedding = self.target.get_input_embeddings().weight
         hidden = embedding.shape[1]
-        heads = torch.randn(VOCAB, 4, hidden // 4, generator=noise)
+        heads = torch.randn(self.vocab, 4, hidden // 4, generator=noise)
         embedding.copy_(0.5 * (heads / heads.norm(dim=-1, keepdim=True)).flatten(1))
-        followers = torch.randperm(VOCAB, generator=noise)
+        followers = torch.randperm(self.vocab, generator=noise)
         self.target.lm_head.weight[followers] = 4 * embedding
         self.target.model.norm.weight.fill_(1.0)
         layer, own = self.head.midlayer, torch.eye(hidden, 2 * hidden)
@@ -117,7 +124,7 @@ class EagleOracle:
         folder.mkdir(exist_ok=True)
         parts = dict(self.head.state_dict())
         parts["d2t"] = self.vocabulary - torch.arange(len(self.vocabulary))
-        parts["t2d"] = torch.zeros(VOCAB, dtype=torch.bool)
+        parts["t2d"] = torch.zeros(self.vocab, dtype=torch.bool)
         save_file(
             {name: value.contiguous() for name, value in parts.items()},
             folder / "model.safetensors",
@@ -142,7 +149,7 @@ class EagleOracle:
         read, said, found = self.head.fc(states), list(tokens[1:]), list[Tensor]()
         for _ in range(count):
             after = self._layer(read, torch.tensor(said))[-1:]
-            logits = torch.full((VOCAB,), float("-inf"))
+            logits = torch.full((self.vocab,), float("-inf"))
             logits[self.vocabulary] = self.head.lm_head(self.head.norm(after))[0]
             found.append(logits)
             read = torch.cat([read, after])

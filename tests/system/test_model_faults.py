@@ -37,6 +37,7 @@ from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.actors.loops import AtOnce
+from tests.support.eagle_models import HEAD, EagleOracle
 from tests.support.mortal_model import BLOCK_SIZE, STAGES, SharedModel
 from tests.support.runners import require_kernels
 from tests.support.simulated_child import WORKING, Fate, SimulatedChild
@@ -48,6 +49,7 @@ HYBRIDS = (
     *("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
     "granitemoehybrid",
 )
+EAGLE = "llama with an EAGLE-3 head"
 BACKENDS = {
     "torch": {"attention": "reference"},
     "native": {"attention": "native"},
@@ -61,6 +63,7 @@ GRID = (
 CASES = [
     *product((*HYBRIDS, "gemma4_text"), ("native",)),
     *product(("qwen3_5_text", "granitemoehybrid"), ("torch",)),
+    (EAGLE, "native"),
     ("vaultgemma", "transformers"),
     *(pytest.param(*each, marks=pytest.mark.grid) for each in GRID),
 ]
@@ -169,6 +172,7 @@ class Crowd:
             engine.check()
         counts = engine.snapshot().counts
         self.happened.update(
+            {"accepted of the head": counts.accepted_by_source.get("head", 0)},
             accepted=counts.accepted_tokens,
             rejected=counts.draft_tokens - counts.accepted_tokens,
             preemptions=counts.preemptions,
@@ -229,7 +233,11 @@ def test_no_fault_changes_a_text(family: str, backend: str, tmp_path: Path) -> N
     if backend == "native":
         require_kernels()
     folder, how = tmp_path / "model", BACKENDS[backend]
-    (save_undeclared if backend == "transformers" else save_tiny)(folder, family, seed=3)
+    if family == EAGLE:
+        EagleOracle(folder).make_right(0.03)
+        how = {**how, "draft_head": str(folder / HEAD)}
+    else:
+        (save_undeclared if backend == "transformers" else save_tiny)(folder, family, seed=3)
     asked = requests(random.Random(1), TinyWords.vocab_size)
     cold = Crowd(SharedModel(folder, 200, 40, **how), Fate(random.Random(0), 0.0, 0))
     run(0, cold.answer_cold, asked)
@@ -243,6 +251,7 @@ def test_no_fault_changes_a_text(family: str, backend: str, tmp_path: Path) -> N
         run(seed, crowd.answer, asked)
         happened += crowd.happened
         ended += model.ended
+    assert (happened["accepted of the head"] > 0) == (family == EAGLE), happened
     for each in ("accepted", "rejected", "preemptions", "prefix_hits", "recoveries", "loaded"):
         assert happened[each] > 0, happened
     assert set(ended) == set(range(STAGES if cold.model.states.block_count else 4)), ended
