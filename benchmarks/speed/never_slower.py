@@ -6,7 +6,7 @@ and without, in turn; the figure is the median over the repeats of seconds witho
 keeps guessing. Each run has a tenant of its own, so that none finds another's prompts or outputs.
 `--short` takes about five minutes: three categories, and of each prompt its beginning.
 `--model hybrid` is a hybrid shape with an MTP layer and random weights: what drafting costs where
-it gains nothing.
+it gains nothing. `--draft-head eagle` is an EAGLE-3 head with random weights.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from time import perf_counter
 
 import anyio
 
+from benchmarks.speed.eagle_shape import save_eagle
 from benchmarks.speed.hybrid_shape import save_hybrid
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.engine import chat, engine
@@ -31,7 +32,7 @@ from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 ADVERSARIAL = "adversarial"
-HYBRID = "hybrid"
+HYBRID, EAGLE = "hybrid", "eagle"
 NOISE_TEMPERATURE = 1.5
 REQUESTS_MIN = 8
 """Requests in a run, where there are fewer users."""
@@ -141,7 +142,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--short", action="store_true", help="in five minutes")
     options.add_argument("--model", default="", help='a model, or "hybrid"')
     options.add_argument(
-        "--draft-head", default="auto", help="as of `draftwerk serve`: mtp for hybrid"
+        "--draft-head", default="auto", help='as of `draftwerk serve`: mtp for hybrid; or "eagle"'
     )
     given = options.parse_args(argv)
     if given.short:
@@ -150,6 +151,9 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
         if given.model == HYBRID:
             save_hybrid(Path(directory))
             given.model = directory
+        if given.draft_head == EAGLE:
+            save_eagle(Path(directory), given.model or None)
+            given.draft_head = directory
         ratios = run(cells, given)
     found = ResultTable(["category, T", *user_columns(given.users)])
     for category, temperature in dict.fromkeys(key[:2] for key in ratios):

@@ -132,6 +132,8 @@ def expectations(ready: "Ready", snapshot_interval: int = 0) -> Iterator[Finding
     yield Finding("good", "runs on", f"{ready.device}, attention {ready.attention}{ranks}")
     if ready.kernels.startswith("none"):
         yield Finding("poor", "kernels", ready.kernels)
+    if ready.draft_head:
+        yield Finding("good", "draft head", ready.draft_head)
     if ready.states[0]:
         yield _states(*ready.states, snapshot_interval)
     if ready.pages is not None and ready.pages.window is not None:

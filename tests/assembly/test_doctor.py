@@ -21,3 +21,9 @@ def test_what_recurrent_states_take_is_told() -> None:
     assert found.subject == "recurrent states"
     assert found.words.startswith("20 slots of 50.0 MB, 1000 MB of kv-memory")
     assert found.words.endswith("where prompts part, and every 16,256 tokens")
+
+
+def test_what_the_draft_head_is_is_told() -> None:
+    ready = Ready(device="cpu", attention="native", exact=True, draft_head="an EAGLE-3 layer")
+    _, found = expectations(ready)
+    assert (found.subject, found.words) == ("draft head", "an EAGLE-3 layer")

@@ -152,7 +152,7 @@ async def _loaded(
             draft=draft,
             draft_info=draft_info,
             plan=planned,
-            methods=available(planned.methods, ready.draft_head, settings.speculate),
+            methods=available(planned.methods, bool(ready.draft_head), settings.speculate),
             ready=ready,
             memory=memory,
             adapters=adapters,

@@ -43,6 +43,7 @@ KIND = "Q8_0"
 """Of a layer's matrices, but for fp32."""
 MTP = "mtp"
 """The draft head that is asked for where a model's own MTP layer is to draft."""
+MTP_NAME = "the MTP layer of the model's files"
 CPU = torch.device("cpu")
 
 
@@ -69,7 +70,7 @@ def torch_head(options: ModelOptions, part: TorchPart, share: Share) -> BoundHea
         return torch_eagle(eagle, embedding, forward)
     mtp = _mtp_of(model, partial(read_mtp, dtype=embedding.dtype))
     step = torch_mtp(mtp, vocabulary, forward.attention, model.config.eos_token_ids)
-    return BoundHead(step=step, forward=forward, windows=step.windows)
+    return BoundHead(step=step, forward=forward, windows=step.windows, name=MTP_NAME)
 
 
 def native_head(
@@ -94,7 +95,7 @@ def native_head(
     mtp = _mtp_of(model, partial(read_mtp, dequantise=dequantised))
     target = Weights(embedding, (), vocabulary.norm, vocabulary.lm_head)
     step = native_mtp(mtp, target, options.dtype, pool, rank, model.config)
-    return BoundHead(step=step, forward=forward, windows=step.windows)
+    return BoundHead(step=step, forward=forward, windows=step.windows, name=MTP_NAME)
 
 
 def has_layer(options: ModelOptions) -> bool:
@@ -224,7 +225,10 @@ def _eagle_head(
     )
     step = LayerHead(layer, _pages(eagle.config, page_dtype), rank, HeadWindows(CAPACITY))
     states = KeptStates(forward, eagle.target_layers)
-    return BoundHead(step=step, forward=states, windows=step.windows)
+    numbers = sum(each.numel() for each in eagle.matrices.values())
+    guessed = f"{len(eagle.vocabulary):,} tokens are guessed"
+    name = f"an EAGLE-3 layer of {numbers / 1e6:,.1f} M weights; {guessed}"
+    return BoundHead(step=step, forward=states, windows=step.windows, name=name)
 
 
 def _product(matrix: Tensor, dtype: str, pool: Pool) -> RowProduct:

@@ -228,7 +228,7 @@ def _ready(built: Built, costs: StepTimes) -> Ready:
         exact=built.exact,
         kernels=built.kernels,
         threads=built.threads,
-        draft_head=built.parts.draft_head is not None,
+        draft_head=built.parts.draft_head.name if built.parts.draft_head else "",
         step_costs=costs,
         weight_bytes=built.reading[0],
         weight_ms=built.reading[1],

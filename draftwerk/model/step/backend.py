@@ -109,6 +109,8 @@ class BoundHead(Generic[HeadT]):
     forward: HeldStates
     windows: HeadWindows | None = None
     """What it keeps of sequences, where it does."""
+    name: str = "a small network"
+    """What it is, for people."""
 
     @property
     def states(self) -> Tensor:

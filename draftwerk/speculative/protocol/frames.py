@@ -45,8 +45,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """The native kernels' instruction set and origin, or why a CPU has none."""
     threads: int = 0
     """Those that a CPU model runs on."""
-    draft_head: bool = False
-    """Whether the model guesses on by itself."""
+    draft_head: str = ""
+    """What the model's draft head is, for people; empty where it has none."""
     step_costs: tuple[tuple[StepLoad, float], ...] = ()
     """Steps measured at start, with their milliseconds."""
     roofline: Roofline | None = None
