@@ -4,6 +4,20 @@ from typing import Any
 
 import gguf
 import numpy as np
+from torch import Tensor
+
+
+def converted_gemma4(name: str, tensor: Tensor) -> dict[str, Tensor] | None:
+    """Return what a tensor of experts becomes; None for one that is as in other families."""
+    named = {
+        "router.scale": "ffn_gate_inp.scale",
+        "router.per_expert_scale": "ffn_down_exps.scale",
+        "router.proj.weight": "ffn_gate_inp.weight",
+        "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+        "experts.down_proj": "ffn_down_exps.weight",
+    }
+    inner = named.get(name.split(".", 3)[-1])
+    return None if inner is None else {inner: tensor}
 
 
 def add_gemma4_fields(writer: gguf.GGUFWriter, config: Any) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
-from tests.support.gguf_of_gemma4 import add_gemma4_fields
+from tests.support.gguf_of_gemma4 import add_gemma4_fields, converted_gemma4
 from tests.support.gguf_of_hybrids import add_fields, converted, has_offset
 from tests.support.stored_blocks import stored
 from tests.support.tiny_models import VOCAB, tiny_model
@@ -73,6 +73,8 @@ def save_gguf(
         is_rounded = kind == "F32" and name not in biases
         rounded = tensor.bfloat16().float() if is_rounded else tensor
         own = converted(name, rounded.detach(), config, family)
+        if family == "gemma4_text":
+            own = converted_gemma4(name, rounded.detach())
         if own is not None:
             for inner, each in own.items():
                 named = f"blk.{name.split('.')[2]}.{inner}"
@@ -117,7 +119,8 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
     """Write what llama.cpp's converters write for a family beside what all have."""
     if getattr(config, "num_local_experts", 0) or getattr(config, "num_experts", 0):
         writer.add_expert_count(getattr(config, "num_local_experts", 0) or config.num_experts)
-        writer.add_expert_used_count(config.num_experts_per_tok)
+        used = getattr(config, "num_experts_per_tok", 0) or config.top_k_experts
+        writer.add_expert_used_count(used)
         size = getattr(config, "moe_intermediate_size", config.intermediate_size)
         writer.add_expert_feed_forward_length(size)
     if family == "qwen2_moe":

@@ -186,6 +186,13 @@ BY_LAYER = {
 }
 """Rules for layers with and without a window."""
 
+GEMMA4_EXPERTS: dict[str, Any] = {
+    **{"enable_moe_block": True, "num_experts": 7, "top_k_experts": 3},
+    **{"moe_intermediate_size": 32, "use_double_wide_mlp": False},
+    **{"attention_k_eq_v": True, "num_global_key_value_heads": 1},
+    **{"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+}
+"""As its largest model has them."""
 SIZES: dict[str, Any] = {
     "vocab_size": VOCAB,
     "hidden_size": 32,
@@ -250,6 +257,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             **{"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
         },
     ),
+    "gemma4, experts": ("gemma4_text", GEMMA4_EXPERTS),
     "gemma4, narrow full heads, one KV head, no sharing": (
         "gemma4_text",
         {

@@ -22,7 +22,7 @@ from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.engine_texts import texts_of
 from tests.support.runners import require_kernels
-from tests.support.tiny_models import TinyWords, save_tiny
+from tests.support.tiny_models import GEMMA4_EXPERTS, TinyWords, save_tiny
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +36,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "some layers": ("gemma3_text", {"sliding_window": WINDOW}),
     "all layers": ("mistral", {"sliding_window": WINDOW}),
     "narrow heads, read by other layers": ("gemma4_text", {"sliding_window": WINDOW}),
+    "experts beside an FFN": ("gemma4_text", {**GEMMA4_EXPERTS, "sliding_window": WINDOW}),
     "sinks, experts": ("gpt_oss", {"sliding_window": WINDOW}),
 }
 NATIVE = ("native, fp32", "native, bf16", "native, int8 keys")

@@ -8,18 +8,21 @@ from torch import Tensor
 from draftwerk.model.checkpoint.checkpoint_tensors import NamedRows, Tensors
 from draftwerk.model.checkpoint.config import Experts
 from draftwerk.model.checkpoint.families.architecture import Architecture
-from draftwerk.model.checkpoint.inventory import STACKED
+from draftwerk.model.checkpoint.inventory import expert_names
 from draftwerk.model.checkpoint.weights import ExpertWeights
 
 
 def expert_weights(
-    tensors: Tensors, experts: Experts, row: Architecture, layer: str, hidden: range
+    tensors: Tensors,
+    experts: Experts,
+    row: Architecture,
+    layer: str,
+    hidden: range,
+    hidden_size: int,
 ) -> ExpertWeights:
     """Read a layer's experts: each one's tensors, or its rows of one tensor of all."""
     names, size = row.tensor_names(tensors.of_gguf), experts.ffn_size
-    gate_up, down = names.expert_gate_up, names.expert_down
-    if f"{layer}{STACKED[0]}.weight" in tensors.stored:
-        gate_up, down = STACKED[:2], STACKED[2]
+    gate_up, down = expert_names(row, tensors.of_gguf)
 
     def rows(part: str, expert: int, count: int) -> tuple[str, range]:
         first = 0 if "{}" in part else expert * count
@@ -38,6 +41,13 @@ def expert_weights(
     biases = [tensors.find(f"{layer}{name}.bias") for name in gate_up]
     choice = f"{layer}{names.choice_bias}"
     shared_gate = tensors.find(f"{layer}{names.shared_gate}.weight")
+
+    def own_norm(name: str) -> Tensor | None:
+        return tensors.norm(layer + name, row) if name else None
+
+    def scales(name: str, factor: float = 1.0) -> Tensor | None:
+        return tensors.exact(f"{layer}{name}.weight").flatten() * factor if name else None
+
     return ExpertWeights(
         router=tensors.values(f"{layer}{names.router}.weight"),
         gate_up=[tensors.fused(gates_and_ups(expert)) for expert in each],
@@ -47,6 +57,11 @@ def expert_weights(
         router_bias=tensors.find(f"{layer}{names.router}.bias"),
         gate_up_bias=_halves(biases, tensors.experts_are_columns),
         down_bias=tensors.find(f"{layer}{down}.bias"),
+        norm=own_norm(names.expert_norm),
+        after=own_norm(names.after_experts),
+        after_dense=own_norm(names.after_dense),
+        router_norm=scales(names.router_scale, hidden_size**-0.5),
+        scales=scales(names.expert_scale),
     )
 
 

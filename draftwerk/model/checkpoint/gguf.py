@@ -80,7 +80,7 @@ def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -
 
     card = describe(path, path.stem, directory, progress)
     (directory / CARD).unlink()
-    if any(name.endswith(f"{STACKED[0]}.weight") for name in card.tensors):
+    if any(name.endswith(f"{STACKED[2]}.weight") for name in card.tensors):
         raise Refused(f"{path}: experts cannot be written as safetensors")
     if any(name.endswith(STATES["ssm_a"]) for name in card.tensors):
         raise Refused(f"{path}: recurrent layers cannot be written as safetensors")

@@ -1,7 +1,7 @@
 """What GGUF files and Transformers call the same tensor."""
 
 from draftwerk.model.checkpoint.families.architecture import Architecture
-from draftwerk.model.checkpoint.inventory import STACKED
+from draftwerk.model.checkpoint.inventory import FUSED, STACKED
 from draftwerk.model.checkpoint.recurrent_tensors import BY_HEAD, INPUTS, MAMBA_INPUTS
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -53,7 +53,10 @@ def names_of(row: Architecture) -> dict[str, str]:
         "ffn_gate_inp": names.router,
         "ffn_gate_inp_shexp": names.shared_gate,
         "ffn_down_shexp": names.shared_down or None,
-        **{f"ffn_{name}": name for name in STACKED},
+        **{f"ffn_{name}": name for name in (*STACKED, FUSED)},
+        "pre_ffw_norm_2": names.expert_norm or None,
+        "post_ffw_norm_1": names.after_dense or None,
+        "post_ffw_norm_2": names.after_experts or None,
         **dict(zip(SHARED, names.shared_gate_up, strict=False)),
         **dict(zip(["attn_qkv"] if fused[0] else QKV, names.qkv, strict=True)),
         **dict(zip(["ffn_up"] if fused[1] else GATE_UP, names.gate_up, strict=True)),
@@ -68,6 +71,11 @@ def whole_names(row: Architecture) -> dict[str, str]:
     """Return GGUF's names of a layer's tensors that Transformers calls neither weight nor bias."""
     prefix, bias = row.names.recurrence, row.names.choice_bias
     found = {name: prefix + own for name, own in STATES.items()} if row.recurrence else {}
+    scales = {
+        "ffn_gate_inp.scale": row.names.router_scale,
+        "ffn_down_exps.scale": row.names.expert_scale,
+    }
+    found |= {name: f"{own}.weight" for name, own in scales.items() if own}
     return {**found, "exp_probs_b.bias": bias}
 
 

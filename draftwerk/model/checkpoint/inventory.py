@@ -27,8 +27,11 @@ NOT_TEXT = (
 )
 STACKED = ("gate_exps", "up_exps", "down_exps")
 """The matrices of all experts in a GGUF."""
+FUSED = "gate_up_exps"
+"""The first two as one."""
 BARE = re.compile(
-    r"(\.(?:experts\.(?:gate_up|down)_proj|sinks|layer_scalar))(?:_(bias|blocks|scales))?$"
+    r"(\.(?:experts\.(?:gate_up|down)_proj|sinks|layer_scalar|router\.(?:per_expert_)?scale))"
+    r"(?:_(bias|blocks|scales))?$"
 )
 """Names of parameters of gpt-oss that end in no word of their own."""
 
@@ -167,13 +170,15 @@ def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf
     assert found is not None
     count, size, names = found.count, found.ffn_size, row.tensor_names(of_gguf)
     required[f"{layer}{names.router}.weight"] = (count, hidden)
-    gate_up, down = (
-        (STACKED[:2], STACKED[2]) if of_gguf else (names.expert_gate_up, names.expert_down)
-    )
+    gate_up, down = expert_names(row, of_gguf)
     shapes = {name: (rows, hidden) for name, rows in _fused(gate_up, (size, size)).items()}
     shapes[down] = (hidden, size)
     if found.has_choice_bias:
         required[f"{layer}{names.choice_bias}"] = (count,)
+    if names.expert_norm:
+        own = (names.expert_norm, names.after_experts, names.after_dense, names.router_scale)
+        required |= {f"{layer}{name}.weight": (hidden,) for name in own}
+        required[f"{layer}{names.expert_scale}.weight"] = (count,)
     if found.shared_is_gated:
         required[f"{layer}{names.shared_gate}.weight"] = (hidden,) if of_gguf else (1, hidden)
     if row.has_expert_biases:
@@ -190,6 +195,13 @@ def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf
             own = {f"{layer}{name.format(each)}.weight": (rows, columns) for each in range(count)}
             required |= own
     return found.shared_ffn_size
+
+
+def expert_names(row: Architecture, of_gguf: bool) -> tuple[tuple[str, ...], str]:
+    """Return what experts' gates and ups, and downs, are called."""
+    if of_gguf and row.gguf:
+        return (FUSED,) if row.gguf.fuses_experts else STACKED[:2], STACKED[2]
+    return row.names.expert_gate_up, row.names.expert_down
 
 
 def _add_ffn(

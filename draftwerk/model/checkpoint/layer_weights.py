@@ -128,7 +128,9 @@ def layer_weights(tensors: Tensors, config: ModelConfig, shard: Shard, index: in
         down_bias=tensors.fused_bias(down("bias")),
         after_attention=norm(names.after_attention),
         after_ffn=norm(names.after_ffn),
-        experts=expert_weights(tensors, config.experts, row, layer, shard.hidden)
+        experts=expert_weights(
+            tensors, config.experts, row, layer, shard.hidden, config.hidden_size
+        )
         if config.experts and has_experts
         else None,
         input=_input(tensors, config, layer) if config.graph.per_layer_size else None,

@@ -33,6 +33,15 @@ class ExpertWeights(Generic[M]):
     """[experts, 2 * ffn]"""
     down_bias: Tensor | None = None
     """[experts, hidden]"""
+    norm: Tensor | None = None
+    """Of the hidden state that experts read; None where they read what the FFN beside does."""
+    after: Tensor | None = None
+    """Of what they come to; next of what that FFN does."""
+    after_dense: Tensor | None = None
+    router_norm: Tensor | None = None
+    """Of the hidden state that the router reads then."""
+    scales: Tensor | None = None
+    """[experts], factors of their weights."""
 
     def biases(self, expert: int) -> tuple[Tensor | None, Tensor | None]:
         """Return one expert's, of gate and up and of down."""

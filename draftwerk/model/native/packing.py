@@ -62,6 +62,11 @@ class Vector(IntEnum):
     AFTER_INPUT = 15
     SCALAR = 16
     INPUT_NORM = 17
+    EXPERT_NORM = 18
+    AFTER_EXPERTS = 19
+    AFTER_DENSE = 20
+    ROUTER_NORM = 21
+    EXPERT_SCALES = 22
 
 
 class Packing:
@@ -181,7 +186,14 @@ class Packing:
             self._set_matrix(index, Part.INPUT_OUTPUT, layer.input.output)
             vectors[Vector.AFTER_INPUT] = layer.input.norm
         if layer.experts is not None:
-            vectors[Vector.CHOICE_BIAS] = layer.experts.choice_bias
+            vectors |= {
+                Vector.CHOICE_BIAS: layer.experts.choice_bias,
+                Vector.EXPERT_NORM: layer.experts.norm,
+                Vector.AFTER_EXPERTS: layer.experts.after,
+                Vector.AFTER_DENSE: layer.experts.after_dense,
+                Vector.ROUTER_NORM: layer.experts.router_norm,
+                Vector.EXPERT_SCALES: layer.experts.scales,
+            }
         if (own := layer.recurrent) is not None:
             vectors |= {
                 Vector.DECAY: own.decay,

@@ -31,30 +31,41 @@ class FeedForward:
         self._config, self._graph = config, config.graph
         self._linear = linear
         self._gather = gather
+        self._norm = Norms(config)
 
-    def __call__(self, layer: LayerWeights, normed: Tensor, adapt: Adapt) -> Tensor:
-        """Return what normed hidden states [T, hidden] come to."""
+    def __call__(self, layer: LayerWeights, hidden: Tensor, normed: Tensor, adapt: Adapt) -> Tensor:
+        """Return what hidden states [T, hidden], and those normed for the FFN, come to."""
         if layer.experts is None:
             return self._dense(layer, normed, adapt)
-        fed = self._experts(layer.experts, normed)
+        routed = of_experts = normed
+        if layer.experts.norm is not None:
+            of_experts = self._norm(hidden, layer.experts.norm)
+            routed = self._norm(hidden, layer.experts.router_norm)
+        fed = self._norm(self._experts(layer.experts, routed, of_experts), layer.experts.after)
         if layer.gate_up is None:
             return fed
         shared, gate = self._dense(layer, normed, adapt), layer.experts.shared_gate
+        shared = self._norm(shared, layer.experts.after_dense)
         if self._config.experts and self._config.experts.shared_is_gated and gate is not None:
             shared = self._linear(normed, gate, None).sigmoid() * shared
         return fed + shared
 
-    def _experts(self, experts: ExpertWeights, normed: Tensor) -> Tensor:
-        """Return what each token's experts come to, weighed, in the order of their numbers."""
+    def _experts(self, experts: ExpertWeights, routed: Tensor, normed: Tensor) -> Tensor:
+        """Return what each token's experts come to, weighed, in the order of their numbers.
+
+        Their router reads `routed`.
+        """
         shape = self._config.experts
         assert shape is not None
-        scores = self._linear(normed, experts.router, experts.router_bias).float()
+        scores = self._linear(routed, experts.router, experts.router_bias).float()
         is_sigmoid, bias = shape.scores == "sigmoid", experts.choice_bias
         scores = scores.sigmoid() if is_sigmoid else scores.softmax(-1)
         chosen = (scores if bias is None else scores + bias.float()).topk(shape.used).indices
         weights = scores.gather(1, chosen)
         if shape.normalises:
             weights = weights / (weights.sum(-1, keepdim=True) + is_sigmoid * SIGMOID_EPS)
+        if experts.scales is not None:
+            weights = weights * experts.scales[chosen]
         weights = (weights * shape.weight_scale).to(normed.dtype)
         fed = torch.zeros_like(normed)
         for expert in chosen.unique().tolist():

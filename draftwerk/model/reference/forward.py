@@ -190,7 +190,7 @@ class TorchForward:
         hidden = self._add(hidden, mixed, layer.after_attention)
         if not self.graph.is_parallel:
             normed = self.norm(hidden, layer.ffn_norm)
-        return self._add(hidden, self.feed(layer, normed, adapt), layer.after_ffn)
+        return self._add(hidden, self.feed(layer, hidden, normed, adapt), layer.after_ffn)
 
     def _add(self, hidden: Tensor, added: Tensor, norm: Tensor | None) -> Tensor:
         added = self.norm(added, norm)

@@ -22,7 +22,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from tests.model.native.models import part, round_of
 from tests.support.gguf_of_hybrids import has_offset
 from tests.support.tiny_gguf import OWN_SIZES, save_gguf
-from tests.support.tiny_models import ROPES, VOCAB, oracle_logits, tiny_model
+from tests.support.tiny_models import GEMMA4_EXPERTS, ROPES, VOCAB, oracle_logits, tiny_model
 
 LONG = {**ROPES["longrope"], "rope_theta": 10_000.0, "original_max_position_embeddings": 64}
 LONG["short_factor"], LONG["long_factor"] = LONG["short_factor"][:4], LONG["long_factor"][:4]
@@ -41,6 +41,7 @@ CASES = {row.model_type: (row.model_type, {}) for row in ARCHITECTURES if row.gg
             **{"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
         },
     ),
+    "gemma4, experts": ("gemma4_text", GEMMA4_EXPERTS),
     "phi3, longrope": ("phi3", {"rope_parameters": LONG}),
     "phi3, window": ("phi3", {"sliding_window": 17}),
 }

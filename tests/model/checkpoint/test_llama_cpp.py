@@ -22,7 +22,7 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from tests.model.native.models import part, random_pages, round_of
 from tests.support.tiny_gguf import save_gguf
-from tests.support.tiny_models import VOCAB
+from tests.support.tiny_models import GEMMA4_EXPERTS, VOCAB
 
 LIBRARY = os.environ.get("LLAMA_CPP", "")
 KL_MAX = 1e-6
@@ -45,16 +45,19 @@ CHANGES: dict[str, dict[str, Any]] = {
     "exaone4": {"sliding_window": None, "layer_types": ["full_attention"] * 4},
 }
 """Where llama.cpp knows less of a family (biases, KV heads, windows of small models), or more."""
+CASES = {row.model_type: (row.model_type, {}) for row in ARCHITECTURES if row.gguf} | {
+    "gemma4, experts": ("gemma4_text", GEMMA4_EXPERTS)
+}
 
 
 @pytest.mark.skipif(not LIBRARY, reason="LLAMA_CPP names no folder with llama.cpp's library")
-@pytest.mark.parametrize("family", [row.model_type for row in ARCHITECTURES if row.gguf])
+@pytest.mark.parametrize(("family", "own"), CASES.values(), ids=CASES)
 def test_distributions_are_those_of_llama_cpp(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, own: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
-    changes = {"tie_word_embeddings": False, **CHANGES.get(family, {})}
+    changes = {"tie_word_embeddings": False, **CHANGES.get(family, {}), **own}
     path = save_gguf(tmp_path / "m.gguf", family, "F32", **changes)
     tokens = Random(1).choices(range(3, VOCAB), k=LENGTH)
     peer = LlamaModel(Path(LIBRARY), path, 1, LENGTH, "", is_exact=True)

@@ -38,7 +38,7 @@ from tests.model.native.models import (
     tiny_config,
 )
 from tests.support.tiny_gguf import save_gguf
-from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.tiny_models import GEMMA4_EXPERTS, VOCAB, save_tiny
 
 LEAST = "avx2"
 OTHERS = ("avx2-vnni", "avx512", "avx512-vnni", "avx512-bf16")
@@ -56,6 +56,7 @@ OF_256: dict[str, Any] = {
     **{"hidden_size": 256, "intermediate_size": 256, "head_dim": 64},
     **{"global_head_dim": 128, "hidden_size_per_layer_input": 256},
 }
+EXPERTS_OF_256 = OF_256 | {"moe_intermediate_size": 256, "hidden_size_per_layer_input": 0}
 """Every width a whole block of 256."""
 TREE = Draft(tokens=(5, 6, 7, 8, 9, 10), parents=(-1, -1, 0, 2, 1, 0), sources=("",) * 6)
 
@@ -166,13 +167,14 @@ def test_logits_of_every_family(isas: tuple[str, str], kind: str) -> None:
 
 
 @cache
-def logits_of_file(isa: str) -> list[Tensor]:
+def logits_of_file(isa: str, has_experts: bool) -> list[Tensor]:
     """Return the logits of a file of blocks whose layers differ in heads and FFNs."""
     kinds = {"per_layer_token_embd": "Q6_K", "ffn_down": "Q8_0", "attn_q": "Q4_0"}
+    sizes = GEMMA4_EXPERTS | EXPERTS_OF_256 if has_experts else OF_256
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", directory)
         patch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
-        path = save_gguf(Path(directory) / "m.gguf", "gemma4_text", "Q4_K", kinds, **OF_256)
+        path = save_gguf(Path(directory) / "m.gguf", "gemma4_text", "Q4_K", kinds, **sizes)
         loaded = load(str(path), None, keeps_blocks=True)
         model = NativeForward(loaded.config, loaded.weights, STORED, pool_of(isa))
     pages = random_pages(loaded.config, model.page_dtype, width=model.page_width)
@@ -181,8 +183,9 @@ def logits_of_file(isa: str) -> list[Tensor]:
     return [model(round_of([row]), pages) for row in rows]
 
 
-def test_logits_of_a_file_of_blocks(isas: tuple[str, str]) -> None:
-    ours = [logits_of_file(isa) for isa in isas]
+@pytest.mark.parametrize("has_experts", [False, True])
+def test_logits_of_a_file_of_blocks(isas: tuple[str, str], has_experts: bool) -> None:
+    ours = [logits_of_file(isa, has_experts) for isa in isas]
     assert all(same_bits(one, other) for one, other in zip(*ours, strict=True))
 
 

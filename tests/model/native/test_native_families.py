@@ -19,7 +19,15 @@ from draftwerk.model.native.stored import STORED
 from draftwerk.speculative.protocol.rounds import Draft, RowState
 from tests.model.native.models import part, random_pages, round_of
 from tests.support.tiny_gguf import save_gguf
-from tests.support.tiny_models import CASES, FAMILIES, VOCAB, oracle_logits, save_tiny, tiny_model
+from tests.support.tiny_models import (
+    CASES,
+    FAMILIES,
+    GEMMA4_EXPERTS,
+    VOCAB,
+    oracle_logits,
+    save_tiny,
+    tiny_model,
+)
 
 TOKENS = Random(1).choices(range(VOCAB), k=300)
 OF_256: dict[str, Any] = {
@@ -128,6 +136,23 @@ def test_so_it_has_with_a_file_of_k_quants(
     kinds = {"attn_gate": "Q5_K", "ssm_out": "Q6_K", "ffn_down": "Q6_K", "ssm_beta": "Q8_0"}
     kinds |= {"per_layer_token_embd": "Q5_K", "inp_gate": "Q6_K", "per_layer_model_proj": "BF16"}
     compare_blocks(save_gguf(tmp_path / "m.gguf", family, "Q4_K", kinds, **OF_256), pool)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_so_it_has_with_experts_beside_a_dense_ffn(kind: str, tmp_path: Path, pool: Pool) -> None:
+    save_tiny(tmp_path, "gemma4_text", **GEMMA4_EXPERTS)
+    compare_in_company(forward_of(tmp_path, kind, pool), forward_of(tmp_path, kind, Pool(1)))
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_K"])
+def test_so_it_has_with_a_file_of_these(
+    kind: str, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+    sizes = GEMMA4_EXPERTS | OF_256 | {"hidden_size_per_layer_input": 0}
+    kinds = {"ffn_down_exps": "Q8_0" if kind == "Q4_0" else "Q6_K"}
+    compare_blocks(save_gguf(tmp_path / "m.gguf", "gemma4_text", kind, kinds, **sizes), pool)
 
 
 def compare_blocks(path: Path, pool: Pool) -> None:

@@ -41,6 +41,16 @@ class TensorNames(NamedTuple):
     """Of the FFN that every token has beside experts; empty where it is called as any FFN."""
     shared_down: str = ""
     shared_gate: str = "mlp.shared_expert_gate"
+    expert_norm: str = ""
+    """Of the hidden state that experts read; empty where they and their router read what an FFN
+    does. Else so is there what follows."""
+    after_experts: str = ""
+    """The norm of what they come to, and next of what the FFN beside them does."""
+    after_dense: str = ""
+    router_scale: str = ""
+    """Weights of the norm of what a router reads, but for 1 / sqrt(hidden)."""
+    expert_scale: str = ""
+    """Factors of experts' weights."""
     recurrence: str = "linear_attn."
     """Before the names of what a recurrence has."""
     layer_gate: str = "per_layer_input_gate"
@@ -88,6 +98,8 @@ class GgufNames(NamedTuple):
     """Whether a file is of this class, where several have the name."""
     names: TensorNames | None = None
     """What tensors are called that a file divides otherwise; None: as in safetensors."""
+    fuses_experts: bool = False
+    """Whether gates and ups of all experts are one matrix."""
     differs_by_layer: bool = False
     """Whether heads of keys and sizes of FFNs may be lists, which `fields` reads."""
 

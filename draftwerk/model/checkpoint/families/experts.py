@@ -37,6 +37,7 @@ LayerKinds = Callable[[Json], Sequence[LayerKind]]
 def experts_of(
     *counts: str,
     size: str = "intermediate_size",
+    used: str = "num_experts_per_tok",
     normalises: str = "",
     shared: str = "",
     gates_shared: bool = False,
@@ -52,14 +53,14 @@ def experts_of(
         count = next((name for name in counts if hf.get(name) is not None), counts[0])
         found = Experts(
             count=_count(hf, count),
-            used=_count(hf, "num_experts_per_tok"),
+            used=_count(hf, used),
             ffn_size=_count(hf, size),
             normalises=bool(hf.get(normalises)) if normalises else True,
             shared_ffn_size=_count(hf, shared) if shared and hf.get(shared) != 0 else 0,
             shared_is_gated=gates_shared,
         )
         if found.used > found.count:
-            raise Refused(f"num_experts_per_tok {found.used} is more than {count} {found.count}")
+            raise Refused(f"{used} {found.used} is more than {count} {found.count}")
         return found
 
     return read

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any
 
-from draftwerk.model.checkpoint.config import Graph, LayerKind
+from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import Architecture, GgufNames, Json, number
+from draftwerk.model.checkpoint.families.experts import experts_of
 from draftwerk.model.checkpoint.families.gemma import AROUND
 from draftwerk.model.checkpoint.families.windows import (
     FULL,
@@ -47,8 +48,8 @@ BY_LAYER = ("head_dim", "num_key_value_heads")
 def _graph(hf: Json) -> Graph:
     if hf.get("use_bidirectional_attention") == "all":
         raise Refused("use_bidirectional_attention 'all' is not supported")
-    if hf.get("enable_moe_block"):
-        raise Refused("enable_moe_block is not supported")
+    if hf.get("enable_moe_block") and hf.get("use_double_wide_mlp"):
+        raise Refused("enable_moe_block with use_double_wide_mlp is not supported")
     cap, size = hf["final_logit_softcapping"], hf["hidden_size_per_layer_input"] or 0
     vocabulary = hf.get("vocab_size_per_layer_input", hf["vocab_size"])
     if size and vocabulary != hf["vocab_size"]:
@@ -84,6 +85,7 @@ def _layers(hf: Json) -> Sequence[LayerKind]:
                 ffn_size=wide if index >= own else 0,
                 kv_from=_last(types[: max(own, 0)], kind) if index >= own else -1,
                 keys_are_values=is_full and bool(hf.get("attention_k_eq_v")),
+                has_experts=bool(hf.get("enable_moe_block")),
             )
         )
     return found
@@ -146,6 +148,10 @@ def _fields(get: Callable[..., Any]) -> Json:
         "num_kv_shared_layers": shared,
         "hidden_size_per_layer_input": get(".embedding_length_per_layer_input", 0),
         "final_logit_softcapping": get(".final_logit_softcapping"),
+        "enable_moe_block": bool(get(".expert_count")),
+        "num_experts": get(".expert_count"),
+        "top_k_experts": get(".expert_used_count"),
+        "moe_intermediate_size": get(".expert_feed_forward_length"),
         "rope_parameters": {},
         "rope_local_base_freq": get(".rope.freq_base_swa"),
     }
@@ -165,13 +171,31 @@ def _count(value: Any, name: str, least: int = 1) -> int:
     return value
 
 
+_read_experts = experts_of(
+    "num_experts", used="top_k_experts", size="moe_intermediate_size", shared="intermediate_size"
+)
+
+
+def _experts(hf: Json) -> Experts | None:
+    return _read_experts(hf) if hf.get("enable_moe_block") else None
+
+
 ROWS = (
     Architecture(
         hf_name="Gemma4ForCausalLM",
         model_type="gemma4_text",
         summary="norms around; heads by kind of layer; keys of earlier layers; own embeddings",
-        gguf=GgufNames("gemma4", fields=_fields, differs_by_layer=True),
-        names=AROUND,
+        gguf=GgufNames("gemma4", fields=_fields, fuses_experts=True, differs_by_layer=True),
+        names=AROUND._replace(
+            router="router.proj",
+            expert_gate_up=("experts.gate_up_proj",),
+            expert_down="experts.down_proj",
+            expert_norm="pre_feedforward_layernorm_2",
+            after_experts="post_feedforward_layernorm_2",
+            after_dense="post_feedforward_layernorm_1",
+            router_scale="router.scale",
+            expert_scale="router.per_expert_scale",
+        ),
         required=("num_key_value_heads", "head_dim"),
         defaults=DEFAULTS,
         activation="hidden_activation",
@@ -180,6 +204,7 @@ ROWS = (
         output_bias="attention_bias",
         graph=_graph,
         layers=_layers,
+        experts=_experts,
         theta=1_000_000.0,
         local_theta=10_000.0,
         wrappers=("Gemma4ForConditionalGeneration",),

@@ -84,6 +84,8 @@ void Forward::route(int layer, int row) {
         of_chosen += weight[i];
     }
     for (int i = 0; i < used && shape.experts_sum_to_one; i++) weight[i] /= of_chosen;
+    const std::vector<float> &scales = model.layers[layer].expert_scales;
+    for (int i = 0; i < used && !scales.empty(); i++) weight[i] *= scales[best[i]];
     for (int i = 0; i < used && shape.experts_scale != 1.0f; i++) weight[i] *= shape.experts_scale;
     for (int i = 0; i < used && in_bf16; i += LANES) {
         store_first(weight + i, round_to_bf16(load_first(weight + i, used - i)), used - i);
@@ -203,8 +205,12 @@ void Forward::combine(int layer, int row) {
         }
         store(sums + i, sum);
     }
-    if (model.layers[layer].after_ffn.empty()) {
-        return add_to_hidden(sums, size, hidden(token_at(layer, row)));
+    const Layer &of = model.layers[layer];
+    if (of.after_ffn.empty()) return add_to_hidden(sums, size, hidden(token_at(layer, row)));
+    if (of.after_experts.empty()) {
+        memcpy(delta(row), sums, size * sizeof(float));
+        return;
     }
-    memcpy(delta(row), sums, size * sizeof(float));
+    normalise(sums, of.after_experts.data(), size, false, sums);
+    (in_bf16 ? add_to<true> : add_to<false>)(sums, size, delta(row));
 }

@@ -115,6 +115,7 @@ int Forward::items_of_step(int stage, int layer, int step) {
             return rows_or_serial(stage, count);
         case DOWN: return tiles(of.down, count);
         case ROUTER: return tiles(of.router, count);
+        case EXPERT_NORM: return of.expert_norm.empty() ? 0 : rows_or_serial(stage, count);
         case EXPERT_IN: return open_experts(layer);
         case EXPERT_UP: return up_items;
         case EXPERT_GATED:

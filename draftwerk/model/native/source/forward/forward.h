@@ -3,7 +3,7 @@
 //
 //     stage   0      1 ..............................................................
 //             embed  (inputs norm) norm qkv rope attend (put) output (norm) norm (router route)
-//             gate-up (put) down (in up (put) down combine) (norm) (gate (put) output norm)
+//             gate-up (put) down ((norm) in up (put) down combine) (norm) (gate (put) output norm)
 //
 // and at last norm, head. Norms of what is added stand where a layer has them; so do experts, of
 // which each row has a few: the rows of an expert are multiplied together (experts.cpp).
@@ -21,7 +21,7 @@
 
 enum Step {
     INPUTS, INPUTS_NORMED, ATTENTION_NORM, QKV, ROPE, ATTEND, ATTENDED, OUTPUT, MIXED, FFN_NORM, ROUTER, ROUTE, GATE_UP,
-    GATED, DOWN, EXPERT_IN, EXPERT_UP, EXPERT_GATED, EXPERT_DOWN, COMBINE, FED, INPUT_GATE,
+    GATED, DOWN, EXPERT_NORM, EXPERT_IN, EXPERT_UP, EXPERT_GATED, EXPERT_DOWN, COMBINE, FED, INPUT_GATE,
     INPUT_GATED, INPUT_OUTPUT, INPUT_ADDED, STEPS
 };
 
@@ -95,6 +95,7 @@ struct Forward : Job {
     void norm(const std::vector<float> &weight, int row, Operand &to, int to_row,
               float *kept = nullptr);
     void norm_for_ffn(const Layer &layer, int token, int row);
+    void norm_for_experts(const Layer &layer, int token, int row);
     void add_normed(const std::vector<float> &weight, int index, int row);
     void add_to_hidden(float *values, int count, float *to) const;
     void add_scaled(const Layer &layer, int index, int row);

@@ -190,7 +190,9 @@ void Model::set_vector(int layer, Vector which, const float *values, int size) {
                                      &of.key_norm, nullptr, &of.after_attention, &of.after_ffn,
                                      &of.taps, &of.sinks, &of.decay, &of.step_bias,
                                      &of.gated_norm, &of.choice_bias, &of.skip, &of.value_norm,
-                                     &of.after_input, &of.scalar};
+                                     &of.after_input, &of.scalar, nullptr, &of.expert_norm,
+                                     &of.after_experts, &of.after_dense, &of.router_norm,
+                                     &of.expert_scales};
     *vectors[static_cast<int>(which)] = std::move(copy);
 }
 

@@ -136,7 +136,8 @@ enum class Vector {
     attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4,
     after_attention = 5, after_ffn = 6, taps = 7, sinks = 8, decay = 9, step_bias = 10,
     gated_norm = 11, choice_bias = 12, skip = 13, value_norm = 14, after_input = 15, scalar = 16,
-    input_norm = 17
+    input_norm = 17, expert_norm = 18, after_experts = 19, after_dense = 20, router_norm = 21,
+    expert_scales = 22
 };
 
 // Norms are weights, then biases where there are any; empty where a layer has none.
@@ -148,6 +149,9 @@ struct Layer {
     std::vector<float> taps;             // of a convolution: [taps][channels], maybe a row of biases
     std::vector<float> sinks;            // [heads], scores of nothing; or empty
     std::vector<float> choice_bias;      // [experts], added where they are chosen; or empty
+    // Of experts that read the hidden state by norms of their own, beside an FFN; or empty.
+    std::vector<float> expert_norm, after_experts, after_dense, router_norm;
+    std::vector<float> expert_scales;    // [experts], factors of their weights; or empty
     std::vector<float> decay, step_bias, gated_norm, skip;   // of a recurrence
     std::vector<float> value_norm;       // ones; or empty
     Matrix input_gate, input_output;     // of the layer's own embedding

@@ -64,6 +64,7 @@ void Forward::run_row(int stage, int row) {
         case MIXED: return add_normed(layer.after_attention, index, row);
         case FFN_NORM: return norm_for_ffn(layer, token_at(index, row), row);
         case ROUTE: return route(index, row);
+        case EXPERT_NORM: return norm_for_experts(layer, token_at(index, row), row);
         case EXPERT_GATED: return space.expert_ffn.put_row(row, expert_gated(row));
         case COMBINE: return combine(index, row);
         case FED:
@@ -175,12 +176,21 @@ void Forward::norm(const std::vector<float> &weight, int row, Operand &to, int t
     if (&to == &space.normal) put_unquantised(::Part::qkv, to_row, values);
 }
 
-// A router reads floats.
+// A router reads floats, of the hidden state by a norm of its own where it has one.
 void Forward::norm_for_ffn(const Layer &layer, int token, int row) {
     if (!layer.shape.has_experts) return norm(layer.ffn_norm, token, space.normal, row);
     alignas(64) float values[1 << 14];
     norm(layer.ffn_norm, token, space.normal, row, values);
+    if (!layer.router_norm.empty()) {
+        normalise(hidden(token), layer.router_norm.data(), shape.hidden, false, values);
+    }
     space.routed.put_row(row, values);
+}
+
+// Of experts that have a norm of their own; what the FFN beside them has come to is normed too.
+void Forward::norm_for_experts(const Layer &layer, int token, int row) {
+    normalise(delta(row), layer.after_dense.data(), shape.hidden, false, delta(row));
+    norm(layer.expert_norm, token, space.normal, row);
 }
 
 // Adds what a layer has come to, normed.
