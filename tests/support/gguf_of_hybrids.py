@@ -14,7 +14,7 @@ Converted = dict[str, Tensor]
 def converted(name: str, tensor: Tensor, config: Any, family: str) -> Converted | None:
     """Return what a tensor of Transformers becomes; None for one that is as in other families."""
     own = name.split(".", 3)[-1]
-    if family == "granitemoehybrid":
+    if family in ("granitemoehybrid", "granitemoeshared"):
         return _of_granite(own, tensor, config)
     if family not in FAMILIES or not own.startswith("linear_attn."):
         return None
@@ -30,7 +30,7 @@ def has_offset(name: str, family: str) -> bool:
 
 def _of_granite(own: str, tensor: Tensor, config: Any) -> Converted | None:
     suffix = "_shexp" if config.num_local_experts else ""
-    groups = config.mamba_n_groups
+    groups = getattr(config, "mamba_n_groups", 0)
     match own.removeprefix("mamba."):
         case "shared_mlp.input_linear.weight":
             gate, up = tensor.chunk(2)

@@ -19,12 +19,15 @@ from tests.support.tiny_models import VOCAB, tiny_model
 
 PERMUTED = (
     *("llama", "smollm3", "granite", "ministral3", "arcee", "mixtral", "granitemoe"),
-    "granitemoehybrid",
+    *("granitemoeshared", "granitemoehybrid"),
 )
 """Families whose query and key rows llama.cpp's converter has in its own order."""
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
 """Whole blocks of 32."""
-OWN_SIZES = {"gemma4_text": {"global_head_dim": 32, "hidden_size_per_layer_input": 32}}
+OWN_SIZES = {
+    "granitemoeshared": {"shared_intermediate_size": 64},
+    "gemma4_text": {"global_head_dim": 32, "hidden_size_per_layer_input": 32},
+}
 """So have families that say more of them."""
 PLAIN: Mapping[str, str] = MappingProxyType({})
 
@@ -36,11 +39,12 @@ def save_gguf(
     kinds: Mapping[str, str] = PLAIN,
     seed: int = 0,
     more: Callable[[gguf.GGUFWriter], None] = lambda writer: None,
+    fuses: bool = False,
     **sizes: Any,
 ) -> Path:
     """Write a model whose matrices are of one type, or as named by GGUF's names of tensors.
 
-    `more` adds fields and tensors of its own.
+    `more` adds fields and tensors of its own. With `fuses` gates and ups of all experts are one.
     """
     usual = {"tie_word_embeddings": True, **SIZES, **OWN_SIZES.get(family, {})}
     model = tiny_model(family, seed, **{**usual, **sizes})
@@ -86,7 +90,7 @@ def save_gguf(
             tensor = tensor.squeeze(1)
         if "mlp.experts" in name or "moe.experts" in name or tensor.ndim == 3:
             rounded = tensor.bfloat16().float() if kind == "F32" else tensor
-            for named, values in stacked_experts(name, rounded.detach().numpy(), family):
+            for named, values in stacked_experts(name, rounded.detach().numpy(), family, fuses):
                 _add(writer, named, values, kinds.get(_kind_of(named), kind))
             continue
         # As it is read where it is not served as it is.
@@ -125,10 +129,12 @@ def add_own_fields(writer: gguf.GGUFWriter, family: str, config: Any) -> None:
         writer.add_expert_feed_forward_length(size)
     if family == "qwen2_moe":
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if family == "granitemoeshared":
+        writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
     add_fields(writer, family, config)
     if family == "gemma4_text":
         return add_gemma4_fields(writer, config)
-    if family in ("granite", "granitemoe", "granitemoehybrid"):
+    if family in ("granite", "granitemoe", "granitemoeshared", "granitemoehybrid"):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_attention_scale(config.attention_multiplier)
@@ -191,7 +197,7 @@ def with_stacked_norms(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def stacked_experts(
-    name: str, values: NDArray[np.float32], family: str
+    name: str, values: NDArray[np.float32], family: str, fuses: bool
 ) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Yield the matrices or biases of all experts as llama.cpp's converter writes them."""
     block, kind = f"blk.{name.split('.')[2]}.", "bias" if name.endswith("bias") else "weight"
@@ -200,6 +206,9 @@ def stacked_experts(
         values = values.swapaxes(1, 2)
     if "gate_up" in name or "input" in name:
         gate, up = (values[:, ::2], values[:, 1::2]) if alternate else np.split(values, 2, axis=1)
+        if fuses:
+            yield f"{block}ffn_gate_up_exps.{kind}", np.concatenate([gate, up], axis=1)
+            return
         yield f"{block}ffn_gate_exps.{kind}", np.ascontiguousarray(gate)
         yield f"{block}ffn_up_exps.{kind}", np.ascontiguousarray(up)
     else:

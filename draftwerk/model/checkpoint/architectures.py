@@ -11,6 +11,7 @@ from draftwerk.model.checkpoint.families import (
     gemma,
     gemma4,
     glm,
+    granite,
     granite_hybrid,
     lfm,
     llama,
@@ -22,7 +23,7 @@ from draftwerk.model.checkpoint.model_options import TRANSFORMERS
 from draftwerk.model.checkpoint.unsupported import Refused
 
 ARCHITECTURES = (
-    *(*llama.ROWS, *olmo.ROWS, *gemma.ROWS, *gemma4.ROWS, *cohere.ROWS, *glm.ROWS),
+    *(*llama.ROWS, *granite.ROWS, *olmo.ROWS, *gemma.ROWS, *gemma4.ROWS, *cohere.ROWS, *glm.ROWS),
     *(*experts.ROWS, *lfm.ROWS, *qwen_next.ROWS, *granite_hybrid.ROWS),
 )
 BY_CLASS = {row.hf_name: row for row in ARCHITECTURES}

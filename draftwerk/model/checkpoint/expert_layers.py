@@ -8,7 +8,7 @@ from torch import Tensor
 from draftwerk.model.checkpoint.checkpoint_tensors import NamedRows, Tensors
 from draftwerk.model.checkpoint.config import Experts
 from draftwerk.model.checkpoint.families.architecture import Architecture
-from draftwerk.model.checkpoint.inventory import expert_names
+from draftwerk.model.checkpoint.inventory import FUSED, expert_names
 from draftwerk.model.checkpoint.weights import ExpertWeights
 
 
@@ -22,7 +22,8 @@ def expert_weights(
 ) -> ExpertWeights:
     """Read a layer's experts: each one's tensors, or its rows of one tensor of all."""
     names, size = row.tensor_names(tensors.of_gguf), experts.ffn_size
-    gate_up, down = expert_names(row, tensors.of_gguf)
+    is_fused = f"{layer}{FUSED}.weight" in tensors.stored
+    gate_up, down = expert_names(row, tensors.of_gguf, is_fused)
 
     def rows(part: str, expert: int, count: int) -> tuple[str, range]:
         first = 0 if "{}" in part else expert * count

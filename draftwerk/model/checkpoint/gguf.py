@@ -21,7 +21,7 @@ from draftwerk.model.checkpoint.gguf_source import (
     weight_tensors,
 )
 from draftwerk.model.checkpoint.gguf_tokenizer import write_tokenizer
-from draftwerk.model.checkpoint.inventory import STACKED, check_tensors, inventory
+from draftwerk.model.checkpoint.inventory import STACKED, check_tensors, inventory, is_fused
 from draftwerk.model.checkpoint.rope_fields import check_rope, rope_of, turned_dimensions
 from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -124,8 +124,8 @@ def _file_type(number: Any) -> str:
 
 def _check_shapes(source: GgufSource, config: dict[str, Any]) -> None:
     """Refuse a tensor that is missing, or of another shape than the metadata call for."""
-    required, optional, _ = inventory(config, of_gguf=True)
     held = {hf_name(source.row, tensor.name) for tensor in weight_tensors(source)}
+    required, optional, _ = inventory(config, of_gguf=True, is_fused=is_fused(held))
     for name in (each for each in required if each not in held):
         raise Refused(f"tensor {gguf_name(source.row, name)!r} is missing")
     for tensor in weight_tensors(source):

@@ -1,7 +1,7 @@
 """The tensors that a config calls for, and whether a checkpoint holds them, without torch."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from draftwerk.model.checkpoint.architectures import architecture_of
@@ -28,7 +28,7 @@ NOT_TEXT = (
 STACKED = ("gate_exps", "up_exps", "down_exps")
 """The matrices of all experts in a GGUF."""
 FUSED = "gate_up_exps"
-"""The first two as one."""
+"""The first two, where they are one: an expert's gates, its ups, the next one's gates."""
 BARE = re.compile(
     r"(\.(?:experts\.(?:gate_up|down)_proj|sinks|layer_scalar|router\.(?:per_expert_)?scale))"
     r"(?:_(bias|blocks|scales))?$"
@@ -45,10 +45,10 @@ class Inventory(NamedTuple):
     """Which checkpoints may have, and no program reads."""
 
 
-def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
+def inventory(hf: Json, of_gguf: bool = False, is_fused: bool = False) -> Inventory:
     """Return what a config calls for; the config has passed `check_supported`.
 
-    A GGUF has one matrix of all experts, one above the other.
+    A GGUF has one matrix of all experts, one above the other; of gates and ups if it `is_fused`.
     """
     row, hidden = architecture_of(hf), hf["hidden_size"]
     names = row.tensor_names(of_gguf)
@@ -76,7 +76,7 @@ def inventory(hf: Json, of_gguf: bool = False) -> Inventory:
                 unread |= _keys_of(hf, kinds[index], layer)
         has_experts = kinds[index].has_experts
         if has_experts:
-            size = _add_experts(hf, layer, required, of_gguf)
+            size = _add_experts(hf, layer, required, of_gguf, is_fused)
         else:
             size = kinds[index].ffn_size or hf["intermediate_size"]
         if size:
@@ -164,13 +164,20 @@ def _add_recurrence(hf: Json, layer: str, required: dict[str, TensorShape], of_g
     required |= {f"{layer}{row.names.recurrence}{name}": shape for name, shape in shapes.items()}
 
 
-def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> int:
+def is_fused(names: Iterable[str]) -> bool:
+    """Whether a GGUF has gates and ups of experts in one matrix, by its tensors' names."""
+    return any(name.endswith(f".{FUSED}.weight") for name in names)
+
+
+def _add_experts(
+    hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool, is_fused: bool
+) -> int:
     """Add a layer's experts; returns the size of the FFN beside them, 0 for none."""
     row, hidden, found = architecture_of(hf), hf["hidden_size"], experts_of(hf)
     assert found is not None
     count, size, names = found.count, found.ffn_size, row.tensor_names(of_gguf)
     required[f"{layer}{names.router}.weight"] = (count, hidden)
-    gate_up, down = expert_names(row, of_gguf)
+    gate_up, down = expert_names(row, of_gguf, is_fused)
     shapes = {name: (rows, hidden) for name, rows in _fused(gate_up, (size, size)).items()}
     shapes[down] = (hidden, size)
     if found.has_choice_bias:
@@ -197,10 +204,10 @@ def _add_experts(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf
     return found.shared_ffn_size
 
 
-def expert_names(row: Architecture, of_gguf: bool) -> tuple[tuple[str, ...], str]:
+def expert_names(row: Architecture, of_gguf: bool, is_fused: bool) -> tuple[tuple[str, ...], str]:
     """Return what experts' gates and ups, and downs, are called."""
-    if of_gguf and row.gguf:
-        return (FUSED,) if row.gguf.fuses_experts else STACKED[:2], STACKED[2]
+    if of_gguf:
+        return (FUSED,) if is_fused else STACKED[:2], STACKED[2]
     return row.names.expert_gate_up, row.names.expert_down
 
 
@@ -260,7 +267,7 @@ def _with_base(stored: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
 
 def check_tensors(hf: Json, stored: Mapping[str, StoredTensor], of_gguf: bool = False) -> None:
     """Refuse a checkpoint whose weights do not fit its config, naming the first of them."""
-    required, optional, unread = inventory(hf, of_gguf)
+    required, optional, unread = inventory(hf, of_gguf, is_fused(stored))
     for name, shape in (required | optional | unread).items():
         held = stored.get(name)
         if held is None:

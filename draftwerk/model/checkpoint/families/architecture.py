@@ -98,8 +98,6 @@ class GgufNames(NamedTuple):
     """Whether a file is of this class, where several have the name."""
     names: TensorNames | None = None
     """What tensors are called that a file divides otherwise; None: as in safetensors."""
-    fuses_experts: bool = False
-    """Whether gates and ups of all experts are one matrix."""
     differs_by_layer: bool = False
     """Whether heads of keys and sizes of FFNs may be lists, which `fields` reads."""
 

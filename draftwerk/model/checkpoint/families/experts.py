@@ -14,12 +14,6 @@ from draftwerk.model.checkpoint.families.architecture import (
     all_alike,
     number,
 )
-from draftwerk.model.checkpoint.families.llama import (
-    MULTIPLIERS,
-    granite_fields,
-    granite_graph,
-    written_multipliers,
-)
 from draftwerk.model.checkpoint.families.windows import (
     FULL,
     SLIDING,
@@ -138,14 +132,6 @@ def gguf_experts(get: Callable[..., Any]) -> Json:
     }
 
 
-GRANITE_EXPERTS = TensorNames(
-    router="block_sparse_moe.router.layer",
-    stacked_router="block_sparse_moe.router",
-    expert_gate_up=("block_sparse_moe.input_linear",),
-    expert_down="block_sparse_moe.output_linear",
-    gate_up=("shared_mlp.input_linear",),
-    down="shared_mlp.output_linear",
-)
 ROWS = (
     Architecture(
         hf_name="Qwen3MoeForCausalLM",
@@ -232,38 +218,6 @@ ROWS = (
         output_bias="attention_bias",
         experts=experts_of("num_experts", normalises="norm_topk_prob"),
         graph=_unclipped,
-        layers=everywhere(all_alike),
-    ),
-    Architecture(
-        hf_name="GraniteMoeForCausalLM",
-        model_type="granitemoe",
-        summary="experts; multipliers as Granite's",
-        gguf=GgufNames(
-            "granitemoe",
-            pairs_are_neighbours=True,
-            fields=lambda get: {**gguf_experts(get), **granite_fields(get)},
-            written=written_multipliers,
-            is_for=lambda get: not get(".expert_shared_feed_forward_length"),
-        ),
-        names=GRANITE_EXPERTS,
-        defaults=MULTIPLIERS,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-        experts=experts_of("num_local_experts"),
-        graph=granite_graph,
-        layers=everywhere(all_alike),
-    ),
-    Architecture(
-        hf_name="GraniteMoeSharedForCausalLM",
-        model_type="granitemoeshared",
-        summary="experts, and one of all tokens; multipliers as Granite's",
-        names=GRANITE_EXPERTS,
-        required=("shared_intermediate_size",),
-        defaults=MULTIPLIERS,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-        experts=experts_of("num_local_experts", shared="shared_intermediate_size"),
-        graph=granite_graph,
         layers=everywhere(all_alike),
     ),
     Architecture(

@@ -185,7 +185,7 @@ ROWS = (
         hf_name="Gemma4ForCausalLM",
         model_type="gemma4_text",
         summary="norms around; heads by kind of layer; keys of earlier layers; own embeddings",
-        gguf=GgufNames("gemma4", fields=_fields, fuses_experts=True, differs_by_layer=True),
+        gguf=GgufNames("gemma4", fields=_fields, differs_by_layer=True),
         names=AROUND._replace(
             router="router.proj",
             expert_gate_up=("experts.gate_up_proj",),

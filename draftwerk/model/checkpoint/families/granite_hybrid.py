@@ -6,8 +6,15 @@ from typing import Any
 
 from draftwerk.model.checkpoint.config import Experts, LayerKind, Mixer, Recurrence
 from draftwerk.model.checkpoint.families.architecture import Architecture, GgufNames, Json
-from draftwerk.model.checkpoint.families.experts import GRANITE_EXPERTS, experts_of, gguf_experts
-from draftwerk.model.checkpoint.families.llama import MULTIPLIERS, granite_fields, granite_graph
+from draftwerk.model.checkpoint.families.experts import experts_of, gguf_experts
+from draftwerk.model.checkpoint.families.granite import (
+    GRANITE_EXPERTS,
+    MULTIPLIERS,
+    SHARED_IN_GGUF,
+    SHARED_SIZE,
+    granite_fields,
+    granite_graph,
+)
 from draftwerk.model.checkpoint.families.windows import FULL
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -78,8 +85,7 @@ def _gguf_fields(get: Callable[..., Any]) -> Json:
         **gguf_experts(get),
         **granite_fields(get),
         "num_local_experts": get(".expert_count", 0),
-        "shared_intermediate_size": get(".expert_shared_feed_forward_length")
-        or get(".feed_forward_length"),
+        "shared_intermediate_size": get(SHARED_SIZE) or get(".feed_forward_length"),
         "layer_types": ["attention" if count else "mamba" for count in heads],
         "position_embedding_type": "rope" if get(".rope.scaling.finetuned", True) else None,
         "mamba_n_groups": get(".ssm.group_count"),
@@ -91,11 +97,6 @@ def _gguf_fields(get: Callable[..., Any]) -> Json:
 
 
 NAMES = GRANITE_EXPERTS._replace(recurrence="mamba.")
-IN_GGUF = NAMES._replace(
-    gate_up=("shared_mlp.gate", "shared_mlp.up"),
-    shared_gate_up=("shared_expert.gate", "shared_expert.up"),
-    shared_down="shared_expert.down",
-)
 COUNTED = experts_of("num_local_experts", shared="shared_intermediate_size")
 ROWS = (
     Architecture(
@@ -103,7 +104,10 @@ ROWS = (
         model_type="granitemoehybrid",
         summary="Mamba-2 in most; experts and an FFN of all tokens, or that alone; as Granite",
         gguf=GgufNames(
-            "granitehybrid", pairs_are_neighbours=True, fields=_gguf_fields, names=IN_GGUF
+            "granitehybrid",
+            pairs_are_neighbours=True,
+            fields=_gguf_fields,
+            names=SHARED_IN_GGUF._replace(recurrence="mamba."),
         ),
         names=NAMES,
         required=("num_local_experts", "shared_intermediate_size"),

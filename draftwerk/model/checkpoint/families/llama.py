@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
     Architecture,
@@ -59,46 +57,6 @@ def _some_unrotated(hf: Json) -> Sequence[LayerKind]:
     ]
 
 
-def granite_graph(hf: Json) -> Graph:
-    """Return the graph of Granite's multipliers."""
-    return Graph(
-        embedding_multiplier=number(hf, "embedding_multiplier"),
-        residual_multiplier=number(hf, "residual_multiplier"),
-        attention_scale=number(hf, "attention_multiplier"),
-        logit_scale=1.0 / number(hf, "logits_scaling"),
-    )
-
-
-def _multiplied_logits(hf: Json) -> Graph:
-    """Return HyperCLOVA X's graph: Granite's, but logits are multiplied, and scores scaled as usual
-    where nothing is said.
-    """
-    if not hf["use_post_norm"]:
-        raise Refused("use_post_norm false: no norms of what layers add")
-    graph = granite_graph({**hf, "attention_multiplier": hf["attention_multiplier"] or 0.0})
-    return replace(graph, logit_scale=number(hf, "logits_scaling"))
-
-
-def granite_fields(get: Callable[..., Any]) -> Json:
-    """Return Granite's multipliers of a GGUF."""
-    return {
-        "embedding_multiplier": get(".embedding_scale", 1.0),
-        "residual_multiplier": get(".residual_scale", 1.0),
-        "attention_multiplier": get(".attention.scale", 1.0),
-        "logits_scaling": get(".logit_scale", 1.0),
-    }
-
-
-def written_multipliers(hf: Json) -> Json:
-    """Return them as a GGUF's metadata."""
-    return {
-        ".embedding_scale": float(hf["embedding_multiplier"]),
-        ".residual_scale": float(hf["residual_multiplier"]),
-        ".attention.scale": float(hf["attention_multiplier"]),
-        ".logit_scale": float(hf["logits_scaling"]),
-    }
-
-
 def _heated(hf: Json) -> Graph:
     """Return Ministral 3's graph: its queries grow with their position."""
     rope = hf.get("rope_parameters") or {}
@@ -126,12 +84,6 @@ def _heated_fields(get: Callable[..., Any]) -> Json:
 
 
 HEAT, HEAT_LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
-MULTIPLIERS = {
-    "embedding_multiplier": 1.0,
-    "residual_multiplier": 1.0,
-    "attention_multiplier": 1.0,
-    "logits_scaling": 1.0,
-}
 QWEN_WINDOW = {"sliding_window": 4096, "max_window_layers": 28}
 ROWS = (
     Architecture(
@@ -184,33 +136,6 @@ ROWS = (
         ffn_bias="mlp_bias",
         layers=_some_unrotated,
         theta=2_000_000.0,
-    ),
-    Architecture(
-        hf_name="GraniteForCausalLM",
-        model_type="granite",
-        summary="multipliers of embeddings, what layers add, scores and logits",
-        gguf=GgufNames(
-            "granite",
-            pairs_are_neighbours=True,
-            fields=granite_fields,
-            written=written_multipliers,
-        ),
-        defaults=MULTIPLIERS,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-        ffn_bias="mlp_bias",
-        graph=granite_graph,
-    ),
-    Architecture(
-        hf_name="HyperCLOVAXForCausalLM",
-        model_type="hyperclovax",
-        summary="multipliers as Granite's; norms of what layers add",
-        names=TensorNames(after_attention="post_norm1", after_ffn="post_norm2"),
-        defaults=MULTIPLIERS | {"attention_multiplier": None, "use_post_norm": True},
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-        ffn_bias="mlp_bias",
-        graph=_multiplied_logits,
     ),
     Architecture(
         hf_name="Phi3ForCausalLM",

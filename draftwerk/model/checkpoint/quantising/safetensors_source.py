@@ -82,7 +82,30 @@ class TensorPiece(NamedTuple):
 
     name: str
     half: int = -1
-    """Of gates and ups that are one tensor of all experts; -1 for the whole."""
+    """Of gates and ups that are one tensor; -1 for the whole."""
+    axis: int = 0
+    """Of its rows."""
+
+
+def parts_of(row: Architecture) -> dict[str, list[tuple[str, int, int]]]:
+    """Return what becomes of an FFN's matrices among experts: names, halves and axes."""
+    if row.experts is None:
+        return {}
+    (gate_up, down), (to_gate_up, to_down) = (
+        row.tensor_names(of_gguf).dense(has_experts=True) for of_gguf in (False, True)
+    )
+    found: dict[str, list[tuple[str, int, int]]] = {}
+    for names, to, axis in (
+        (row.names.expert_gate_up, STACKED[:2], 1),
+        ((row.names.expert_down,), STACKED[2:], 1),
+        (gate_up, to_gate_up, 0),
+        ((down,), (to_down,), 0),
+    ):
+        if len(names) == len(to):
+            found |= {one: [(other, -1, axis)] for one, other in zip(names, to, strict=True)}
+        else:
+            found[names[0]] = [(other, half, axis) for half, other in enumerate(to)]
+    return found
 
 
 class SafetensorsSource:
@@ -139,9 +162,8 @@ class SafetensorsSource:
             found = found.swapaxes(1, 2)
         if piece.half < 0:
             return found
-        size = found.shape[1] // 2
-        interleaved, behind = slice(piece.half, None, 2), slice(piece.half * size, None)
-        return found[:, interleaved if self._columns else behind][:, :size]
+        gates_and_ups = [found[:, ::2], found[:, 1::2]]
+        return (gates_and_ups if self._columns else np.split(found, 2, piece.axis))[piece.half]
 
     def write_fields(self, name: str, writer: GGUFWriter) -> None:
         """Write the metadata. Raises Refused for a tokenizer or a rope that GGUF cannot say."""
@@ -176,22 +198,15 @@ class SafetensorsSource:
 
     def _named(self, row: Architecture) -> dict[str, list[TensorPiece]]:
         """Return what each of a GGUF's tensors is made of: one tensor, or every expert's."""
-        gate_up = row.names.expert_gate_up
-        halves = (-1,) if len(gate_up) > 1 else (0, 1)
-        parts = dict(zip((*gate_up, row.names.expert_down), STACKED, strict=False))
-        parts[row.names.expert_down] = STACKED[2]
+        parts = parts_of(row)
         found: dict[str, list[TensorPiece]] = {}
         for name in self._wanted():
             own = EXPERT.sub(".experts.{}.", name)
             stem, _, kind = own.rpartition(".")
-            part = next((each for each in parts if stem.endswith(f".{each}")), None)
-            if part is None:
-                found.setdefault(gguf_name(row, own), []).append(TensorPiece(name))
-                continue
-            for half in halves if part == gate_up[0] else (-1,):
-                which = STACKED[half] if half >= 0 else parts[part]
-                to = gguf_name(row, f"{stem.removesuffix(part)}{which}.{kind}")
-                found.setdefault(to, []).append(TensorPiece(name, half))
+            part = next((each for each in parts if stem.endswith(f".{each}")), "")
+            for to, half, axis in parts.get(part, [("", -1, 0)]):
+                to_name = gguf_name(row, f"{stem.removesuffix(part)}{to}.{kind}")
+                found.setdefault(to_name, []).append(TensorPiece(name, half, axis))
         return found
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -200,7 +215,7 @@ class SafetensorsSource:
         if self._columns and len(shape) == 3:
             shape[1:] = shape[2], shape[1]
         if pieces[0].half >= 0:
-            shape[1] //= 2
+            shape[pieces[0].axis] //= 2
         if any(part in name for part in STACKED) and EXPERT.search(pieces[0].name):
             return len(pieces), *shape
         return tuple(shape[1:] if shape[0] == 1 and len(shape) > 1 else shape)

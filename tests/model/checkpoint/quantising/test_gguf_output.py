@@ -108,6 +108,7 @@ YARN |= {"original_max_position_embeddings": 64, "rope_theta": 150_000.0}
     ("family", "changes"),
     [
         *((name, {}) for name in ("qwen3_moe", "qwen2_moe", "mixtral", "olmoe", "granitemoe")),
+        ("granitemoeshared", {}),
         ("gpt_oss", SINKS),
         ("gpt_oss", {**SINKS, "rope_parameters": YARN}),
     ],
@@ -122,7 +123,9 @@ def test_experts_are_those_of_the_safetensors(family: str, changes, tmp_path: Pa
             assert all(torch.equal(one, other.bfloat16()) for one, other in pairs), name
         if family == "qwen2_moe":
             assert torch.equal(ours.experts.shared_gate, theirs.experts.shared_gate.bfloat16())
+        if theirs.gate_up is not None:
             assert torch.equal(ours.gate_up, theirs.gate_up.bfloat16())
+            assert torch.equal(ours.down, theirs.down.bfloat16())
         assert torch.equal(ours.qkv, theirs.qkv.bfloat16())
         if family == "gpt_oss":
             assert torch.equal(ours.sinks, theirs.sinks.bfloat16())

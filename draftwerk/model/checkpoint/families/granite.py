@@ -1,0 +1,154 @@
+"""Granite, dense and of experts, and HyperCLOVA X, which has its multipliers."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from draftwerk.model.checkpoint.config import Graph
+from draftwerk.model.checkpoint.families.architecture import (
+    Architecture,
+    GgufNames,
+    Json,
+    TensorNames,
+    all_alike,
+    number,
+)
+from draftwerk.model.checkpoint.families.experts import everywhere, experts_of, gguf_experts
+from draftwerk.model.checkpoint.unsupported import Refused
+
+
+def granite_graph(hf: Json) -> Graph:
+    """Return the graph of Granite's multipliers."""
+    return Graph(
+        embedding_multiplier=number(hf, "embedding_multiplier"),
+        residual_multiplier=number(hf, "residual_multiplier"),
+        attention_scale=number(hf, "attention_multiplier"),
+        logit_scale=1.0 / number(hf, "logits_scaling"),
+    )
+
+
+def _multiplied_logits(hf: Json) -> Graph:
+    """Return HyperCLOVA X's graph: Granite's, but logits are multiplied, and scores scaled as usual
+    where nothing is said.
+    """
+    if not hf["use_post_norm"]:
+        raise Refused("use_post_norm false: no norms of what layers add")
+    graph = granite_graph({**hf, "attention_multiplier": hf["attention_multiplier"] or 0.0})
+    return replace(graph, logit_scale=number(hf, "logits_scaling"))
+
+
+def granite_fields(get: Callable[..., Any]) -> Json:
+    """Return Granite's multipliers of a GGUF."""
+    return {
+        "embedding_multiplier": get(".embedding_scale", 1.0),
+        "residual_multiplier": get(".residual_scale", 1.0),
+        "attention_multiplier": get(".attention.scale", 1.0),
+        "logits_scaling": get(".logit_scale", 1.0),
+    }
+
+
+def written_multipliers(hf: Json) -> Json:
+    """Return them as a GGUF's metadata."""
+    return {
+        ".embedding_scale": float(hf["embedding_multiplier"]),
+        ".residual_scale": float(hf["residual_multiplier"]),
+        ".attention.scale": float(hf["attention_multiplier"]),
+        ".logit_scale": float(hf["logits_scaling"]),
+    }
+
+
+MULTIPLIERS = {
+    "embedding_multiplier": 1.0,
+    "residual_multiplier": 1.0,
+    "attention_multiplier": 1.0,
+    "logits_scaling": 1.0,
+}
+SHARED_SIZE = ".expert_shared_feed_forward_length"
+GRANITE_EXPERTS = TensorNames(
+    router="block_sparse_moe.router.layer",
+    stacked_router="block_sparse_moe.router",
+    expert_gate_up=("block_sparse_moe.input_linear",),
+    expert_down="block_sparse_moe.output_linear",
+    gate_up=("shared_mlp.input_linear",),
+    down="shared_mlp.output_linear",
+)
+SHARED_IN_GGUF = GRANITE_EXPERTS._replace(
+    gate_up=("shared_mlp.gate", "shared_mlp.up"),
+    shared_gate_up=("shared_expert.gate", "shared_expert.up"),
+    shared_down="shared_expert.down",
+)
+"""Files have an FFN of all tokens in three matrices."""
+ROWS = (
+    Architecture(
+        hf_name="GraniteForCausalLM",
+        model_type="granite",
+        summary="multipliers of embeddings, what layers add, scores and logits",
+        gguf=GgufNames(
+            "granite",
+            pairs_are_neighbours=True,
+            fields=granite_fields,
+            written=written_multipliers,
+        ),
+        defaults=MULTIPLIERS,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        ffn_bias="mlp_bias",
+        graph=granite_graph,
+    ),
+    Architecture(
+        hf_name="HyperCLOVAXForCausalLM",
+        model_type="hyperclovax",
+        summary="multipliers as Granite's; norms of what layers add",
+        names=TensorNames(after_attention="post_norm1", after_ffn="post_norm2"),
+        defaults=MULTIPLIERS | {"attention_multiplier": None, "use_post_norm": True},
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        ffn_bias="mlp_bias",
+        graph=_multiplied_logits,
+    ),
+    Architecture(
+        hf_name="GraniteMoeForCausalLM",
+        model_type="granitemoe",
+        summary="experts; multipliers as Granite's",
+        gguf=GgufNames(
+            "granitemoe",
+            pairs_are_neighbours=True,
+            fields=lambda get: {**gguf_experts(get), **granite_fields(get)},
+            written=written_multipliers,
+            is_for=lambda get: not get(SHARED_SIZE),
+        ),
+        names=GRANITE_EXPERTS,
+        defaults=MULTIPLIERS,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        experts=experts_of("num_local_experts"),
+        graph=granite_graph,
+        layers=everywhere(all_alike),
+    ),
+    Architecture(
+        hf_name="GraniteMoeSharedForCausalLM",
+        model_type="granitemoeshared",
+        summary="experts, and one of all tokens; multipliers as Granite's",
+        gguf=GgufNames(
+            "granitemoe",
+            pairs_are_neighbours=True,
+            fields=lambda get: {
+                **gguf_experts(get),
+                **granite_fields(get),
+                "shared_intermediate_size": get(SHARED_SIZE),
+            },
+            written=written_multipliers,
+            is_for=lambda get: bool(get(SHARED_SIZE)),
+            names=SHARED_IN_GGUF,
+        ),
+        names=GRANITE_EXPERTS,
+        required=("shared_intermediate_size",),
+        defaults=MULTIPLIERS,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        experts=experts_of("num_local_experts", shared="shared_intermediate_size"),
+        graph=granite_graph,
+        layers=everywhere(all_alike),
+    ),
+)
