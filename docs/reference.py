@@ -21,7 +21,7 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.responses import responses_events
 from draftwerk.api.service.endpoints import ENDPOINTS
 from draftwerk.api.service.metrics import MetricsCollector, shelving
-from draftwerk.model.checkpoint.family_table import family_rows
+from draftwerk.model.checkpoint.family_table import ANY_DRAFTS, family_rows
 from draftwerk.settings.field_faults import alternatives, described, items
 from draftwerk.speculative.sources.registry import SOURCES
 
@@ -90,7 +90,10 @@ def _models() -> Iterator[str]:
     yield "by the name of its split.\n"
     yield "For each of these families one seed is one text, bit for bit, with drafts or without, on"
     yield "any CPU, and on a GPU with `--exact`. Classes are named without `ForCausalLM`. All are"
-    yield "read from safetensors, and from GGUF under the name given.\n"
+    yield "read from safetensors, and from GGUF under the name given. A smaller model drafts for"
+    yield "them (`--draft`), where no other drafts are named (`--draft-head mtp`). Speeds were"
+    yield "measured of [Llama's layers](measurements.md#beside-llamacpp) and of"
+    yield "[experts](measurements.md#experts) alone.\n"
     yield from table(
         ("class", "GGUF", "layers"),
         [
@@ -98,7 +101,9 @@ def _models() -> Iterator[str]:
                 f"`{row.classes[0].removesuffix('ForCausalLM')}`"
                 + "".join(f", text of `{each}`" for each in row.classes[1:]),
                 row.gguf,
-                row.layers + (f" ({row.devices})" if row.devices != "CPU" else ""),
+                row.layers
+                + (f" ({row.devices})" if row.devices != "CPU" else "")
+                + (f"; drafts: {row.drafts or 'no model'}" if row.drafts != ANY_DRAFTS else ""),
             )
             for row in family_rows()
         ],

@@ -48,8 +48,11 @@ def list_models() -> int:
 
 
 def list_families() -> int:
-    """Print the families that are served, a class in each line; returns the exit code."""
-    rows = [(row.family, row.files, row.devices, row.layers) for row in family_rows()]
+    """Print the families that are served, a class in each line; returns the exit code.
+
+    Each line has the files, the devices, what drafts, and how the layers differ from Llama's.
+    """
+    rows = [(row.family, row.files, row.devices, row.drafts, row.layers) for row in family_rows()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(map(str.ljust, row, widths)).rstrip())

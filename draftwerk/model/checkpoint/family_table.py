@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from draftwerk.model.checkpoint.families.architecture import Architecture
+
+ANY_DRAFTS = "a model"
 
 
 class FamilyRow(NamedTuple):
@@ -18,6 +21,8 @@ class FamilyRow(NamedTuple):
     devices: str
     layers: str
     """How its layers differ from Llama's."""
+    drafts: str
+    """What drafts for it beside sources that need the text alone, and heads trained for it."""
 
     @property
     def files(self) -> str:
@@ -33,4 +38,9 @@ def family_rows() -> Iterator[FamilyRow]:
             row.gguf_name or "",
             "CPU" if row.summary else "CPU, GPU, ranks",
             row.summary or "as Llama's",
+            ", ".join(each for each, drafts in _drafting(row) if drafts),
         )
+
+
+def _drafting(row: Architecture) -> tuple[tuple[str, bool], ...]:
+    return (ANY_DRAFTS, row.recurrence is None), ("its MTP layer", row.has_mtp)

@@ -14,6 +14,7 @@ def test_a_row_says_what_is_read_and_where_it_runs() -> None:
     llama, gemma = rows["LlamaForCausalLM"], rows["Gemma3ForCausalLM"]
     assert (llama.family, llama.files) == ("llama", "safetensors, GGUF (llama)")
     assert (llama.devices, gemma.devices) == ("CPU, GPU, ranks", "CPU")
+    assert rows["Qwen3_5ForCausalLM"].drafts == "its MTP layer" and gemma.drafts == "a model"
     assert "window" in gemma.layers and llama.layers == "as Llama's"
     assert any(row.files == "safetensors" for row in rows.values()) == any(
         row.gguf is None for row in ARCHITECTURES
