@@ -93,6 +93,8 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     }
     if row.output_bias:
         config[row.output_bias] = config.get(row.output_bias) or "blk.0.attn_output.bias" in names
+    if row.recurrent_tap_bias:
+        config[row.recurrent_tap_bias] = any(name.endswith("ssm_conv1d.bias") for name in names)
     if row.rotary_share is not None:
         config["partial_rotary_factor"] = turned / head_size
     assert own is not None

@@ -27,6 +27,7 @@ from tests.support.tiny_models import GEMMA4_EXPERTS, ROPES, VOCAB, oracle_logit
 LONG = {**ROPES["longrope"], "rope_theta": 10_000.0, "original_max_position_embeddings": 64}
 LONG["short_factor"], LONG["long_factor"] = LONG["short_factor"][:4], LONG["long_factor"][:4]
 CASES = {row.model_type: (row.model_type, {}) for row in ARCHITECTURES if row.gguf is not None} | {
+    "granite 4, no biases": ("granitemoehybrid", {"mamba_conv_bias": False}),
     "granite 4, no experts": ("granitemoehybrid", {"num_local_experts": 0}),
     **{
         f"{family}, gates and ups in one": (family, {"fuses": True})
