@@ -69,7 +69,7 @@ TEXT = {
     r"forests?": "draft trees",
     r"(?<!Zipf's )laws?": "distribution",
     r"monsters?": "hostile requests",
-    r"thoughts?": "draft-head nodes",
+    r"(?<!<\|channel>)thoughts?": "draft-head nodes",
     r"somebody|whoever": "name who it is",
 }
 """Retired words of prose: a regular expression each, whole words only."""

@@ -26,6 +26,8 @@ FIRST, SECOND = "first_function", "second_function"
 ONE, TWO = "argument_one", "argument_two"
 VALUE, OTHER = "value_one", "value_two"
 MARK = "\ue000"
+BARE_QUOTE = '<|"|>'
+"""Around strings in Gemma 4's calls, whose names have no quotes."""
 CALL_IDS = ("abcd12345", "efgh67890")
 """Nine letters and digits, as Mistral's templates demand."""
 
@@ -128,7 +130,9 @@ class _Renderings:
         bare_middle = bare.partition(ONE)[2].partition("7")[0]
         words = "True" in self.of([(FIRST, {ONE: True})])
         quote = middle.removeprefix(bare_middle) if middle != bare_middle else ""
-        if quote not in ("", "'", '"') or not last.startswith(quote):
+        if quote == BARE_QUOTE:
+            words = "None" in self.of([(FIRST, {ONE: None})])
+        if quote not in ("", "'", '"', BARE_QUOTE) or not last.startswith(quote):
             raise Underivable("values are neither bare nor quoted")
         middle, last = bare_middle, last.removeprefix(quote)
         between = between.removeprefix(quote)
@@ -140,7 +144,8 @@ class _Renderings:
             close = last.removeprefix(value_close)
             return CallFormat("xml", begin, begin, call_middle, close, arguments=listed)
         listed = ArgumentFormat(opened, middle, "", between.removesuffix(opened), quote, words)
-        return CallFormat("python", begin, begin, call_middle, last, arguments=listed)
+        shape = "bare" if quote == BARE_QUOTE else "python"
+        return CallFormat(shape, begin, begin, call_middle, last, arguments=listed)
 
     def _with_second(self, form: CallFormat) -> CallFormat:
         """Find out what is between two calls, if there may be two."""

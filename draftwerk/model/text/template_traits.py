@@ -24,6 +24,7 @@ REASONING_PAIRS = (
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought\n", "<channel|>"),
 )
 ANSWER_PAIRS = (
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
@@ -111,7 +112,8 @@ def _has_pair(pair: tuple[str, str], source: str, prompt: str) -> bool:
 
 
 def _numbered(names: Sequence[str], specials: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((name, specials[name]) for name in names if name in specials))
+    found = {name: id for name, id in specials.items() if any(name in each for each in names)}
+    return tuple(sorted(found.items()))
 
 
 def _is_open(prompt: str, opened: str, close: str) -> bool:

@@ -12,6 +12,8 @@ from draftwerk.speculative.replies.argument_schemas import (
     json_rule,
     listed_properties,
 )
+from draftwerk.speculative.replies.bare_arguments import in_order
+from draftwerk.speculative.replies.bare_rules import BareRules, is_bare_name
 from draftwerk.speculative.replies.formats import CallFormat, quotable
 from draftwerk.speculative.replies.literals import ANY, escaped_pattern, literal
 
@@ -22,11 +24,12 @@ class ArgumentRules:
     def __init__(self, lines: list[str], specials: Mapping[str, int]) -> None:
         self.lines = lines
         self.specials = specials
+        self.bare = BareRules(lines, specials, self.listed, self._raw_string)
 
     def literal(self, text: str) -> str:
         return literal(text, self.specials)
 
-    def listed(self, calls: CallFormat, index: int, parameters: JsonObjectSchema) -> str:
+    def listed(self, calls: CallFormat, index: str, parameters: JsonObjectSchema) -> str:
         """Write rules for arguments that come one by one, in the schema's order.
 
         `first_I_N` stands before any argument, `more_I_N` behind one.
@@ -34,6 +37,8 @@ class ArgumentRules:
         properties, required = listed_properties(parameters)
         if odd := next((name for name in properties if not _is_writable(calls, name)), None):
             raise BadSchema(f"has a property {odd[:40]!r}, which this model's format cannot name")
+        if calls.shape == "bare":  # as templates sort them
+            properties = {name: properties[name] for name in in_order(properties)}
         definitions = definitions_of(parameters)
         form = calls.arguments
         count = len(properties)
@@ -62,6 +67,8 @@ class ArgumentRules:
     ) -> str:
         """Return the rules' text for one value and what closes it."""
         close = calls.arguments.close
+        if calls.shape == "bare":
+            return self.bare.value(calls, index, schema)
         if is_bare_string(schema):
             if calls.shape == "python":
                 return f"{self._python_string(calls, index, schema)} {self.literal(close)}"
@@ -111,6 +118,8 @@ def _is_writable(calls: CallFormat, name: str) -> bool:
     """Whether a format can name an argument so that the name is read again."""
     if calls.shape == "python":
         return name.isidentifier()
+    if calls.shape == "bare":
+        return is_bare_name(name)
     each = calls.arguments
     return bool(name) and not any(
         mark.strip() in name for mark in (each.open, each.middle, each.close) if mark.strip()

@@ -7,6 +7,7 @@ what closes the call.
 import json
 from typing import Protocol
 
+from draftwerk.speculative.replies.bare_arguments import BareScanner
 from draftwerk.speculative.replies.formats import CallFormat
 
 LITERALS = {"True": "true", "False": "false", "None": "null"}
@@ -26,6 +27,8 @@ def scanner_of(form: CallFormat, raw: frozenset[str]) -> ArgumentScanner:
     """Return the scanner of a format; `raw` names the arguments whose values are bare strings."""
     if form.shape == "json":
         return JsonScanner()
+    if form.shape == "bare":
+        return BareScanner(form.arguments.quote)
     return PythonScanner(form) if form.shape == "python" else XmlScanner(form, raw)
 
 

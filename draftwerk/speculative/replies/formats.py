@@ -16,7 +16,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-ArgumentShape = Literal["json", "xml", "python"]
+from draftwerk.speculative.replies.bare_arguments import written_bare
+
+ArgumentShape = Literal["json", "xml", "python", "bare"]
 CALLS_MAX = 16
 """Calls in one reply: a small model that is allowed any number would go on for ever."""
 
@@ -42,7 +44,8 @@ class CallFormat(Struct, frozen=True):
     """How calls are written, and what in it are single tokens."""
 
     shape: ArgumentShape
-    """`json`: the arguments are one JSON object; `xml`, `python`: each has its name and value."""
+    """`json`: the arguments are one JSON object; `xml`, `python`: each has its name and value;
+    `bare`: so have those of objects within them, and strings stand between tokens."""
     trigger: str
     """The beginning of `begin`, which plain text never contains."""
     begin: str
@@ -74,7 +77,7 @@ class CallFormat(Struct, frozen=True):
         return (
             *(self.begin, self.middle, self.close, self.again or "", self.end, self.id_close),
             self.number_close,
-            *(each.open, each.middle, each.close, each.separator),
+            *(each.open, each.middle, each.close, each.separator, each.quote),
         )
 
 
@@ -154,6 +157,8 @@ def written_arguments(form: CallFormat, values: dict[str, Any]) -> str:
     if form.shape == "json":
         return json.dumps(values, ensure_ascii=False)
     each = form.arguments
+    if form.shape == "bare":
+        return written_bare(values, each.quote, each.python_words)[1:-1]
     return each.separator.join(
         f"{each.open}{name}{each.middle}{_written_value(form, value)}{each.close}"
         for name, value in values.items()

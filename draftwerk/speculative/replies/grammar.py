@@ -186,5 +186,5 @@ class _Rules:
             self.lines.append(f"args_{index}: {json_rule(function.parameters, {})}")
             inner = f"args_{index}"
         else:
-            inner = self.arguments.listed(calls, index, function.parameters)
+            inner = self.arguments.listed(calls, str(index), function.parameters)
         self.lines.append(f"call_{index}: {head} {inner} {self.literal(calls.close)}")

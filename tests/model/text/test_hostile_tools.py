@@ -76,7 +76,7 @@ HOSTILE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("family", ["hermes", "coder", "lfm2"])
+@pytest.mark.parametrize("family", ["hermes", "coder", "lfm2", "gemma4"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_schema_is_refused_with_a_reason_or_obeyed(
     checker: GrammarChecker, name: str, family: str

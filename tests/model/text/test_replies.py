@@ -39,6 +39,7 @@ SPECIAL = (
     *("[TOOL_CALLS]", "[ARGS]", "<|tool_call_start|>", "<|tool_call_end|>", "<|tool_call|>"),
     *("<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     *("<|START_THINKING|>", "<|END_THINKING|>"),
+    *("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"),
     *CHANNELS,
 )
 WEATHER = parameters_of(
@@ -152,14 +153,14 @@ marked = pytest.mark.parametrize("marked", [True, False], ids=["tokens", "spelle
 @families
 def test_a_template_tells_how_its_model_writes_calls(family: str) -> None:
     found = format_of(family)
-    shapes = {"lfm2": "python", "olmo3": "python"}
+    shapes = {"lfm2": "python", "olmo3": "python", "gemma4": "bare"}
     shapes |= dict.fromkeys(("coder", "glm", "qwen3_coder"), "xml")
     assert found.shape == shapes.get(family, "json")
     assert found.begin.startswith(found.trigger)
     assert (found.again is None) == (family == "llama")
     assert bool(found.id_close) == (family == "mistral")
     assert bool(found.number_close) == (family == "command_a")
-    assert found.arguments.python_words == (family in ("lfm2", "qwen3_coder"))
+    assert found.arguments.python_words == (family in ("gemma4", "lfm2", "qwen3_coder"))
 
 
 def test_a_template_without_tools_or_with_unknown_calls_has_no_format() -> None:
@@ -258,6 +259,33 @@ def test_one_call_at_a_time_is_a_bound_of_the_grammar(family: str) -> None:
     assert may_end(followed(reply_grammar(rules_of(form)), two))
     with pytest.raises(BadGrammar):
         followed(reply_grammar(rules_of(form, parallel=False)), two)
+
+
+ANYTHING = {
+    "type": "object",
+    "properties": {"whole": {"type": "object"}, "any": {}, "some": {"type": ["array", "null"]}},
+    "required": ["any", "whole", "some"],
+}
+
+
+@marked
+def test_values_of_any_kind_are_allowed_where_names_are_bare(marked: bool) -> None:
+    form, rng = format_of("gemma4", marked), Random(1)
+    rules = rules_of(form, functions=(ToolFunction("it", parameters_of(ANYTHING)),))
+    values = {"any": {"a": ["x, {y}:", -1.5e3, None]}, "some": [], "whole": {"k": True, "l": {}}}
+    for some in ([], None, ["é", [0]]):
+        text = written(form, [("it", values | {"some": some})])
+        assert may_end(followed(reply_grammar(rules), text, marked))
+        assert calls_in(parsed(rules.form, cut(text, rng))) == [("it", values | {"some": some})]
+    with pytest.raises(BadGrammar):
+        followed(reply_grammar(rules), written(form, [("it", values | {"whole": 1})]), marked)
+
+
+def test_what_bare_values_have_no_way_to_obey_is_refused_by_name() -> None:
+    inner = {"type": "object", "properties": {"x": {"type": "array", "uniqueItems": True}}}
+    function = ToolFunction("it", parameters_of(inner))
+    with pytest.raises(BadSchema, match="'uniqueItems', which this model's format has no way"):
+        reply_grammar(rules_of(format_of("gemma4"), functions=(function,)))
 
 
 def decoded(tokens: Iterable[int]) -> str:

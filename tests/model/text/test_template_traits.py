@@ -33,6 +33,7 @@ CALLS = {
     "exaone4": '<tool_call>{"name": "',
     "gemma2": HERMES,
     "gemma3": HERMES,
+    "gemma4": "<|tool_call>call:",
     "glm4": "<tool_call>",
     "granite3": '<|tool_call|>[{"name": "',
     "harmony": "<|channel|>commentary to=functions.",
@@ -56,6 +57,7 @@ THINK = ("<think>", "</think>")
 REASONING: dict[str, tuple[tuple[str, str], str, bool, bool]] = {
     "command_a": (("<|START_THINKING|>", "<|END_THINKING|>"), "reasoning", True, False),
     "exaone4": (THINK, "enable_thinking", False, True),
+    "gemma4": (("<|channel>thought\n", "<channel|>"), "enable_thinking", False, False),
     "glm4": (THINK, "enable_thinking", True, False),
     "harmony": (("<|channel|>analysis<|message|>", "<|end|>"), "", True, False),
     "hunyuan": (THINK, "enable_thinking", True, False),

@@ -182,5 +182,5 @@ FAMILIES = {
     "string arguments": STRING_ARGUMENTS,
 }
 """Every way of writing calls that is understood."""
-WHOLE = ("command_a", "granite3", "hunyuan", "olmo3", "qwen3_coder")
+WHOLE = ("gemma4", "command_a", "granite3", "hunyuan", "olmo3", "qwen3_coder")
 FAMILIES |= {name: TEMPLATES[name] for name in WHOLE}
