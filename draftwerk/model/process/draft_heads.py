@@ -100,6 +100,8 @@ def native_head(
 
 def has_layer(options: ModelOptions) -> bool:
     """Whether the draft head is a decoder layer: the model's own, or that in a folder."""
+    if options.draft_head in ("auto", "off"):
+        return False
     return options.draft_head == MTP or Path(options.draft_head).is_dir()
 
 

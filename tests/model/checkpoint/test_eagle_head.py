@@ -125,3 +125,10 @@ def test_a_target_is_built_with_the_head_of_a_folder_or_refused(oracle, folder, 
     put(folder, **{"norm.weight": None})
     with pytest.raises(Refused, match=r"lacks norm\.weight"):
         build(options)
+
+
+def test_a_folder_in_the_way_of_a_word_is_no_head(oracle, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "auto").mkdir()
+    options = ModelOptions(source=str(oracle.path.parent), draft_head="auto", attention="padded")
+    assert build(options).parts.draft_head is None

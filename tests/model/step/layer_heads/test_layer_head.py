@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from draftwerk.model.batch.builder import is_chain
+from draftwerk.model.checkpoint import gguf
 from draftwerk.model.checkpoint.eagle_head import LAYER_IDS
 from draftwerk.model.draft_head.tree import LEVELS
 from draftwerk.model.step.layer_heads.mtp import VOCABULARY_MAX
@@ -18,10 +19,11 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.feedback import LOSS_NATS
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Verdict, chain
 from draftwerk.speculative.sampling.params import Sampling
-from tests.support.eagle_models import HEAD, EagleOracle
+from tests.support.eagle_models import HEAD, LAYERS, EagleOracle
 from tests.support.model_driver import Driver, Live
 from tests.support.mtp_models import MtpOracle
 from tests.support.runners import make_runner_with_layer, require_kernels
+from tests.support.tiny_gguf import SIZES, save_gguf
 from tests.support.tiny_models import VOCAB
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6, 11, 30, 2, 8, 71]
@@ -176,9 +178,21 @@ def test_tokens_beyond_those_that_an_mtp_layer_guesses_are_read(tmp_path, native
     oracle = MtpOracle(tmp_path, vocab_size=VOCABULARY_MAX + 4000)
     oracle.make_right(0.0)
     drafting = Drafting(runner_of(oracle, native))
-    driver = Driver(drafting)
+    driver = Driver(cast(TargetRunner, drafting))
     lives = [driver.add(n, [5, VOCABULARY_MAX + 900 * n], GREEDY, 24) for n in (1, 2, 3, 4)]
     driver.run()
     assert all(live.tokens[1] >= VOCABULARY_MAX for live in lives)
     assert drafting.acceptance > 0.7
     assert driver.rounds < 16
+
+
+def test_a_head_drafts_for_a_file_whose_embedding_is_in_blocks(tmp_path, monkeypatch):
+    require_kernels()
+    monkeypatch.setattr(gguf, "write_tokenizer", lambda *given: None)
+    EagleOracle(tmp_path, sizes=SIZES)
+    path = save_gguf(tmp_path / "m.gguf", "llama", "Q8_0", num_hidden_layers=LAYERS)
+    head = str(tmp_path / HEAD)
+    drafting = Drafting(make_runner_with_layer(path, head, True, "stored"))
+    drafted, _ = texts(drafting, SAMPLED)
+    assert drafted == texts(make_runner_with_layer(path, "off", True, "stored"), SAMPLED)[0]
+    assert any(draft.tokens for draft, _ in drafting.drafts)
