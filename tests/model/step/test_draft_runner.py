@@ -53,6 +53,21 @@ def test_another_draft_model_changes_no_text(sampling, directory, other):
     assert [live.output for live in lives] == plain
 
 
+@pytest.mark.parametrize("family", ["gemma3_text", "gemma4_text"])
+def test_a_small_gemma_drafts_for_gemma_4(family: str, tmp_path: Path) -> None:
+    """Both read windows of their own, and layers of the target the keys of others."""
+    save_tiny(tmp_path / "target", "gemma4_text")
+    save_tiny(tmp_path / "small", family, seed=9, num_attention_heads=2)
+    runner, rng, sampling = make_runner(tmp_path / "target"), Random(1), SAMPLINGS["sampled"]
+    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 30))] for _ in range(4)]
+    plain = [generate(runner, prompt, sampling, 28) for prompt in prompts]
+    drafter = make_drafter(tmp_path / "small")
+    driver = Driver(runner, rng, drafter=drafter, chunk_max=6, preempts=0.1)
+    lives = [driver.add(index, prompt, sampling, 28) for index, prompt in enumerate(prompts)]
+    driver.run()
+    assert [live.output for live in lives] == plain
+
+
 def test_it_recovers_from_drafts_that_others_made(directory):
     """The target may follow another source for a while; the next guess is right again."""
     runner, drafter, sampling = (
