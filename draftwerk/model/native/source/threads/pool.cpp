@@ -71,9 +71,7 @@ bool Pool::take(int thread) {
     uint64_t ticket = ticket_.load(std::memory_order_acquire);
     while (next_of(ticket) < items_of(ticket)) {
         // Of this stage, or the ticket is another by now.
-        const int shares = shares_.load(std::memory_order_relaxed);
-        const int left = items_of(ticket) - next_of(ticket);
-        const int count = shares ? std::max(1, left / shares) : 1;
+        const int count = run_of(items_of(ticket) - next_of(ticket));
         if (!ticket_.compare_exchange_weak(ticket, ticket + (static_cast<uint64_t>(count) << 16),
                                            std::memory_order_acq_rel)) {
             continue;
@@ -87,14 +85,22 @@ bool Pool::take(int thread) {
     return false;
 }
 
+int Pool::run_of(int left) const {
+    const int shares = shares_.load(std::memory_order_relaxed);
+    return shares ? std::max(1, left / shares) : 1;
+}
+
+// Where a thread's next run begins: the other threads began theirs before, and take one each first.
+int Pool::next_run() const {
+    const uint64_t ticket = ticket_.load(std::memory_order_relaxed);
+    int next = next_of(ticket);
+    for (int other = 1; other < size_; other++) next += run_of(items_of(ticket) - next);
+    return next < items_of(ticket) ? next : -1;
+}
+
 void Pool::run_items(int first, int count, int thread) {
     for (int item = first, last = first + count - 1; item <= last; item++) {
-        int next = item + 1;
-        if (item == last) {
-            uint64_t ticket = ticket_.load(std::memory_order_relaxed);
-            next = next_of(ticket) < items_of(ticket) ? next_of(ticket) : -1;
-        }
-        next_[thread].item = next;
+        next_[thread].item = item < last ? item + 1 : next_run();
         job_->run(stage_, item, thread);
     }
 }

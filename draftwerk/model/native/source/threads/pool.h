@@ -6,7 +6,7 @@
 // items in its hands; no thread waits for another, only for items. The thread that completes a stage
 // opens the next one, alone: small serial work belongs there and costs no barrier.
 //
-// Where a stage's items are alike, a thread takes a few in line, fewer towards the end, so that it
+// Where a stage's items are alike and wait for memory, a thread takes a few in line, fewer towards the end, so that it
 // knows which comes next and what to fetch.
 #pragma once
 
@@ -23,7 +23,7 @@ class Job {
     // next stage, a negative number ends the job.
     virtual int open(int stage) = 0;
     virtual void run(int stage, int item, int thread) = 0;
-    // Whether items take about as long each.
+    // Whether items take about as long each, and wait for what they read.
     virtual bool is_even(int) { return false; }
 };
 
@@ -45,6 +45,8 @@ class Pool {
     bool take(int thread);
     void advance();
     void publish(uint64_t items);
+    int run_of(int left) const;
+    int next_run() const;
     void run_items(int first, int count, int thread);
     void wait(uint64_t seen, int &spins);
 
