@@ -29,6 +29,7 @@ from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.recurrent_states import StateSlots
+from draftwerk.speculative.drafting import rationing
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
@@ -229,7 +230,10 @@ def run(seed: int, work: Callable[[list[Asked]], Awaitable[None]], asked: list[A
 
 
 @pytest.mark.parametrize(("family", "backend"), CASES)
-def test_no_fault_changes_a_text(family: str, backend: str, tmp_path: Path) -> None:
+def test_no_fault_changes_a_text(
+    family: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rationing, "PROBE_SHARE", 1e6)  # whatever a head takes
     if backend == "native":
         require_kernels()
     folder, how = tmp_path / "model", BACKENDS[backend]

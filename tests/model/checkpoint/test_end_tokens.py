@@ -15,6 +15,7 @@ TURNS = {
     "exaone4": ("[|endofturn|]",),
     "gemma2": ("<end_of_turn>",),
     "gemma3": ("<end_of_turn>",),
+    "gemma4": ("<turn|>",),
     "glm4": (),
     "granite3": ("<|end_of_text|>",),
     "harmony": ("<|call|>", "<|return|>"),
