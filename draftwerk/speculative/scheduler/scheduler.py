@@ -227,8 +227,7 @@ class Scheduler:
         self._learn_time(round_, report, now_s)
         self.stats.count_step(verdict.report)
         if self.limits.tokens_revised and self.stats.rounds % REVISED_ROUNDS == 0:
-            gap_ms = self.round_times.gap_ms
-            self._budget.tokens_max = tokens_of(self.cost, self.limits.rows_max, gap_ms)
+            self._budget.tokens_max = tokens_of(self.cost, self.limits.rows_max)
         updates = self._commit.apply(round_, members, verdict, drafts, now_s)
         self._continuous = not self.idle
         return updates

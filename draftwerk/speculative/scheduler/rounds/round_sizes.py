@@ -2,8 +2,7 @@
 
     rows    = as many texts as the cache holds, and no more than `ROWS_ALWAYS` where another one
               brings no more tokens a second
-    tokens  = the knee of gap + T(tokens): the fewest with which a token costs nearly the least it
-              can, where every round also costs the gap between two steps
+    tokens  = the knee of T(tokens): the fewest with which a token costs nearly the least it can
 
 A round of more tokens than the knee reads prompts no faster and lets texts wait longer. Which texts
 really fit is decided as they enter.
@@ -31,17 +30,14 @@ def rows_of(cost: StepCost, cache_tokens: int) -> int:
     return min(held, max(ROWS_ALWAYS, knee_tokens(cost)), ROWS_MAX)
 
 
-def tokens_of(cost: StepCost, rows_max: int, gap_ms: float = 0.0) -> int:
+def tokens_of(cost: StepCost, rows_max: int) -> int:
     """Return the tokens of a round: the knee, and room for two tokens in every row."""
-    return max(TOKENS_MIN, 2 * rows_max, knee_tokens(cost, gap_ms))
+    return max(TOKENS_MIN, 2 * rows_max, knee_tokens(cost))
 
 
-def knee_tokens(cost: StepCost, gap_ms: float = 0.0) -> int:
-    """Return the smallest size of a round at which a token costs nearly the least it can.
-
-    A round costs its step, and `gap_ms` whatever its size: planning, messages, other processes.
-    """
+def knee_tokens(cost: StepCost) -> int:
+    """Return the smallest size of a step at which a token costs nearly the least it can."""
     table = cost.table(TOKENS_MAX)
     sizes = range(STRIDE, TOKENS_MAX + 1, STRIDE)
-    least = min((gap_ms + table[size]) / size for size in sizes)
-    return next(size for size in sizes if gap_ms + table[size] <= NEAR_LEAST * least * size)
+    least = min(table[size] / size for size in sizes)
+    return next(size for size in sizes if table[size] <= NEAR_LEAST * least * size)

@@ -63,12 +63,6 @@ def test_the_knee_is_the_smallest_size_that_is_nearly_the_best(
     assert all(table[size] / size > NEAR_LEAST * least for size in range(64, knee, 64))
 
 
-def test_what_every_round_costs_makes_rounds_larger() -> None:
-    sizes = [tokens_of(TWO_CORES, 64, gap_ms) for gap_ms in (0.0, 1.0, 4.0, 16.0)]
-    assert sizes == sorted(sizes)
-    assert sizes[0] == TOKENS_MIN < sizes[2]
-
-
 @given(
     read_ms=st.floats(0.1, 100.0),
     token_ms=st.floats(0.001, 50.0),
