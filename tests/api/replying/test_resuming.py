@@ -210,9 +210,8 @@ async def test_a_full_server_starts_none(served: Served) -> None:
 
 
 async def test_a_background_response_is_cancelled_by_the_stock_client(served: Served) -> None:
-    served.engine.step_s = 0.2
     client = served.openai
-    body: dict[str, Any] = {"model": MODEL, "input": "Hello", "stream": True, "background": True}
+    body: dict[str, Any] = {"model": MODEL, "input": "!held", "stream": True, "background": True}
     async with await client.responses.create(**body, extra_body={"ignore_eos": True}) as stream:
         async for event in stream:
             if event.type == "response.output_text.delta":
