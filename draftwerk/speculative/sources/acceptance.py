@@ -63,7 +63,7 @@ class AcceptanceStats:
 
     def check(self) -> None:
         """Assert that every chance is one."""
-        assert min(self.chances) >= 0.0 and max(self.chances) <= 1.0, self.chances
+        assert all(0.0 <= chance <= 1.0 for chance in self.chances)
 
 
 class SequenceAcceptance:
