@@ -21,11 +21,7 @@ def capabilities(states: Sequence[ServerState], endpoints: Iterable[Endpoint]) -
         **cards[0],
         **({"models": cards} if len(cards) > 1 else {}),
         "origins": [_legend(spec) for spec in SOURCES],
-        "endpoints": {
-            each.path: _fields(each.body)
-            for each in endpoints
-            if (each.stream_type or each.path == "/v1/embeddings") and each.body is not None
-        },
+        "endpoints": {each.path: _fields(each.body) for each in endpoints if each.body is not None},
     }
 
 

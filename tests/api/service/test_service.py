@@ -184,6 +184,7 @@ async def test_capabilities_separate_obeyed_from_refused(served: Served) -> None
     chat = found["endpoints"]["/v1/chat/completions"]
     assert chat["supported"]["n"] == "an integer from 1 to 16"
     assert {"functions", "audio"} <= set(chat["unsupported"])
+    assert "rank_fields" in found["endpoints"]["/v1/rerank"]["unsupported"]
     assert "`json_schema`" in chat["supported"]["response_format"]
     assert found["draft_sources"] == ["ngram", "suffix"]
     assert [each["name"] for each in found["origins"]] == [spec.name for spec in SOURCES]

@@ -1,0 +1,173 @@
+"""What the reference says of endpoints: their fields, and the objects that these hold."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct, inspect
+
+from docs.markdown import Rows, listed
+from draftwerk.api.service.endpoints import ENDPOINTS
+from draftwerk.settings.field_faults import alternatives, described, items
+
+
+def endpoints() -> Iterator[str]:
+    yield "## Endpoints\n"
+    alike: dict[tuple[str, type[Struct] | None], list[str]] = {}
+    for each in ENDPOINTS:
+        same = alike.setdefault((f"{each.method} {each.sentence}", each.body), [])
+        same.append(f"`{each.address}`" if same else f"`{each.method} {each.address}`")
+    yield from listed(
+        (", ".join(names), said.partition(" ")[2]) for (said, _), names in alike.items()
+    )
+    yield "Every field may be `null`, which means absent. Fields that are not listed are ignored,"
+    yield "but those that other servers have and this one does not obey are refused by name, unless"
+    yield "they ask for nothing (`null`, `false`): `GET /v1/capabilities` lists them for each"
+    yield "endpoint, with what to use instead. A socket at `/v1/responses` takes `response.create`"
+    yield "with the body of the POST and, if wanted, `stream_id`; and `response.cancel` with"
+    yield "`response_id` or `stream_id`. Names in capitals are [objects](#objects); a star marks"
+    yield "what is required. A *text* is a string of at most 1,048,576 characters; a *name* matches"
+    yield "`^[a-zA-Z0-9_.-]{1,64}$`; a *string to 256* has at most so many characters. Numbers have"
+    yield "their least and greatest value. Of addresses with one body the first is named.\n"
+    addresses: dict[type[Struct], str] = {}
+    for each in ENDPOINTS:
+        if each.body is not None:
+            addresses.setdefault(each.body, each.address.removeprefix("/v1"))
+    by_paths: dict[tuple[str, ...], list[Entry]] = {}
+    owners: dict[Entry, list[str]] = {}
+    for body, path in addresses.items():
+        for entry in _entries(body):
+            owners.setdefault(entry, []).append(path)
+    for entry, paths in owners.items():
+        by_paths.setdefault(tuple(paths), []).append(entry)
+    for paths, found in sorted(by_paths.items(), key=lambda each: len(each[0]) == 1):
+        yield f"In {', '.join(f'`{path}`' for path in paths)}:\n"
+        yield from _described(found)
+    sent = _collected(inspect.type_info(each) for each in addresses)
+    yield from _objects(kind for kind in sent.values() if kind.cls not in addresses)
+
+
+class Entry(NamedTuple):
+    """What is said of a field: what it may hold, or why it has no effect."""
+
+    kind: Literal["field", "hint"]
+    name: str
+    text: str
+
+
+def _entries(body: type[Struct]) -> list[Entry]:
+    kind = inspect.type_info(body)
+    hints: dict[str, str] = getattr(body, "hints", {})
+    found = [Entry("field", *row) for row in _fields(kind)]
+    return found + [Entry("hint", name, reason) for name, reason in hints.items()]
+
+
+def _described(entries: list[Entry]) -> Iterator[str]:
+    """Yield a list of the fields, and of those without effect."""
+    by_type: dict[str, list[str]] = {}
+    for each in entries:
+        if each.kind == "field":
+            by_type.setdefault(each.text, []).append(each.name)
+    rows = [(", ".join(names), text) for text, names in by_type.items()]
+    by_reason: dict[str, list[str]] = {}
+    for each in entries:
+        if each.kind == "hint":
+            by_reason.setdefault(each.text, []).append(f"`{each.name}`")
+    hints = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
+    yield from listed([*rows, *([("without effect", ", ".join(hints))] if hints else [])])
+
+
+OTHER_PROTOCOLS = ("draftwerk.api.anthropic", "draftwerk.api.ollama")
+"""Whose objects are described where the protocols are."""
+
+
+def _objects(kinds: Iterable[inspect.StructType]) -> Iterator[str]:
+    """Yield a line for each object."""
+    yield "### Objects\n"
+    yield "Those of Anthropic's and Ollama's protocols are theirs. `/openapi.json` has all.\n"
+    shown = [each for each in kinds if not each.cls.__module__.startswith(OTHER_PROTOCOLS)]
+    yield from listed(
+        (
+            f"`{kind.cls.__name__}`",
+            "; ".join(f"{field} {values}" for field, values in _fields(kind)),
+        )
+        for kind in sorted(shown, key=lambda each: each.cls.__name__)
+    )
+
+
+def _collected(kinds: Iterable[inspect.Type]) -> dict[str, inspect.StructType]:
+    """Return all objects that types are made of, by name. Raises ValueError for a name of two."""
+    found: dict[str, inspect.StructType] = {}
+    for kind in kinds:
+        _collect(kind, found)
+    return found
+
+
+def _collect(kind: inspect.Type, found: dict[str, inspect.StructType]) -> None:
+    """Add the objects that a type is made of, by name."""
+    match kind:
+        case inspect.StructType(cls=cls, fields=fields):
+            known = found.setdefault(cls.__name__, kind)
+            if known.cls is not cls:
+                raise ValueError(f"two objects are called {cls.__name__}")
+            for field in fields if known is kind else ():
+                _collect(field.type, found)
+        case inspect.UnionType() | inspect.Metadata():
+            for each in alternatives(kind):
+                _collect(each, found)
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            _collect(item, found)
+        case _:
+            pass
+
+
+def _fields(kind: inspect.Type) -> Rows:
+    """Return the fields of an object that may be sent."""
+    assert isinstance(kind, inspect.StructType)
+    return [
+        (f"`{field.encode_name}`", _short(field.type) + ("*" if field.required else ""))
+        for field in kind.fields
+        if not _asks_nothing(field)
+    ]
+
+
+def _asks_nothing(field: inspect.Field) -> bool:
+    """Whether a field is there to be refused: see api/openai/schema.py."""
+    made = field.default_factory is not msgspec.NODEFAULT
+    return made and isinstance(field.type, inspect.RawType)
+
+
+SHORT = (
+    (r"a string of at most 1048576 characters", "text"),
+    (r"a string that matches \^\[a-zA-Z0-9_.-\]\{1,64\}\$", "a name"),
+    (r"a non-empty string of at most (\d+) characters", r"string 1 to \1"),
+    (r"a string of at most (\d+) characters", r"string to \1"),
+    (r"an integer from 0 to 2147483647", "an integer"),
+    (r"an integer from (\S+) to (\S+)", r"integer \1 to \2"),
+    (r"a number from (\S+) to (\S+)", r"\1 to \2"),
+    (r"a number above 0 to (\S+)", r"above 0 to \1"),
+    (r"true or false", "boolean"),
+    (r"one of (.*)$", r"\1"),
+)
+"""Types in fewer words: expressions, and what is said instead."""
+
+
+def _short(kind: inspect.Type) -> str:
+    """Describe a type, objects by their names."""
+    match kind:
+        case inspect.UnionType() | inspect.Metadata():
+            return " or ".join(dict.fromkeys(_short(each) for each in alternatives(kind)))
+        case inspect.StructType(cls=cls):
+            return f"`{cls.__name__}`"
+        case (
+            inspect.ListType(item_type=item, min_length=least, max_length=most)
+            | inspect.VarTupleType(item_type=item, min_length=least, max_length=most)
+        ):
+            count = items(least, most).removesuffix("items").replace("at most", "up to")
+            return f"a list of {count}{_short(item)}"
+        case _:
+            words = described(kind)
+            for pattern, shorter in SHORT:
+                words = re.sub(pattern, shorter, words)
+            return words
