@@ -27,8 +27,9 @@ from draftwerk.assembly.loading.loaded_models import (
 )
 from draftwerk.assembly.loading.model_card import served_model
 from draftwerk.assembly.loading.model_infos import Report, located, read_infos
+from draftwerk.assembly.memory_demand import drafting_words
 from draftwerk.assembly.model_processes import device
-from draftwerk.assembly.plan import plan
+from draftwerk.assembly.plan import demand_of, plan
 from draftwerk.assembly.round_limits import MeasuredModel, round_limits
 from draftwerk.assembly.second_tier import SecondTier, ToldPeers, handing_over, second_tier
 from draftwerk.assembly.start_stages import StartStages
@@ -139,8 +140,8 @@ def measure(settings: EngineSettings) -> MeasuredModel:
     """Start the target model, and return what its process measured. Raises ConfigError."""
 
     async def start() -> MeasuredModel:
-        info, _ = read_infos(settings, print)
-        planned = plan(located(settings, info, None), info, None)
+        info, draft = read_infos(settings, print)
+        planned = plan(located(settings, info, draft), info, draft)
         target = device("target", planned.target_options, Verdict, Proposal, settings.silence_s)
         stages = StartStages()
         try:
@@ -148,7 +149,8 @@ def measure(settings: EngineSettings) -> MeasuredModel:
             print(f"         {stages.text()}")
             cache_tokens = planned.block_count * planned.block_size
             limits = round_limits(settings, planned.limits, ready, cache_tokens)
-            return MeasuredModel(ready, limits, cache_tokens, planned.states.interval)
+            drafting = drafting_words(demand_of(settings, info, draft))
+            return MeasuredModel(ready, limits, cache_tokens, planned.states.interval, drafting)
         finally:
             await target.close()
 

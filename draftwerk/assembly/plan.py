@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from draftwerk.assembly.lora_adapters import LoraAdapters
+from draftwerk.assembly.memory_demand import (
+    STATES_EACH,
+    MemoryDemand,
+    head_bytes,
+    memory_demand,
+)
 from draftwerk.assembly.memory_room import (
     ModelSizes,
     auto_kv_bytes,
     check_memory,
-    free_memory,
-    loading_bytes,
 )
 from draftwerk.assembly.window_split import GroupSizes, split
 from draftwerk.cache.recurrent_states import NO_STATES, StateSlots, snapshot_interval
@@ -30,10 +34,6 @@ SUCCESSORS = 16
 DRAFT_MAX = 15
 """Drafted tokens in a row: with the known token before them they fill a tile of 16."""
 BLOCK_SIZE = 16
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "w8a8": 2, "int8": 2, "int4": 2, "stored": 2}
-"""A number in the KV pages; quantised weights leave activations in bf16."""
-STATES_EACH = 4
-"""Recurrent states of a text: up to three while it runs, and a snapshot of it."""
 
 NO_ADAPTERS = LoraAdapters()
 NO_HEADS = (0, 0)
@@ -74,41 +74,29 @@ def plan(
             f"the draft model's vocabulary has {draft.vocab_size} tokens, the target's has "
             f"{target.vocab_size}; they must be the same"
         )
-    dtype, draft_dtype = (_dtype(settings, card) for card in (target, draft or target))
+    methods = sources(settings.speculate, draft is not None)
+    needed = demand_of(settings, target, draft)
     block_size = settings.block_size or BLOCK_SIZE
-    sizes = [
-        card.kv_heads_per_token * head_bytes(card.head_size, dtype, settings.kv_dtype)
-        for card in (target, draft)
-        if card is not None
-    ]
-    token_bytes = sum(sizes)
-    free = free_memory(settings)
-    loading = loading_bytes(settings, target, dtype, free) + adapters.bytes
-    loading += 0 if draft is None else draft.loading_bytes(draft_dtype)
     if settings.kv_memory == "auto":
-        # Of a text without an end only what is seen is kept.
-        kept_tokens = target.kept + target.window if target.kept else target.context_max
-        sequence_bytes = token_bytes * kept_tokens + STATES_EACH * target.state_bytes
-        kv_bytes = auto_kv_bytes(free, loading, sequence_bytes)
+        loading = needed.loading + adapters.bytes
+        kv_bytes = auto_kv_bytes(needed.free, loading, needed.sequence)
     else:
         kv_bytes = bytes_of(settings.kv_memory)
     check_memory(settings, kv_bytes, memory_bytes() if memory is None else memory)
     states = NO_STATES
     if target.state_bytes:
-        states = state_slots(settings, target, kv_bytes, token_bytes * block_size)
+        states = state_slots(settings, target, kv_bytes, needed.token * block_size)
         kv_bytes -= states.count * target.state_bytes
-    methods = sources(settings.speculate, draft is not None)
     runs_ahead = settings.run_ahead == "on" and "draft" not in methods
     window_bytes, other_bytes = (
-        block_size * count * head_bytes(size, dtype, settings.kv_dtype)
+        block_size * count * head_bytes(size, needed.dtype, settings.kv_dtype)
         for count, size in _heads_apart(settings, target)
     )
-    other_bytes += block_size * (token_bytes - sizes[0])
     block_count, windows = split(
         kv_bytes,
         GroupSizes(
-            token_bytes * block_size,
-            other_bytes,
+            needed.token * block_size,
+            other_bytes + needed.draft_token * block_size,
             window_bytes,
             target.window,
             target.context_max,
@@ -131,17 +119,16 @@ def plan(
         block_count=block_count,
         block_size=block_size,
     )
-    page_bytes = block_count * block_size * sizes[0]
+    page_bytes = block_count * block_size * needed.target_token
     if windows.count:
-        own_bytes = other_bytes - block_size * (token_bytes - sizes[0])
-        page_bytes = block_count * own_bytes + windows.count * window_bytes
+        page_bytes = block_count * other_bytes + windows.count * window_bytes
     return Plan(
         target_options=replace(
             options,
             source=settings.model or None,
             draft_head=settings.draft_head if "head" in methods else "off",
             successor_count=SUCCESSORS if need_topk(methods) else 0,
-            dtype=dtype,
+            dtype=needed.dtype,
             sources=methods if runs_ahead else None,
             pipeline_parallel=settings.pipeline_parallel,
             tensor_parallel=settings.tensor_parallel,
@@ -153,7 +140,7 @@ def plan(
             lora_merge=adapters.merged_folders,
         ),
         draft_options=(
-            replace(options, source=settings.draft, dtype=draft_dtype)
+            replace(options, source=settings.draft, dtype=needed.draft_dtype)
             if "draft" in methods
             else None
         ),
@@ -162,7 +149,7 @@ def plan(
         block_size=block_size,
         states=states,
         windows=windows,
-        dtype=dtype,
+        dtype=needed.dtype,
         methods=methods,
         limits=RoundLimits(
             pipeline_depth=2 if runs_ahead else 1,
@@ -172,6 +159,14 @@ def plan(
             slo_policy=settings.slo_policy,
         ),
     )
+
+
+def demand_of(
+    settings: EngineSettings, target: ModelSizes, draft: ModelSizes | None
+) -> MemoryDemand:
+    """Return what the models take that the settings have run. Raises ConfigError."""
+    methods = sources(settings.speculate, draft is not None)
+    return memory_demand(settings, target, draft if "draft" in methods else None, "head" in methods)
 
 
 def _heads_apart(
@@ -210,17 +205,6 @@ def state_slots(
         )
     block_size = settings.block_size or BLOCK_SIZE
     return StateSlots(count, snapshot_interval(target.state_bytes, block_bytes, block_size))
-
-
-def _dtype(settings: EngineSettings, card: ModelSizes) -> str:
-    return card.stored_format if settings.dtype == "auto" else settings.dtype
-
-
-def head_bytes(head_size: int, dtype: str, kv_dtype: str) -> int:
-    """Return what one head's key or value takes in the pages; int8 ones have a scale."""
-    if kv_dtype == "auto":
-        return head_size * BYTES[dtype]
-    return head_size + (4 if kv_dtype == "int8" else 0)
 
 
 def sources(speculate: str, draft_model: bool) -> tuple[str, ...]:

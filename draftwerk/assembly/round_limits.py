@@ -27,6 +27,8 @@ class MeasuredModel(NamedTuple):
     cache_tokens: int
     snapshot_interval: int = 0
     """Tokens of a prompt between snapshots of recurrent states."""
+    drafting: str = ""
+    """What drafting takes of memory, for people."""
 
 
 PAUSE_S = 0.05
@@ -56,7 +58,9 @@ def round_limits(
 
 def reasons(measured: MeasuredModel) -> Iterator[tuple[str, str]]:
     """Return what was chosen, and why."""
-    ready, limits, cache_tokens, _ = measured
+    ready, limits, cache_tokens, _, drafting = measured
+    if drafting:
+        yield "memory for drafts", drafting
     room = f"the cache holds {cache_tokens}, and a text has {TEXT_TOKENS} of them at least"
     yield "texts at once", f"{limits.rows_max}: {room}"
     words = f"{limits.tokens_max}"

@@ -27,10 +27,11 @@ from draftwerk.assembly.loading.loaded_models import KnownModel
 from draftwerk.assembly.loading.model_card import listed_model
 from draftwerk.assembly.loading.model_infos import Report, located, read_infos, read_text
 from draftwerk.assembly.lora_adapters import read_adapters
-from draftwerk.assembly.memory_room import KV_AUTO_MIN, auto_kv_bytes, on_gpu
+from draftwerk.assembly.memory_demand import MemoryDemand
+from draftwerk.assembly.memory_room import auto_kv_bytes, on_gpu
 from draftwerk.assembly.model_entries import ModelEntry, model_entries
 from draftwerk.assembly.model_processes import running_nursery
-from draftwerk.assembly.plan import Plan, plan
+from draftwerk.assembly.plan import demand_of, plan
 from draftwerk.machine.host import free_bytes, proportional_bytes
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -127,7 +128,7 @@ def listed_of(entry: ModelEntry, room: int, report: Report) -> LoadableModel:
     adapters = read_adapters(settings, Path(target.directory))
     settings = sized(settings, target, draft, room - adapters.bytes)
     planned = plan(settings, target, draft, adapters=adapters)
-    fixed = fixed_bytes(settings, planned, target, draft) + adapters.bytes
+    fixed = fixed_bytes(settings, demand_of(settings, target, draft)) + adapters.bytes
     whole = fixed + bytes_of(settings.kv_memory)
     if whole > room:
         raise ConfigError(
@@ -144,31 +145,22 @@ def sized(
     """Return the settings with a size for the cache: auto is of the models' room, not of all."""
     if settings.kv_memory != "auto":
         return settings
-    least = msgspec.structs.replace(settings, kv_memory=str(KV_AUTO_MIN))
-    planned = plan(least, target, draft)
-    size = kv_bytes(room, fixed_bytes(settings, planned, target, draft), planned, target)
+    needed = demand_of(settings, target, draft)
+    size = kv_bytes(room, fixed_bytes(settings, needed), needed.sequence)
     return msgspec.structs.replace(settings, kv_memory=str(size))
 
 
-def fixed_bytes(
-    settings: EngineSettings, planned: Plan, target: ModelInfo, draft: ModelInfo | None
-) -> int:
+def fixed_bytes(settings: EngineSettings, needed: MemoryDemand) -> int:
     """Return what a model takes at most beside its cache."""
-    processes = 1 + (settings.spare == "on")
-    whole = target.loading_bytes(planned.dtype)
-    if draft is not None:
-        processes += 1
-        whole += draft.loading_bytes(planned.dtype)
-    return whole + processes * PROCESS_BYTES
+    processes = 1 + (settings.spare == "on") + (needed.draft_token > 0)
+    return needed.loading + processes * PROCESS_BYTES
 
 
-def kv_bytes(room: int, fixed: int, planned: Plan, target: ModelInfo) -> int:
+def kv_bytes(room: int, fixed: int, sequence_bytes: int) -> int:
     """Return the size of a model's cache: of its share of the room, of all of it if need be.
 
     Raises ConfigError where nothing is left.
     """
-    token_bytes = planned.target_page_bytes // (planned.block_count * planned.block_size)
-    sequence_bytes = token_bytes * target.context_max
     try:
         return auto_kv_bytes(room // AUTO_MODELS, fixed, sequence_bytes)
     except ConfigError:

@@ -16,8 +16,9 @@ from draftwerk.assembly.several_models import (
 )
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
+from tests.support.mtp_models import MtpOracle
 from tests.support.tiny_adapters import save_adapter
-from tests.support.tiny_models import save_tiny_with_text
+from tests.support.tiny_models import copy_text, save_tiny_with_text, text_sizes
 
 ROOM = 2 * 2**30
 
@@ -42,6 +43,15 @@ def test_a_model_takes_its_weights_its_cache_and_its_processes(tiny: Path) -> No
     assert one.memory_bytes == one.info.loading_bytes("bf16") + 64 * 2**20 + PROCESS_BYTES
     two = listed(tiny, kv_memory="64MiB", spare="on")
     assert two.memory_bytes == one.memory_bytes + PROCESS_BYTES
+
+
+def test_what_drafts_is_counted_and_states_need_no_least_cache(tmp_path: Path) -> None:
+    MtpOracle(tmp_path, "qwen3_5_text", **text_sizes())
+    copy_text(tmp_path)
+    plain, drafted = (listed(tmp_path, draft_head=head) for head in ("off", "mtp"))
+    assert drafted.info.head_bytes > 0 == plain.info.head_bytes
+    assert bytes_of(plain.settings.kv_memory) == bytes_of(drafted.settings.kv_memory)
+    assert drafted.memory_bytes == plain.memory_bytes + drafted.info.head_bytes
 
 
 def test_what_is_listed_is_known_without_loading(tiny: Path) -> None:

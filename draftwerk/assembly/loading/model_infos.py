@@ -13,6 +13,7 @@ from draftwerk.model.checkpoint.model_options import TRANSFORMERS, AttentionWind
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.draft_head.head_memory import head_bytes
 from draftwerk.model.native.servable import check_servable, own_format
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.approximations import WINDOW
@@ -35,7 +36,7 @@ def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
         )
         read = _card_reader(settings)
         found = read(locate(settings.model or None, report), settings.pooling)
-        target = _sampled(found, settings)
+        target = _with_head(_sampled(found, settings), settings)
         draft = read(locate(settings.draft, report), "auto") if settings.draft else None
     except Refused as error:
         raise ConfigError(str(error)) from None
@@ -102,6 +103,12 @@ def _sampled(info: ModelInfo, settings: EngineSettings) -> ModelInfo:
     built_in = "" if settings.model else info.name
     sampling, source = recommended(Path(info.directory), built_in)
     return msgspec.structs.replace(info, sampling=sampling, sampling_source=source)
+
+
+def _with_head(info: ModelInfo, settings: EngineSettings) -> ModelInfo:
+    """Return a model's card with what its draft head takes. Raises Refused."""
+    size = head_bytes(settings.draft_head, Path(info.directory), settings.dtype)
+    return msgspec.structs.replace(info, head_bytes=size)
 
 
 def read_text(

@@ -9,20 +9,17 @@ Read as EAGLE, SpecForge and speculators write them, from safetensors.
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from draftwerk.model.checkpoint.architectures import completed
 from draftwerk.model.checkpoint.checkpoint_tensors import Tensors
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.eagle_config import read_eagle_config
 from draftwerk.model.checkpoint.families.architecture import Json
-from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.hf_config import model_config
-from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 
 PREFIXES = re.compile(r"(?:model\.)?(?:midlayer\.|layers\.0\.)?")
@@ -39,8 +36,6 @@ MATRICES = {
 """Those that are kept stacked, by what they are called here."""
 EMBEDDING, OFFSETS = "embed_tokens.weight", "d2t"
 UNREAD = ("t2d", "rotary_emb.inv_freq", "self_attn.rotary_emb.inv_freq")
-VARIANTS = ("norm_before_fc", "fc_norm", "norm_output")
-"""What a config may ask for that is not computed."""
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 
 
@@ -72,9 +67,8 @@ def read_eagle(directory: Path, target: ModelConfig) -> EagleHead:
 
 
 def _read(directory: Path, target: ModelConfig) -> EagleHead:
-    if (hf := read_json(directory / "config.json")) is None:
-        raise Refused("it has no config.json")
-    config = _layer_config(hf)
+    hf, layer = read_eagle_config(directory)
+    config = model_config(layer, {})
     stored = {
         PREFIXES.sub("", name, count=1): tensor._replace(name=name)
         for name, tensor in stored_tensors(directory).items()
@@ -94,22 +88,6 @@ def _read(directory: Path, target: ModelConfig) -> EagleHead:
         _vocabulary(tensors, config.vocab_size, target.vocab_size),
         tensors.find(EMBEDDING),
     )
-
-
-def _layer_config(hf: dict[str, Any]) -> ModelConfig:
-    if asked := [name for name in VARIANTS if hf.get(name)]:
-        raise Refused(f"config.json: {asked[0]} is not supported")
-    nested = hf.get("transformer_layer_config")
-    own = cast(Json, nested) if isinstance(nested, dict) else hf
-    own = {key: value for key, value in own.items() if key != "dtype"}
-    alone = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
-    own = completed({**own, **alone, "tie_word_embeddings": False})
-    check_supported(own)
-    check_rope(own)
-    if own["num_hidden_layers"] != 1:
-        raise Refused(f"config.json: {own['num_hidden_layers']} layers, where one is supported")
-    guessed = hf.get("draft_vocab_size") or own["vocab_size"]
-    return model_config({**own, "vocab_size": guessed}, {})
 
 
 def _shapes(config: ModelConfig, target: ModelConfig) -> dict[str, tuple[int, ...]]:

@@ -9,9 +9,13 @@ missing makes drafts worse; texts do not depend on it.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
+CAPACITY = 128
+"""Texts that are drafted for at once; of more the head drafts for these."""
 BLOCK_SIZE = 16
 BLOCKS = 33
 """Of a window."""
@@ -29,7 +33,7 @@ class HeadWindow:
     """Tokens read."""
     blocks: tuple[int, ...] = ()
     """Of the head's pages; none where nothing is read."""
-    states: list[Tensor] = field(default_factory=list[Tensor])
+    states: "list[Tensor]" = field(default_factory=list["Tensor"])
     """Of tokens that wait: what the target's head reads there."""
     tokens: list[int] = field(default_factory=list[int])
     """After each of these."""
@@ -50,7 +54,7 @@ class HeadWindow:
             self.first += BLOCK_SIZE
             self.length -= BLOCK_SIZE
 
-    def take(self) -> tuple[list[Tensor], list[int]]:
+    def take(self) -> "tuple[list[Tensor], list[int]]":
         """Return what waits, which is read now."""
         taken = self.states, self.tokens
         self.length += len(self.tokens)
@@ -88,7 +92,7 @@ class HeadWindows:
         return sequence_id in self._windows
 
     def follow(
-        self, sequence_id: int, position: int, states: Iterable[Tensor], tokens: Sequence[int]
+        self, sequence_id: int, position: int, states: "Iterable[Tensor]", tokens: Sequence[int]
     ) -> None:
         """Take in states from a position on, and the token after each."""
         window = self._windows[sequence_id]

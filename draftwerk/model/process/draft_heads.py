@@ -22,7 +22,8 @@ from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import WeightMatrix, Weights
 from draftwerk.model.draft_head.head import DraftHead, find
-from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, BLOCKS, HeadWindows
+from draftwerk.model.draft_head.head_memory import MTP, NO_MTP, WITHOUT_FILE
+from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, BLOCKS, CAPACITY, HeadWindows
 from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
@@ -36,13 +37,11 @@ from draftwerk.model.reference.rotation import Rotaries
 from draftwerk.model.reference.sampler import best_tokens
 from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.layer_heads.eagle import EagleLayer, KeptStates, RowProduct
-from draftwerk.model.step.layer_heads.layer_head import CAPACITY, LayerHead, RankTokens
+from draftwerk.model.step.layer_heads.layer_head import LayerHead, RankTokens
 from draftwerk.model.step.layer_heads.mtp import HiddenForward, MtpLayer, guessed
 
 KIND = "Q8_0"
 """Of a layer's matrices, but for fp32."""
-MTP = "mtp"
-"""The draft head that is asked for where a model's own MTP layer is to draft."""
 MTP_NAME = "the MTP layer of the model's files"
 CPU = torch.device("cpu")
 
@@ -100,7 +99,7 @@ def native_head(
 
 def has_layer(options: ModelOptions) -> bool:
     """Whether the draft head is a decoder layer: the model's own, or that in a folder."""
-    if options.draft_head in ("auto", "off"):
+    if options.draft_head in WITHOUT_FILE:
         return False
     return options.draft_head == MTP or Path(options.draft_head).is_dir()
 
@@ -119,7 +118,7 @@ def _check_whole(options: ModelOptions, share: Share) -> None:
 def _mtp_of(model: Checkpoint, read: Callable[[Path], MtpWeights | None]) -> MtpWeights:
     """Return a model's MTP layer. Raises Refused where there is none."""
     if (found := read(model.directory)) is None:
-        raise Refused("draft_head mtp: the model's files hold no MTP layer")
+        raise Refused(NO_MTP)
     return found
 
 

@@ -11,8 +11,9 @@ import pytest
 from draftwerk.__main__ import main
 from draftwerk.api.cli.arguments import parser, settings_of
 from draftwerk.api.core.config import Settings, load
+from draftwerk.assembly.memory_demand import head_bytes
 from draftwerk.assembly.memory_room import auto_kv_bytes
-from draftwerk.assembly.plan import head_bytes, plan
+from draftwerk.assembly.plan import plan
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
 
 
@@ -113,6 +114,7 @@ class TinyCard:
     name: str = "tiny"
     loading: int = 0
     state_bytes: int = 0
+    head_bytes: int = 0
     window: int = 0
     kept: int = 0
     window_heads: tuple[int, int] = (0, 0)

@@ -20,8 +20,6 @@ from draftwerk.speculative.protocol.feedback import LOSS_NATS, HeadNode
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.elementary import exp
 
-CAPACITY = 128
-"""Texts that are drafted for at once; of more the head drafts for these."""
 CPU = torch.device("cpu")
 
 

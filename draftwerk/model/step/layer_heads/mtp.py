@@ -8,11 +8,7 @@ from torch import Tensor
 from torch.nn.functional import rms_norm
 
 from draftwerk.model.batch.batch import Batch, Pages
-
-VOCABULARY_MAX = 1 << 16
-"""Of tokens that it guesses: a head of all would cost much of what a small target's does. They are
-the first, since BPE numbers its tokens by how frequent they are (after FR-Spec), and those that end
-a text."""
+from draftwerk.model.draft_head.head_memory import VOCABULARY_MAX
 
 
 class HiddenForward(Protocol):

@@ -1,0 +1,85 @@
+"""What a draft head takes of memory beside its target, read without torch.
+
+A decoder layer keeps keys and values of texts that it drafts for, and states that wait to be read.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+
+from draftwerk.model.checkpoint.eagle_config import read_eagle_config
+from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor, stored_tensors
+from draftwerk.model.checkpoint.footprint import gguf_packed_bytes
+from draftwerk.model.checkpoint.gguf_card import read_card
+from draftwerk.model.checkpoint.info import read_supported
+from draftwerk.model.checkpoint.supported import sizes_of
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, BLOCKS, CAPACITY, WAITING_MAX
+
+WITHOUT_FILE = ("auto", "off")
+"""What names no head: those that come with the server take a few megabytes."""
+MTP = "mtp"
+"""The draft head that is asked for where a model's own MTP layer is to draft."""
+NO_MTP = "draft_head mtp: the model's files hold no MTP layer"
+VOCABULARY_MAX = 1 << 16
+"""Of tokens that an MTP layer guesses: a head of all would cost much of what a small target's does.
+They are the first, since BPE numbers its tokens by how frequent they are (after FR-Spec), and those
+that end a text."""
+STATES_EACH = 3
+"""States of the target that an EAGLE-3 layer reads of a token."""
+
+
+def head_bytes(wanted: str, target: Path, dtype: str) -> int:
+    """Return the most that a head takes, for a target that is served in this format.
+
+    `wanted` is as in `--draft-head`. Raises Refused for what is no head.
+    """
+    if wanted in WITHOUT_FILE:
+        return 0
+    if wanted != MTP and not Path(wanted).is_dir():
+        return 2 * Path(wanted).stat().st_size
+    hf = read_supported(target)
+    hidden: int = hf["hidden_size"]
+    if wanted == MTP:
+        weights = layer_bytes(_mtp_tensors(target), dtype)
+        rows = min(hf["vocab_size"], VOCABULARY_MAX)
+        head = 4 * rows * hidden + _packed_bytes(rows * hidden, dtype)
+        return weights + head + text_bytes(hf, hidden, dtype)
+    try:
+        layer = read_eagle_config(Path(wanted)).layer
+        weights = layer_bytes(stored_tensors(Path(wanted)), dtype)
+    except Refused as error:
+        raise Refused(f"draft head {wanted}: {error}") from None
+    return weights + text_bytes(layer, STATES_EACH * hidden, dtype)
+
+
+def _mtp_tensors(target: Path) -> dict[str, StoredTensor]:
+    stored = stored_tensors(target) if read_card(target) is None else {}
+    found = {name: tensor for name, tensor in stored.items() if name.startswith(f"{MTP}.")}
+    if not found:
+        raise Refused(NO_MTP)
+    return found
+
+
+def layer_bytes(stored: Mapping[str, StoredTensor], dtype: str) -> int:
+    """Return what a layer's weights take while they are packed: as in the file, and packed."""
+    sizes = [(prod(each.shape), BYTES.get(each.dtype, 8)) for each in stored.values()]
+    packed = _packed_bytes(sum(count for count, _ in sizes), dtype)
+    return packed + sum(count * width for count, width in sizes)
+
+
+def _packed_bytes(numbers: int, dtype: str) -> int:
+    return gguf_packed_bytes(0, numbers, "fp32" if dtype == "fp32" else "int8")
+
+
+def page_bytes(layer: Json, dtype: str) -> int:
+    """Return what a layer's keys and values take, of as many texts as it drafts for at once."""
+    _, heads, size = sizes_of(layer)
+    slots = CAPACITY * BLOCKS * BLOCK_SIZE
+    return slots * 2 * heads * size * (4 if dtype == "fp32" else 2)
+
+
+def text_bytes(layer: Json, state_size: int, dtype: str) -> int:
+    """Return what is kept of texts: pages, and the states of tokens that wait."""
+    return page_bytes(layer, dtype) + 4 * CAPACITY * WAITING_MAX * state_size
