@@ -2,9 +2,12 @@
 
 From when every sequence has its first token until one has its last, the model process's clock says
 how long a step computes and how long the device then waits for the next one: the gap, which is all
-of planning, drafting, messages, process hops and layout that the device does not hide. Every
-request has a tenant of its own, so that none drafts from another's text. Measured are one round
-under way (`--run-ahead off`) and two, in turn; the texts of both must be equal.
+of planning, drafting, messages, process hops and layout that the device does not hide. Beside it
+stands the processor time of a token: of the engine's thread, and of the model process's threads,
+which share the cores with it; and how long these, ready to run, waited for a core. Every request
+has a tenant of its own, so that none drafts from another's text. Two ways are measured in turn: one
+round under way (`--run-ahead off`) and two, or drafts that the requests switch off and those that
+the server does; the texts of both must be equal.
 """
 
 import argparse
@@ -12,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import pairwise
+from os import getpid
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
@@ -19,19 +23,44 @@ import anyio
 
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
 from benchmarks.support.engine import chat, engine
+from benchmarks.support.processes import ProcessorTime, thread_time, threads_time
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.config import Settings
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 TOPICS = (
     "rivers bread clocks foxes glass snow maps violins lanterns bees harbours ink deserts comets "
     "gardens trains"
 )
-RunAhead = Literal["off", "on"]
-RUN_AHEAD: tuple[RunAhead, RunAhead] = ("off", "on")
+
+
+class EngineWay(NamedTuple):
+    """How an engine is run and asked."""
+
+    name: str
+    run_ahead: Literal["off", "on"] = "on"
+    speculate: str = "auto"
+    drafts: bool = True
+    """Whether requests allow them."""
+
+
+WAYS = {
+    "run-ahead": (EngineWay("one round", run_ahead="off"), EngineWay("two")),
+    "drafts-off": (EngineWay("by request", drafts=False), EngineWay("by server", speculate="off")),
+}
+
+
+class Moment(NamedTuple):
+    """How far a batch has come, and what that took."""
+
+    at_s: float
+    token_count: int
+    engine: ProcessorTime
+    """Of the engine's thread."""
+    model: ProcessorTime
+    """Of all threads of the model process."""
 
 
 @dataclass(slots=True)
@@ -40,9 +69,10 @@ class TimedBatch:
 
     names: list[str]
     tokens: int
+    drafts: bool = True
     begun: dict[str, int] = field(default_factory=dict[str, int])
     texts: dict[str, str] = field(default_factory=dict[str, str])
-    stretch: list[tuple[float, Snapshot]] = field(default_factory=list[tuple[float, Snapshot]])
+    stretch: list[Moment] = field(default_factory=list[Moment])
     """Its beginning and its end."""
     seconds: float = 0.0
 
@@ -59,6 +89,7 @@ class TimedBatch:
             tokens_max=self.tokens,
             ignore_eos=True,
             tenant=name,
+            speculation=Speculation(enabled=self.drafts),
         )
         prompt = chat(f"Tell me something about {name}.")
         async with running.generate(prompt, options, request_id=name) as events:
@@ -68,15 +99,26 @@ class TimedBatch:
                         self.texts[name] = self.texts.get(name, "") + event.text
                         self.begun[name] = self.begun.get(name, 0) + len(event.tokens)
                         if len(self.begun) == len(self.names) and not self.stretch:
-                            self.stretch.append((perf_counter(), running.snapshot()))
+                            self.stretch.append(self._moment(running))
                     case Ended() if len(self.stretch) == 1:
-                        self.stretch.append((perf_counter(), running.snapshot()))
+                        self.stretch.append(self._moment(running))
                     case _:
                         pass
 
+    def _moment(self, running: Engine) -> Moment:
+        target = running.snapshot().models.processes["target"]
+        assert target is not None, "the model process is away"
+        engine_time = thread_time(getpid(), getpid())
+        return Moment(perf_counter(), self.token_count, engine_time, threads_time(target))
+
+    @property
+    def token_count(self) -> int:
+        """Tokens so far."""
+        return sum(self.begun.values())
+
     @property
     def token_rate(self) -> float:
-        return sum(self.begun.values()) / self.seconds
+        return self.token_count / self.seconds
 
 
 def names(count: int, label: str) -> list[str]:
@@ -91,6 +133,8 @@ class Overhead(NamedTuple):
     steps: list[tuple[float, float]]
     """When each step began to compute, and when it ended, in ms."""
     token_rate: float
+    token_ms: tuple[float, float, float]
+    """For a token: ms of the engine's thread, of the model's threads, and of their waits."""
     digest: str
     """Of all texts: equal ones are the same texts."""
 
@@ -106,13 +150,22 @@ class Overhead(NamedTuple):
         return computing / (computing + sum(self.gaps))
 
 
-async def overhead(running: Engine, sequences: int, tokens: int) -> Overhead:
+async def overhead(running: Engine, sequences: int, tokens: int, drafts: bool) -> Overhead:
     """Decode as many sequences at once, each of as many tokens."""
-    batch = TimedBatch(names(sequences, f"{sequences} at once"), tokens)
+    batch = TimedBatch(names(sequences, f"{sequences} at once"), tokens, drafts)
     await batch.run(running)
-    (begun, _), (ended, _) = batch.stretch
+    begun, ended = batch.stretch
     digest = sha256(repr(sorted(batch.texts.items())).encode()).hexdigest()
-    return Overhead(spans(running, "device", begun, ended), batch.token_rate, digest)
+    steps = spans(running, "device", begun.at_s, ended.at_s)
+    return Overhead(steps, batch.token_rate, token_ms(begun, ended), digest)
+
+
+def token_ms(begun: Moment, ended: Moment) -> tuple[float, float, float]:
+    """Return what a token between two moments took, as in `Overhead`."""
+    model = ended.model.since(begun.model)
+    spent = (ended.engine.since(begun.engine).ran, model.ran, model.waited)
+    engine_ms, model_ms, waited_ms = (ms / (ended.token_count - begun.token_count) for ms in spent)
+    return engine_ms, model_ms, waited_ms
 
 
 def spans(running: Engine, actor: str, begun: float, ended: float) -> list[tuple[float, float]]:
@@ -126,40 +179,60 @@ def spans(running: Engine, actor: str, begun: float, ended: float) -> list[tuple
     ]
 
 
-async def measure(given: argparse.Namespace) -> dict[tuple[int, str], list[Overhead]]:
-    """Return what was measured, by the number of sequences and `--run-ahead`."""
-    found: dict[tuple[int, str], list[Overhead]] = {}
+async def measure(given: argparse.Namespace) -> dict[tuple[int, EngineWay], list[Overhead]]:
+    """Return what was measured, by the number of sequences and the way."""
+    found: dict[tuple[int, EngineWay], list[Overhead]] = {}
 
-    async def way(run_ahead: RunAhead, _: int) -> None:
-        settings = Settings(dtype=given.dtype, speculate=given.speculate, run_ahead=run_ahead)
+    async def one_way(way: EngineWay, _: int) -> None:
+        settings = Settings(
+            model=given.model,
+            dtype=given.dtype,
+            speculate=given.speculate or way.speculate,
+            run_ahead=way.run_ahead,
+        )
         async with engine(settings) as running:
             await TimedBatch(["warmth"], 16).run(running)
             for sequences in given.users:
-                one = await overhead(running, sequences, given.tokens)
-                found.setdefault((sequences, run_ahead), []).append(one)
+                one = await overhead(running, sequences, given.tokens, way.drafts)
+                found.setdefault((sequences, way), []).append(one)
 
-    await in_turn(RUN_AHEAD, given.repeats, way)
+    await in_turn(WAYS[given.ways], given.repeats, one_way)
     return found
+
+
+def figures(found: Sequence[Overhead]) -> list[float]:
+    """Return the medians of one way: the first columns, and tokens a second."""
+    gaps = [one.gaps for one in found]
+    return [
+        middle(each[len(each) // 2] for each in gaps),
+        middle(each[int(0.99 * (len(each) - 1))] for each in gaps),
+        *(middle(one.token_ms[place] for one in found) for place in range(3)),
+        middle(one.busy for one in found),
+        middle(one.token_rate for one in found),
+    ]
 
 
 def table(argv: Sequence[str] | None = None) -> ResultTable:
     """Measure; a row for each number of sequences. Raises ValueError for texts that differ."""
-    options = parser(__doc__, dtype="bf16", users=[1, 4, 16, 64], tokens=80, repeats=3)
-    options.add_argument("--speculate", default="auto")
+    options = parser(__doc__, model="", dtype="bf16", users=[1, 4, 16, 64], tokens=80, repeats=3)
+    options.add_argument("--speculate", default="", help="draft sources of both ways")
+    options.add_argument("--ways", choices=WAYS, default="run-ahead")
     given = options.parse_args(argv)
     runs = run(measure, given)
-    columns = ("format, sequences", "gap p50, ms: one round, two", "gap p99: two")
-    found = ResultTable([*columns, "device busy: one, two", "tok/s: one, two", "ratio"])
+    ways = WAYS[given.ways]
+    compared = ", ".join(way.name for way in ways)
+    gap = (f"gap p50, ms: {compared}", "gap p99")
+    token_ms = ("ms a token: engine", "model", "its waits for a core")
+    found = ResultTable(
+        ["format, sequences", *gap, *token_ms, "device busy", "tok/s", "second ÷ first"]
+    )
     for sequences in given.users:
-        one, two = (runs[sequences, way] for way in RUN_AHEAD)
-        if len({each.digest for each in (*one, *two)}) > 1:
+        both = [runs[sequences, way] for way in ways]
+        if len({each.digest for one in both for each in one}) > 1:
             raise ValueError(f"other texts with {sequences} sequences")
-        gaps = [middle(each.gaps[len(each.gaps) // 2] for each in way) for way in (one, two)]
-        late = middle(each.gaps[int(0.99 * (len(each.gaps) - 1))] for each in two)
-        busy = [middle(each.busy for each in way) for way in (one, two)]
-        rates = [middle(each.token_rate for each in way) for way in (one, two)]
-        pairs = (tuple(busy), tuple(rates))
-        found.add(f"{given.dtype}, {sequences}", tuple(gaps), late, *pairs, rates[1] / rates[0])
+        columns = [*zip(*map(figures, both), strict=True)]
+        ratio = columns[-1][1] / columns[-1][0]
+        found.add(f"{given.dtype}, {sequences}", *columns, ratio)
     return found
 
 

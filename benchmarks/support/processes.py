@@ -3,6 +3,7 @@
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from draftwerk.machine.holders import process_role
 from draftwerk.machine.host import PROC, family
@@ -43,6 +44,30 @@ def rss_mb(process: int) -> float:
     """Return a process's resident memory in MB."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+class ProcessorTime(NamedTuple):
+    """What threads took of the cores so far, in ms."""
+
+    ran: float = 0.0
+    waited: float = 0.0
+    """For a core, ready to run."""
+
+    def since(self, before: "ProcessorTime") -> "ProcessorTime":
+        """Return what was taken since."""
+        return ProcessorTime(self.ran - before.ran, self.waited - before.waited)
+
+
+def thread_time(process: int, thread: int) -> ProcessorTime:
+    """Return what one thread of a process took."""
+    ran, waited, _ = Path(f"/proc/{process}/task/{thread}/schedstat").read_text().split()
+    return ProcessorTime(1e-6 * int(ran), 1e-6 * int(waited))
+
+
+def threads_time(process: int) -> ProcessorTime:
+    """Return what all threads of a process took that live."""
+    times = [thread_time(process, int(one)) for one in os.listdir(f"/proc/{process}/task")]
+    return ProcessorTime(sum(one.ran for one in times), sum(one.waited for one in times))
 
 
 def descriptors(process: int) -> int:
