@@ -8,6 +8,8 @@ from draftwerk.speculative.costs.work import StepLoad
 
 MEASURING_S = 2.0
 """For everything together; a machine so slow that one step takes longer is asked for two."""
+LARGE_S = 0.25
+"""Of that, for large steps: a machine on which they take longer computes no more with them."""
 REPEATS = 3
 
 
@@ -24,31 +26,33 @@ class StepSize(NamedTuple):
 
 
 StepTimes = tuple[tuple[StepLoad, float], ...]
-"""Steps and their milliseconds, smallest first."""
+"""Steps and their milliseconds."""
 
 
 def step_costs(
     measure: Callable[[StepSize], tuple[StepLoad, float]],
     sizes: Sequence[StepSize],
     budget_s: float,
+    large: Sequence[StepSize] = (),
 ) -> StepTimes:
-    """Return steps with their median milliseconds, smallest first, as far as the budget goes.
+    """Return steps with their median milliseconds, in the given order, as far as the budget goes.
 
     `measure` computes a step. Sizes whose cost is not known yet are taken to cost as much a token
     as the largest so far, and the tokens before them as much again, which is the most they can.
-    Sizes without context come first.
+    Sizes without context come first; `large` ones are measured once, within what is left by then.
     """
     left_ms = 1e3 * budget_s - measure(sizes[0])[1]  # touches memory for the first time: no measure
     loads: dict[StepSize, StepLoad] = {}
     times: dict[StepSize, list[float]] = {}
-    for _ in range(REPEATS):
-        for size in sizes:
+    for some, share_ms in (*((sizes, left_ms) for _ in range(REPEATS)), (large, 1e3 * LARGE_S)):
+        left_ms = min(left_ms, share_ms)
+        for size in some:
             if times and _bound_ms(times, size) > left_ms:
                 continue
             loads[size], taken = measure(size)
             left_ms -= taken
             times.setdefault(size, []).append(taken)
-    return tuple((loads[size], median(times[size])) for size in sizes if size in times)
+    return tuple((loads[size], median(times[size])) for size in (*sizes, *large) if size in times)
 
 
 def _bound_ms(times: dict[StepSize, list[float]], size: StepSize) -> float:

@@ -43,6 +43,10 @@ WARM_UP_SIZES: tuple[StepSize, ...] = (
     *(StepSize(tokens, 3072) for tokens in (1, 16)),
 )
 """Tokens in a step, and in the pages before them: where costs are measured at start."""
+LARGE_SIZES: tuple[StepSize, ...] = tuple(
+    StepSize(tokens, 0, prompt=True) for tokens in (256, 512, 1024)
+)
+"""Of prompts: what a step may hold on a machine of many cores."""
 ROW_TOKENS = 64
 """A row's last known token and as many drafts as it may carry."""
 
@@ -177,8 +181,11 @@ def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) ->
         report = runner.step(verification(size, options.block_size, runner.vocab_size)).report
         return report.load, report.device_ms
 
-    sizes = [size for size in WARM_UP_SIZES if _blocks(size, options) <= options.block_count]
-    return step_costs(measure, sizes, budget_s) if sizes else ()
+    sizes, large = (
+        [size for size in each if _blocks(size, options) <= options.block_count]
+        for each in (WARM_UP_SIZES, LARGE_SIZES)
+    )
+    return step_costs(measure, sizes, budget_s, large) if sizes else ()
 
 
 def _blocks(size: StepSize, options: ModelOptions) -> int:

@@ -43,6 +43,18 @@ def test_no_machine_measures_for_longer_than_the_budget(slowness: int) -> None:
     assert all(ms == slowness * (5 + load.tokens) for load, ms in costs)
 
 
+def test_large_steps_are_measured_once_where_they_are_short() -> None:
+    large = tuple(StepSize(tokens, 0, prompt=True) for tokens in (256, 512, 1024))
+    fast, slow = Machine(lambda tokens: 5 + tokens / 100), Machine(lambda tokens: 5 + tokens)
+    assert [load.tokens for load, _ in step_costs(fast.measure, SIZES, 2.0, large)][-2:] == [
+        512,
+        1024,
+    ]
+    assert fast.steps == 1 + 3 * len(SIZES) + len(large)
+    assert step_costs(slow.measure, SIZES, 90.0, large)[-1][0].tokens == 128
+    assert slow.steps == 1 + 3 * len(SIZES)
+
+
 def test_one_step_is_measured_however_slow_it_is() -> None:
     machine = Machine(lambda tokens: 9000.0 * tokens)
     assert step_costs(machine.measure, SIZES, 2.0) == ((StepLoad(1, 1), 9000.0),)
