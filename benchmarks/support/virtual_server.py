@@ -76,6 +76,8 @@ class VirtualServer:
     step_ms: Callable[[StepLoad], float]
     context_max: int
     users: int = 0
+    gap_ms: float = 0.0
+    """Between two steps."""
     now_s: float = 0.0
     _live: dict[int, VirtualText] = field(default_factory=dict[int, VirtualText])
     _asked: int = 0
@@ -137,7 +139,7 @@ class VirtualServer:
         for row in round_.rows:
             load = load.with_row(row.start, row.stop - row.start, int(row.samples))
         ms = self.step_ms(load)
-        self.now_s += 1e-3 * ms
+        self.now_s += 1e-3 * (self.gap_ms + ms)
         decisions: list[Decision] = []
         for row in round_.rows:
             text = self._live[row.sequence_id]

@@ -71,6 +71,11 @@ class StepCost:
             self._file(self.equal_tokens(load), self.context.features(load), ms, WEIGHT_SEED)
         self._update()
 
+    @property
+    def known_max(self) -> float:
+        """The tokens of the largest steps that have been seen of late."""
+        return max((file.tokens for file in self._files if file.known), default=0.0)
+
     def known(self, tokens: int) -> bool:
         """Return whether steps of about this size have been seen of late."""
         return self._files[_bin(tokens)].known

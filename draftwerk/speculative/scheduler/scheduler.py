@@ -27,7 +27,7 @@ from draftwerk.speculative.scheduler.rounds.prompt_rows import PromptRows
 from draftwerk.speculative.scheduler.rounds.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.rounds.round_commit import RoundCommit
 from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
-from draftwerk.speculative.scheduler.rounds.round_sizes import tokens_of
+from draftwerk.speculative.scheduler.rounds.round_sizes import revised_tokens
 from draftwerk.speculative.scheduler.rounds.round_times import RoundTimes
 from draftwerk.speculative.scheduler.rounds.run_ahead import goes_on, may_run_ahead
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
@@ -36,8 +36,10 @@ from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
 
 GIVEN_ROOM = 64
 """How many times longer than any other draft the one of a given text may be."""
+FIRST_REVISION = 64
+"""Rounds before the sizes are revised: what lies between rounds is known by then."""
 REVISED_ROUNDS = 1024
-"""Between two revisions of the sizes."""
+"""Between two revisions."""
 DRAFT_SHARE = 8
 """Of a round, one part in so many is for drafts even while prompts wait."""
 
@@ -101,6 +103,7 @@ class Scheduler:
         """Of the latest committed step."""
         self._continuous = False  # whether there was work ever since a round was in flight
         self._committed_s = 0.0  # when the latest round was
+        self._committed_count = 0
 
     @property
     def load(self) -> SchedulerLoad:
@@ -110,6 +113,7 @@ class Scheduler:
             blocks_total=self.pool.capacity,
             blocks_used=self.pool.used,
             blocks_cached=self.pool.cached,
+            round_tokens=self._budget.tokens_max,
         )
 
     @property
@@ -226,8 +230,7 @@ class Scheduler:
         self.report = report = verdict.report
         self._learn_time(round_, report, now_s)
         self.stats.count_step(verdict.report)
-        if self.limits.tokens_revised and self.stats.rounds % REVISED_ROUNDS == 0:
-            self._budget.tokens_max = tokens_of(self.cost, self.limits.rows_max)
+        self._revise_sizes()
         updates = self._commit.apply(round_, members, verdict, drafts, now_s)
         self._continuous = not self.idle
         return updates
@@ -239,6 +242,14 @@ class Scheduler:
             self.round_times.learn(interval_ms, device_ms, self.cost.ms(report.load))
         self._committed_s = now_s
         self.cost.learn(report.load, device_ms)
+
+    def _revise_sizes(self) -> None:
+        """Follow what steps cost in service, and what lies between them."""
+        self._committed_count += 1
+        if self.limits.tokens_revised and self._committed_count % REVISED_ROUNDS == FIRST_REVISION:
+            self._budget.tokens_max = revised_tokens(
+                self.cost, self.limits.rows_max, self._budget.tokens_max, self.round_times.gap_ms
+            )
 
     def check(self) -> None:
         """Assert every invariant, those of the blocks included."""

@@ -16,6 +16,8 @@ class SchedulerLoad(msgspec.Struct, frozen=True, kw_only=True):
     blocks_total: int = 0
     blocks_used: int = 0
     blocks_cached: int = 0
+    round_tokens: int = 0
+    """Of the largest round: chosen at start, and revised in service."""
 
 
 class SchedulerStats(msgspec.Struct, kw_only=True):

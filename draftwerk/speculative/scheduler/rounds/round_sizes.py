@@ -2,7 +2,8 @@
 
     rows    = as many texts as the cache holds, and no more than `ROWS_ALWAYS` where another one
               brings no more tokens a second
-    tokens  = the knee of T(tokens): the fewest with which a token costs nearly the least it can
+    tokens  = the knee of gap + T(tokens): the fewest with which a token costs nearly the least it
+              can, where every round also costs the gap between two steps
 
 A round of more tokens than the knee reads prompts no faster and lets texts wait longer. Which texts
 really fit is decided as they enter.
@@ -30,14 +31,27 @@ def rows_of(cost: StepCost, cache_tokens: int) -> int:
     return min(held, max(ROWS_ALWAYS, knee_tokens(cost)), ROWS_MAX)
 
 
-def tokens_of(cost: StepCost, rows_max: int) -> int:
+def tokens_of(cost: StepCost, rows_max: int, gap_ms: float = 0.0) -> int:
     """Return the tokens of a round: the knee, and room for two tokens in every row."""
-    return max(TOKENS_MIN, 2 * rows_max, knee_tokens(cost))
+    return max(TOKENS_MIN, 2 * rows_max, knee_tokens(cost, gap_ms))
 
 
-def knee_tokens(cost: StepCost) -> int:
-    """Return the smallest size of a step at which a token costs nearly the least it can."""
+def revised_tokens(cost: StepCost, rows_max: int, tokens_max: int, gap_ms: float) -> int:
+    """Return the tokens of a round as service has shown them, at most twice `tokens_max`.
+
+    They stay where no round of late was half as large: nothing is known of larger ones.
+    """
+    if 2 * cost.known_max < tokens_max:
+        return tokens_max
+    return min(2 * tokens_max, tokens_of(cost, rows_max, gap_ms))
+
+
+def knee_tokens(cost: StepCost, gap_ms: float = 0.0) -> int:
+    """Return the smallest size of a round at which a token costs nearly the least it can.
+
+    A round costs its step, and `gap_ms` whatever its size: planning, messages, other processes.
+    """
     table = cost.table(TOKENS_MAX)
     sizes = range(STRIDE, TOKENS_MAX + 1, STRIDE)
-    least = min(table[size] / size for size in sizes)
-    return next(size for size in sizes if table[size] <= NEAR_LEAST * least * size)
+    least = min((gap_ms + table[size]) / size for size in sizes)
+    return next(size for size in sizes if gap_ms + table[size] <= NEAR_LEAST * least * size)
