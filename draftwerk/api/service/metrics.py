@@ -166,6 +166,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("blocks", "Blocks of the key-value cache.", load.blocks_total),
         ("blocks_used", "Blocks that sequences hold.", load.blocks_used),
         ("blocks_cached", "Blocks kept for their prefix alone.", load.blocks_cached),
+        ("round_tokens_max", "Tokens that a round may hold.", load.round_tokens),
         ("progress_age_seconds", "Since the last round, with work.", actors.progress_age_s),
         ("draft_acceptance_rate", "Accepted per drafted token.", acceptance),
         # The name until 0.1; goes with the next version.
