@@ -28,6 +28,10 @@ class WindowBlocks:
     kept: int = 0
     """Blocks at a text's beginning that all rows read."""
 
+    def first_read(self, start: int, block_size: int) -> int:
+        """Return the number of the first block behind those that a row reads from `start` on."""
+        return max(self.kept, (start - self.window + 1) // block_size)
+
 
 NO_WINDOW_BLOCKS = WindowBlocks()
 
@@ -119,7 +123,8 @@ class WindowTable(HeldBlocks):
 
     def room(self, tokens: int) -> int:
         """Return how many blocks more it will hold at once, of a text of so many tokens."""
-        return max(0, self.group.blocks_of(tokens) - len(self.held()))
+        released = max(0, min(self._first, len(self.blocks)) - self.group.kept)
+        return max(0, self.group.blocks_of(tokens) - len(self.blocks) + released)
 
     def own(self, start: int) -> list[BlockCopy] | None:
         """Make every slot from `start` on safe to write, as `BlockTable.own` does."""

@@ -40,13 +40,16 @@ class Text:
 class Tables:
     """Tables of a tiny pool, whose rounds copy first and then write, as a device does."""
 
-    def __init__(self, capacity: int, size: int, window: int = 0, apart: int = 0) -> None:
-        """With a `window`, the layers that have it have so many blocks `apart`."""
+    def __init__(
+        self, capacity: int, size: int, window: int = 0, apart: int = 0, kept: int = 0
+    ) -> None:
+        """With a `window`, the layers that have it have so many blocks `apart`; a text's first
+        ones are `kept`."""
         self.size = size
         self.pool = BlockPool(capacity, size)
         self.group: WindowGroup | None = None
         if window:
-            self.group = WindowGroup(BlockPool(apart, size, first=capacity), window, 9)
+            self.group = WindowGroup(BlockPool(apart, size, first=capacity), window, 9, kept)
         self.namer = BlockNamer(b"secret")
         self.pages: list[Content] = [()] * ((capacity + apart) * size)
         self.texts: list[Text] = []
@@ -211,17 +214,20 @@ class Tables:
             assert content == tuple(text.tokens[: slot + 1]), f"slot {slot} holds another text"
         if self.group is None or text.table.window is None:
             return
-        for slot in range(max(0, text.computed - self.group.window + 1), text.computed):
+        beginning = min(self.group.kept * self.size, text.computed)
+        first = max(beginning, text.computed - self.group.window + 1)
+        for slot in (*range(beginning), *range(first, text.computed)):
             content = self.pages[self.page_slot(text.table.window, slot)]
             assert content == tuple(text.tokens[: slot + 1]), f"the window lacks slot {slot}"
-        held = len(text.table.window.held())
-        assert held <= self.group.blocks_of(text.table.slots) + 2, "more than a window is held"
+        held, most = len(text.table.window.held()), self.group.blocks_of(text.table.slots)
+        assert held <= most + 2, "more than a window is held"
+        assert text.table.window.room(text.table.slots) == max(0, most - held)
 
 
 def story(seed: int, steps: int = 60, windows: bool = False) -> None:
     """Run one random series of operations."""
     rng = Random(seed)
-    apart = (rng.randint(1, 9), rng.randint(3, 16)) if windows else (0, 0)
+    apart = (rng.randint(1, 9), rng.randint(3, 16), rng.randint(0, 2)) if windows else (0, 0)
     tables = Tables(rng.randint(3, 8), rng.randint(1, 3), *apart)
     acts = ["open", "plan", "run", "advance", "advance", "fork", "truncate", "release", "reserve"]
     for _ in range(steps):

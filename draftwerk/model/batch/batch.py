@@ -6,6 +6,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
+
 
 @dataclass(slots=True)
 class Pages:
@@ -20,6 +22,8 @@ class Pages:
     """Slots of recurrent states, [slots, numbers] in float32; None without recurrent layers."""
     window: "Pages | None" = None
     """Of layers with windows, where they have blocks of their own; these are the others' then."""
+    window_blocks: WindowBlocks = NO_WINDOW_BLOCKS
+    """Which of these blocks a row reads."""
 
     @property
     def block_size(self) -> int:

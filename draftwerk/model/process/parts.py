@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from draftwerk.cache.window_table import WindowBlocks
 from draftwerk.machine.host import memory_bytes as machine_bytes
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.attention.padded import PaddedAttention
@@ -140,6 +141,7 @@ def native_part(
         states,
         window,
     )
+    pages.window_blocks = _window_blocks(options, model.config)
     return NativePart(model, forward, pages, shared, pool, threads, measured_s, adapters, store)
 
 
@@ -156,6 +158,12 @@ def window_of(options: ModelOptions, config: ModelConfig, width: int = 0) -> tup
     if not options.window_blocks:
         return NO_WINDOW
     return page_shape(config, options.window_blocks, options.block_size, width, "windowed")
+
+
+def _window_blocks(options: ModelOptions, config: ModelConfig) -> WindowBlocks:
+    """Return which of a text's blocks a row reads in layers with windows."""
+    longest = max((each.window for each in config.layers), default=0)
+    return WindowBlocks(options.window_blocks, longest, kept=-(-config.kept // options.block_size))
 
 
 def states_of(options: ModelOptions, config: ModelConfig) -> tuple[int, int]:
@@ -186,6 +194,7 @@ def torch_part(
         window, states = window_of(options, model.config), states_of(options, model.config)
         shape = shape_of(options, model.config, is_apart=bool(window))
         shared, pages = page_memory(shape, dtype, options.pages_descriptor, states, window)
+        pages.window_blocks = _window_blocks(options, model.config)
     else:
         shared = None
         pages = allocate(model.config, options.block_count, options.block_size, dtype, device)

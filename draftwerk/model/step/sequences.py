@@ -31,6 +31,8 @@ class CachedSequence:
     matcher: Matcher | None = None
     """Where the generated tokens stand in the grammar, if there is one."""
     logit_edits: LogitEdits | None = field(init=False)
+    checked_blocks: int = field(init=False, default=0)
+    """Of its block table, those that an earlier row named."""
 
     def __post_init__(self) -> None:
         self.logit_edits = None

@@ -24,10 +24,9 @@ def check_row(
     reserved = -(-(row.stop + len(draft.tokens)) // pages.block_size)
     if len(row.blocks) < reserved:
         raise BadRow(f"{len(row.blocks)} blocks do not hold {row.stop + len(draft.tokens)} slots")
-    if not _within(row.blocks, pages.keys.shape[1]):
-        raise BadRow("a block is outside the pages")
+    _check_blocks(row, sequence, pages)
     if pages.window is not None:
-        _check_window(row, reserved, pages.window_first, pages.window.keys.shape[1])
+        _check_window(row, reserved, pages)
     if not (_within(sequence.tokens[row.start : row.stop], vocab_size)):
         raise BadRow("a token is outside the vocabulary")
     if not _within(row.answers, vocab_size):
@@ -36,16 +35,29 @@ def check_row(
         raise BadRow("a drafted token is outside the vocabulary")
 
 
-def _check_window(row: Row, reserved: int, first: int, count: int) -> None:
-    """Raise BadRow unless layers with windows have blocks, but for some before the window."""
-    blocks = row.window_blocks[:reserved]
-    held = [each for each in blocks if each >= 0]
-    released = [index for index, each in enumerate(blocks) if each < 0]
-    if len(row.window_blocks) < reserved or not held:
+def _check_blocks(row: Row, sequence: CachedSequence, pages: Pages) -> None:
+    """Raise BadRow unless the blocks that no row before has named are in the pages.
+
+    Those behind the row's start may be others than before.
+    """
+    known = min(sequence.checked_blocks, row.start // pages.block_size)
+    if not _within(row.blocks[known:], pages.keys.shape[1]):
+        raise BadRow("a block is outside the pages")
+    sequence.checked_blocks = len(row.blocks)
+
+
+def _check_window(row: Row, reserved: int, pages: Pages) -> None:
+    """Raise BadRow unless layers with windows have every block that the row reads or writes."""
+    assert pages.window is not None
+    if len(row.window_blocks) < reserved:
         raise BadRow("a row without blocks of its windows")
-    if released and released != [*range(released[0], min(released[-1] + 1, reserved - 1))]:
+    kept = min(pages.window_blocks.kept, reserved)
+    first = pages.window_blocks.first_read(row.start, pages.block_size)
+    held = (*row.window_blocks[:kept], *row.window_blocks[first:reserved])
+    if min(held) < 0:
         raise BadRow("a block within the window is missing")
-    if min(held) < first or max(held) >= first + count:
+    begin = pages.window_first
+    if min(held) < begin or max(held) >= begin + pages.window.keys.shape[1]:
         raise BadRow("a block is outside the pages of layers with windows")
 
 
