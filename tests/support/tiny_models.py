@@ -329,6 +329,21 @@ def has_delta_rule(model: PreTrainedModel) -> bool:
     return "linear_attention" in (getattr(model.config, "layer_types", None) or ())
 
 
+@torch.no_grad()
+def have_tokens_follow(model: PreTrainedModel) -> PreTrainedModel:
+    """Have a token follow from the one before, by one permutation, as a rule.
+
+    Embeddings are so long that what layers add counts for little.
+    """
+    embedding, noise = model.get_input_embeddings().weight, torch.Generator().manual_seed(5)
+    followers = torch.randperm(len(embedding), generator=noise)
+    directions = torch.randn(embedding.shape, generator=noise)
+    directions /= directions.norm(dim=-1, keepdim=True)
+    embedding.copy_(100 * directions)
+    model.get_output_embeddings().weight[followers] = 16 * directions
+    return model
+
+
 def save_tiny(directory: Path, family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
     """Save such a model as a safetensors directory and return it."""
     model = tiny_model(family, seed, **changes)
