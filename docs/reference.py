@@ -28,7 +28,7 @@ HEAD = """# Reference
 
 Written by `python -m docs.reference` from the code that checks requests and words replies; a test
 holds that it is up to date. How things are used is in [how-to.md](how-to.md).
-Commands are for a terminal in which `source .venv/bin/activate` was run once, in the clone.
+Commands need `source .venv/bin/activate` first.
 """
 
 
@@ -67,21 +67,20 @@ def _models() -> Iterator[str]:
     yield "`--backend transformers` serves causal models of other classes too, from a directory of"
     yield "safetensors on a CPU, in bf16 or fp32, slower: whatever calls its attention through"
     yield "Transformers' interface and passes a test at start. Refused by name are recurrent"
-    yield "states, attention with arguments that are not obeyed (masks or biases of its own), keys"
-    yield "of another size than the values, rotation by the longest text of a batch, and code"
-    yield "beside the weights. Of a model with images or sound (Gemma 4, LLaVA) it serves the text;"
-    yield "layers that attend to keys of others share their pages.\n"
+    yield "states, attention with masks or biases of its own, keys of another size than the values,"
+    yield "rotation by the longest text of a batch, and code beside the weights. Of a model with"
+    yield "images or sound (Gemma 4, LLaVA) it serves the text.\n"
     yield "A text ends at every token that the files name: `eos_token_id` of both configs, the"
     yield "tokenizer's `eos_token`, a GGUF's eos, eot and eom, and the end of a turn in the chat"
     yield "template. Chat templates render as Transformers has them; of several, `tool_use` is for"
     yield "conversations with tools. Tokenizers are `tokenizer.json`, SentencePiece's model file,"
     yield "Mistral's tekken, and tiktoken's ranks; a GGUF's are read from its metadata, or refused"
     yield "by the name of its split.\n"
-    yield "For each of these families one seed is one text, bit for bit, with drafts or without, on"
-    yield "any CPU, and on a GPU with `--exact`. Classes are named without `ForCausalLM`. All are"
-    yield "read from safetensors, and from GGUF under the name given. A smaller model drafts for"
-    yield "them (`--draft`), where no other drafts are named (`--draft-head mtp`). Speeds were"
-    yield "measured of [Llama's layers](measurements.md#beside-llamacpp) and of"
+    yield "For each of these families one seed is one text, bit for bit, on any CPU, and on a GPU"
+    yield "with `--exact`. Classes are named without `ForCausalLM`. All are read from safetensors,"
+    yield "and from GGUF under the name given. A smaller model drafts for them (`--draft`), where"
+    yield "no other drafts are named (`--draft-head mtp`). Speeds were measured of"
+    yield "[Llama's layers](measurements.md#beside-llamacpp) and of"
     yield "[experts](measurements.md#experts) alone.\n"
     yield from table(
         ("class", "GGUF", "layers"),

@@ -78,15 +78,16 @@ def _described(entries: list[Entry]) -> Iterator[str]:
     yield from listed([*rows, *([("without effect", ", ".join(hints))] if hints else [])])
 
 
-OTHER_PROTOCOLS = ("draftwerk.api.anthropic", "draftwerk.api.ollama")
-"""Whose objects are described where the protocols are."""
+OTHERS = ("draftwerk.api.anthropic", "draftwerk.api.ollama", "draftwerk.api.fields.tools_schema")
+"""Where objects stand to which nothing is added: they are described where the protocols are."""
 
 
 def _objects(kinds: Iterable[inspect.StructType]) -> Iterator[str]:
     """Yield a line for each object."""
     yield "### Objects\n"
-    yield "Those of Anthropic's and Ollama's protocols are theirs. `/openapi.json` has all.\n"
-    shown = [each for each in kinds if not each.cls.__module__.startswith(OTHER_PROTOCOLS)]
+    yield "Those of Anthropic's and Ollama's protocols, and OpenAI's of tools, are theirs."
+    yield "`/openapi.json` has all.\n"
+    shown = [each for each in kinds if not each.cls.__module__.startswith(OTHERS)]
     yield from listed(
         (
             f"`{kind.cls.__name__}`",

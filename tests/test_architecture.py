@@ -165,7 +165,7 @@ def test_each_product_file_has_a_test_at_its_mirrored_path_or_a_row_that_names_o
 
 # --- names ----------------------------------------------------------------------------------------
 
-GLOSSARY = ROOT / "docs" / "glossary.md"
+USED_TWICE = ROOT / "tests" / "names_used_twice.txt"
 NAMED = tuple(folder for folder in FOLDERS if folder != "tests")
 
 
@@ -188,10 +188,9 @@ def defined(tree: ast.Module) -> Iterator[str]:
 
 
 def allowed_twice() -> set[str]:
-    """Return the names for which the glossary gives a reason."""
-    section = GLOSSARY.read_text(encoding="utf-8").split("## Names that are used twice")[1]
-    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    """Return the names for which there is a reason."""
+    rows = [row for row in USED_TWICE.read_text(encoding="utf-8").splitlines() if ": " in row]
+    return {name for row in rows[1:] for name in row.partition(":")[0].split(", ")}
 
 
 def repeated(places: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
@@ -202,7 +201,7 @@ def repeated(places: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
     return {name: files for name, files in found.items() if len(files) > 1}
 
 
-def test_each_class_alias_and_file_name_is_defined_once_or_the_glossary_gives_the_reason() -> None:
+def test_each_class_alias_and_file_name_is_defined_once_or_there_is_a_reason() -> None:
     files = sources()
     assert len(files) > 300
     names = (
@@ -311,6 +310,23 @@ def test_every_path_in_the_documentation_exists(page: Path) -> None:
     missing += [each for each in linked if not (page.parent / each).exists()]
     commands = re.findall(r"python -m ((?:draftwerk|benchmarks|validation|training)[\w.]*)", text)
     missing += [each for each in commands if not module_exists(each.rstrip("."))]
+    assert missing == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names that links may give to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_heading_that_a_page_links_to_exists(page: Path) -> None:
+    links = re.findall(r"\]\(([\w./-]*\.md)?#([\w-]+)\)", page.read_text(encoding="utf-8"))
+    missing = [
+        (file, name)
+        for file, name in links
+        if name not in anchors(page.parent / file if file else page)
+    ]
     assert missing == []
 
 

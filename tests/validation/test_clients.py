@@ -44,4 +44,4 @@ async def test_a_real_client_passes_is_refused_and_fails() -> None:
 def test_the_table_keeps_to_its_columns() -> None:
     cases = [("chat", "failed", "x | y"), ("tools", "passed", ""), ("responses", "passed", "")]
     found = table([ClientResult("a", "1.0", *case) for case in cases])
-    assert found.splitlines()[-1] == "| a 1.0 | tools; responses | chat: failed, x \\| y |"
+    assert found.splitlines()[-1] == "| a 1.0 | 2 | chat: failed, x \\| y |"
