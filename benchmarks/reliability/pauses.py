@@ -32,8 +32,7 @@ import aiohttp
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
 from benchmarks.support.pause_parts import CoreWaits, device_steps, parts_of, sentence
 from benchmarks.support.processes import model_process
-from benchmarks.support.quiet import quiet
-from benchmarks.support.server import draftwerk
+from benchmarks.support.server import draftwerk, quiet
 from benchmarks.support.timed_streams import TimedText, read_text
 from draftwerk.loadtest.server.launcher import Server
 from draftwerk.loadtest.server.metrics import fetch_metrics

@@ -1,8 +1,12 @@
-"""`draftwerk serve` in a process of its own."""
+"""`draftwerk serve` in a process of its own, and waiting until it has nothing to do."""
 
+import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from time import perf_counter
+
+import aiohttp
 
 from draftwerk.loadtest.server.launcher import Server, free_port, says_ready, serving
 
@@ -18,3 +22,19 @@ async def draftwerk(*options: str) -> AsyncGenerator[Server]:
     async with serving(command, f"http://127.0.0.1:{port}", ready=says_ready) as server:
         yield server
     assert server.exit_code == 0, f"the server's exit code is {server.exit_code}"
+
+
+QUIET_S = 0.6
+"""Without a round for so long, it has nothing to do; on a busy machine a round may take longer."""
+
+
+async def quiet(http: aiohttp.ClientSession, url: str, quiet_s: float = QUIET_S) -> None:
+    """Wait until the server computes no rounds."""
+    rounds, since = "", perf_counter()
+    while perf_counter() - since < quiet_s:
+        async with http.get(url + "/metrics") as reply:
+            lines = (await reply.text()).splitlines()
+        now = next(each for each in lines if each.startswith("draftwerk_rounds_total"))
+        if now != rounds:
+            rounds, since = now, perf_counter()
+        await asyncio.sleep(0.1)
