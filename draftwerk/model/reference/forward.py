@@ -100,29 +100,16 @@ class TorchForward:
         inputs = self.inputs.of(self.weights, batch.tokens, hidden)
         layers = self.weights.layers[: batch.layers]
         # Before the last stage every layer has all tokens: a later one goes on with them.
-        every = self._last_stored(len(layers)) if self.shard.is_last else len(layers)
+        narrows = self._last_stored(len(layers)) if self.shard.is_last else len(layers)
         kept: list[Tensor] = []
-        wanted = batch.outputs
-        for index, layer in enumerate(layers[:every]):
+        for index, layer in enumerate(layers):
             if index in self.kept_layers:
-                kept.append(hidden[wanted])
-            adapt = self.adapters.of_layer(index, batch)
-            normed = self.norm(hidden, layer.attention_norm)
-            stored = self._store(layer, index, normed, rotations, batch, pages, adapt)
-            attended = self._mix(layer, stored, index, batch, pages)
-            hidden = self._finish(layer, hidden, normed, attended, adapt)
-            hidden = self.inputs.added(layer, hidden, inputs[index])
+                kept.append(hidden if index > narrows else hidden[batch.outputs])
+            hidden = self._layer(index, hidden, rotations, batch, pages, narrows)
+            own = inputs[index] if index < narrows else inputs[index][batch.outputs]
+            hidden = self.inputs.added(layer, hidden, own)
         if not self.shard.is_last:
             return hidden
-        if every in self.kept_layers:
-            kept.append(hidden[wanted])
-        hidden = self._last(layers[every], every, hidden, rotations, batch, pages)
-        hidden = self.inputs.added(layers[every], hidden, inputs[every][wanted])
-        for index in range(every + 1, len(layers)):
-            if index in self.kept_layers:
-                kept.append(hidden)
-            hidden = self._read(layers[index], index, hidden, rotations, batch, pages)
-            hidden = self.inputs.added(layers[index], hidden, inputs[index][wanted])
         self.kept = torch.cat(kept, -1) if kept else None
         self.states = self.norm(hidden, self.weights.norm)
         read = self.states[: batch.logit_count]
@@ -132,55 +119,45 @@ class TorchForward:
         cap = self.graph.logit_softcap
         return (logits / cap).tanh() * cap if cap else logits
 
-    def _last(
+    def _layer(
         self,
-        layer: LayerWeights,
         index: int,
         hidden: Tensor,
         rotations: list[Rotation],
         batch: Batch,
         pages: Pages,
+        narrows: int,
     ) -> Tensor:
-        """Run the last layer that keeps anything: that of all tokens, the rest of those with
+        """Run a layer: before the one that `narrows` for all tokens [T], behind it for those with
         logits [S].
 
-        Nothing reads what the others would come to.
+        That one keeps the keys and values of all; nothing reads what the others would come to.
         """
+        layer, outputs = self.weights.layers[index], batch.outputs
+        few = outputs if index > narrows else None
+        if few is not None and not len(few):
+            return hidden
+        adapt = self.adapters.of_layer(index, batch, few)
         normed = self.norm(hidden, layer.attention_norm)
-        adapt = self.adapters.of_layer(index, batch)
+        if few is not None:
+            rotations = [(cos[few], sin[few]) for cos, sin in rotations]
         stored = self._store(layer, index, normed, rotations, batch, pages, adapt)
-        if not len(batch.outputs):
-            return hidden[:0]
+        if few is not None:
+            every = stored.query.new_zeros(len(batch.tokens), *stored.query.shape[1:])
+            every[few] = stored.query
+            stored = Mixed(every)
+        if index == narrows:
+            if not len(outputs):
+                return hidden[:0]
+            hidden, normed = hidden[outputs], normed[outputs]
+            adapt = self.adapters.of_layer(index, batch, outputs)
         attended = self._mix(layer, stored, index, batch, pages)
-        wanted = batch.outputs
-        adapt = self.adapters.of_layer(index, batch, wanted)
-        return self._finish(layer, hidden[wanted], normed[wanted], attended[wanted], adapt)
+        attended = attended if index < narrows else attended[outputs]
+        return self._finish(layer, hidden, normed, attended, adapt)
 
     def _last_stored(self, count: int) -> int:
         """Return the last of so many layers that has keys and values of its own."""
         return max(each for each in range(count) if self.kinds[each].kv_from < 0)
-
-    def _read(
-        self,
-        layer: LayerWeights,
-        index: int,
-        hidden: Tensor,
-        rotations: list[Rotation],
-        batch: Batch,
-        pages: Pages,
-    ) -> Tensor:
-        """Run a layer behind that one, for the tokens with logits [S]."""
-        wanted = batch.outputs
-        if not len(wanted):
-            return hidden
-        adapt = self.adapters.of_layer(index, batch, wanted)
-        normed = self.norm(hidden, layer.attention_norm)
-        turns = [(cos[wanted], sin[wanted]) for cos, sin in rotations]
-        stored = self._store(layer, index, normed, turns, batch, pages, adapt)
-        every = stored.query.new_zeros(len(batch.tokens), *stored.query.shape[1:])
-        every[wanted] = stored.query
-        attended = self._mix(layer, Mixed(every), index, batch, pages)
-        return self._finish(layer, hidden, normed, attended[wanted], adapt)
 
     def _finish(
         self, layer: LayerWeights, hidden: Tensor, normed: Tensor, attended: Tensor, adapt: Adapt
@@ -303,22 +280,9 @@ class TorchForward:
         value = key if kind.keys_are_values else by_head[:, heads + kv_heads :]
         if self.graph.has_value_norm:
             value = self.norm(value, layer.value_norm)
-        graph, rotary = self.graph, kind.rotary
-        if not graph.norms_after_rotation:
-            query, key = (
-                self.norm.of_heads(query, layer.query_norm),
-                self.norm.of_heads(key, layer.key_norm),
-            )
-        if rotary >= 0:
-            query, key = (
-                self.rotaries.turned(query, rotations[rotary]),
-                self.rotaries.turned(key, rotations[rotary]),
-            )
-        if graph.norms_after_rotation:
-            query, key = (
-                self.norm.of_heads(query, layer.query_norm),
-                self.norm.of_heads(key, layer.key_norm),
-            )
+        graph, turn = self.graph, rotations[kind.rotary] if kind.rotary >= 0 else None
+        query = self._turned(query, layer.query_norm, turn)
+        key = self._turned(key, layer.key_norm, turn)
         if kind.kv_from < 0:
             keys, values = self._pages_of(index, pages)
             slots = self._batch_of(index, batch, pages).slots
@@ -329,6 +293,14 @@ class TorchForward:
         turns = (batch.positions / graph.temperature_length).floor()
         heat = 1 + graph.temperature_beta * torch.log1p(turns)
         return Mixed(query * heat[:, None, None].to(query.dtype), gate)
+
+    def _turned(self, heads: Tensor, norm: Tensor | None, turn: Rotation | None) -> Tensor:
+        """Return queries or keys with their norm and their rotation, in the family's order."""
+        if not self.graph.norms_after_rotation:
+            heads = self.norm.of_heads(heads, norm)
+        if turn is not None:
+            heads = self.rotaries.turned(heads, turn)
+        return self.norm.of_heads(heads, norm) if self.graph.norms_after_rotation else heads
 
     def _project(self, layer: LayerWeights, attended: Tensor, adapt: Adapt) -> Tensor:
         attended = self.gather(attended.flatten(1), "attended")

@@ -1,5 +1,6 @@
 """Granite, dense and of experts, and HyperCLOVA X, which has its multipliers."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,32 @@ SHARED_IN_GGUF = GRANITE_EXPERTS._replace(
     shared_down="shared_expert.down",
 )
 """Files have an FFN of all tokens in three matrices."""
+
+
+def _expert_fields(get: Callable[..., Any]) -> Json:
+    return {**gguf_experts(get), **granite_fields(get)}
+
+
+_MOE_GGUF = GgufNames(
+    "granitemoe",
+    pairs_are_neighbours=True,
+    fields=_expert_fields,
+    written=written_multipliers,
+    is_for=lambda get: not get(SHARED_SIZE),
+)
+_MOE = Architecture(
+    hf_name="GraniteMoeForCausalLM",
+    model_type="granitemoe",
+    summary="experts; multipliers as Granite's",
+    gguf=_MOE_GGUF,
+    names=GRANITE_EXPERTS,
+    defaults=MULTIPLIERS,
+    qkv_bias="attention_bias",
+    output_bias="attention_bias",
+    experts=experts_of("num_local_experts"),
+    graph=granite_graph,
+    layers=everywhere(all_alike),
+)
 ROWS = (
     Architecture(
         hf_name="GraniteForCausalLM",
@@ -107,48 +134,21 @@ ROWS = (
         ffn_bias="mlp_bias",
         graph=_multiplied_logits,
     ),
-    Architecture(
-        hf_name="GraniteMoeForCausalLM",
-        model_type="granitemoe",
-        summary="experts; multipliers as Granite's",
-        gguf=GgufNames(
-            "granitemoe",
-            pairs_are_neighbours=True,
-            fields=lambda get: {**gguf_experts(get), **granite_fields(get)},
-            written=written_multipliers,
-            is_for=lambda get: not get(SHARED_SIZE),
-        ),
-        names=GRANITE_EXPERTS,
-        defaults=MULTIPLIERS,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-        experts=experts_of("num_local_experts"),
-        graph=granite_graph,
-        layers=everywhere(all_alike),
-    ),
-    Architecture(
+    _MOE,
+    dataclasses.replace(
+        _MOE,
         hf_name="GraniteMoeSharedForCausalLM",
         model_type="granitemoeshared",
         summary="experts, and one of all tokens; multipliers as Granite's",
-        gguf=GgufNames(
-            "granitemoe",
-            pairs_are_neighbours=True,
+        gguf=_MOE_GGUF._replace(
             fields=lambda get: {
-                **gguf_experts(get),
-                **granite_fields(get),
+                **_expert_fields(get),
                 "shared_intermediate_size": get(SHARED_SIZE),
             },
-            written=written_multipliers,
             is_for=lambda get: bool(get(SHARED_SIZE)),
             names=SHARED_IN_GGUF,
         ),
-        names=GRANITE_EXPERTS,
         required=("shared_intermediate_size",),
-        defaults=MULTIPLIERS,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
         experts=experts_of("num_local_experts", shared="shared_intermediate_size"),
-        graph=granite_graph,
-        layers=everywhere(all_alike),
     ),
 )
