@@ -67,7 +67,7 @@ def reasons(measured: MeasuredModel) -> Iterator[tuple[str, str]]:
     if ready.step_costs:
         knee = knee_tokens(StepCost(ready.step_costs, ready.roofline))
         words += (
-            f": a token costs least, within {NEAR_LEAST - 1:.0%}, in steps of {knee}; there is "
+            f": a token costs least, within {NEAR_LEAST - 1:.0%}, in rounds of {knee}; there is "
             "room for two in every row"
         )
     yield "tokens in a round", words

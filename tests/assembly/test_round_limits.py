@@ -26,7 +26,7 @@ def limits(cache_tokens: int = CACHE_TOKENS, measured: bool = True, **given: obj
 
 def test_limits_are_chosen_and_the_others_kept() -> None:
     found = limits()
-    assert (found.rows_max, found.tokens_max, found.tokens_revised) == (390, 780, True)
+    assert (found.rows_max, found.tokens_max, found.tokens_revised) == (390, 1728, True)
     assert (found.draft_max, found.pipeline_depth, found.run_ahead) == (15, 2, True)
     assert found.pause_s == PAUSE_S
     assert limits(cache_tokens=25_600).rows_max == 100
@@ -38,7 +38,7 @@ def test_throughput_knows_no_pauses() -> None:
 
 def test_settings_rule_and_what_depends_on_them_follows() -> None:
     found = limits(rows_max=300)
-    assert (found.rows_max, found.tokens_max, found.tokens_revised) == (300, 600, True)
+    assert (found.rows_max, found.tokens_max, found.tokens_revised) == (300, 1728, True)
     found = limits(round_tokens=96)
     assert (found.rows_max, found.tokens_max, found.tokens_revised) == (96, 96, False)
     found = limits(rows_max=4, round_tokens=32)
@@ -62,7 +62,7 @@ def test_what_was_chosen_is_told_with_its_reason() -> None:
     ready = Ready(device="cpu", attention="native", exact=True, step_costs=COSTS)
     said = dict(reasons(MeasuredModel(ready, limits(), CACHE_TOKENS)))
     assert said["texts at once"].startswith("390: the cache holds 100000")
-    assert "in steps of 512" in said["tokens in a round"]
+    assert "in rounds of 1728" in said["tokens in a round"]
     assert said["pause of a text while prompts are read"].startswith("50 ms")
     free = dict(reasons(MeasuredModel(ready, limits(prefer="throughput"), CACHE_TOKENS)))
     assert "pause of a text while prompts are read" not in free

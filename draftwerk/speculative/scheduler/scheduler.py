@@ -27,7 +27,7 @@ from draftwerk.speculative.scheduler.rounds.prompt_rows import PromptRows
 from draftwerk.speculative.scheduler.rounds.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.rounds.round_commit import RoundCommit
 from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
-from draftwerk.speculative.scheduler.rounds.round_sizes import revised_tokens
+from draftwerk.speculative.scheduler.rounds.round_sizes import is_revised, revised_tokens
 from draftwerk.speculative.scheduler.rounds.round_times import RoundTimes
 from draftwerk.speculative.scheduler.rounds.run_ahead import goes_on, may_run_ahead
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
@@ -36,10 +36,6 @@ from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
 
 GIVEN_ROOM = 64
 """How many times longer than any other draft the one of a given text may be."""
-FIRST_REVISION = 64
-"""Rounds before the sizes are revised: what lies between rounds is known by then."""
-REVISED_ROUNDS = 1024
-"""Between two revisions."""
 DRAFT_SHARE = 8
 """Of a round, one part in so many is for drafts even while prompts wait."""
 
@@ -246,7 +242,7 @@ class Scheduler:
     def _revise_sizes(self) -> None:
         """Follow what steps cost in service, and what lies between them."""
         self._committed_count += 1
-        if self.limits.tokens_revised and self._committed_count % REVISED_ROUNDS == FIRST_REVISION:
+        if self.limits.tokens_revised and is_revised(self._committed_count):
             self._budget.tokens_max = revised_tokens(
                 self.cost, self.limits.rows_max, self._budget.tokens_max, self.round_times.gap_ms
             )

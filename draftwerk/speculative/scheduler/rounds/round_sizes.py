@@ -21,19 +21,32 @@ TOKENS_MIN = 256
 TOKENS_MAX = 2048
 STRIDE = 64
 """Sizes are multiples of it: those between are no better."""
-NEAR_LEAST = 1.02
-"""How many times the least that a token costs it may cost."""
+NEAR_LEAST = 1.01
+"""How many times the least that a token costs it may cost in the largest round."""
+NEAR_LEAST_OF_TEXT = 1.1
+"""The same with every row decoding: more texts at once make each of them slower."""
+FIRST_GAP_MS = 1.0
+"""What is taken to lie between two steps before any was served."""
+FIRST_REVISIONS = (64, 128, 256, 512)
+"""Rounds after which the sizes are revised at first, while the gap is still being learnt."""
+REVISED_ROUNDS = 1024
+"""Between two revisions from then on."""
 
 
 def rows_of(cost: StepCost, cache_tokens: int) -> int:
     """Return how many texts run at once over a cache of so many tokens."""
     held = max(ROWS_MIN, cache_tokens // TEXT_TOKENS)
-    return min(held, max(ROWS_ALWAYS, knee_tokens(cost)), ROWS_MAX)
+    return min(held, max(ROWS_ALWAYS, knee_tokens(cost, near=NEAR_LEAST_OF_TEXT)), ROWS_MAX)
 
 
-def tokens_of(cost: StepCost, rows_max: int, gap_ms: float = 0.0) -> int:
+def tokens_of(cost: StepCost, rows_max: int, gap_ms: float = FIRST_GAP_MS) -> int:
     """Return the tokens of a round: the knee, and room for two tokens in every row."""
     return max(TOKENS_MIN, 2 * rows_max, knee_tokens(cost, gap_ms))
+
+
+def is_revised(rounds: int) -> bool:
+    """Return whether the sizes are revised after so many rounds."""
+    return rounds in FIRST_REVISIONS or rounds % REVISED_ROUNDS == 0
 
 
 def revised_tokens(cost: StepCost, rows_max: int, tokens_max: int, gap_ms: float) -> int:
@@ -46,7 +59,7 @@ def revised_tokens(cost: StepCost, rows_max: int, tokens_max: int, gap_ms: float
     return min(2 * tokens_max, tokens_of(cost, rows_max, gap_ms))
 
 
-def knee_tokens(cost: StepCost, gap_ms: float = 0.0) -> int:
+def knee_tokens(cost: StepCost, gap_ms: float = FIRST_GAP_MS, near: float = NEAR_LEAST) -> int:
     """Return the smallest size of a round at which a token costs nearly the least it can.
 
     A round costs its step, and `gap_ms` whatever its size: planning, messages, other processes.
@@ -54,4 +67,4 @@ def knee_tokens(cost: StepCost, gap_ms: float = 0.0) -> int:
     table = cost.table(TOKENS_MAX)
     sizes = range(STRIDE, TOKENS_MAX + 1, STRIDE)
     least = min((gap_ms + table[size]) / size for size in sizes)
-    return next(size for size in sizes if gap_ms + table[size] <= NEAR_LEAST * least * size)
+    return next(size for size in sizes if gap_ms + table[size] <= near * least * size)

@@ -15,6 +15,7 @@ from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.scheduler.rounds.round_sizes import (
+    FIRST_REVISIONS,
     NEAR_LEAST,
     ROWS_ALWAYS,
     ROWS_MAX,
@@ -27,7 +28,7 @@ from draftwerk.speculative.scheduler.rounds.round_sizes import (
     rows_of,
     tokens_of,
 )
-from draftwerk.speculative.scheduler.scheduler import FIRST_REVISION, RoundLimits, Scheduler
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
@@ -51,7 +52,7 @@ def test_machines_of_three_shapes_choose_different_sizes() -> None:
             (SIXTEEN_CORES, 8 * cache),
         )
     ]
-    assert found == [(ROWS_ALWAYS, TOKENS_MIN), (50, TOKENS_MIN), (512, 1024)]
+    assert found == [(ROWS_ALWAYS, TOKENS_MIN), (50, TOKENS_MIN), (512, 1600)]
 
 
 def test_a_tiny_cache_has_a_few_rows_nevertheless() -> None:
@@ -68,7 +69,7 @@ def test_the_knee_is_the_smallest_size_that_is_nearly_the_best(
     read_ms: float, token_ms: float
 ) -> None:
     cost = curve(read_ms, token_ms)
-    knee = knee_tokens(cost)
+    knee = knee_tokens(cost, gap_ms=0.0)
     table = cost.table(TOKENS_MAX)
     least = min(table[size] / size for size in range(64, TOKENS_MAX + 1, 64))
     assert table[knee] / knee <= NEAR_LEAST * least * (1 + 1e-9)
@@ -126,14 +127,14 @@ def served(
     scheduler = Scheduler(BlockPool(4096, 16), limits, cost=cost)
     texts = [VirtualText(prompt=1000, answer=2) for _ in range(40)]
     VirtualServer(scheduler, texts, step_ms, 4096, users=ROWS_MIN, gap_ms=gap_ms).run()
-    assert len(sizes) > FIRST_REVISION
+    assert len(sizes) > FIRST_REVISIONS[0]
     return scheduler, sizes
 
 
 def test_sizes_measured_in_service_reach_the_rounds() -> None:
     scheduler, sizes = served(ROOFLINE, gap_ms=8.0)
-    assert max(sizes[:FIRST_REVISION]) == TOKENS_MIN
-    assert max(sizes[FIRST_REVISION:]) == scheduler.load.round_tokens > TOKENS_MIN
+    assert max(sizes[: FIRST_REVISIONS[0]]) == TOKENS_MIN
+    assert max(sizes[FIRST_REVISIONS[0] :]) == scheduler.load.round_tokens > TOKENS_MIN
     scheduler, sizes = served(ROOFLINE, gap_ms=0.0)
     assert max(sizes) == scheduler.load.round_tokens == TOKENS_MIN
 
@@ -146,7 +147,7 @@ def test_sizes_that_were_set_stay() -> None:
 def test_a_machine_that_was_measured_while_busy_has_its_sizes_in_the_end() -> None:
     machine = many_cores(30.0)
     scheduler, sizes = served(machine, gap_ms=0.5, told=4.0)
-    assert max(sizes[:FIRST_REVISION]) == TOKENS_MIN < scheduler.load.round_tokens
+    assert max(sizes[: FIRST_REVISIONS[0]]) == TOKENS_MIN < scheduler.load.round_tokens
 
 
 def test_sizes_stay_where_no_round_was_as_large_of_late() -> None:
