@@ -1,10 +1,13 @@
 """Sizes of rounds as the server chooses them against sizes set by hand, on this machine.
 
     python -m benchmarks.speed.tuned_sizes [--rows 32 64 128] [--round-tokens 256 512 1024]
+        [--kv-memory 256MiB]
 
-Users ask one question after the other, each with a prompt of its own, until all are answered; the
-engine of `draftwerk serve` is given the sizes that it chose, and each pair of the grid, in turn.
-The note says what the chosen sizes lose against the best pair.
+Users ask one question after the other, each with a prompt of its own, until all are answered. The
+engine of `draftwerk serve` first serves until it has revised the sizes that it chose at start; then
+it is given these and each pair of the grid, in turn. A row has the median of the tokens a second,
+and of their ratio to what the chosen sizes brought in the same turn: a change of the machine's pace
+meets both. The note says what the chosen sizes lose against the best pair.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import anyio
 from msgspec import structs
 
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
+from benchmarks.virtual.simulated_sizes import RoundSizes
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta
@@ -26,11 +30,10 @@ from draftwerk.assembly.build import engine_parts
 from draftwerk.assembly.loading.loaded_models import load_models
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.rounds.round_sizes import FIRST_REVISIONS
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 VOCAB = 40_000
-CHOSEN = (0, 0)
-"""The pair that means: as the server chooses."""
 
 
 async def tokens_per_s(engine: Engine, given: argparse.Namespace, seed: int) -> float:
@@ -55,44 +58,62 @@ async def tokens_per_s(engine: Engine, given: argparse.Namespace, seed: int) -> 
     return tokens / (perf_counter() - begun)
 
 
-def sized(limits: RoundLimits, pair: tuple[int, int]) -> RoundLimits:
-    """Return the limits with a pair of sizes of the grid."""
-    if pair == CHOSEN:
-        return limits
+def sized(limits: RoundLimits, pair: RoundSizes) -> RoundLimits:
+    """Return the limits with a pair of sizes."""
     rows, tokens = pair
     return structs.replace(limits, rows_max=rows, tokens_max=tokens, tokens_revised=False)
 
 
-async def measured(given: argparse.Namespace) -> tuple[RoundLimits, dict[tuple[int, int], float]]:
-    """Return the chosen limits, and the tokens a second with each pair."""
-    settings = Settings(model=given.model, dtype=given.dtype, spare="off", prefer="throughput")
-    pairs = [CHOSEN, *product(given.rows, given.round_tokens)]
+async def revised(parts: EngineParts, given: argparse.Namespace) -> RoundSizes:
+    """Return the sizes that a server has once it has revised those of its start."""
+    async with running(parts) as engine:
+        rounds, repeat = 0, given.repeats
+        while rounds < FIRST_REVISIONS[1]:
+            await tokens_per_s(engine, given, repeat)
+            repeat, rounds = repeat + 1, engine.snapshot().counts.rounds
+        return parts.limits.rows_max, engine.snapshot().load.round_tokens
+
+
+async def measured(given: argparse.Namespace) -> tuple[RoundSizes, dict[RoundSizes, list[float]]]:
+    """Return the chosen sizes, and the tokens a second with each pair, by turns."""
+    settings = Settings(
+        model=given.model,
+        dtype=given.dtype,
+        kv_memory=given.kv_memory,
+        spare="off",
+        prefer="throughput",
+    )
     async with load_models(settings, print) as models:
         parts: EngineParts = await engine_parts(models, settings)
 
-        async def measure(pair: tuple[int, int], repeat: int) -> float:
+        async def measure(pair: RoundSizes, repeat: int) -> float:
             async with running(replace(parts, limits=sized(parts.limits, pair))) as engine:
                 return await tokens_per_s(engine, given, repeat)
 
-        await measure(CHOSEN, given.repeats)  # memory is taken, and caches are warm
-        found = await in_turn(pairs, given.repeats, measure)
-    return parts.limits, {pair: middle(each) for pair, each in found.items()}
+        chosen = await revised(parts, given)
+        pairs = dict.fromkeys([chosen, *product(given.rows, given.round_tokens)])
+        return chosen, await in_turn([*pairs], given.repeats, measure)
 
 
 def table(argv: Sequence[str] | None = None) -> ResultTable:
     """Measure; a row for each pair of sizes."""
     options = parser(__doc__, model="", dtype="int8", users=[32], count=48, tokens=48, repeats=3)
     options.add_argument("--prompt", type=int, default=200, help="tokens of each prompt")
+    options.add_argument("--kv-memory", default="1GiB")
     options.add_argument("--rows", nargs="+", type=int, default=[32, 64, 128])
     options.add_argument("--round-tokens", nargs="+", type=int, default=[256, 512, 1024])
     given = options.parse_args(argv)
-    limits, found = run(measured, given)
-    table = ResultTable(["rows", "tokens of a round", "tok/s"])
-    for pair, pace in found.items():
-        rows, tokens = pair if pair != CHOSEN else (limits.rows_max, limits.tokens_max)
-        table.add(f"{rows}{' (chosen)' if pair == CHOSEN else ''}", tokens, pace)
-    best = max(found.values())
-    table.notes.append(f"the chosen sizes lose {1 - found[CHOSEN] / best:.1%} against the best")
+    chosen, found = run(measured, given)
+    table = ResultTable(["rows", "tokens of a round", "tok/s", "of the chosen"])
+    shares = {
+        pair: middle(pace / other for pace, other in zip(each, found[chosen], strict=True))
+        for pair, each in found.items()
+    }
+    for (rows, tokens), share in shares.items():
+        name = f"{rows}{' (chosen)' if (rows, tokens) == chosen else ''}"
+        table.add(name, tokens, middle(found[rows, tokens]), share)
+    lost = 1 - 1 / max(shares.values())
+    table.notes.append(f"the chosen sizes lose {lost:.1%} against the best")
     return table
 
 
