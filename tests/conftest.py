@@ -49,18 +49,14 @@ MARKERS = {
     "python_api/test_llm.py": "processes",
     "speculative/sampling/test_distribution.py": "slow",
     "system/test_default_model.py": "default_model",
-    "system/test_kills.py": "processes",
-    "system/test_weight_store.py": "processes",
-    "system/test_mixed_models.py": "processes",
-    "system/test_survival.py": "processes",
-    "system": "model",
+    "system": "processes",
     "training": "model",
 }
 """By file or folder, the first that matches; all others are `fast`."""
-LONGEST_FIRST = (
-    "default_model", "processes", "simulation", "gpu_interpreter", "model", "slow", "fast",
-)  # fmt: skip
-"""In what order two workers take files, so that neither has a long one left at the end."""
+LONGEST_FIRST = ("default_model", "simulation", "gpu_interpreter", "model", "fast")
+"""In what order workers take files that compute, so that none has a long one left at the end."""
+WAITING = ("processes", "slow")
+"""Files that wait are taken among the others, one after another: beside them the cores compute."""
 
 
 def marker(path: Path) -> str:
@@ -72,13 +68,33 @@ def marker(path: Path) -> str:
     return next(found, "fast")
 
 
+def in_turn(files: dict[Path, str]) -> dict[Path, float]:
+    """Return where each file stands, by its marker: 0 to 1 for all but the fast, which come last.
+
+    Files that wait are spread evenly among those that compute.
+    """
+    computing = sorted(
+        (file for file, mark in files.items() if mark not in WAITING),
+        key=lambda file: LONGEST_FIRST.index(files[file]),
+    )
+    waiting = sorted(
+        (file for file, mark in files.items() if mark in WAITING),
+        key=lambda file: WAITING.index(files[file]),
+    )
+    before_fast = [file for file in computing if files[file] != "fast"]
+    places = {file: number / len(before_fast) for number, file in enumerate(before_fast)}
+    places |= {file: number / len(waiting) for number, file in enumerate(waiting)}
+    return dict.fromkeys(files, 1.0) | places
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     marks = {item: marker(item.path) for item in items}
     for item, mark in marks.items():
         item.add_marker(mark)
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: LONGEST_FIRST.index(marks[item]))
+        places = in_turn({item.path: marks[item] for item in items})
+        items.sort(key=lambda item: places[item.path])
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -254,7 +254,7 @@ def nothing_remembered() -> Generator[None]:
 def test_a_planted_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     # A broken actor restarts over and over, or nothing comes of it: give up soon.
     monkeypatch.setattr(RESTART_LIMIT, lambda **_: RestartLimit(failures_max=30))
-    monkeypatch.setattr(loops, "DEADLINE_S", 5.0)
+    monkeypatch.setattr(loops, "DEADLINE_S", 2.0)
     hunt = bug.hunter()
     bug.plant(monkeypatch)
     with pytest.raises(Exception):  # noqa: B017  Whatever it is, it is noticed.
