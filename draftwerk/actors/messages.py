@@ -93,7 +93,7 @@ class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
     preemption_count: int = 0
     """How often the sequence lost its blocks and was computed again."""
     blended_count: int = 0
-    """Prompt tokens whose KV was computed as if their segment stood alone."""
+    """Prompt tokens whose KV was taken over from where their segment was read."""
     repaired_count: int = 0
     """Tokens of segments that were computed where they stand."""
     segments: tuple[tuple[int, int, int], ...] = ()

@@ -23,7 +23,7 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.beams.decisions import WIDTH_MAX
-from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.blend.rules import BEGINNING, Blend
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import StageTimes
 from draftwerk.speculative.sampling.params import Grammar
@@ -265,6 +265,7 @@ def _check_segments(blend: Blend, tokens_max: int, blocks: tuple[int, int]) -> N
     """Refuse a prompt that the pool cannot hold beside its longest segment."""
     count, size = blocks
     longest = max((stop - start for start, stop in blend.spans), default=0)
+    longest += min(blend.spans[0][0], BEGINNING) if blend.spans else 0
     if -(-tokens_max // size) + -(-longest // size) > count:
         said = f"{tokens_max} tokens and a segment of {longest} do not fit into the cache together"
         raise RefusedError(said, "blend")

@@ -86,7 +86,7 @@ def table(found: Sequence[Quality]) -> str:
 
 def asked_settings(ratios: Sequence[float] = RATIOS) -> list[tuple[RuleName, float]]:
     """Return what is measured: every rule at every ratio that means something for it."""
-    alone: list[tuple[RuleName, float]] = [("none", 0.0), ("modules", 0.0)]
+    alone: list[tuple[RuleName, float]] = [("none", 0.0)]
     repaired: list[tuple[RuleName, float]] = [
         (rule, ratio) for rule in ("head", "hkvd") for ratio in ratios
     ]

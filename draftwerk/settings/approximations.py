@@ -95,7 +95,7 @@ APPROXIMATIONS = (
     Approximation(
         "blend",
         "reuse",
-        "passages read alone are reused wherever they stand in a prompt (CacheBlend)",
+        "passages read elsewhere are reused wherever they stand in a prompt (CacheBlend)",
         BlendParameters,
         request_field="blend",
     ),

@@ -640,7 +640,7 @@ def with_segments(rng: random.Random, options: Options) -> tuple[list[int], Opti
         spans.append((len(prompt), len(prompt) + len(passage)))
         prompt += passage
     prompt += [rng.randrange(1, POISON[0]) for _ in range(rng.choice([0, 1, 4]))]
-    rules: list[RuleName] = ["hkvd", "hkvd", "head", "none", "modules"]
+    rules: list[RuleName] = ["hkvd", "hkvd", "head", "none"]
     rule = rng.choice(rules)
     blend = Blend(tuple(spans), rule, rng.choice([0.0, 0.15, 0.5, 1.0]))
     tokens_max = min(options.tokens_max or 12, CONTEXT - len(prompt))

@@ -230,10 +230,10 @@ def cells_of(
     kept: dict[int, Cell] = {}
     for part in parts:
         assert blend is not None
-        off = part.start if blend.rule == "modules" else 0
-        turn = 0 if off else part.start
-        for place, cell in enumerate(chained(tokens[part.start : part.stop], off), part.start):
-            kept[place] = probed(turned(cell, turn)) if blend.probes else turned(cell, turn)
+        read = chained(part.text(tokens), 0)[part.beginning :]
+        for place, cell in enumerate(read, part.start):
+            moved = turned(cell, part.turn)
+            kept[place] = probed(moved) if blend.probes else moved
     if blend is not None:
         deviations = [deviation(tokens, place) for place in kept]
         for place in choose_positions(blend, parts, deviations):
@@ -383,10 +383,9 @@ class ToyTarget:
                 self._probe(row, history, position) for position in range(row.start, row.stop)
             )
         for read in blend.reads:
-            for index in range(read.start, read.stop):
+            for index, token in enumerate(read.tokens(history), read.start):
                 seen = self.pages[self._slot(read, index - 1)] if index else (-1, 0)
-                cell = (history[read.at + index], hash((seen, index + read.offset)))
-                self._put(self._slot(read, index), cell)
+                self._put(self._slot(read, index), (token, hash((seen, index))))
         for position in blend.places:
             seen = self.pages[self._slot(row, position - 1)] if position else (-1, 0)
             self._put(self._slot(row, position), (history[position], hash((seen, position))))
@@ -402,11 +401,11 @@ class ToyTarget:
         return deviation(history, position) if is_copy else 0.0
 
     def _canonical(self, row: Row) -> dict[int, list[Cell]]:
-        """Return the cells of each part read alone, by where it begins."""
+        """Return the cells of each part as it is read, by how far it is moved."""
         prompt_count, sampling = self.openings[row.sequence_id]
         blend, history = self.blends[sampling.seed], self.histories[row.sequence_id]
         return {
-            part.start: chained(history[part.start : part.stop], 0)
+            part.turn: chained(part.text(history), 0)
             for part in canonical_parts(blend, prompt_count, self.block_size)
         }
 

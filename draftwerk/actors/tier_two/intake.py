@@ -27,7 +27,7 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.store.missing_head import MissingHead, to_load
-from draftwerk.speculative.blend.rules import canonical_parts, segment_space
+from draftwerk.speculative.blend.rules import canonical_parts
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
@@ -125,7 +125,8 @@ class Intake:
     def _read_from_start(self, encoded: Encoded) -> Iterator[tuple[tuple[int, ...], str]]:
         """Yield the tokens whose blocks will be looked for, with their name space.
 
-        That is the prompt, or its beginning up to the first segment, and each segment by itself.
+        That is the prompt, or its beginning up to the first segment, and each segment as it is
+        read.
         """
         committed = encoded.committed[0] if encoded.committed else ()
         tokens, size = (*encoded.tokens, *committed), self.scheduler.pool.block_size
@@ -136,7 +137,7 @@ class Intake:
             return
         yield tokens[: parts[0].start], space
         for part in parts:
-            yield tokens[part.start : part.stop], segment_space(blend, part.start, space)
+            yield tuple(part.text(tokens)), space
 
     def missing(self, tokens: tuple[int, ...], name_space: str) -> list[KeptName]:
         """Return what is to be loaded for the full blocks of a text, where that pays."""

@@ -20,7 +20,7 @@ class SegmentDetails(Struct, frozen=True):
     cached_tokens: int
     """Read alone before, and found in the cache."""
     blended_tokens: int
-    """Computed as if it stood alone; the others were computed where they stand."""
+    """Taken over from where it was read; the others were computed where they stand."""
 
 
 class PromptDetails(Struct, frozen=True):
@@ -31,7 +31,7 @@ class PromptDetails(Struct, frozen=True):
     approximate: bool | UnsetType = UNSET
     """True of requests with `blend`: the text is not the exact one."""
     blended_tokens: int | UnsetType = UNSET
-    """Tokens of segments that were computed as if their segment stood alone. Only of requests with
+    """Tokens that were taken over from where their segment was read. Only of requests with
     `blend`."""
     recomputed_share: float | UnsetType = UNSET
     """Share of the segments' tokens that were computed where they stand."""

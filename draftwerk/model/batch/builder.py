@@ -67,12 +67,6 @@ class BatchBuilder:
             self.outputs.append(len(self.tokens) - 1)
         return first
 
-    def add_read(self, tokens: list[int], start: int, blocks: tuple[int, ...], offset: int) -> None:
-        """Add tokens whose positions are `offset` beyond their slots; they sample nothing."""
-        if offset:
-            self.offsets.append((len(self.tokens), len(tokens), offset))
-        self._add_row(tokens, start, blocks)
-
     def add(
         self,
         known: list[int],

@@ -13,7 +13,7 @@ class SegmentUse(NamedTuple):
 
     tokens: int
     found: int
-    """Of them in the cache, read alone before."""
+    """Of them in the cache, read before."""
     kept: int
     """Of them not computed where they stand."""
 
@@ -29,11 +29,11 @@ class PartState:
     part: CanonicalPart
     table: BlockTable | None = None
     read: int = 0
-    """Its tokens whose canonical keys and values are in the table."""
+    """Slots of its table that hold their keys and values."""
 
     @property
     def ready(self) -> bool:
-        return self.read == self.part.length
+        return self.read == self.part.slots
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """A blended prompt on its way through the scheduler: which segments it holds, what comes next.
 
-    text before    parts: read alone, or found --copy--> own slots --> chosen places computed again
+    text before    parts: read, or found --copy--> own slots --> chosen places computed again
 
 With a rule that probes, all parts are copied and probed before the first place is chosen; else a
 row copies and computes at once. What a row does depends on the prompt and on what was committed;
@@ -30,8 +30,8 @@ class Blending:
 
     blend: Blend
     parts: tuple[CanonicalPart, ...]
-    new_table: Callable[[int], BlockTable]
-    """Makes the table of a part that begins at a place of the prompt."""
+    new_table: Callable[[], BlockTable]
+    """Makes the table of a part."""
     states: list[PartState] = field(init=False)
     probed: int = field(init=False)
     """Slots below it are copied and probed."""
@@ -83,7 +83,7 @@ class Blending:
     @property
     def room(self) -> int:
         """Tokens that must find room beside the sequence itself: those of its largest part."""
-        return 0 if self.is_found else max(part.length for part in self.parts)
+        return 0 if self.is_found else max(part.slots for part in self.parts)
 
     def covers(self, computed: int) -> bool:
         """Whether the next row is one of the blend's."""
@@ -154,25 +154,22 @@ class Blending:
             first, last = max(start, part.start), min(stop, part.stop)
             if first < last:
                 assert state.table is not None and state.ready
-                turn = 0 if self.blend.rule == "modules" else part.start
-                blocks = tuple(state.table.blocks)
-                copies.append(
-                    SegmentCopy(blocks, first - part.start, last - part.start, first, turn)
-                )
+                blocks, turn = tuple(state.table.blocks), part.turn
+                copies.append(SegmentCopy(blocks, first - turn, last - turn, first, turn))
         return tuple(copies)
 
     def _reads(self, tokens_left: int) -> tuple[SegmentRead, ...]:
-        """Return the next tokens of parts to be read alone, as far as blocks can be had."""
+        """Return the next tokens of parts to be read, as far as blocks can be had."""
         reads: list[SegmentRead] = []
         for state in self._unread():
             if tokens_left <= 0 or state.table is None:
                 break
-            count = min(tokens_left, state.part.length - state.read)
+            part = state.part
+            count = min(tokens_left, part.slots - state.read)
             if count:
-                offset = state.part.start if self.blend.rule == "modules" else 0
                 blocks = tuple(state.table.blocks)
                 stop = state.read + count
-                reads.append(SegmentRead(state.part.start, state.read, stop, blocks, offset))
+                reads.append(SegmentRead(part.start, state.read, stop, blocks, part.beginning))
                 tokens_left -= count
         return tuple(reads)
 
@@ -182,19 +179,20 @@ class Blending:
     def missing(self) -> int:
         """Return how many tokens' blocks the next part needs, if it holds none."""
         state = next(iter(self._unread()), None)
-        return 0 if state is None or state.table is not None else state.part.length
+        return 0 if state is None or state.table is not None else state.part.slots
 
     def _open(self, state: PartState, tokens: Sequence[int]) -> bool:
         """Hold a part's table, with what is known of it; False if there are no blocks."""
         if state.table is not None:
             return True
         part = state.part
-        table = self.new_table(part.start)
-        found = table.match([*tokens[part.start : part.stop], 0])
-        if not table.reserve(part.length):
+        table = self.new_table()
+        found = table.match([*part.text(tokens), 0])
+        if not table.reserve(part.slots):
             table.release()
             return False
         state.table, state.read = table, found
+        found = max(found - part.beginning, 0)
         self.found += found
         self.found_first.setdefault(part.start, found)
         return True
@@ -209,7 +207,7 @@ class Blending:
             state = next(each for each in self.states if each.part.start == read.at)
             assert state.table is not None
             state.read = read.stop
-            state.table.commit(tokens[state.part.start : state.part.stop], read.stop)
+            state.table.commit(state.part.text(tokens), read.stop)
         if row.probes:
             for place, deviation in enumerate(deviations, start=self.probed):
                 if any(part.start <= place < part.stop for part in self.parts):
@@ -245,7 +243,7 @@ class Blending:
     def check(self) -> None:
         """Assert that what is held is needed."""
         for state in self.states:
-            assert 0 <= state.read <= state.part.length
+            assert 0 <= state.read <= state.part.slots
             if state.table is not None:
                 state.table.check()
 

@@ -3,13 +3,14 @@
     prompt    text | segment        | text | segment           | text
     canonical      |<- blocks ->|   |      |<- blocks ->|      |
 
-A segment's canonical keys and values are those of its tokens read alone, as far as they fill
-blocks; the rest of it is read where it stands, as all other text is. A rule names the canonical
-tokens that are computed again where they stand. Nothing here depends on what is cached.
+A segment's canonical keys and values are those of its tokens read right behind the prompt's first
+tokens, as far as they fill blocks; the rest of it is read where it stands, as all other text is. A
+rule names the canonical tokens that are computed again where they stand. Nothing here depends on
+what is cached.
 
 CacheBlend (Yao et al., arXiv 2405.16444) computes again the tokens whose keys and values deviate
-most in a low layer (HKVD); EPIC (Hu et al., arXiv 2410.15332) the first of each segment. Prompt
-Cache (Gim et al., arXiv 2311.04934) leaves segments as they are, at places of their own.
+most in a low layer (HKVD); EPIC (Hu et al., arXiv 2410.15332) the first of each segment. Both read
+a segment alone: then its first tokens draw the attention that a prompt's first tokens have.
 """
 
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-RuleName = Literal["hkvd", "head", "none", "modules"]
-RULES: tuple[RuleName, ...] = ("hkvd", "head", "none", "modules")
+RuleName = Literal["hkvd", "head", "none"]
+RULES: tuple[RuleName, ...] = ("hkvd", "head", "none")
 RULE: RuleName = "hkvd"
 RATIO = 0.15
 """What `blend: true` stands for: a rule, and the share of the canonical tokens that it computes
@@ -27,6 +28,10 @@ again."""
 CHECK_LAYER = 1
 """The layer whose keys and values are compared; those below and its own are computed for all
 tokens."""
+
+BEGINNING = 16
+"""Tokens of the prompt that a segment is read behind: few, so that other prompts begin with them
+too."""
 
 
 class Blend(msgspec.Struct, frozen=True, array_like=True):
@@ -54,28 +59,40 @@ class CanonicalPart(NamedTuple):
 
     start: int
     stop: int
+    beginning: int = 0
+    """The prompt's first tokens that it is read behind."""
 
     @property
     def length(self) -> int:
         return self.stop - self.start
 
+    @property
+    def slots(self) -> int:
+        """Slots of its table: those of the beginning, then its own."""
+        return self.beginning + self.length
+
+    @property
+    def turn(self) -> int:
+        """Positions from where it is read to where it stands."""
+        return self.start - self.beginning
+
+    def text(self, tokens: Sequence[int]) -> list[int]:
+        """Return what is read: the beginning, then its own tokens."""
+        return [*tokens[: self.beginning], *tokens[self.start : self.stop]]
+
 
 def canonical_parts(blend: Blend, prompt_count: int, block_size: int) -> tuple[CanonicalPart, ...]:
-    """Return the whole blocks of each segment that has some; never the prompt's last token."""
+    """Return of each segment what fills blocks, behind the beginning; never the prompt's last
+    token."""
     parts: list[CanonicalPart] = []
+    first = min((start for start, _ in blend.spans), default=0)
+    beginning = min(first, BEGINNING)
     for start, stop in blend.spans:
-        count = (min(stop, prompt_count - 1) - start) // block_size * block_size
+        slots = beginning + min(stop, prompt_count - 1) - start
+        count = slots // block_size * block_size - beginning
         if count > 0:
-            parts.append(CanonicalPart(start, start + count))
+            parts.append(CanonicalPart(start, start + count, beginning))
     return tuple(parts)
-
-
-def segment_space(blend: Blend, start: int, name_space: str) -> str:
-    """Return the name space of a segment's blocks, as a prompt of its own has it.
-
-    One that is read at positions of its own is found there alone.
-    """
-    return f"{name_space} at {start}" if blend.rule == "modules" and start else name_space
 
 
 def choose_positions(

@@ -1,19 +1,26 @@
 """What a row of a blended prompt does."""
 
+from collections.abc import Sequence
+
 from draftwerk.speculative.protocol.plain import Plain
 
 
 class SegmentRead(Plain, frozen=True):
-    """Tokens of a segment that are read as if it stood alone, in a block table of its own."""
+    """Tokens that are read of a prompt's beginning and a segment, in a block table of its own."""
 
     at: int
     """Where the segment begins in the prompt."""
     start: int
-    """The first token read, counted in the segment."""
+    """The first slot read."""
     stop: int
     blocks: tuple[int, ...]
-    offset: int = 0
-    """Added to the positions in the segment."""
+    beginning: int
+    """The prompt's first tokens, which are in the slots before the segment's."""
+
+    def tokens(self, known: Sequence[int]) -> list[int]:
+        """Return the tokens that are read, of a sequence's."""
+        last = self.at - self.beginning + self.stop
+        return [*known[: self.beginning], *known[self.at : last]][self.start : self.stop]
 
 
 class SegmentCopy(Plain, frozen=True):
@@ -21,7 +28,7 @@ class SegmentCopy(Plain, frozen=True):
 
     blocks: tuple[int, ...]
     start: int
-    """The first slot copied, counted in the segment."""
+    """The first slot copied."""
     stop: int
     to: int
     """The sequence's slot that the first one goes to."""

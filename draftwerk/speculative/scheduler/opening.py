@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from math import inf
 
@@ -17,7 +18,7 @@ from draftwerk.speculative.beams.root import search_root
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.blend.blending import Blending, blended
-from draftwerk.speculative.blend.rules import canonical_parts, segment_space
+from draftwerk.speculative.blend.rules import canonical_parts
 from draftwerk.speculative.requests.read_sequence import ReadSequence
 from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import Sequence
@@ -154,11 +155,8 @@ class Opener:
         if blend is None or not parts:
             return BlockTable(pool, namer, space, group=self.windows), None
 
-        def new_table(start: int) -> BlockTable:
-            return BlockTable(pool, namer, segment_space(blend, start, space))
-
         table = BlockTable(pool, namer, space, blended(blend, tokens, parts))
-        return table, Blending(blend, parts, new_table)
+        return table, Blending(blend, parts, partial(BlockTable, pool, namer, space))
 
 
 def _tokens_max(options: Options, room: int) -> int:

@@ -19,7 +19,13 @@ from draftwerk.model.reference.kv_pages import TorchTurn
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.blend.rules import CHECK_LAYER, Blend, canonical_parts, choose_positions
+from draftwerk.speculative.blend.rules import (
+    BEGINNING,
+    CHECK_LAYER,
+    Blend,
+    canonical_parts,
+    choose_positions,
+)
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Round, Row
 from draftwerk.speculative.requests.sequence import Sequence as Request
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
@@ -34,7 +40,6 @@ RULES = [
     ("hkvd", 0.15),
     ("hkvd", 0.5),
     ("hkvd", 1.0),
-    ("modules", 0.0),
 ]
 
 
@@ -86,13 +91,11 @@ class Oracle:
         at: int,
         blocks: tuple[int, ...],
         layers: int | None = None,
-        offset: int = 0,
     ) -> Tensor:
         builder = BatchBuilder(SIZE)
         builder.add(list(tokens), at, blocks, NO_DRAFT, samples=layers is None)
         batch = builder.batch(torch.device("cpu"))
         batch.layers = layers
-        batch.positions += offset
         return self.parts.forward(batch, self.pages)
 
     def slots(self, tensor: Tensor, blocks: tuple[int, ...], start: int, stop: int) -> Tensor:
@@ -105,15 +108,13 @@ class Oracle:
         turn = self.parts.turn_slots
         assert turn is not None
         for part in kept:
-            offset = part.start if blend.rule == "modules" else 0
-            self.compute(prompt[part.start : part.stop], 0, self.other, offset=offset)
+            self.compute(part.text(prompt), 0, self.other)
             targets = list(range(part.length))
-            if not offset:
-                turn(self.pages, [40 * SIZE + at for at in targets], targets, part.start)
-            blocks = self.other if offset else self.own
+            sources = [40 * SIZE + part.beginning + at for at in targets]
+            turn(self.pages, sources, targets, part.turn)
             for at in targets:
                 one = (
-                    self.slots(tensor, blocks, at, at + 1).clone()
+                    self.slots(tensor, self.own, at, at + 1).clone()
                     for tensor in (self.pages.keys, self.pages.values)
                 )
                 keys[part.start + at], values[part.start + at] = one
@@ -124,7 +125,7 @@ class Oracle:
                 total = 0.0
                 for tensor, old in ((self.pages.keys, keys), (self.pages.values, values)):
                     new = self.slots(tensor, self.own, at, at + 1)
-                    total += float((new - old[at])[CHECK_LAYER].float().square().sum())
+                    total += float((new.float() - old[at].float())[CHECK_LAYER].square().sum())
                     old[at][: CHECK_LAYER + 1] = new[: CHECK_LAYER + 1]
                 deviations.append(total)
         chosen = choose_positions(blend, kept, deviations)
@@ -194,41 +195,14 @@ def test_ratio_1_is_the_exact_prefill(parts: LoadedModel, rule: str) -> None:
 
 
 @pytest.mark.parametrize("parts", ["fp32", "bf16", "torch"], indirect=True)
-def test_modules_are_a_plain_mask(parts: LoadedModel) -> None:
-    """Each module sees itself alone, at its own positions; other text sees all before it."""
+def test_the_first_segment_right_behind_the_beginning_is_exact(parts: LoadedModel) -> None:
     trial = BlendTrial(TargetRunner(parts))
-    prompt, spans = prompt_of((0, 1, 2), 7)
-    blend = Blend(spans, "modules", 0.0)
-    ours = trial.read(prompt, blend).sequence
-    weights = random_weights(CONFIG)
-    masked = TorchForward(CONFIG, weights, masking(canonical_parts(blend, len(prompt), SIZE)))
-    builder = BatchBuilder(SIZE)
-    builder.add(prompt, 0, tuple(range(40)), NO_DRAFT, samples=True)
-    pages = random_pages(CONFIG, torch.float32, BLOCKS, SIZE)
-    plain = masked(builder.batch(torch.device("cpu")), pages)[-1]
-    distance = float((trial.logits(ours, [])[0] - plain).abs().max())
-    full = TorchForward(CONFIG, weights, attend)(builder.batch(torch.device("cpu")), pages)[-1]
-    assert float((full - plain).abs().max()) > 0.5, "the mask changes nothing"
-    assert distance < (2e-4 if parts.pages.keys.dtype == torch.float32 else 0.5)
-
-
-def masking(kept):
-    """Return attention in which the tokens of a part see that part alone."""
-
-    def masked(query: Tensor, keys: Tensor, values: Tensor, batch) -> Tensor:
-        out = torch.empty_like(query)
-        length = int(batch.kv_lengths[0])
-        flat = [part.flatten(0, 1)[:length] for part in (keys, values)]
-        for at in range(length):
-            first = next((part.start for part in kept if part.start <= at < part.stop), 0)
-            key, value = (part[first : at + 1].float() for part in flat)
-            group = query.shape[1] // key.shape[1]
-            key, value = (part.repeat_interleave(group, dim=1) for part in (key, value))
-            scores = torch.einsum("hd,lhd->hl", query[at].float(), key) * query.shape[2] ** -0.5
-            out[at] = torch.einsum("hl,lhd->hd", scores.softmax(-1), value)
-        return out
-
-    return masked
+    prompt, _ = prompt_of((2,), 7)
+    beginning, passage = prompt[:BEGINNING], PASSAGES[2]
+    prompt = [*beginning, *passage, *random_tokens(9, seed=3)]
+    blend = Blend(((BEGINNING, BEGINNING + len(passage)),), "none")
+    exact = trial.logits(trial.read(prompt).sequence, [])
+    assert_same(parts, trial.logits(trial.read(prompt, blend).sequence, []), exact)
 
 
 def test_the_choice_is_that_of_whole_layers_in_torch(pool: Pool) -> None:
@@ -251,7 +225,7 @@ def test_the_choice_is_that_of_whole_layers_in_torch(pool: Pool) -> None:
     whole = keys_values(prompt)
     kept = canonical_parts(blend, len(prompt), SIZE)
     places = [at for part in kept for at in range(part.start, part.stop)]
-    alone = torch.cat([keys_values(prompt[p.start : p.stop], p.start) for p in kept])
+    alone = torch.cat([keys_values(p.text(prompt), p.turn)[p.beginning :] for p in kept])
     distances = (whole[places] - alone).square().sum(1)
     count = -(-len(places) * 15 // 100)
     wanted = {places[at] for at in distances.topk(count).indices.tolist()}
@@ -326,8 +300,10 @@ def test_keys_turned_to_a_place_are_those_computed_there(pool: Pool) -> None:
     pages = random_pages(CONFIG, torch.float32, BLOCKS, SIZE)
     for blocks, offset in ((tuple(range(8)), 0), (tuple(range(8, 16)), 333)):
         builder = BatchBuilder(SIZE)
-        builder.add_read(PASSAGES[0], 0, blocks, offset)
-        native(builder.batch(torch.device("cpu")), pages)
+        builder.add(PASSAGES[0], 0, blocks, NO_DRAFT, samples=False)
+        batch = builder.batch(torch.device("cpu"))
+        batch.positions += offset
+        native(batch, pages)
     count = len(PASSAGES[0])
     targets = list(range(16 * SIZE, 16 * SIZE + count))
     NativeTurn(pool, CONFIG.rope_inverse_frequencies)(pages, list(range(count)), targets, 333)

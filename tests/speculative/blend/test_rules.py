@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from draftwerk.speculative.blend.rules import (
+    BEGINNING,
     RULES,
     Blend,
     canonical_parts,
@@ -33,11 +34,12 @@ def test_parts_are_whole_blocks_of_their_segments_and_never_the_last_token(size:
         blend, count = random_blend(rng)
         parts = canonical_parts(blend, count, size)
         for part in parts:
-            assert part.length > 0 and part.length % size == 0 and part.stop < count
+            assert part.length > 0 and part.slots % size == 0 and part.stop < count
             assert any(
                 (start == part.start and part.stop <= stop < part.stop + size) or stop == count
                 for start, stop in blend.spans
             )
+        assert {part.beginning for part in parts} <= {min(blend.spans[0][0], BEGINNING)}
         left = {start for start, _ in blend.spans} - {part.start for part in parts}
         lengths = {start: min(stop, count - 1) - start for start, stop in blend.spans}
         assert all(lengths[start] < size for start in left)
@@ -52,7 +54,7 @@ def test_as_many_are_computed_again_as_the_ratio_says() -> None:
         deviations = [rng.choice([0.0, 1.0, rng.random()]) for _ in places]
         chosen = choose_positions(blend, parts, deviations)
         assert chosen <= set(places)
-        if blend.rule in ("none", "modules") or blend.ratio == 0:
+        if blend.rule == "none" or blend.ratio == 0:
             assert not chosen
         elif blend.ratio == 1:
             assert chosen == set(places)

@@ -81,7 +81,7 @@ class InputDetails(Struct, frozen=True):
     approximate: bool | UnsetType = UNSET
     """True of requests with `blend`: the text is not the exact one."""
     blended_tokens: int | UnsetType = UNSET
-    """Input tokens whose KV was computed as if their segment stood alone; of blended requests."""
+    """Tokens that were taken over from where their segment was read; of blended requests."""
     recomputed_share: float | UnsetType = UNSET
     """Share of the segments' tokens that was computed where it stands."""
     segments: tuple[SegmentDetails, ...] | UnsetType = UNSET

@@ -69,9 +69,7 @@ def measure(
     answer = exact.sequence.tokens[len(prompt.tokens) :][:answer_count]
     wanted = trial.logits(exact.sequence, answer)
     trial.close(exact.sequence)
-    kinds: dict[bool, RuleName] = {rule == "modules": rule for rule, _ in settings}
-    for rule in kinds.values():  # reads the segments, each way that they are kept
-        trial.close(trial.read(prompt.tokens, Blend(prompt.spans, rule, 0.0)).sequence)
+    trial.close(trial.read(prompt.tokens, Blend(prompt.spans, "none")).sequence)  # reads segments
     return [
         compared(
             trial, prompt.tokens, Blend(prompt.spans, *each), answer, wanted, exact.first_token_s

@@ -21,8 +21,8 @@ def lay_out(builder: BatchBuilder, row: Row, sequence: CachedSequence) -> int:
     """Add what a row computes through all layers; return the index of its logits."""
     assert row.blend is not None
     for read in row.blend.reads:
-        tokens = sequence.tokens[read.at + read.start : read.at + read.stop]
-        builder.add_read(tokens, read.start, read.blocks, read.offset)
+        tokens = read.tokens(sequence.tokens)
+        builder.add(tokens, read.start, read.blocks, NO_DRAFT, samples=False)
     places = list(row.blend.places)
     tokens = [sequence.tokens[place] for place in places]
     return builder.add_places(tokens, places, row.blocks, row.samples)
@@ -84,7 +84,7 @@ def check_blend(row: Row, sequence: CachedSequence, parts: LoadedModel) -> None:
     for read in blend.reads:
         if not 0 <= read.start < read.stop <= len(read.blocks) * size:
             raise BadRow("a segment's blocks do not hold it")
-        if read.at < 0 or read.at + read.stop > known:
+        if not 0 <= read.beginning <= read.at <= known - (read.stop - read.beginning):
             raise BadRow("a segment is outside the known tokens")
     for copy in blend.copies:
         if not 0 <= copy.start < copy.stop <= len(copy.blocks) * size:

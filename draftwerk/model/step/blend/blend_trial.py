@@ -5,6 +5,7 @@ It is how a blend's quality is measured, and how long its first token takes.
 
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from time import perf_counter
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.blend.blending import Blending, blended
-from draftwerk.speculative.blend.rules import Blend, canonical_parts, segment_space
+from draftwerk.speculative.blend.rules import Blend, canonical_parts
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, chain
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
@@ -70,13 +71,9 @@ class BlendTrial:
         parts = () if blend is None else canonical_parts(blend, len(prompt), pool.block_size)
         place, blending = None, None
         if blend is not None and parts:
-
-            def new_table(start: int) -> BlockTable:
-                return BlockTable(pool, self.namer, segment_space(blend, start, space))
-
             place = blended(blend, prompt, parts)
             place = place._replace(name=f"{place.name} {self.salt}")
-            blending = Blending(blend, parts, new_table)
+            blending = Blending(blend, parts, partial(BlockTable, pool, self.namer, space))
         number = next(self._ids)
         return Sequence(
             sequence_id=number,
