@@ -27,8 +27,14 @@ from benchmarks.support.virtual_server import (
 from draftwerk.api.core.config import Settings
 from draftwerk.assembly.round_limits import round_limits
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.model.process.measuring import MEASURING_S, StepSize, step_costs
-from draftwerk.model.process.role import LARGE_SIZES, ROW_TOKENS, WARM_UP_SIZES
+from draftwerk.model.process.measuring import (
+    LARGE_SIZES,
+    MEASURING_S,
+    ROW_TOKENS,
+    WARM_UP_SIZES,
+    StepSize,
+    step_costs,
+)
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad

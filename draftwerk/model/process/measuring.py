@@ -25,6 +25,18 @@ class StepSize(NamedTuple):
     """Whether the tokens are a prompt's, all in one row, instead of drafts."""
 
 
+WARM_UP_SIZES: tuple[StepSize, ...] = (
+    *(StepSize(tokens, 0) for tokens in (1, 2, 4, 8, 16, 32, 64, 128)),
+    *(StepSize(tokens, 1024) for tokens in (1, 8, 64)),
+    *(StepSize(tokens, 3072) for tokens in (1, 16)),
+)
+"""Tokens in a step, and in the pages before them: where costs are measured at start."""
+LARGE_SIZES: tuple[StepSize, ...] = tuple(
+    StepSize(tokens, 0, prompt=True) for tokens in (256, 512, 1024)
+)
+"""Of prompts: what a step may hold on a machine of many cores."""
+ROW_TOKENS = 64
+"""A row's last known token and as many drafts as it may carry."""
 StepTimes = tuple[tuple[StepLoad, float], ...]
 """Steps and their milliseconds."""
 

@@ -11,7 +11,15 @@ import torch
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import BuiltRank, ModelOptions, build, build_rank
 from draftwerk.model.process.built import Built
-from draftwerk.model.process.measuring import MEASURING_S, StepSize, StepTimes, step_costs
+from draftwerk.model.process.measuring import (
+    LARGE_SIZES,
+    MEASURING_S,
+    ROW_TOKENS,
+    WARM_UP_SIZES,
+    StepSize,
+    StepTimes,
+    step_costs,
+)
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.rank_round import RankRound
 from draftwerk.model.step.backend import LoadedModel
@@ -37,18 +45,6 @@ W = TypeVar("W")
 R = TypeVar("R")
 TOKEN_STRIDE = 7919
 """Between two tokens of a step that is measured: a prime, so that all are met."""
-WARM_UP_SIZES: tuple[StepSize, ...] = (
-    *(StepSize(tokens, 0) for tokens in (1, 2, 4, 8, 16, 32, 64, 128)),
-    *(StepSize(tokens, 1024) for tokens in (1, 8, 64)),
-    *(StepSize(tokens, 3072) for tokens in (1, 16)),
-)
-"""Tokens in a step, and in the pages before them: where costs are measured at start."""
-LARGE_SIZES: tuple[StepSize, ...] = tuple(
-    StepSize(tokens, 0, prompt=True) for tokens in (256, 512, 1024)
-)
-"""Of prompts: what a step may hold on a machine of many cores."""
-ROW_TOKENS = 64
-"""A row's last known token and as many drafts as it may carry."""
 
 
 class Computing(NamedTuple):
