@@ -135,6 +135,7 @@ def plan(
             state_slots=states.count,
             window=None if not target.kept else AttentionWindow(target.window, target.kept),
             window_blocks=windows.count,
+            hands_over_pages=has_second_tier(settings),
             weight_store=settings.weight_store,
             lora=adapters.folders,
             lora_merge=adapters.merged_folders,
@@ -177,12 +178,16 @@ def _heads_apart(
     Where other servers or a store read the blocks, all layers share them, and keep
     all positions.
     """
-    tier = settings.kv_store or settings.kv_listen or settings.kv_peers
-    shared = tier or settings.backend == TRANSFORMERS
+    shared = has_second_tier(settings) or settings.backend == TRANSFORMERS
     divided = settings.pipeline_parallel * settings.tensor_parallel > 1
     if shared or divided or target.state_bytes or may_use_gpu(settings.device):
         return NO_HEADS, NO_HEADS
     return target.window_heads, target.other_heads
+
+
+def has_second_tier(settings: EngineSettings) -> bool:
+    """Return whether a store or other servers read the blocks."""
+    return bool(settings.kv_store or settings.kv_listen or settings.kv_peers)
 
 
 def state_slots(

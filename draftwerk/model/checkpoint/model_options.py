@@ -63,6 +63,9 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """How many of the best next tokens to report of every node computed."""
     pages_descriptor: int = -1
     """Of shared memory for the pages, which the parent owns; -1: the process has its own."""
+    hands_over_pages: bool = False
+    """Whether pages outlive the server, or reach others: their names then tell the weights' bytes,
+    wherever these lie."""
     weights_descriptor: int = -1
     """Of shared memory for packed weights, likewise."""
     weight_store: str = ""

@@ -126,7 +126,9 @@ def weights_fingerprint(directory: Path, cache: Path, words: Iterable[str]) -> b
     digest = hashlib.sha256()
     try:
         for path in _files(directory):
-            digest.update(f"{path.name} {content_name(path, cache)}\n".encode())
+            # Of a GGUF all is in the file, whatever that is called.
+            name = path.name if path.parent == directory else ""
+            digest.update(f"{name} {content_name(path, cache)}\n".encode())
     except OSError:
         return None
     return _with_words(digest, words)

@@ -53,7 +53,8 @@ def page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, .
         return ""
     words = (options.dtype, options.kv_dtype, str(options.block_size), *words)
     words += merge_words(options)
-    if read_card(directory) is not None:  # hashing it would take longer than packing it
+    if read_card(directory) is not None and not options.hands_over_pages:
+        # Hashing it would take longer than packing it.
         return identity_fingerprint(directory, words).hex()
     found = weights_fingerprint(directory, cache_directory(), words)
     return "" if found is None else found.hex()
