@@ -11,10 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
+from draftwerk.assembly.plan import head_bytes
 from draftwerk.cache.page_layout import PageLayout, memory_bytes
 from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.disk import DiskStore
 from draftwerk.cache.store.page_store import PageStore
+from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.batch.batch import BatchState
 from draftwerk.model.batch.builder import BatchBuilder
@@ -99,14 +101,23 @@ class MortalRunner(TargetRunner):
 
 
 class SharedModel:
-    """A model over memory of the server's, in float32."""
+    """A model over memory of the server's, in float32 unless it is told otherwise."""
 
-    def __init__(self, folder: Path, block_count: int, state_slots: int, **how: str) -> None:
-        """`how` are further options."""
+    def __init__(
+        self,
+        folder: Path,
+        block_count: int,
+        state_slots: int = 0,
+        windows: WindowBlocks = NO_WINDOW_BLOCKS,
+        **how: Any,
+    ) -> None:
+        """`how` are further options; with `windows` all layers have one."""
         is_generic = how.get("backend") == TRANSFORMERS
         info = (read_causal_info if is_generic else read_info)(locate(str(folder)))
-        token_bytes = 4 * info.kv_heads_per_token * info.head_size
-        self.page_bytes = block_count * BLOCK_SIZE * token_bytes
+        head = head_bytes(info.head_size, how.get("dtype", "fp32"), how.get("kv_dtype", "auto"))
+        self.block_count, self.windows = block_count, windows
+        self.page_bytes = (windows.count or block_count) * BLOCK_SIZE
+        self.page_bytes *= info.kv_heads_per_token * head
         state_slots = state_slots if info.state_bytes else 0
         size = memory_bytes(self.page_bytes + state_slots * info.state_bytes)
         self.memory = SharedMemory.make(size)
@@ -118,6 +129,7 @@ class SharedModel:
             "block_count": block_count,
             "block_size": BLOCK_SIZE,
             "state_slots": state_slots,
+            "window_blocks": windows.count,
             "threads": 1,
             "measures": False,
             "pages_descriptor": self.memory.descriptor,
