@@ -77,7 +77,12 @@ def long_request(number: int) -> tuple[tuple[int, ...], Options]:
 
 
 @asynccontextmanager
-async def serving(options: ModelOptions, windows: WindowBlocks) -> AsyncGenerator[Engine]:
+async def serving(
+    options: ModelOptions,
+    windows: WindowBlocks,
+    context_max: int = 1000,
+    limits: RoundLimits = LIMITS,
+) -> AsyncGenerator[Engine]:
     runner = build_runner(replace(options, window_blocks=windows.count))
     assert (runner.pages.window is not None) == bool(windows.count)
     parts = EngineParts(
@@ -87,9 +92,9 @@ async def serving(options: ModelOptions, windows: WindowBlocks) -> AsyncGenerato
         block_count=options.block_count,
         block_size=BLOCK_SIZE,
         windows=windows,
-        context_max=1000,
+        context_max=context_max,
         stop_token_ids=(2,),
-        limits=LIMITS,
+        limits=limits,
     )
     async with running(parts) as engine:
         yield engine
@@ -156,3 +161,33 @@ async def test_texts_under_a_window_are_those_of_a_server_that_keeps_all(
         snapshot = engine.snapshot()
     assert snapshot.actors.restarts == 0
     assert snapshot.counts.prefix_hits > 0
+
+
+async def test_a_session_of_100_000_tokens_goes_on_in_4096_slots(tmp_path: Path) -> None:
+    require_kernels()
+    save_tiny(tmp_path, "llama", 3)
+    window, turns, turn = AttentionWindow(1024, 128), 5, 20_000
+    windows = WindowBlocks(4096 // BLOCK_SIZE, window.size, 1024, window.kept // BLOCK_SIZE)
+    options = ModelOptions(
+        source=str(tmp_path),
+        block_count=turns * turn // BLOCK_SIZE + 100,
+        block_size=BLOCK_SIZE,
+        window=window,
+        measures=False,
+        dtype="bf16",
+        attention="native",
+        kv_dtype="int8",
+    )
+    asked = Options(sampling=Sampling(temperature=0.0), tokens_max=8, ignore_eos=True)
+    limits = RoundLimits(rows_max=2, tokens_max=512)
+    context_max, said = turns * turn + 100, [3 + n * n % 90 for n in range(turns * turn)]
+    async with serving(options, windows, context_max, limits) as engine:
+        for number in range(1, turns + 1):
+            prompt = tuple(said[: number * turn])
+            (text,) = await texts_of(engine, lambda _, known=prompt: (known, asked), 1)
+            assert text.count("w") == 8
+        engine.check()
+        counts = engine.snapshot().counts
+    assert engine.snapshot().actors.restarts == 0
+    read = sum(range(turn, turns * turn + 1, turn)) - counts.prefix_hits
+    assert read < turns * (turn + 2 * BLOCK_SIZE), "a turn reads what is new, and no more"
