@@ -1,7 +1,6 @@
 """Runs an asynchronous test on both event loops."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import anyio
 import pytest
@@ -9,8 +8,6 @@ import trio
 import trio.testing
 
 from tests.support.waiting import DEADLINE_S
-
-R = TypeVar("R")
 
 
 def on_both_loops(test: Callable[[], Awaitable[None]]) -> Callable[[str], None]:
@@ -39,13 +36,6 @@ def on_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     on_one_loop.__name__ = test.__name__
     on_one_loop.__doc__ = test.__doc__
     return on_one_loop
-
-
-class AtOnce:
-    """Work done where it is asked for, with no thread."""
-
-    async def run(self, work: Callable[[], R]) -> R:
-        return work()
 
 
 async def settle() -> None:

@@ -15,10 +15,11 @@ from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.actors import loops
-from tests.actors.loops import AtOnce, on_both_loops, on_virtual_time, settle
+from tests.actors.loops import on_both_loops, on_virtual_time, settle
 from tests.actors.test_cache import encoded, make_cache
 from tests.actors.test_engine import PLAIN, PROMPT, Bench, events, plain, text_of
 from tests.actors.test_ledger import Desk, Line
+from tests.support.waiting import AtOnce
 
 HURRIED = Options(sampling=Sampling(seed=3), tokens_max=6, ignore_eos=True, deadline_s=0.5)
 

@@ -27,7 +27,8 @@ from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, TextLimits, Tokenizer, che
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.actors.letters import Letters
-from tests.actors.loops import DEADLINE_S, AtOnce
+from tests.actors.loops import DEADLINE_S
+from tests.support.waiting import AtOnce
 
 R = TypeVar("R")
 

@@ -30,10 +30,10 @@ from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from tests.actors.loops import AtOnce
 from tests.support.mortal_model import BLOCK_SIZE, SharedModel
 from tests.support.simulated_child import WORKING, Fate, SimulatedChild
 from tests.support.tiny_models import TinyWords
+from tests.support.waiting import AtOnce
 from validation.matrix import SOURCES, Everything
 
 IN_THE_MIDDLE = "dies in the middle of its work"

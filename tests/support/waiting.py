@@ -1,10 +1,13 @@
-"""Waits for conditions: no verdict depends on how fast the machine is."""
+"""Waits for conditions, and work without threads: no verdict depends on how fast a machine is."""
 
 import inspect
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import anyio
+
+R = TypeVar("R")
 
 DEADLINE_S = 60.0
 """For what never comes; a machine may be busy."""
@@ -34,3 +37,10 @@ def _never(condition: Callable[[], object], limit_s: float) -> str:
     except (OSError, TypeError):
         source = repr(condition)
     return f"not within {limit_s:g} s: {source}"
+
+
+class AtOnce:
+    """Work done where it is asked for, with no thread."""
+
+    async def run(self, work: Callable[[], R]) -> R:
+        return work()

@@ -11,9 +11,10 @@ from draftwerk.actors.monitoring.request_stages import STAGES, RequestStages
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.slo import StageTimes
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from tests.actors.loops import AtOnce, on_virtual_time
+from tests.actors.loops import on_virtual_time
 from tests.actors.test_engine import PLAIN, Bench, BenchDevice
 from tests.support.toy import ToyTarget
+from tests.support.waiting import AtOnce
 
 R = TypeVar("R")
 STEP_S = 0.25

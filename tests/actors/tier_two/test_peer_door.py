@@ -12,7 +12,8 @@ from draftwerk.actors.tier_two.peer_door import PeerDoor, listen, port_of
 from draftwerk.actors.tier_two.peer_links import LOOK_S, PeerLinks
 from draftwerk.cache.store.peer_records import Peer, PeerAddress, PeerRecords, greeted
 from draftwerk.cache.store.peer_wire import PeerSecret, peer_secret
-from tests.actors.loops import AtOnce, on_both_loops, on_virtual_time
+from tests.actors.loops import on_both_loops, on_virtual_time
+from tests.support.waiting import AtOnce
 
 R = TypeVar("R")
 SECRET, OTHER = peer_secret(b"s" * 16), peer_secret(b"t" * 16)
