@@ -9,13 +9,13 @@ None of them changes a text: they decide who is served when, or not at all.
 """
 
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heapreplace
 from math import inf
 from typing import NamedTuple
 
 from draftwerk.speculative.costs.work import NO_LOAD
 from draftwerk.speculative.requests.sequence import Sequence as Text
 from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.on_time import TextInLine, left_out
 from draftwerk.speculative.scheduler.rounds.round_budget import DecodingRows, UnreadPrompt
 
 ROUND_S = 0.05
@@ -25,11 +25,11 @@ PATIENCE_ROUNDS = 128
 
 
 class LateText(NamedTuple):
-    """A request whose first token will be late where it stands."""
+    """A request that is left out, so that more of the others are in time."""
 
     sequence: Text
     late_s: float
-    """By how much, at least."""
+    """By how much one of them would be late with it; itself, if none of them is longer."""
     is_out_of_reach: bool
     """Whether it would be late if nothing else were there."""
 
@@ -104,31 +104,39 @@ def expired(sequences: Iterable[Text], now_s: float) -> list[Text]:
 def late_texts(
     waiting: Iterable[Text], now_s: float, pace: Pace, lengths: TextLengths | None
 ) -> list[LateText]:
-    """Return the waiting requests whose first token cannot be in time, in their order.
+    """Return the waiting requests that come behind all others, in their order.
 
-    Each of the others takes the first free row, and is read behind those before it; the late ones
-    come behind all.
+    Each of the others takes the first free row, and is read behind those before it; their first
+    tokens are in time.
     """
-    ahead, rows_s = pace.ahead, [*pace.rows_s]
-    heapify(rows_s)
-    found: list[LateText] = []
-    for one in waiting:
-        if one.begun or one.deadlines.demoted or one.leader is not None:
-            continue
-        row_s = rows_s[0] if rows_s else 0.0
-        first_s = max(row_s, pace.token_s * ahead) + pace.token_s * one.pending
-        if one.deadlines.due_s < now_s + first_s:
-            first_s -= pace.token_s * one.table.known_slots(one.tokens, one.names)
-        if one.deadlines.due_s < now_s + first_s:
-            is_out_of_reach = (
-                one.deadlines.arrived_s + pace.alone_s * one.pending > one.deadlines.due_s
-            )
-            found.append(LateText(one, now_s + first_s - one.deadlines.due_s, is_out_of_reach))
-            continue
-        ahead += one.pending
-        if rows_s:
-            heapreplace(rows_s, first_s + pace.round_s * left(one, lengths))
-    return found
+    texts = [
+        one for one in waiting if not (one.begun or one.deadlines.demoted or one.leader is not None)
+    ]
+    line = [
+        TextInLine(
+            pace.token_s * one.pending,
+            one.deadlines.due_s - now_s,
+            pace.round_s * left(one, lengths),
+            one.request.priority,
+        )
+        for one in texts
+    ]
+    counted: set[int] = set()
+    while True:
+        out = left_out(line, pace.token_s * pace.ahead, pace.rows_s)
+        if counted >= out.keys():
+            return [_late(texts[place], out[place], pace) for place in sorted(out)]
+        for place in out.keys() - counted:  # looking for cached blocks takes time
+            one = texts[place]
+            unread = one.pending - one.table.known_slots(one.tokens, one.names)
+            line[place] = line[place]._replace(read_s=pace.token_s * unread)
+        counted |= out.keys()
+
+
+def _late(one: Text, late_s: float, pace: Pace) -> LateText:
+    deadlines = one.deadlines
+    alone_s = deadlines.arrived_s + pace.alone_s * one.pending
+    return LateText(one, late_s, alone_s > deadlines.due_s)
 
 
 def rows_free_s(
