@@ -72,7 +72,12 @@ def served(
     measured = [(size, step_ms(given, StepLoad(size, size))) for size in SEEDS]
     scheduler = Scheduler(
         BlockPool(BLOCKS, BLOCK),
-        RoundLimits(draft_max=0, promise=promise, slo_policy=policy or "serve"),
+        RoundLimits(
+            draft_max=0,
+            promise=promise,
+            slo_policy=policy or "serve",
+            pause_s=given.pause_ms / 1e3,
+        ),
         cost=StepCost(measured, ROOFLINE if given.attention else None),
         lengths=TextLengths(),
     )
@@ -134,6 +139,7 @@ def options() -> argparse.ArgumentParser:
     made.add_argument("--step-ms", type=float, default=12.0)
     made.add_argument("--token-ms", type=float, default=0.5)
     made.add_argument("--attention", type=float, default=0.0)
+    made.add_argument("--pause-ms", type=float, default=50.0, help="bound of pauses; inf: none")
     made.add_argument("--attain", type=float, default=0.95)
     return made
 
