@@ -1,6 +1,6 @@
 """Pauses of texts while long prompts arrive, with the promise of the default and without it.
 
-    python -m benchmarks.reliability.pauses [--dtype int8] [--every 1] [--seconds 15] [--repeats 2]
+    python -m benchmarks.reliability.pauses [--dtype int8] [--every 4] [--seconds 15] [--repeats 2]
 
 Two servers stand side by side and are asked in turn: as `draftwerk serve` starts, and with
 `--prefer throughput`. Sixteen readers each have one text after the other streamed; a
@@ -152,7 +152,7 @@ async def measure(given: argparse.Namespace) -> dict[str, list[PauseRun]]:
     async with AsyncExitStack() as stack:
         options = ("--dtype", given.dtype, *COMMON)
         if given.model:
-            options = ("--model", given.model, *options)
+            options = (given.model, *options)
         servers = {
             way: await stack.enter_async_context(draftwerk(*options, *more))
             for way, more in WAYS.items()
@@ -183,7 +183,7 @@ def lengths(times: Iterable[tuple[float, float]]) -> list[float]:
 def table(argv: Sequence[str] | None = None) -> ResultTable:
     """Measure; a row for each way, over all of its runs."""
     options = parser(__doc__, model="", dtype="int8", tokens=128, repeats=2, seed=1)
-    options.add_argument("--every", type=float, default=1.0, help="seconds between long prompts")
+    options.add_argument("--every", type=float, default=4.0, help="seconds between long prompts")
     options.add_argument("--prompt", type=int, default=1000, help="words of a long prompt")
     options.add_argument("--readers", type=int, default=16)
     options.add_argument("--seconds", type=float, default=15.0, help="of each run")

