@@ -120,7 +120,7 @@ def _fields(size: str) -> dict[str, Any]:
     }
 
 
-DEFAULTS = {"full_attention_interval": 4, "partial_rotary_factor": 0.25}
+DEFAULTS = {"full_attention_interval": 4}
 ROWS = (
     Architecture(
         hf_name="Qwen3_5ForCausalLM",
