@@ -277,6 +277,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "lfm2, a plane that is half full": ("lfm2", {"hidden_size": 36}),
     "lfm2, four taps, narrow planes": ("lfm2", {"conv_L_cache": 4, "num_key_value_heads": 1}),
+    "qwen3.5, half of each head turns": (
+        "qwen3_5_text",
+        {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
+    ),
     "qwen3, biases, yarn": ("qwen3", {"attention_bias": True, "rope": "yarn"}),
 }
 CASES |= {
@@ -386,6 +390,13 @@ def oracle_logits(model: PreTrainedModel, tokens: list[int]) -> Tensor:
         past = answer.past_key_values
         found.append(answer.logits[0])
     return torch.cat(found)
+
+
+def own_rounding(model: PreTrainedModel, tokens: list[int]) -> float:
+    """Return how far Transformers' logits in float32 are from its own in float64."""
+    narrow = oracle_logits(model, tokens)
+    model.config._experts_implementation = "eager"  # the usual products know no float64
+    return float((oracle_logits(model.double(), tokens) - narrow).abs().max())
 
 
 @torch.no_grad()

@@ -22,7 +22,14 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from tests.model.native.models import part, round_of
 from tests.support.gguf_of_hybrids import has_offset
 from tests.support.tiny_gguf import OWN_SIZES, save_gguf
-from tests.support.tiny_models import GEMMA4_EXPERTS, ROPES, VOCAB, oracle_logits, tiny_model
+from tests.support.tiny_models import (
+    GEMMA4_EXPERTS,
+    ROPES,
+    VOCAB,
+    oracle_logits,
+    own_rounding,
+    tiny_model,
+)
 
 LONG = {**ROPES["longrope"], "rope_theta": 10_000.0, "original_max_position_embeddings": 64}
 LONG["short_factor"], LONG["long_factor"] = LONG["short_factor"][:4], LONG["long_factor"][:4]
@@ -47,6 +54,11 @@ CASES = {row.model_type: (row.model_type, {}) for row in ARCHITECTURES if row.gg
         },
     ),
     "gemma4, experts": ("gemma4_text", GEMMA4_EXPERTS),
+    "gemma4, experts, embeddings of each layer": (
+        "gemma4_text",
+        GEMMA4_EXPERTS | {"hidden_size_per_layer_input": 8},
+    ),
+    "qwen3 next, three taps": ("qwen3_next", {"linear_conv_kernel_dim": 3}),
     "phi3, longrope": ("phi3", {"rope_parameters": LONG}),
     "phi3, window": ("phi3", {"sliding_window": 17}),
 }
@@ -75,7 +87,7 @@ def test_logits_equal_those_of_transformers(
         changes = {"no_rope_layers": None, "num_hidden_layers": 5}
     if family.startswith("qwen3_5") or family == "qwen3_next":
         # With less, rounding is amplified beyond what is compared.
-        changes = {"rms_norm_eps": 0.01, "tie_word_embeddings": False}
+        changes = {"rms_norm_eps": 0.01, "tie_word_embeddings": False} | changes
     changes = SIZES | OWN_SIZES.get(family, {}) | {"tie_word_embeddings": True} | changes
     path = save_gguf(tmp_path / "m.gguf", family, "F32", **changes)
     oracle = tiny_model(family, **{key: changes[key] for key in changes if key != "fuses"})
@@ -91,7 +103,9 @@ def test_logits_equal_those_of_transformers(
     forward = TorchForward(model.config, model.weights, attend)
     pages = allocate(model.config, 64, 16, torch.float32, torch.device("cpu"))
     ours = forward(round_of([part(tokens, draft=NO_DRAFT)]), pages)
-    assert (ours - oracle_logits(oracle, tokens)).abs().max() < 1e-4
+    difference = float((ours - oracle_logits(oracle, tokens)).abs().max())
+    # Experts that all but tie, and norms of little, amplify rounding: Transformers' own as well.
+    assert difference < 1e-4 or difference < 2 * own_rounding(oracle, tokens)
 
 
 def described(path: Path, directory: Path) -> GgufCard:
