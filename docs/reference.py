@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from docs.markdown import Rows, listed, table
+from docs.markdown import Rows, listed
 from docs.request_fields import endpoints
 from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
 from draftwerk.actors.text import TextTools
@@ -77,25 +77,20 @@ def _models() -> Iterator[str]:
     yield "Mistral's tekken, and tiktoken's ranks; a GGUF's are read from its metadata, or refused"
     yield "by the name of its split.\n"
     yield "For each of these families one seed is one text, bit for bit, on any CPU, and on a GPU"
-    yield "with `--exact`. Classes are named without `ForCausalLM`. All are read from safetensors,"
-    yield "and from GGUF under the name given. A smaller model drafts for them (`--draft`), where"
-    yield "no other drafts are named (`--draft-head mtp`). Speeds were measured of"
-    yield "[Llama's layers](measurements.md#beside-llamacpp) and of"
-    yield "[experts](measurements.md#experts) alone.\n"
-    yield from table(
-        ("class", "GGUF", "layers"),
-        [
-            (
-                f"`{row.classes[0].removesuffix('ForCausalLM')}`"
-                + "".join(f", text of `{each}`" for each in row.classes[1:]),
-                row.gguf,
-                row.layers
-                + (f" ({row.devices})" if row.devices != "CPU" else "")
-                + (f"; drafts: {row.drafts or 'no model'}" if row.drafts != ANY_DRAFTS else ""),
-            )
-            for row in family_rows()
-        ],
-    )
+    yield "with `--exact`. Classes are named without what follows `For`. All are read from"
+    yield "safetensors, and from GGUF where a name is given. A smaller model drafts for them"
+    yield "(`--draft`), where no other drafts are named (`--draft-head mtp`).\n"
+    alike: dict[str, list[str]] = {}
+    for row in family_rows():
+        name = f"`{row.classes[0].removesuffix('ForCausalLM')}`"
+        name += "".join(
+            f", text of `{each.removesuffix('ForConditionalGeneration')}`"
+            for each in row.classes[1:]
+        )
+        layers = row.layers + (f" ({row.devices})" if row.devices != "CPU" else "")
+        layers += f"; drafts: {row.drafts or 'no model'}" if row.drafts != ANY_DRAFTS else ""
+        alike.setdefault(layers, []).append(name + (f" ({row.gguf})" if row.gguf else ""))
+    yield from listed((", ".join(names), layers) for layers, names in alike.items())
 
 
 def _sources() -> Iterator[str]:
@@ -108,14 +103,15 @@ def _sources() -> Iterator[str]:
     )
 
 
-EVERYWHERE = ("sequence_number", "stream_id")
-"""Fields of every event."""
+EVERYWHERE = ("sequence_number", "stream_id", "item_id", "output_index", "content_index")
+"""Fields that tell where an event belongs."""
 
 
 def _events() -> Iterator[str]:
     yield "## Events of a response\n"
     yield "In this order, over SSE and WebSocket alike; deltas as often as there is text. Each has"
-    yield "`sequence_number` and, on a socket, `stream_id`.\n"
+    yield "`sequence_number` and, on a socket, `stream_id`; what concerns an item has"
+    yield "`output_index`, its parts `item_id`, and those of texts `content_index`.\n"
     rows: list[tuple[str, str]] = []
     for event in vars(responses_events).values():
         if isinstance(event, type) and issubclass(event, Struct) and event.__struct_config__.tag:
@@ -168,13 +164,15 @@ async def _metrics() -> list[str]:
         by_kind.setdefault(family.type, []).append((f"`{shown}`", family.documentation))
     lines = [
         "## Metrics\n",
-        "Names begin with `draftwerk_`, or are vLLM's. Those have the label `model_name` too;",
+        "Names begin with `draftwerk_`, or with `vllm:`. Those have the label `model_name` too;",
         "`process_*` is the server's own process, as prometheus-client has it.\n",
     ]
     for kind, rows in by_kind.items():
-        known = ", ".join(name for name, _ in rows if name.startswith("`vllm:"))
-        lines += [f"{kind.capitalize()}s, as in vLLM: {known}; and\n"]
-        lines += listed(row for row in rows if not row[0].startswith("`vllm:"))
+        known = [name.replace("vllm:", "") for name, _ in rows if name.startswith("`vllm:")]
+        lines += [f"{kind.capitalize()}s, as in vLLM: {', '.join(known)}; and\n"]
+        lines += listed(row for row in rows if not row[0].startswith(("`vllm:", "`replica_")))
+        of_each = [name for name, _ in rows if name.startswith("`replica_")]
+        lines += [f"Of each replica: {', '.join(of_each)}.\n"] if of_each else []
     return lines
 
 

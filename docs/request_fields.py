@@ -29,7 +29,10 @@ def endpoints() -> Iterator[str]:
     yield "`response_id` or `stream_id`. Names in capitals are [objects](#objects); a star marks"
     yield "what is required. A *text* is a string of at most 1,048,576 characters; a *name* matches"
     yield "`^[a-zA-Z0-9_.-]{1,64}$`; a *string to 256* has at most so many characters. Numbers have"
-    yield "their least and greatest value. Of addresses with one body the first is named.\n"
+    yield "their least and greatest value. Of addresses with one body the first is named."
+    for name, group in GROUPS.items():
+        yield f"{name} are {', '.join(f'`{path}`' for path in group)}."
+    yield ""
     addresses: dict[type[Struct], str] = {}
     for each in ENDPOINTS:
         if each.body is not None:
@@ -42,10 +45,27 @@ def endpoints() -> Iterator[str]:
     for entry, paths in owners.items():
         by_paths.setdefault(tuple(paths), []).append(entry)
     for paths, found in sorted(by_paths.items(), key=lambda each: len(each[0]) == 1):
-        yield f"In {', '.join(f'`{path}`' for path in paths)}:\n"
+        yield f"In {_named(paths)}:\n"
         yield from _described(found)
     sent = _collected(inspect.type_info(each) for each in addresses)
     yield from _objects(kind for kind in sent.values() if kind.cls not in addresses)
+
+
+GROUPS = {
+    "*OpenAI's texts*": ("/chat/completions", "/completions", "/responses", "/infill"),
+    "*Ollama's*": ("/api/chat", "/api/generate"),
+}
+"""Addresses that have many fields in common."""
+
+
+def _named(paths: tuple[str, ...]) -> str:
+    """Return addresses in words, those of a group by its name."""
+    names: list[str] = []
+    for name, group in GROUPS.items():
+        if set(group) <= set(paths):
+            names.append(name)
+            paths = tuple(path for path in paths if path not in group)
+    return ", ".join([*names, *(f"`{path}`" for path in paths)])
 
 
 class Entry(NamedTuple):
@@ -78,15 +98,20 @@ def _described(entries: list[Entry]) -> Iterator[str]:
     yield from listed([*rows, *([("without effect", ", ".join(hints))] if hints else [])])
 
 
-OTHERS = ("draftwerk.api.anthropic", "draftwerk.api.ollama", "draftwerk.api.fields.tools_schema")
+OTHERS = (
+    "draftwerk.api.anthropic",
+    "draftwerk.api.ollama",
+    "draftwerk.api.openai.responses",
+    "draftwerk.api.fields.tools_schema",
+)
 """Where objects stand to which nothing is added: they are described where the protocols are."""
 
 
 def _objects(kinds: Iterable[inspect.StructType]) -> Iterator[str]:
     """Yield a line for each object."""
     yield "### Objects\n"
-    yield "Those of Anthropic's and Ollama's protocols, and OpenAI's of tools, are theirs."
-    yield "`/openapi.json` has all.\n"
+    yield "Those of Anthropic's and Ollama's protocols, and OpenAI's of tools and responses, are"
+    yield "theirs. `/openapi.json` has all.\n"
     shown = [each for each in kinds if not each.cls.__module__.startswith(OTHERS)]
     yield from listed(
         (
