@@ -30,7 +30,7 @@ HOW_TO = blocks(section("docs/how-to.md", "Use it from Python"))
 
 def test_the_sections_are_found() -> None:
     assert len(README) == 2 and all("from draftwerk import" in each for each in README)
-    assert len(HOW_TO) == 5 and "report=print)" in HOW_TO[0]
+    assert len(HOW_TO) == 4 and "report=print)" in HOW_TO[0]
 
 
 @pytest.mark.parametrize("code", ["\n".join(README), "\n".join(HOW_TO)], ids=["readme", "how-to"])
