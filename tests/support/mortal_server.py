@@ -145,6 +145,12 @@ class Crowd:
             for number, each in enumerate(asked):
                 clients.start_soon(self._ask, engine, each, str(number))
 
+    async def answer_in_turn(self, asked: list[Asked]) -> None:
+        """Ask one after the other; every text must be the one known."""
+        async with self.engine() as engine:
+            for number, each in enumerate(asked):
+                await self._ask(engine, each, str(number))
+
     async def _ask(self, engine: Engine, asked: Asked, name: str) -> None:
         for turn in range(2):  # the second one finds its prompt
             assert await texts_of(engine, asked, f"{name} {turn}", self.predicts) == asked.texts

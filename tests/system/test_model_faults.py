@@ -18,7 +18,7 @@ from draftwerk.speculative.drafting import rationing
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.eagle_models import HEAD, EagleOracle
-from tests.support.mortal_model import STAGES, SharedModel
+from tests.support.mortal_model import BLOCK_SIZE, STAGES, SharedModel
 from tests.support.mortal_server import Asked, Crowd, EachOf, run
 from tests.support.runners import require_kernels
 from tests.support.simulated_child import Fate
@@ -105,3 +105,25 @@ def test_no_fault_changes_a_text(
     for each in ("accepted", "rejected", "preemptions", "prefix_hits", "recoveries", "loaded"):
         assert happened[each] > 0, happened
     assert set(ended) == set(range(STAGES if cold.model.states.block_count else 4)), ended
+
+
+@pytest.mark.parametrize("family", [*HYBRIDS, "gemma4_text"])
+def test_a_prompt_goes_on_from_what_each_other_left(family: str, tmp_path: Path) -> None:
+    """At every block, and every token between: the longest first, so that all find some of it."""
+    require_kernels()
+    save_tiny(tmp_path, family, seed=3)
+    rng = random.Random(2)
+    whole = [rng.randrange(3, TinyWords.vocab_size) for _ in range(6 * BLOCK_SIZE + 1)]
+    options = Options(sampling=Sampling(temperature=1.0, seed=5), tokens_max=6)
+    prompts = [(*whole[:at], 3 + at, 40 + at) for at in range(len(whole), 0, -1)]
+    asked = [Asked(prompt, options) for prompt in prompts]
+    model = SharedModel(tmp_path, 400, 60, **BACKENDS["native"])
+    crowd = Crowd(model, Fate(random.Random(0), 0.0, 0), state_slots=60)
+    run(0, crowd.answer_cold, asked)
+    assert crowd.happened["prefix_hits"] == 0
+    run(0, crowd.answer_in_turn, asked)
+    again = sum((len(prompt) - 1) // BLOCK_SIZE * BLOCK_SIZE for prompt in prompts)
+    first = sum(at // BLOCK_SIZE * BLOCK_SIZE for at in range(1, len(whole)))
+    found = crowd.happened["prefix_hits"] - again  # each was asked twice
+    assert 0 < found <= first
+    assert found == first or model.states.block_count, "states are not kept at every block"
