@@ -36,9 +36,3 @@ class DeviceClock:
             if report.draft_ms:
                 drafted_s = report.begun_s - report.draft_ms / 1e3
                 trace.add("draft", f"round {round_id}", drafted_s, report.begun_s)
-
-    @property
-    def busy_share(self) -> float:
-        """Return the share of computing in the time with work: 1 where nothing was ever waited."""
-        busy_s = sum(self.busy_s.values())
-        return busy_s / (busy_s + self.gaps.total) if busy_s else 1.0

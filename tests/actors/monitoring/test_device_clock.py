@@ -19,15 +19,12 @@ def test_busy_time_is_summed_by_stage_and_gaps_are_counted():
     assert clock.busy_s == pytest.approx({"forward": 0.006, "sample": 0.003, "head": 0.002})
     assert clock.gaps.total == pytest.approx(0.0005)
     assert sum(clock.gaps.counts) == 2
-    assert clock.busy_share == pytest.approx(11.0 / 11.5)
 
 
 def test_a_step_after_idleness_has_no_gap():
     clock = DeviceClock()
     clock.observe(1, StepReport(forward_ms=1.0), Trace())
     assert sum(clock.gaps.counts) == 0
-    assert clock.busy_share == 1.0
-    assert DeviceClock().busy_share == 1.0
 
 
 def test_the_trace_shows_the_part_of_a_step_that_computed():
