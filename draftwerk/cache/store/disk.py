@@ -21,10 +21,10 @@ from threading import Lock
 from time import monotonic, perf_counter, time
 
 from draftwerk.cache.store.block_record import HEADER_BYTES, RecordKey
+from draftwerk.cache.store.record_file import WORKING, read_record, write_record
 
 KEY_BYTES = 32
 SUFFIX = ".kv"
-WORKING = ".part"
 PAUSE_S = 10.0
 """After a write that failed: a full disk is not tried at every block."""
 RECOUNT = 256
@@ -131,7 +131,7 @@ class DiskStore:
         """Return a block's bytes, or `size` of a state, if all its record is there and right."""
         begun, path = perf_counter(), self._path(name)
         data = bytearray(size or self.block_bytes)
-        state = _read(path, RecordKey(self.fingerprint, name), data)
+        state = read_record(path, RecordKey(self.fingerprint, name), data)
         with self._lock:
             if state is None:
                 self.stats.hits += 1
@@ -156,7 +156,7 @@ class DiskStore:
             return False
         begun, path = perf_counter(), self._path(name)
         try:
-            _write(path, RecordKey(self.fingerprint, name), data)
+            write_record(path, RecordKey(self.fingerprint, name), data)
         except OSError as error:
             if not self._is_failing:
                 log.warning("blocks cannot be kept in %s: %s", self.folder, error.strerror or error)
@@ -249,42 +249,6 @@ def _name_of(path: Path) -> bytes:
 
 def _age_s(path: Path) -> float:
     return time() - path.stat().st_mtime
-
-
-def _read(path: Path, key: RecordKey, data: bytearray) -> str | None:
-    """Fill `data` from a record; returns None, or why not: "missing" or "refused"."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:
-        return "missing"
-    try:
-        header = bytearray(HEADER_BYTES)
-        size = HEADER_BYTES + len(data)
-        if os.fstat(descriptor).st_size != size or os.preadv(descriptor, [header, data], 0) != size:
-            return "refused"
-    except OSError:
-        return "refused"
-    finally:
-        os.close(descriptor)
-    return None if bytes(header) == key.header(data) else "refused"
-
-
-def _write(path: Path, key: RecordKey, data: bytes) -> None:
-    """Write a record for its owner's eyes alone; raises OSError and leaves nothing then."""
-    for folder in (path.parents[2], path.parents[1], path.parent):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # of parents it leaves the mode out
-    working = path.with_name(f"{path.stem}-{os.getpid()}-{token_bytes(4).hex()}{WORKING}")
-    descriptor = os.open(working, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            left = memoryview(key.header(data) + data)
-            while left:
-                left = left[file.write(left) :]
-        working.replace(path)
-    except OSError:
-        with suppress(OSError):
-            working.unlink(missing_ok=True)
-        raise
 
 
 def name_key(folder: Path) -> bytes:

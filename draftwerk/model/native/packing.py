@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Callable
-from enum import IntEnum
 
 import torch
 from torch import Tensor
@@ -18,55 +17,10 @@ from draftwerk.model.checkpoint.weights import (
     LayerWeights,
     WeightMatrix,
 )
+from draftwerk.model.native.calls.model_parts import Part, Vector
 from draftwerk.model.native.calls.native_shape import HEAD_KIND, QUANTISED, STORED_FORMAT, format_of
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import KINDS, halved, packed_size, parts_of, quantised, unread
-
-
-class Part(IntEnum):
-    """Mirrors `Part` in source/forward/model.h."""
-
-    QKV = 0
-    OUTPUT = 1
-    GATE_UP = 2
-    DOWN = 3
-    HEAD = 4
-    EMBEDDING = 5
-    ROUTER = 6
-    EXPERT_GATE_UP = 7
-    EXPERT_DOWN = 8
-    INPUT_PROJECTION = 9
-    INPUT_GATE = 10
-    INPUT_OUTPUT = 11
-    INPUT_EMBEDDING = 12
-
-
-class Vector(IntEnum):
-    """Mirrors `Vector` in source/forward/model.h."""
-
-    ATTENTION_NORM = 0
-    FFN_NORM = 1
-    QUERY_NORM = 2
-    KEY_NORM = 3
-    NORM = 4
-    AFTER_ATTENTION = 5
-    AFTER_FFN = 6
-    TAPS = 7
-    SINKS = 8
-    DECAY = 9
-    STEP_BIAS = 10
-    GATED_NORM = 11
-    CHOICE_BIAS = 12
-    SKIP = 13
-    VALUE_NORM = 14
-    AFTER_INPUT = 15
-    SCALAR = 16
-    INPUT_NORM = 17
-    EXPERT_NORM = 18
-    AFTER_EXPERTS = 19
-    AFTER_DENSE = 20
-    ROUTER_NORM = 21
-    EXPERT_SCALES = 22
 
 
 class Packing:

@@ -217,7 +217,7 @@ def test_a_full_disk_costs_a_block_and_is_not_tried_at_once_again(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(disk, "_write", full)
+        patched.setattr(disk, "write_record", full)
         assert not made.write(name(2), content(2))
         assert not made.write(name(3), content(3))
         assert made.stats.failed_writes == 1

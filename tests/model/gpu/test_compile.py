@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed")
 
 ROOT = Path(__file__).parents[3]
-MODEL, TOOL = ROOT / "draftwerk/model", ROOT / "validation/compile_kernels.py"
+MODEL = ROOT / "draftwerk/model"
+TOOLS = [ROOT / f"validation/{name}.py" for name in ("compile_kernels", "kernel_cases")]
 SOURCES = ("gpu", "draft_head", "batch", "reference")
 """Where the kernels are, and the constants that they are compiled for."""
 
@@ -20,7 +21,9 @@ def fingerprint() -> str:
     """Return a hash of all that decides the compiler's output."""
     import triton
 
-    found = sha256(triton.__version__.encode() + TOOL.read_bytes())
+    found = sha256(triton.__version__.encode())
+    for tool in TOOLS:
+        found.update(tool.read_bytes())
     for source in SOURCES:
         for path in sorted((MODEL / source).rglob("*.py")):
             found.update(path.read_bytes())
