@@ -1,6 +1,7 @@
 """The doctor reports a busy machine: what it measures then is too slow."""
 
-from draftwerk.assembly.doctor import busy, expectations
+from draftwerk.assembly.doctor import busy
+from draftwerk.assembly.model_findings import expectations
 from draftwerk.speculative.protocol.frames import Ready
 
 
