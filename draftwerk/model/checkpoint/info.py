@@ -23,7 +23,7 @@ from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.footprint import gguf_loading_bytes, gguf_packed_bytes, what_fits
 from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
 from draftwerk.model.checkpoint.hub import Location
-from draftwerk.model.checkpoint.inventory import check_tensors, text_tensors
+from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.quantised.scheme import collapsed, scheme_of
 from draftwerk.model.checkpoint.rope_fields import check_rope
 from draftwerk.model.checkpoint.stacked_experts import unstacked
@@ -34,6 +34,7 @@ from draftwerk.model.checkpoint.supported import (
     recurrence_of,
     sizes_of,
 )
+from draftwerk.model.checkpoint.text_part import text_tensors
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import vector_form
 from draftwerk.speculative.requests.reading import VectorForm

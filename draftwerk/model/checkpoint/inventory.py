@@ -1,6 +1,5 @@
 """The tensors that a config calls for, and whether a checkpoint holds them, without torch."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,30 +9,13 @@ from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
 from draftwerk.model.checkpoint.recurrent_tensors import TensorShape, recurrent_tensors
 from draftwerk.model.checkpoint.supported import experts_of, recurrence_of, sizes_of
+from draftwerk.model.checkpoint.text_part import EMBEDDING, HEAD
 from draftwerk.model.checkpoint.unsupported import Refused
 
-BASE = "model."
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-TEXT = {"language_model.": "", "model.language_model.": "model."}
-"""Prefixes of the tensors of a text part, and what stands there in a model of text alone."""
-NOT_TEXT = (
-    "vision_tower.",
-    "model.vision_tower.",
-    "multi_modal_projector.",
-    "model.multi_modal_projector.",
-    "model.visual.",
-    *(f"model.{each}." for each in ("audio_tower", "embed_vision", "embed_audio")),
-    "mtp.",
-)
 STACKED = ("gate_exps", "up_exps", "down_exps")
 """The matrices of all experts in a GGUF."""
 FUSED = "gate_up_exps"
 """The first two, where they are one: an expert's gates, its ups, the next one's gates."""
-BARE = re.compile(
-    r"(\.(?:experts\.(?:gate_up|down)_proj|sinks|layer_scalar|router\.(?:per_expert_)?scale))"
-    r"(?:_(bias|blocks|scales))?$"
-)
-"""Names of parameters of gpt-oss that end in no word of their own."""
 
 
 class Inventory(NamedTuple):
@@ -235,34 +217,6 @@ def _fused(names: Sequence[str], counts: Sequence[int]) -> dict[str, int]:
 
 def _says(hf: Json, field: str | None) -> bool:
     return field is not None and bool(hf.get(field))
-
-
-def text_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """Return the tensors of a model's text part, by the names of a model of text alone."""
-    found: dict[str, StoredTensor] = {}
-    for name, tensor in stored.items():
-        if name.startswith(NOT_TEXT):
-            continue
-        prefix = next((each for each in TEXT if name.startswith(each)), None)
-        if bare := BARE.search(name):
-            own = f"{name[: bare.start()]}{bare[1]}.{bare[2] or 'weight'}"
-            found[own] = tensor._replace(name=tensor.name or name)
-        elif prefix is not None:
-            own = TEXT[prefix] + name.removeprefix(prefix)
-            found[own] = tensor._replace(name=tensor.name or name)
-        else:
-            found[name] = tensor
-    return _with_base(found)
-
-
-def _with_base(stored: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """Return tensors of a model that was saved without its head as if it had one."""
-    if EMBEDDING.removeprefix(BASE) not in stored:
-        return stored
-    return {
-        name if name == HEAD else BASE + name: tensor._replace(name=tensor.name or name)
-        for name, tensor in stored.items()
-    }
 
 
 def check_tensors(hf: Json, stored: Mapping[str, StoredTensor], of_gguf: bool = False) -> None:

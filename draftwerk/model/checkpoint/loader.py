@@ -21,16 +21,14 @@ from draftwerk.model.checkpoint.gguf_tensors import (
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_supported
-from draftwerk.model.checkpoint.inventory import (
-    check_tensors,
-    text_tensors,
-)
+from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.layer_weights import weights_of
 from draftwerk.model.checkpoint.lora.lora_card import LoraCard
 from draftwerk.model.checkpoint.lora.lora_merge import MergedAdapters
 from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.stacked_experts import unstacked
+from draftwerk.model.checkpoint.text_part import text_tensors
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.speculative.protocol.frames import OnProgress

@@ -22,10 +22,11 @@ from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.gguf_tensors import Dequantise
 from draftwerk.model.checkpoint.hf_config import model_config
 from draftwerk.model.checkpoint.info import read_supported
-from draftwerk.model.checkpoint.inventory import EMBEDDING, HEAD, check_tensors, text_tensors
+from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.layer_weights import layer_weights
 from draftwerk.model.checkpoint.loader import opened
 from draftwerk.model.checkpoint.shard import whole
+from draftwerk.model.checkpoint.text_part import EMBEDDING, HEAD, text_tensors
 from draftwerk.model.checkpoint.weights import LayerWeights
 
 PREFIX = "mtp."

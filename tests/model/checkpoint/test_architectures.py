@@ -6,8 +6,9 @@ import pytest
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES, Architecture, completed
 from draftwerk.model.checkpoint.files.shards import stored_tensors
-from draftwerk.model.checkpoint.inventory import HEAD, inventory, text_tensors
+from draftwerk.model.checkpoint.inventory import inventory
 from draftwerk.model.checkpoint.supported import sizes_of
+from draftwerk.model.checkpoint.text_part import HEAD, text_tensors
 from tests.support.tiny_models import FAMILIES, VOCAB, tiny_model
 
 rows = pytest.mark.parametrize("row", ARCHITECTURES, ids=lambda row: row.hf_name)

@@ -12,8 +12,8 @@ from draftwerk.model.checkpoint.architectures import BY_CLASS
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.files.content import content_name
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor, read_header
-from draftwerk.model.checkpoint.inventory import TEXT
 from draftwerk.model.checkpoint.lora.lora_config import LoraConfig, read_lora_config
+from draftwerk.model.checkpoint.text_part import TEXT
 from draftwerk.model.checkpoint.unsupported import Refused
 
 WEIGHTS_FILE = "adapter_model.safetensors"

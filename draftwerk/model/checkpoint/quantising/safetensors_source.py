@@ -21,19 +21,13 @@ from draftwerk.model.checkpoint.gguf_names import gguf_name
 from draftwerk.model.checkpoint.gguf_source import ROPE_DIVISORS
 from draftwerk.model.checkpoint.hf_config import model_config
 from draftwerk.model.checkpoint.info import read_generation
-from draftwerk.model.checkpoint.inventory import (
-    EMBEDDING,
-    HEAD,
-    STACKED,
-    check_tensors,
-    inventory,
-    text_tensors,
-)
+from draftwerk.model.checkpoint.inventory import STACKED, check_tensors, inventory
 from draftwerk.model.checkpoint.quantising.searches import Floats
 from draftwerk.model.checkpoint.quantising.tokenizer_fields import write_tokenizer
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.stacked_experts import unstacked
 from draftwerk.model.checkpoint.supported import experts_of, sizes_of
+from draftwerk.model.checkpoint.text_part import EMBEDDING, HEAD, text_tensors
 from draftwerk.model.checkpoint.unsupported import Refused
 
 KINDS = ("default", "linear", "yarn", "llama3")
