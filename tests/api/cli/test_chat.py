@@ -205,7 +205,7 @@ def test_the_doctor_prints_what_to_expect(capsys: pytest.CaptureFixture[str]) ->
     assert "125 tokens/s for one reader, 1333 for 16 at once" in said
     assert "8 tokens in a step cost 1.2 of one: where guesses are right, up to 6.4" in said
     assert "texts at once: 50: the cache holds 12800" in said
-    assert "tokens in a round: 256: a token costs least, within 2%, in steps of" in said
+    assert "tokens in a round: 256: a token costs least, within 1%, in rounds of" in said
     assert "pause of a text while prompts are read: 50 ms, or two steps" in said
 
 
