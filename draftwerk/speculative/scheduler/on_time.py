@@ -67,11 +67,12 @@ def left_out(
         if late_s > 0.0:
             longest = _longest(line, kept, one)
             others = [each for each in kept if each != longest]
-            if longest is None or times(others).first_s(one) > one.due_s:
+            without = times(others)
+            if longest is None or without.first_s(one) > one.due_s:
                 out[place] = late_s
                 continue
             out[longest] = late_s
-            kept, now = others, times(others)
+            kept, now = others, without
         kept.append(place)
         now.add(one)
     return out
