@@ -60,7 +60,7 @@ def memory_demand(
     return MemoryDemand(
         free=free,
         target=loading_bytes(settings, target, dtype, free),
-        head=has_head * (1 + (settings.spare == "on")) * target.head_bytes,
+        head=has_head * (1 + (settings.spare == "on")) * target.draft_head_bytes,
         draft=0 if draft is None else draft.loading_bytes(draft_dtype),
         dtype=dtype,
         draft_dtype=draft_dtype,

@@ -24,7 +24,7 @@ def card(name: str = "target", heads: int = 6, **changes: int) -> ModelInfo:
 
 
 def test_a_draft_head_takes_memory_where_it_drafts() -> None:
-    target = card(head_bytes=7 * MB)
+    target = card(draft_head_bytes=7 * MB)
     found = demand_of(Settings(device="cpu"), target, None)
     assert (found.target, found.head, found.loading) == (20 * MB, 7 * MB, 27 * MB)
     assert drafting_words(found) == "up to 7 MB for the draft head"
@@ -50,4 +50,4 @@ def test_the_cache_is_what_both_leave() -> None:
     assert planned.block_count == 2**20 // (16 * (96 + 32))
     assert planned.target_page_bytes == planned.block_count * 16 * 96
     with pytest.raises(ConfigError, match=r"kv_memory auto: .* are free, and the weights need"):
-        plan(Settings(device="cpu"), card(head_bytes=2**60), None, memory=2**61)
+        plan(Settings(device="cpu"), card(draft_head_bytes=2**60), None, memory=2**61)

@@ -49,9 +49,9 @@ def test_what_drafts_is_counted_and_states_need_no_least_cache(tmp_path: Path) -
     MtpOracle(tmp_path, "qwen3_5_text", **text_sizes())
     copy_text(tmp_path)
     plain, drafted = (listed(tmp_path, draft_head=head) for head in ("off", "mtp"))
-    assert drafted.info.head_bytes > 0 == plain.info.head_bytes
+    assert drafted.info.draft_head_bytes > 0 == plain.info.draft_head_bytes
     assert bytes_of(plain.settings.kv_memory) == bytes_of(drafted.settings.kv_memory)
-    assert drafted.memory_bytes == plain.memory_bytes + drafted.info.head_bytes
+    assert drafted.memory_bytes == plain.memory_bytes + drafted.info.draft_head_bytes
 
 
 def test_what_is_listed_is_known_without_loading(tiny: Path) -> None:

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.model_options import TRANSFORMERS, AttentionWind
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.draft_head.head_memory import head_bytes
+from draftwerk.model.draft_head.head_memory import draft_head_bytes
 from draftwerk.model.native.servable import check_servable, own_format
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.approximations import WINDOW
@@ -107,8 +107,8 @@ def _sampled(info: ModelInfo, settings: EngineSettings) -> ModelInfo:
 
 def _with_head(info: ModelInfo, settings: EngineSettings) -> ModelInfo:
     """Return a model's card with what its draft head takes. Raises Refused."""
-    size = head_bytes(settings.draft_head, Path(info.directory), settings.dtype)
-    return msgspec.structs.replace(info, head_bytes=size)
+    size = draft_head_bytes(settings.draft_head, Path(info.directory), settings.dtype)
+    return msgspec.structs.replace(info, draft_head_bytes=size)
 
 
 def read_text(

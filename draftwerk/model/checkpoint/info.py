@@ -73,7 +73,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Then of the others."""
     kept: int = 0
     """Positions at a text's beginning that tokens see beside their window."""
-    head_bytes: int = 0
+    draft_head_bytes: int = 0
     """What the draft head takes that it is served with."""
     family: str = ""
     """Its architecture, as its configuration calls it."""

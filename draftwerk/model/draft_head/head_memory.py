@@ -30,7 +30,7 @@ STATES_EACH = 3
 """States of the target that an EAGLE-3 layer reads of a token."""
 
 
-def head_bytes(wanted: str, target: Path, dtype: str) -> int:
+def draft_head_bytes(wanted: str, target: Path, dtype: str) -> int:
     """Return the most that a head takes, for a target that is served in this format.
 
     `wanted` is as in `--draft-head`. Raises Refused for what is no head.

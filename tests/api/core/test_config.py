@@ -114,7 +114,7 @@ class TinyCard:
     name: str = "tiny"
     loading: int = 0
     state_bytes: int = 0
-    head_bytes: int = 0
+    draft_head_bytes: int = 0
     window: int = 0
     kept: int = 0
     window_heads: tuple[int, int] = (0, 0)

@@ -8,7 +8,7 @@ from draftwerk.model.checkpoint.eagle_config import read_eagle_config
 from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.draft_head.head_memory import MTP, head_bytes, page_bytes
+from draftwerk.model.draft_head.head_memory import MTP, draft_head_bytes, page_bytes
 from draftwerk.model.draft_head.head_windows import CAPACITY, WAITING_MAX
 from draftwerk.model.process.build import build
 from draftwerk.model.step.layer_heads.layer_head import LayerHead
@@ -35,19 +35,21 @@ def test_pages_and_what_waits_are_counted(kind: str, dtype: str, tmp_path: Path)
     pages = head.step._pages
     assert page_bytes(layer, dtype) == pages.keys.nbytes + pages.values.nbytes
     waiting = 4 * CAPACITY * WAITING_MAX * states * read_supported(tmp_path)["hidden_size"]
-    weights = head_bytes(wanted, tmp_path, dtype) - page_bytes(layer, dtype) - waiting
+    weights = draft_head_bytes(wanted, tmp_path, dtype) - page_bytes(layer, dtype) - waiting
     stored = (tmp_path / HEAD if kind == "eagle" else tmp_path) / "model.safetensors"
     assert 0 < weights < 4 * stored.stat().st_size
 
 
 def test_what_is_no_head_is_refused_and_none_takes_nothing(tmp_path: Path) -> None:
     save_tiny(tmp_path, "llama")
-    assert head_bytes("auto", tmp_path, "bf16") == head_bytes("off", tmp_path, "bf16") == 0
+    assert (
+        draft_head_bytes("auto", tmp_path, "bf16") == draft_head_bytes("off", tmp_path, "bf16") == 0
+    )
     with pytest.raises(Refused, match="draft_head mtp: the model's files hold no MTP layer"):
-        head_bytes(MTP, tmp_path, "bf16")
+        draft_head_bytes(MTP, tmp_path, "bf16")
     (tmp_path / "empty").mkdir()
     with pytest.raises(Refused, match=r"draft head .*: it has no config\.json"):
-        head_bytes(str(tmp_path / "empty"), tmp_path, "bf16")
+        draft_head_bytes(str(tmp_path / "empty"), tmp_path, "bf16")
     file = tmp_path / "head.safetensors"
     file.write_bytes(bytes(50))
-    assert head_bytes(str(file), tmp_path, "bf16") == 100
+    assert draft_head_bytes(str(file), tmp_path, "bf16") == 100
