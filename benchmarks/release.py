@@ -82,9 +82,6 @@ TABLES = {
         "--shapes 4B-A0.4B --types Q4_K_M --tokens 96 --drafts",
         "--users 1 --tokens 4 --repeats 1",
     ),
-    "blend": ReleaseTable(
-        "prompts.blend", "", "--count 1 --length 100 --tokens 4 --ratios 0.15", QUESTIONS
-    ),
 }
 
 

@@ -115,9 +115,7 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     if blends:
         from draftwerk.assembly.blend_doctor import show_blending
 
-        if len(files) != 1:
-            raise ConfigError("--approximate blend: name a file of prompts, as PROMPTS.jsonl")
-        return show_blending(settings, Path(files[0]))
+        return show_blending(settings, Path(files[0]) if files else None)
     if asked:
         from draftwerk.assembly.approximation_doctor import show_approximations
 

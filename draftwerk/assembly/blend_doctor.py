@@ -1,23 +1,26 @@
-"""`draftwerk doctor --approximate blend FILE.jsonl`: measures what reusing segments changes.
+"""`draftwerk doctor --approximate blend [FILE.jsonl]`: measures what reusing segments changes.
 
 Each line of the file is {"documents": [texts], "question": text}; the question follows the
 documents in one user's message, as the API sends it, or in a completion's prompt where the model
-has no chat template.
+has no chat template. Without a file the documents are texts that come with Python, cut to equal
+lengths. What is found is kept with the model: its servers take the rule and the ratio from it.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any
 
 import msgspec
 
 from draftwerk.actors.client_prompts import ChatMessage
+from draftwerk.assembly.approximation_tables import keep_blend
+from draftwerk.assembly.blend_table import BlendTable
 from draftwerk.assembly.loading.model_infos import read_infos, read_text
 from draftwerk.assembly.plan import plan
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
 from draftwerk.model.step.blend.blend_quality import (
-    Quality,
     RetrievalPrompt,
     Sample,
     measure,
@@ -30,7 +33,9 @@ from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.blend.rules import RuleName
 
-RATIOS = (0.05, 0.15, 0.3, 1.0)
+RATIOS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 1.0)
+PROMPTS, PASSAGES, PASSAGE_TOKENS = 8, 4, 512
+"""Without a file."""
 DOCUMENT_END = "\n\n"
 
 
@@ -41,11 +46,12 @@ class RetrievalLine(msgspec.Struct, frozen=True):
     question: str
 
 
-def show_blending(settings: EngineSettings, path: Path) -> int:
+def show_blending(settings: EngineSettings, path: Path | None) -> int:
     """Print how far blended texts are from exact ones, by rule and ratio. Raises ConfigError."""
-    lines = read_lines(path)
+    given = None if path is None else read_lines(path)
     info, _ = read_infos(settings, print)
     text = read_text(info, settings.tool_format, settings.control_tokens)
+    lines = own_lines(text) if given is None else given
     planned = plan(settings, info, None)
     try:
         options = planned.target_options
@@ -68,27 +74,34 @@ def show_blending(settings: EngineSettings, path: Path) -> int:
         samples += measure(trial, prompt, asked_settings())
         print(f"{number} of {len(prompts)} prompts measured", end="\r", flush=True)
     print()
-    print(table(tuple(summaries(samples))))
+    table = BlendTable(len(prompts), longest, tuple(summaries(samples)))
+    print("\n".join(table.lines()))
+    keep_blend(Path(info.directory), planned.dtype, table)
     return 0
 
 
-def table(found: Sequence[Quality]) -> str:
-    """Return measurements for people."""
-    lines = ["rule     ratio  KL mean   KL p99   top-1  diverges  overlap  first token (exact)"]
-    for each in found:
-        lines.append(
-            f"{each.rule:8s} {each.ratio:5.2f} {each.kl_mean:8.4f} {each.kl_p99:8.3f} "
-            f"{each.top1:7.3f} {each.first_divergence:9.1f} {each.overlap:8.3f} "
-            f"{each.first_token_s:6.3f} s ({each.exact_s:.3f} s)"
+def own_lines(text: TextTokenizer) -> list[RetrievalLine]:
+    """Return questions about texts that come with Python, each behind it and some others."""
+    long = {
+        name: text.decode(tokens[:PASSAGE_TOKENS])
+        for name, said in sorted(topics.items())
+        if len(tokens := text.encode(said)) >= PASSAGE_TOKENS
+    }
+    names = list(long)[: PROMPTS * PASSAGES]
+    return [
+        RetrievalLine(
+            tuple(long[name] for name in names[first::PROMPTS]),
+            f'What is said about "{names[first + PROMPTS * (first % PASSAGES)]}"?',
         )
-    return "\n".join(lines)
+        for first in range(PROMPTS)
+    ]
 
 
-def asked_settings(ratios: Sequence[float] = RATIOS) -> list[tuple[RuleName, float]]:
+def asked_settings() -> list[tuple[RuleName, float]]:
     """Return what is measured: every rule at every ratio that means something for it."""
     alone: list[tuple[RuleName, float]] = [("none", 0.0)]
     repaired: list[tuple[RuleName, float]] = [
-        (rule, ratio) for rule in ("head", "hkvd") for ratio in ratios
+        (rule, ratio) for rule in ("head", "hkvd") for ratio in RATIOS
     ]
     return alone + repaired
 

@@ -44,7 +44,7 @@ async def test_reused_segments_are_measured_told_of_and_one_text(
     assert main(["doctor", str(model), str(prompts), *settings, "--approximate", "blend"]) == 0
     measured = [line.split() for line in capsys.readouterr().out.splitlines()]
     kl = {(each[0], each[1]): float(each[2]) for each in measured if each[0] in RULES}
-    assert len(kl) == 9
+    assert len(kl) == 15
     assert kl["hkvd", "1.00"] == kl["head", "1.00"] == 0.0, "all of it is computed again"
 
     async with serving(model) as (http, url):

@@ -12,6 +12,7 @@ from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
 from draftwerk.settings.approximation_quality import ApproximationQuality
 from draftwerk.settings.approximations import AppliedApproximation
+from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 from draftwerk.speculative.requests.middle import MiddleTokens
 from draftwerk.speculative.requests.reading import RerankForm, VectorForm
@@ -123,6 +124,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """How far that is from the exact model; None where it was never measured."""
     blends: bool = False
     """Whether segments can be reused with this model, device and format."""
+    blend: Blend = Blend(())
+    """What `blend: true` stands for, as measured."""
 
     @property
     def capabilities(self) -> tuple[str, ...]:

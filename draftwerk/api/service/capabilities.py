@@ -9,7 +9,7 @@ from draftwerk.api.core.handling import Endpoint
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.settings.field_faults import described
-from draftwerk.speculative.blend.rules import RATIO, RULE, RULES
+from draftwerk.speculative.blend.rules import RULES
 from draftwerk.speculative.sources.registry import SOURCES, SourceSpec
 
 
@@ -45,7 +45,7 @@ def _card(card: ServedModel) -> dict[str, object]:
         "tensor_parallel": card.tensor_parallel,
         "draft_model": card.draft_model or None,
         "draft_sources": card.draft_sources,
-        "blend": _blend() if card.blends else None,
+        "blend": _blend(card) if card.blends else None,
         "approximations": card.approximations,
         "approximation_quality": card.quality,
         "embedding": card.vectors,
@@ -64,9 +64,13 @@ def _legend(spec: SourceSpec) -> dict[str, str]:
     }
 
 
-def _blend() -> dict[str, object]:
+def _blend(card: ServedModel) -> dict[str, object]:
     """Return what may be asked of `blend`, and what true stands for."""
-    return {"exact": False, "rules": RULES, "default": {"rule": RULE, "ratio": RATIO}}
+    return {
+        "exact": False,
+        "rules": RULES,
+        "default": {"rule": card.blend.rule, "ratio": card.blend.ratio},
+    }
 
 
 def _fields(body: type[Struct]) -> dict[str, object]:

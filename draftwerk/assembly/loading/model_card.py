@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.assembly.approximation_tables import kept_quality
+from draftwerk.assembly.approximation_tables import kept_blend, kept_quality
 from draftwerk.assembly.loading.loaded_models import LoadedModels
 from draftwerk.assembly.lora_adapters import LoraAdapters
 from draftwerk.assembly.plan import Plan
@@ -13,6 +13,7 @@ from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.protocol.frames import Ready
 
 
@@ -39,10 +40,18 @@ def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int
         fingerprint=models.fingerprint,
         exact=models.ready.exact,
         blends=models.ready.blends,
+        blend=measured_blend(Path(models.target_info.directory), models.plan.dtype),
         quality=kept_quality(
             Path(models.target_info.directory), models.plan.dtype, settings.approximations
         ),
     )
+
+
+def measured_blend(directory: Path, dtype: str) -> Blend:
+    """Return what `blend: true` stands for: what the doctor found, or the papers' way."""
+    table = kept_blend(directory, dtype)
+    best = None if table is None else table.best
+    return Blend(()) if best is None else Blend((), best.rule, best.ratio)
 
 
 def on_disk(folder: str, ready: Ready) -> str:

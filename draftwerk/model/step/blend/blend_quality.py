@@ -56,6 +56,11 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     exact_s: float
     """Median of the exact prefill's first token, nothing found."""
 
+    @property
+    def sooner(self) -> float:
+        """How many times sooner the first token comes than by exact prefill."""
+        return self.exact_s / self.first_token_s
+
 
 def measure(
     trial: BlendTrial,
