@@ -40,7 +40,7 @@ async def message(request: Request) -> GenerationResponse:
     body = await body_of(request, MESSAGES)
     state = await loaded_state(request, body.model)
     plan = message_plan(body, state.model)
-    prompts: list[Prompt] = [message_prompt(body, plan)]
+    prompts: list[Prompt] = [message_prompt(body, plan, state.model)]
     # Agents ask for more than a small context holds; what is left of it is a bound as well.
     prompt_count = await count_tokens(state, prompts)
     tokens_max = max(1, min(body.max_tokens, state.model.context_max - prompt_count))
@@ -63,7 +63,7 @@ async def count(request: Request) -> Response:
     """`POST /v1/messages/count_tokens`."""
     body = await body_of(request, COUNT)
     state = named_state(request, body.model)
-    prompt = message_prompt(body, message_plan(body, state.model))
+    prompt = message_prompt(body, message_plan(body, state.model), state.model)
     return json_reply(TokenCountReply(await count_tokens(state, [prompt])))
 
 

@@ -23,6 +23,7 @@ from draftwerk.api.fields.field_types import (
     TokenCount,
 )
 from draftwerk.api.fields.refused_fields import ONE, OTHERS, OTHERS_HARMLESS, obeys, refuses
+from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
 from draftwerk.api.fields.tools_schema import TOOLS_MAX, CallId, FunctionName
 
 STOPS_MAX = 16
@@ -117,6 +118,12 @@ class PromptBody(Struct, frozen=True, kw_only=True):
     tool_choice: AnthropicToolChoice | None = None
     thinking: ThinkingWish | None = None
     output_config: OutputConfig | None = None
+    documents: Documents | None = None
+    """Texts at the beginning of the last user's message; ours."""
+    modules: Modules | None = None
+    """Texts by name, for documents of this request and later ones; ours."""
+    blend: BlendBody | None = None
+    """Whether documents are segments that may be reused: then the text is approximate; ours."""
 
     hints: ClassVar[dict[str, str]] = {
         "thinking": "where the model does not reason first",

@@ -22,12 +22,13 @@ from draftwerk.api.anthropic.schema import (
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.fields.adapter_choice import served_as
+from draftwerk.api.fields.adapter_choice import adapter_beside
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.given_turns import check_turns
 from draftwerk.api.fields.grammars import TextForm, schema_grammar
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.fields.segments import blend_of, with_documents
 from draftwerk.api.fields.tool_request import ToolRequest, tool_request
 from draftwerk.api.fields.tools_schema import FunctionDefinition
 from draftwerk.speculative.replies.grammar import CallMode
@@ -73,8 +74,8 @@ def _tools(body: PromptBody, model: ServedModel) -> ToolRequest:
     return tool_request(definitions, MODES[choice.type], allowed, parallel, model)
 
 
-def message_prompt(body: PromptBody, plan: ReplyPlan) -> Chat:
-    """Return the conversation."""
+def message_prompt(body: PromptBody, plan: ReplyPlan, model: ServedModel) -> Chat:
+    """Return the conversation, with the documents in it."""
     turns: list[ChatMessage] = []
     if system := system_text(body.system):
         turns.append(ChatMessage("system", system))
@@ -83,7 +84,8 @@ def message_prompt(body: PromptBody, plan: ReplyPlan) -> Chat:
     check_turns(turns, "messages")
     if body.messages[-1].role == "assistant":
         raise refused("`messages` ends with an assistant's turn; none is continued.", "messages")
-    return Chat(tuple(turns), plan.tools, plan.variables)
+    chat = Chat(tuple(turns), plan.tools, plan.variables)
+    return with_documents(chat, body.documents, bool(body.blend), model)
 
 
 def system_text(system: str | Sequence[TextInput] | None) -> str:
@@ -139,12 +141,14 @@ def message_options(
     """Return the engine's options."""
     request = SamplingFields(**{name: getattr(body, name) for name in OBEYED})
     sampling = sampling_of(request, context.model, context.new_seed)
+    blend = blend_of(body.blend, body.documents, (), context.model)
     return Options(
         sampling=replace(sampling, grammar=plan.grammar),
         tokens_max=tokens_max,
         stop=tuple(body.stop_sequences or ()),
         reply=plan.form,
         speculation=speculation_of(body.speculation, context.model),
-        adapter=served_as(context.model, body.model).adapter,
+        blend=blend,
+        adapter=adapter_beside(blend, context.model, body.model),
         cache_salt=body.cache_salt or "",
     )

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import secrets
 import time
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -84,6 +84,10 @@ class ServerState:
         default_factory=lambda: defaultdict[str, KeptStreams](KeptStreams)
     )
     """Resumable streams by tenant."""
+    modules: defaultdict[str, OrderedDict[str, str]] = field(
+        default_factory=lambda: defaultdict[str, OrderedDict[str, str]](OrderedDict[str, str])
+    )
+    """Named texts of prompts by tenant, the latest last."""
     readers: int = 0
     """Connections that read them."""
     loop_lag_s: float = 0.0

@@ -3,6 +3,7 @@
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedAdapter, ServedModel
 from draftwerk.settings.engine_checks import LATEST
+from draftwerk.speculative.blend.rules import Blend
 
 
 def served_as(model: ServedModel, name: str | None, lora: str | None = None) -> ServedModel:
@@ -12,6 +13,17 @@ def served_as(model: ServedModel, name: str | None, lora: str | None = None) -> 
         raise refused("`lora` and `model` name two adapters.", "lora", "invalid")
     found = by_name or by_field
     return model if found is None else model.with_adapter(found)
+
+
+def adapter_beside(
+    blend: Blend | None, model: ServedModel, name: str | None, lora: str | None = None
+) -> str:
+    """Return the digest of the adapter that is named, empty for none. Raises ApiError."""
+    found = served_as(model, name, lora).adapter
+    if found and blend is not None:
+        said = "`blend` cannot go with an adapter: segments are reused of the model alone."
+        raise refused(said, "blend", "unsupported")
+    return found
 
 
 def _by_name(model: ServedModel, name: str) -> ServedAdapter | None:

@@ -18,9 +18,10 @@ from starlette.types import Message, Receive
 from draftwerk.api.core.calls import SentBody
 from draftwerk.api.core.errors import ApiError, ClientGoneError, refused
 from draftwerk.api.core.field_errors import invalid
-from draftwerk.api.core.handling import HOLDS, SENT, models_of, state_of
+from draftwerk.api.core.handling import HOLDS, SENT, models_of, state_of, tenant_of
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
+from draftwerk.api.fields.prompts.prompt_modules import with_modules
 from draftwerk.api.fields.refused_fields import UNSENT, Body, RefusedField
 
 CONTAINERS_MAX = 2**14
@@ -36,7 +37,8 @@ async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body
     raw = await _read(request)
     if state_of(request).recorder is not None:
         request.scope[SENT] = SentBody(request.scope["path"], raw)
-    return decoded(raw, decoder)
+    modules = state_of(request).modules[tenant_of(request)]
+    return with_modules(decoded(raw, decoder), modules)
 
 
 async def _read(request: Request) -> bytes:

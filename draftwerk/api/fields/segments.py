@@ -13,7 +13,7 @@ from draftwerk.api.fields.segments_schema import (
     GivenDocument,
     GivenPart,
 )
-from draftwerk.speculative.blend.rules import RATIO, RULE, Blend
+from draftwerk.speculative.blend.rules import Blend
 
 DOCUMENT_END = "\n\n"
 """Behind each document."""
@@ -42,9 +42,9 @@ def blend_of(
     if not model.blends:
         reason = f"`{field}`: segments cannot be reused with this model, device or format."
         raise refused(reason, field, "unsupported")
-    blend = _settings(first)
+    blend = _settings(first, model)
     for other, path in asking:
-        if _settings(other) != blend:
+        if _settings(other, model) != blend:
             raise refused(f"`{path}` differs from `{field}`.", path, "invalid")
     return blend
 
@@ -124,12 +124,12 @@ def _preceded(turn: ChatMessage, texts: Sequence[str], blends: bool) -> ChatMess
     return replace(turn, content=content + turn.content, segments=segments)
 
 
-def _settings(asked: BlendBody | None) -> Blend:
+def _settings(asked: BlendBody | None, model: ServedModel) -> Blend:
     """Return the rule and the ratio that a field stands for."""
     if asked is None or isinstance(asked, bool):
-        return Blend(())
-    ratio = RATIO if asked.ratio is None else asked.ratio
-    return Blend((), asked.rule or RULE, ratio)
+        return model.blend
+    ratio = model.blend.ratio if asked.ratio is None else asked.ratio
+    return Blend((), asked.rule or model.blend.rule, ratio)
 
 
 def _parts(contents: Sequence[GivenContent], messages: str) -> Iterable[tuple[GivenPart, str]]:
@@ -148,9 +148,9 @@ def _shown(given: str | GivenDocument) -> dict[str, str]:
 def _texts(documents: Sequence[str | GivenDocument] | None) -> tuple[str, ...]:
     """Return the documents that say something. Raises ApiError for what has no place in a text."""
     for at, each in enumerate(documents or ()):
-        for name in () if isinstance(each, str) else _shown(each).keys() - {"text"}:
+        for name in () if isinstance(each, str) else sorted(_shown(each).keys() - {"text"}):
             field = f"documents[{at}].{name}"
             reason = f"`{field}` needs a chat template that shows documents, and no `blend`."
             raise refused(reason, field, "unsupported")
-    given = (each if isinstance(each, str) else each.text for each in documents or ())
+    given = (each if isinstance(each, str) else each.text or "" for each in documents or ())
     return tuple(text for text in given if text)

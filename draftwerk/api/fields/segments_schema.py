@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Struct
 
-from draftwerk.api.fields.field_types import BodyText
+from draftwerk.api.fields.field_types import BodyText, Name
 from draftwerk.speculative.blend.rules import RuleName
 
 DOCUMENTS_MAX = 256
@@ -31,13 +31,19 @@ class MessagePart(Struct, frozen=True):
 
 
 class GivenDocument(Struct, frozen=True):
-    """A document; what it has beside its text is for templates that show documents."""
+    """A document, or a module; a title and an id are for templates that show documents."""
 
-    text: BodyText
+    text: BodyText | None = None
+    module: Name | None = None
+    """In place of a text: the name of one that was given in `modules`."""
+    parameters: dict[Name, BodyText] | None = None
+    """What stands in the module for {name}."""
     title: BodyText | None = None
     doc_id: BodyText | None = None
 
 
+Modules = Annotated[dict[Name, BodyText], Meta(max_length=DOCUMENTS_MAX)]
+"""Texts by name, for `documents` of this request and of later ones."""
 Documents = Annotated[list[BodyText | GivenDocument], Meta(max_length=DOCUMENTS_MAX)]
 
 

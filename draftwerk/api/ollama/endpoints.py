@@ -73,7 +73,7 @@ async def chat(request: Request) -> GenerationResponse | Response:
         return done
     state = await _state(request, body)
     plan = chat_plan(body, state.model)
-    prompt = chat_conversation(body, plan)
+    prompt = chat_conversation(body, plan, state.model)
     return await _answer(request, state, body, prompt, plan, bool(body.messages))
 
 
@@ -85,7 +85,7 @@ async def generate(request: Request) -> GenerationResponse | Response:
         return done
     state = await _state(request, body)
     plan = generate_plan(body, state.model)
-    prompt = generate_prompt(body, plan)
+    prompt = generate_prompt(body, plan, state.model)
     if body.suffix:
         gap = Gap(before=body.prompt or "", after=body.suffix)
         prompt = await gap_prompt(state, gap, "suffix")

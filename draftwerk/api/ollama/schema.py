@@ -21,6 +21,7 @@ from draftwerk.api.fields.field_types import (
 )
 from draftwerk.api.fields.prompts.reading_fields import INPUTS_MAX, Dimensions
 from draftwerk.api.fields.refused_fields import OTHERS, OTHERS_HARMLESS, refuses
+from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
 from draftwerk.api.fields.tools_schema import (
     TOOLS_MAX,
     CallId,
@@ -142,6 +143,12 @@ class OllamaBody(Struct, frozen=True, kw_only=True):
     """Ours."""
     cache_salt: Salt | None = None
     """Ours."""
+    documents: Documents | None = None
+    """Texts at the beginning of the last user's message; ours."""
+    modules: Modules | None = None
+    """Texts by name, for documents of this request and later ones; ours."""
+    blend: BlendBody | None = None
+    """Whether documents are segments that may be reused: then the text is approximate; ours."""
 
     hints: ClassVar[dict[str, str]] = {"keep_alive": "a server's only model stays loaded"}
 

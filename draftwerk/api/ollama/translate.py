@@ -11,13 +11,14 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.adapter_choice import served_as
+from draftwerk.api.fields.adapter_choice import adapter_beside
 from draftwerk.api.fields.decode import check_served, instead_of
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.given_turns import check_message, check_turns
 from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
 from draftwerk.api.fields.reasoning_request import Reasoning, ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.fields.segments import blend_of, with_documents
 from draftwerk.api.fields.tool_request import ToolRequest, tool_request
 from draftwerk.api.ollama.schema import (
     GenerateBody,
@@ -72,7 +73,7 @@ def generate_plan(body: GenerateBody, model: ServedModel) -> ReplyPlan:
     bare = "suffix" if body.suffix else "raw"
     if not getattr(body, bare):
         return plan_reply(ToolRequest(), _reasoning(body, model), form, model)
-    for name in ("think", "system"):
+    for name in ("think", "system", "documents", "blend"):
         if getattr(body, name):
             raise refused(f"`{name}` cannot go with `{bare}`.", name, "invalid")
     return ReplyPlan(form.grammar, blamed=form.field)
@@ -103,7 +104,7 @@ def format_of(form: msgspec.Raw | UnsetType) -> TextForm:
     return TextForm(schema_grammar(msgspec.Raw(raw), "format"), "format")
 
 
-def chat_conversation(body: OllamaChatBody, plan: ReplyPlan) -> Chat:
+def chat_conversation(body: OllamaChatBody, plan: ReplyPlan, model: ServedModel) -> Chat:
     """Return the conversation; calls and their results, which have no ids in it, are joined."""
     turns: list[ChatMessage] = []
     waiting: list[ToolCall] = []
@@ -115,7 +116,8 @@ def chat_conversation(body: OllamaChatBody, plan: ReplyPlan) -> Chat:
     check_turns(turns, "messages")
     if turns and turns[-1].role == "assistant":
         raise refused("`messages` ends with an assistant's turn; none is continued.", "messages")
-    return Chat(tuple(turns), plan.tools, plan.variables)
+    chat = Chat(tuple(turns), plan.tools, plan.variables)
+    return with_documents(chat, body.documents, bool(body.blend), model)
 
 
 def _turn(message: OllamaMessage, index: int, waiting: list[ToolCall]) -> ChatMessage:
@@ -148,13 +150,14 @@ def _call(call: OllamaCall, index: int, at: int) -> ToolCall:
     return ToolCall(call.id or call_id_of("messages", index, at), function.name, arguments)
 
 
-def generate_prompt(body: GenerateBody, plan: ReplyPlan) -> Prompt:
+def generate_prompt(body: GenerateBody, plan: ReplyPlan, model: ServedModel) -> Prompt:
     """Return the prompt as the one turn of a conversation, or as it stands."""
     if body.raw:
         return body.prompt or ""
     turns = [ChatMessage("system", body.system)] if body.system else []
     turns.append(ChatMessage("user", body.prompt or ""))
-    return Chat(tuple(turns), variables=plan.variables)
+    chat = Chat(tuple(turns), variables=plan.variables)
+    return with_documents(chat, body.documents, bool(body.blend), model)
 
 
 def checked_options(body: OllamaBody, model: ServedModel) -> OllamaOptions:
@@ -186,6 +189,7 @@ def engine_options(
         path="options.",
     )
     fills = isinstance(body, GenerateBody) and body.suffix and context.model.middle
+    blend = blend_of(body.blend, body.documents, (), context.model)
     stop = (settings.stop,) if isinstance(settings.stop, str) else settings.stop or ()
     return Options(
         sampling=replace(sampling, grammar=plan.grammar),
@@ -194,6 +198,7 @@ def engine_options(
         stop_token_ids=tuple(sorted(fills.ends)) if fills else (),
         reply=plan.form,
         speculation=speculation_of(body.speculation, context.model),
-        adapter=served_as(context.model, body.model).adapter,
+        blend=blend,
+        adapter=adapter_beside(blend, context.model, body.model),
         cache_salt=body.cache_salt or "",
     )

@@ -31,7 +31,7 @@ from draftwerk.api.fields.field_types import (
     Verbosity,
 )
 from draftwerk.api.fields.refused_fields import refuses
-from draftwerk.api.fields.segments_schema import BlendBody, Documents, MessagePart
+from draftwerk.api.fields.segments_schema import BlendBody, Documents, MessagePart, Modules
 from draftwerk.api.fields.text_schema import ResponseFormat, TextFields
 from draftwerk.api.fields.tools_schema import (
     TOOLS_MAX,
@@ -185,6 +185,8 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     response_format: ResponseFormat | None = None
     documents: Documents | None = None
     """Texts that come first: in the last user's message, or in a completion's prompt."""
+    modules: Modules | None = None
+    """Texts by name, for documents of this request and later ones; ours."""
     blend: BlendBody | None = None
     """Whether documents are segments that may be reused: then the text is approximate."""
     prompt_logprobs: Alternatives | None = None

@@ -10,7 +10,7 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.usage import ServiceTier
-from draftwerk.api.fields.adapter_choice import served_as
+from draftwerk.api.fields.adapter_choice import adapter_beside
 from draftwerk.api.fields.deadlines import deadlines_of
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.field_types import PROMPTS_MAX
@@ -172,21 +172,12 @@ def options(
         reply=plan.form,
         blend=blend,
         speculation=speculation,
-        adapter=adapter_of(body, model, blend),
+        adapter=adapter_beside(blend, model, body.model, body.lora),
         cache_salt=body.cache_salt or "",
         priority=TIERS[body.service_tier or "auto"] if body.priority is None else body.priority,
         promise=deadlines.promise,
         deadline_s=deadlines.deadline_s,
     )
-
-
-def adapter_of(body: SamplingBody, model: ServedModel, blend: Blend | None) -> str:
-    """Return the digest of the adapter that a body names, empty for none. Raises ApiError."""
-    found = served_as(model, body.model, body.lora).adapter
-    if found and blend is not None:
-        said = "`blend` cannot go with an adapter: segments are reused of the model alone."
-        raise refused(said, "blend", "unsupported")
-    return found
 
 
 def _check_ending(body: SamplingBody, plan: ReplyPlan, tokens_max: int) -> None:

@@ -18,7 +18,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, QueryPair, Variable
+from draftwerk.actors.client_prompts import (
+    Chat,
+    ChatMessage,
+    Passages,
+    Prompt,
+    QueryPair,
+    Variable,
+)
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
 from draftwerk.actors.monitoring.histogram import Histogram
@@ -432,6 +439,8 @@ def prompt_text(prompt: Prompt) -> str:
             return ByteText().decode(ByteText().encode_chat(prompt.messages))
         case QueryPair():
             return f"{prompt.instruction}|{prompt.query}|{prompt.document}"
+        case Passages():
+            return "".join(f"{each}\n\n" for each in prompt.documents) + prompt.text
         case str():
             return prompt
         case _:

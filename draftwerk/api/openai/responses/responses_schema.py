@@ -13,7 +13,7 @@ from draftwerk.api.fields.field_types import (
     Verbosity,
 )
 from draftwerk.api.fields.refused_fields import refuses
-from draftwerk.api.fields.segments_schema import BlendBody, Documents
+from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
 from draftwerk.api.fields.text_schema import FlatFormat
 from draftwerk.api.fields.tools_schema import CallId, FlatToolChoice, FlatTools, FunctionName, Mode
 from draftwerk.api.openai.schema import Content, ReasoningBudget, SamplingBody, TemplateVariables
@@ -113,6 +113,8 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     input: BodyText | Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
     documents: Documents | None = None
     """Texts before the last user's message, of this response alone; ours."""
+    modules: Modules | None = None
+    """Texts by name, for documents of this request and later ones; ours."""
     blend: BlendBody | None = None
     """How documents are reused wherever they stand; ours."""
     instructions: BodyText | None = None

@@ -22,6 +22,7 @@ from draftwerk.api.core.handling import Release, RequestContext, models_of
 from draftwerk.api.core.response_store import KeptResponses
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import decoded, named
+from draftwerk.api.fields.prompts.prompt_modules import with_modules
 from draftwerk.api.http.connection_ends import abort_of, hang_up_of
 from draftwerk.api.openai.responses.response_input import conversation_of
 from draftwerk.api.openai.responses.response_streams import (
@@ -150,7 +151,8 @@ class Socket:
             raise draining()
         self.serial += 1
         response_id = f"resp_{self.scope['request_id']}_{self.serial}"
-        body = decoded(raw, RESPONSES)
+        modules = self.state.modules[self.scope.get("tenant", "")]
+        body = with_modules(decoded(raw, RESPONSES), modules)
         if body.stream is False:
             raise refused("A socket always streams.", "stream", "unsupported")
         if body.background:

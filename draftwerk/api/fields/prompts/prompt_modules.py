@@ -1,0 +1,70 @@
+"""Modules: texts that one request names, and later ones put into their `documents` by name.
+
+    {"modules": {"terms": "Offers to {customer} end after 30 days. …"},
+     "documents": [{"module": "terms", "parameters": {"customer": "Ada"}}], …}
+
+Each API key has its own. They are kept in memory: a module that is not known any more is refused by
+name, and is given again. Prompt Cache (Gim et al., arXiv 2311.04934) has modules and parameters.
+"""
+
+from collections import OrderedDict
+from typing import cast
+
+from msgspec.structs import replace
+
+from draftwerk.api.core.errors import refused
+from draftwerk.api.fields.refused_fields import Body
+from draftwerk.api.fields.segments_schema import GivenDocument
+
+CHARACTERS_MAX = 2**24
+"""Of the modules of one API key; the least lately named go first."""
+KeptModules = OrderedDict[str, str]
+
+
+def with_modules(body: Body, kept: KeptModules) -> Body:
+    """Keep the modules that a body names, and return it with texts for those it refers to.
+
+    Raises ApiError for one that is not known, and for parameters without a place.
+    """
+    keep(kept, getattr(body, "modules", None) or {})
+    documents = cast("list[object]", getattr(body, "documents", None) or [])
+    if not any(isinstance(each, GivenDocument) for each in documents):
+        return body
+    if getattr(body, "receipt", None) and any(map(_refers, documents)):
+        said = "`receipt` cannot go with a module: it would not hold the text."
+        raise refused(said, "receipt", "unsupported")
+    return replace(body, documents=[_filled(each, at, kept) for at, each in enumerate(documents)])
+
+
+def keep(kept: KeptModules, given: dict[str, str]) -> None:
+    """Keep texts by name, as far as there is room for the latest."""
+    for name, text in given.items():
+        kept[name] = text
+        kept.move_to_end(name)
+    while sum(map(len, kept.values())) > CHARACTERS_MAX:
+        kept.popitem(last=False)
+
+
+def _refers(document: object) -> bool:
+    return isinstance(document, GivenDocument) and document.module is not None
+
+
+def _filled(document: object, at: int, kept: KeptModules) -> object:
+    if not isinstance(document, GivenDocument):
+        return document
+    field = f"documents[{at}]"
+    if (document.text is None) == (document.module is None):
+        raise refused(f"`{field}` needs either `text` or `module`.", field, "invalid")
+    if document.module is None:
+        return document
+    text = kept.get(document.module)
+    if text is None:
+        said = f"`{field}.module` is not known; give its text in `modules`."
+        raise refused(said, f"{field}.module", "invalid")
+    kept.move_to_end(document.module)
+    for name, value in (document.parameters or {}).items():
+        if (place := f"{{{name}}}") not in text:
+            said = f"`{field}.parameters.{name}` has no place in the module."
+            raise refused(said, f"{field}.parameters.{name}", "invalid")
+        text = text.replace(place, value)
+    return replace(document, text=text, module=None, parameters=None)
