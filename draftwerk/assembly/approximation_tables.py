@@ -6,14 +6,16 @@ the default model come with the package.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from draftwerk.assembly.blend_table import BlendTable
+from draftwerk.model.checkpoint.files.content import content_name
 from draftwerk.model.checkpoint.hub import cache_directory
-from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
+from draftwerk.model.checkpoint.packed_weights import weight_files
 from draftwerk.settings.approximation_quality import ApproximationQuality
 from draftwerk.settings.approximations import AppliedApproximation
 
@@ -66,5 +68,9 @@ def _kept(directory: Path, words: Sequence[str], kind: type[T]) -> T | None:
 
 
 def _name(directory: Path, words: Sequence[str]) -> str:
-    found = weights_fingerprint(directory, cache_directory(), (FOLDER, *words))
-    return "" if found is None else f"{found.hex()[:32]}.json"
+    """Return a file's name; "" where weights cannot be read."""
+    try:
+        contents = [content_name(path, cache_directory()) for path in weight_files(directory)]
+    except OSError:
+        return ""
+    return f"{sha256(chr(10).join((*words, *contents)).encode()).hexdigest()[:32]}.json"

@@ -145,10 +145,14 @@ def identity_fingerprint(directory: Path, words: Iterable[str]) -> bytes:
     return _with_words(digest, words)
 
 
-def _files(directory: Path) -> list[Path]:
+def weight_files(directory: Path) -> list[Path]:
+    """Return the files of a checkpoint's weights, in the order of their names."""
     card = read_card(directory)
-    files = directory.glob("*.safetensors") if card is None else map(Path, card.paths)
-    return sorted([*files, directory / "config.json"])
+    return sorted(directory.glob("*.safetensors") if card is None else map(Path, card.paths))
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted([*weight_files(directory), directory / "config.json"])
 
 
 def _with_words(digest: "hashlib._Hash", words: Iterable[str]) -> bytes:
