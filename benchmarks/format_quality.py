@@ -1,8 +1,8 @@
 """What each type of a GGUF costs in quality, and what of that is the rounding of activations.
 
     python -m benchmarks.format_quality FOLDER [--model MODEL] [--kinds Q4_K_M Q8_0 ...]
-                                        [--methods none awq gptq ...] [--kv-dtype int8]
-                                        [--llama-perplexity PROGRAM] [--off-grid]
+                                        [--methods none awq gptq ...] [--off-grid]
+                                        [--llama-perplexity PROGRAM]
 
 writes the model into FOLDER in each type, by each method of `draftwerk quantise --method` (files
 that are there are taken as they are), has it write texts, and compares next-token distributions
@@ -64,10 +64,8 @@ MEAN = re.compile(r"Mean\s+KLD:\s+([-\d.]+)")
 class FormatQuality:
     """A source's texts, and the files written of it."""
 
-    def __init__(self, source: Location, folder: Path, pool: Pool, kv_dtype: str = "auto") -> None:
+    def __init__(self, source: Location, folder: Path, pool: Pool) -> None:
         self.source = source
-        self.kv_dtype = kv_dtype
-        """Of what is served."""
         self.folder = folder
         self.pool = pool
         self.exact = self.model(str(source.directory), "fp32")
@@ -75,12 +73,11 @@ class FormatQuality:
         prompts = prompts_of(self.tokenizer)
         self.texts = own_texts(self.exact, prompts, SAMPLED)
 
-    def model(self, source: str, dtype: str) -> PagedModel:
+    def model(self, source: str, dtype: str, kv_dtype: str = "auto") -> PagedModel:
         """Return a model of that dtype, over the bf16 or the exact values of its file."""
         loaded: Checkpoint = load(
             source, None, keeps_blocks=dtype == STORED, dequantise=dequantised
         )
-        kv_dtype = self.kv_dtype if dtype == STORED else "auto"
         return paged(loaded, dtype, self.pool, len(TOPICS), WINDOW, kv_dtype)
 
     def file(self, kind: str, method: str = NONE) -> Path:
@@ -206,12 +203,11 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=KINDS)
     parser.add_argument("--methods", nargs="+", default=[NONE])
     parser.add_argument("--llama-perplexity", type=Path, default=None)
-    parser.add_argument("--kv-dtype", default="auto", help="of keys and values (auto, int8)")
     parser.add_argument("--off-grid", action="store_true", help="move weights off a Q4_1 grid")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     source = source_of(given.model, given.folder, given.off_grid)
-    quality = FormatQuality(source, given.folder, Pool(), given.kv_dtype)
+    quality = FormatQuality(source, given.folder, Pool())
     for line in lines(quality, given.kinds, given.methods, given.llama_perplexity):
         print(line, flush=True)
 

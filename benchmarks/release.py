@@ -1,4 +1,4 @@
-"""Every table of README and docs/measurements.md, measured on one commit.
+"""Every table of README and docs/, measured on one commit.
 
     python -m benchmarks.release [NAMES] --questions SPEC_BENCH.jsonl --weights DIRECTORY --write
 
@@ -23,7 +23,9 @@ from benchmarks.support.bench import ResultTable
 from draftwerk.machine.version import __version__
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "measurements.md")
+PAGES = tuple(
+    ROOT / name for name in ("README.md", "docs/measurements.md", "docs/approximations.md")
+)
 BLOCK = re.compile(
     r"<!-- measured: (?P<name>[\w-]+), (?P<version>[\d.]+) at (?P<commit>\w+)"
     r"(?:; still valid because (?P<reason>[^>]+?))? -->\n\n(?P<table>(?:\|.*\n)+)"
@@ -82,6 +84,7 @@ TABLES = {
         "--shapes 4B-A0.4B --types Q4_K_M --tokens 96 --drafts",
         "--users 1 --tokens 4 --repeats 1",
     ),
+    "approximations": ReleaseTable("approximations", "", "--users 1 --tokens 4 --repeats 1"),
 }
 
 
