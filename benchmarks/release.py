@@ -84,7 +84,7 @@ TABLES = {
         "--shapes 4B-A0.4B --types Q4_K_M --tokens 96 --drafts",
         "--users 1 --tokens 4 --repeats 1",
     ),
-    "approximations": ReleaseTable("approximations", "", "--users 1 --tokens 4 --repeats 1"),
+    "bit-widths": ReleaseTable("bit_widths", "", "--users 1 --tokens 4 --repeats 1"),
 }
 
 

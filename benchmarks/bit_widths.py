@@ -21,7 +21,7 @@ from draftwerk.model.native.format_difference import FormatDifference, differenc
 from draftwerk.model.native.pool import Pool
 
 SOURCE = "BF16"
-FOLDER = Path(".peers/approximations")
+FOLDER = Path(".peers/bit_widths")
 
 
 class Form(NamedTuple):
