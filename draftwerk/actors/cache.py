@@ -19,7 +19,7 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.pieces import generated, last_words
-from draftwerk.speculative.protocol.rounds import Round
+from draftwerk.speculative.protocol.rounds import Proposal
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.scheduler.opening import Opener
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -28,7 +28,8 @@ from draftwerk.speculative.scheduler.scheduler import Scheduler
 @dataclass(slots=True)
 class Cache:
     inbox: Inbox[CacheMessage]
-    draft: Outbox[Round]
+    draft: Outbox[Proposal]
+    """Takes rounds without drafts: the draft actor's, or where the target drafts the verifier's."""
     detokenizer: Outbox[DetokenizerMessage]
     scheduler: Scheduler
     opener: Opener
@@ -55,7 +56,7 @@ class Cache:
                 while (round_ := self.scheduler.plan(self.clock())) is not None:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
-                    self.draft.send_nowait(round_)
+                    self.draft.send_nowait(Proposal(round_, ()))
             for one in results:
                 message = generated(one, decided_s) if isinstance(one, list) else one
                 if message is not None:

@@ -25,10 +25,12 @@ class Drafter:
     A round that wants nothing of it goes on at once; the model reads it while the target works.
     """
 
-    inbox: Inbox[Round]
+    inbox: Inbox[Proposal]
+    """Rounds that have no drafts yet."""
     verifier: Outbox[Proposal]
     proposer: Proposer | None
-    """None where the target's process drafts, which knows the newest tokens first."""
+    """None where the target's process drafts, which knows the newest tokens first: no round comes
+    by here then."""
     model: Device[Round, tuple[Draft, ...]] | None
     trace: Trace = field(default_factory=Trace)
     lost: bool = False
@@ -47,7 +49,8 @@ class Drafter:
                 if not self.model.alive:
                     self._lose(beside)
                 beside.start_soon(self._watch, beside)
-            async for round_ in self.inbox:
+            async for proposal in self.inbox:
+                round_ = proposal.round
                 drafts = await self._drafts(round_, beside)
                 # One proposal per round under way, and the mailbox holds `pipeline_depth`: never
                 # full.
@@ -55,10 +58,9 @@ class Drafter:
             beside.cancel_scope.cancel()
 
     async def _drafts(self, round_: Round, beside: TaskGroup) -> tuple[Draft, ...]:
-        """Return a draft for each row, or none at all where the target's process drafts."""
+        """Return a draft for each row."""
         proposer = self.proposer
-        if proposer is None:
-            return ()
+        assert proposer is not None, "the target's process drafts"
         with self.trace.span("draft", f"round {round_.round_id}"):
             prepared = proposer.prepare(round_, has_model=self.model is not None)
             model_drafts, model_ms = await self._model_drafts(proposer, prepared, beside)

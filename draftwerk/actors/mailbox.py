@@ -5,6 +5,7 @@ is a bug and `send_nowait` raises. A mailbox that has a histogram counts how lon
 in it, its sender's wait for room included.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -35,6 +36,14 @@ class _End(ABC):
         self.close()
 
 
+def loop_clock() -> Callable[[], float]:
+    """Return what `anyio.current_time` is in the event loop that runs, and stays while it does."""
+    try:
+        return asyncio.get_running_loop().time
+    except RuntimeError:  # another library's
+        return anyio.current_time
+
+
 class MailboxQueue:
     """What is in a mailbox, and who waits at its ends.
 
@@ -44,6 +53,7 @@ class MailboxQueue:
 
     __slots__ = (
         "bound",
+        "clock",
         "is_read",
         "is_written",
         "letters",
@@ -64,6 +74,7 @@ class MailboxQueue:
         """Receivers that were woken and have not run yet: each has a place for a letter."""
         self.is_written = self.is_read = True
         """Whether the ends are open."""
+        self.clock: Callable[[], float] = self._first_time
         self.make_event: Callable[[], anyio.Event] = self._first_event
 
     def put(self, letter: tuple[float, Any]) -> None:
@@ -135,6 +146,11 @@ class MailboxQueue:
         self.make_event = type(found)
         return found
 
+    def _first_time(self) -> float:
+        """Return the time; the event loop's own clock tells it from then on."""
+        self.clock = loop_clock()
+        return self.clock()
+
     def wake_all(self) -> None:
         """Let everybody see that an end was closed."""
         while self.receivers:
@@ -153,11 +169,11 @@ class Outbox(_End, Generic[Sent]):
 
     def send_nowait(self, message: Sent) -> None:
         """Send; raises WouldBlock if full, ClosedResourceError or BrokenResourceError if closed."""
-        self._queue.put((anyio.current_time() if self._timed else 0.0, message))
+        self._queue.put((self._queue.clock() if self._timed else 0.0, message))
 
     async def send(self, message: Sent) -> None:
         """Send once there is room; where there is some, without a look at the event loop."""
-        letter = anyio.current_time() if self._timed else 0.0, message
+        letter = self._queue.clock() if self._timed else 0.0, message
         try:
             self._queue.put(letter)
         except anyio.WouldBlock:
@@ -192,7 +208,7 @@ class Inbox(_End, Generic[Received]):
         """Return a message that is there; raises WouldBlock or EndOfStream."""
         sent, message = self._queue.take()
         if self._waits is not None:
-            self._waits.observe(anyio.current_time() - sent)
+            self._waits.observe(self._queue.clock() - sent)
         return message
 
     @property

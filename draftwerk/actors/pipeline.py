@@ -39,7 +39,7 @@ from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.speculative.protocol.rounds import Proposal, Round
+from draftwerk.speculative.protocol.rounds import Proposal
 from draftwerk.speculative.requests.request import CHOICES_MAX
 from draftwerk.speculative.scheduler.opening import Opener
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -61,7 +61,7 @@ class Pipeline:
         cache_max = messages_max + pipeline_depth + SIDE_MESSAGES_MAX
         self.to_cache = Port[CacheMessage](cache_max, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
-        self.to_draft = Port[Round](pipeline_depth, waits["draft"])
+        self.to_draft = Port[Proposal](pipeline_depth, waits["draft"])
         self.to_verifier = Port[Proposal](pipeline_depth, waits["verifier"])
         # The cache may wait here, but never long: from here on no actor waits for the cache.
         self.to_detokenizer = Port[DetokenizerMessage](
@@ -88,6 +88,9 @@ class Pipeline:
             stores = parts.store, parts.state_store
             self.side.add_tier_two(scheduler, namer, *stores, parts.worker)
 
+        proposer = parts.proposer()
+        to_rounds = self.to_verifier if proposer is None else self.to_draft
+
         self.tokenizer = Tokenizer(
             self.to_tokenizer.inbox,
             self.side.entrance.outbox,
@@ -105,7 +108,7 @@ class Pipeline:
         )
         self.cache = Cache(
             inbox=self.to_cache.inbox,
-            draft=self.to_draft.outbox,
+            draft=to_rounds.outbox,
             detokenizer=self.to_detokenizer.outbox,
             scheduler=scheduler,
             opener=Opener(
@@ -122,7 +125,7 @@ class Pipeline:
         self.drafter = Drafter(
             self.to_draft.inbox,
             self.to_verifier.outbox,
-            parts.proposer(),
+            proposer,
             parts.draft(),
             parts.trace,
         )

@@ -24,7 +24,14 @@ from draftwerk.actors.pieces import piece, stats
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Round, Verdict
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    ChosenLogprob,
+    Decision,
+    Proposal,
+    Round,
+    Verdict,
+)
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.requests.sequence import Sequence
@@ -58,7 +65,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.outbox, inbox = mailbox[CacheMessage](99)
-        to_draft, self.rounds = mailbox[Round](1)
+        to_draft, self.rounds = mailbox[Proposal](1)
         to_detokenizer, self.sent = mailbox[DetokenizerMessage](99)
         self.streams = [self.outbox, inbox, to_draft, self.rounds, to_detokenizer, self.sent]
         self.now = 100.0
@@ -100,7 +107,7 @@ async def test_a_request_is_announced_planned_and_reported() -> None:
     async with at_work() as desk:
         await desk.send(encoded())
         assert desk.sent.receive_nowait() == Opened(request_id="r", prompt=(1, 2, 3), options=PLAIN)
-        round_ = desk.rounds.receive_nowait()
+        round_ = desk.rounds.receive_nowait().round
         await desk.send(desk.decided(round_, Decision(tokens=(9,))))
         generated = desk.sent.receive_nowait()
         assert isinstance(generated, Generated)
@@ -112,14 +119,14 @@ async def test_a_request_is_announced_planned_and_reported() -> None:
 async def test_all_that_has_come_meanwhile_shares_a_round() -> None:
     async with at_work() as desk:
         await desk.send(*[replace(encoded(), request_id=str(n)) for n in range(3)])
-        assert len(desk.rounds.receive_nowait().rows) == 3
+        assert len(desk.rounds.receive_nowait().round.rows) == 3
 
 
 @on_both_loops
 async def test_every_choice_has_its_branch_and_its_leader() -> None:
     async with at_work() as desk:
         await desk.send(encoded(replace(PLAIN, choices=3)))
-        (row,) = desk.rounds.receive_nowait().rows
+        (row,) = desk.rounds.receive_nowait().round.rows
         assert row.new_sequence is not None
         assert row.new_sequence.sampling == Sampling(seed=5, branch=0, stop_token_ids=(0, 9))
         followers = list(desk.scheduler.running_set.waiting)
@@ -144,7 +151,7 @@ async def test_after_a_crash_a_request_goes_on_where_it_was() -> None:
         opened = desk.sent.receive_nowait()
         assert isinstance(opened, Opened)
         assert (opened.committed, opened.ended) == (again.committed, (0,))
-        (row,) = desk.rounds.receive_nowait().rows
+        (row,) = desk.rounds.receive_nowait().round.rows
         assert row.new_sequence is not None
         assert (row.new_sequence.tokens, row.new_sequence.prompt_count) == ((1, 2, 3, 6, 7), 3)
         assert row.new_sequence.sampling.branch == 1
@@ -159,13 +166,15 @@ async def test_the_age_of_progress_counts_while_work_is_pending() -> None:
         assert desk.cache.progress_age_s() == 3.0
         await desk.send(replace(encoded(), request_id="another"))
         assert desk.cache.progress_age_s() == 3.0, "new work is no progress"
-        await desk.send(desk.decided(desk.rounds.receive_nowait(), Decision(tokens=(4,))))
+        await desk.send(desk.decided(desk.rounds.receive_nowait().round, Decision(tokens=(4,))))
         assert desk.cache.progress_age_s() == 0.0
         desk.now += 2
         await desk.send(Cancel(request_id="another"))
         assert desk.cache.progress_age_s() == 2.0
         await desk.send(
-            desk.decided(desk.rounds.receive_nowait(), Decision(tokens=(9,)), Decision(tokens=(4,)))
+            desk.decided(
+                desk.rounds.receive_nowait().round, Decision(tokens=(9,)), Decision(tokens=(4,))
+            )
         )
         desk.now += 5
         assert desk.cache.progress_age_s() == 0.0, "an idle server is not stuck"

@@ -32,12 +32,18 @@ class FramePipe:
 
     async def send(self, data: bytes) -> None:
         """Write everything; raises OSError if the child is gone."""
-        left = memoryview(data)
+        left = memoryview(data)[self.send_nowait(data) :]
         while left:
-            try:
-                left = left[os.write(self.outbox, left) :]
-            except BlockingIOError:
-                await anyio.wait_writable(self.outbox)
+            await anyio.wait_writable(self.outbox)
+            left = left[self.send_nowait(left) :]
+
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        """Write what there is room for, and return how much it was; raises OSError if the child is
+        gone."""
+        try:
+            return os.write(self.outbox, data)
+        except BlockingIOError:
+            return 0
 
     async def receive(self) -> tuple[int, bytes]:
         """Return the next frame's kind and payload; raises EndOfStream if the child is gone."""

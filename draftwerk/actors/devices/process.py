@@ -141,16 +141,16 @@ class ProcessDevice(Generic[W, R]):
 
     async def send(self, work: W) -> None:
         """Hand over a piece of work, behind others perhaps; a loss shows when it is received."""
-        begin = frame(FrameKind.RESET) if self._stale else b""
+        data = frame(FrameKind.WORK, encode(work))
+        if self._stale:
+            data = frame(FrameKind.RESET) + data
         self._stale = False
         self._unanswered += 1
-        with anyio.CancelScope(shield=True):
+        with anyio.move_on_after(self.silence_s, shield=True) as patience:
             async with self._sending:
-                if self._unsent is None:
-                    try:
-                        await self._send(begin + frame(FrameKind.WORK, encode(work)))
-                    except LOST as error:
-                        self._unsent = error
+                await self._send(data)
+        if patience.cancelled_caught:
+            self._unsent = DeviceLostError(f"it took nothing in for {self.silence_s:g} s")
 
     async def receive(self) -> R:
         """Return what the oldest piece of work came to. Raises DeviceLostError."""
@@ -228,20 +228,23 @@ class ProcessDevice(Generic[W, R]):
         """Return the child's next result."""
         if self._child is None:
             raise DeviceLostError("it was gone before")
-        with anyio.move_on_after(STEP_S):
-            while True:
-                kind, result = await self._receive(self.silence_s)
-                if kind == FrameKind.DONE:
-                    return result
-        raise DeviceLostError(f"a step took longer than {STEP_S:g} s")
+        begun = anyio.current_time()
+        while True:
+            kind, result = await self._receive(self.silence_s)
+            if kind == FrameKind.DONE:
+                return result
+            if self._heard_at - begun > STEP_S:  # no beat is late without a loss
+                raise DeviceLostError(f"a step took longer than {STEP_S:g} s")
 
     async def _send(self, data: bytes) -> None:
-        """Hand frames over. Raises DeviceLostError if the child does not take them in time."""
-        if self._child is None:
-            raise DeviceLostError("it was gone before")
-        with anyio.move_on_after(self.silence_s):
-            return await self._child.send(data)
-        raise DeviceLostError(f"it took nothing in for {self.silence_s:g} s")
+        """Hand frames over; what keeps them from the child shows when an answer is wanted."""
+        try:
+            if self._child is None:
+                raise DeviceLostError("it was gone before")
+            if self._unsent is None:
+                await self._child.send(data)
+        except LOST as error:
+            self._unsent = error
 
     async def _receive(self, silence_s: float) -> tuple[int, bytes]:
         """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""

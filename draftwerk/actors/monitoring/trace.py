@@ -1,19 +1,18 @@
 """A ring of what the actors did lately, for a picture of how they overlap."""
 
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import count
 from time import perf_counter
+from typing import NamedTuple
 
 ACTORS = ("tokenizer", "cache", "draft", "verifier", "detokenizer")
 SPANS_MAX = 20_000
 """A minute or so of a busy server, under 5 MB."""
 
 
-@dataclass(slots=True, frozen=True)
-class Span:
+class Span(NamedTuple):
     """Something an actor did; times in seconds of one clock."""
 
     actor: str
@@ -22,27 +21,36 @@ class Span:
     ended: float
 
 
+class OpenSpan(AbstractContextManager[None]):
+    """Something that an actor is at until the block ends."""
+
+    __slots__ = ("_trace", "_what", "actor", "begun")
+
+    def __init__(self, trace: "Trace", actor: str, what: str) -> None:
+        self._trace, self.actor, self._what = trace, actor, what
+        self.begun = 0.0
+
+    def __enter__(self) -> None:
+        self.begun = self._trace.clock()
+        self._trace.open_spans.add(self)
+
+    def __exit__(self, *error: object) -> None:
+        trace = self._trace
+        trace.open_spans.discard(self)
+        trace.spans.append(Span(self.actor, self._what, self.begun, trace.clock()))
+
+
 @dataclass(slots=True)
 class Trace:
     """The latest spans of all actors."""
 
     clock: Callable[[], float] = perf_counter
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=SPANS_MAX))
-    _open: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]])
-    """Spans that have not ended: actor and beginning, by a serial number."""
-    _serials: "count[int]" = field(default_factory=count)
+    open_spans: set[OpenSpan] = field(default_factory=set[OpenSpan])
 
-    @contextmanager
-    def span(self, actor: str, what: str) -> Generator[None]:
+    def span(self, actor: str, what: str) -> AbstractContextManager[None]:
         """Record how long the block takes, waiting included."""
-        begun = self.clock()
-        serial = next(self._serials)
-        self._open[serial] = actor, begun
-        try:
-            yield
-        finally:
-            del self._open[serial]
-            self.spans.append(Span(actor, what, begun, self.clock()))
+        return OpenSpan(self, actor, what)
 
     def add(self, actor: str, what: str, begun: float, ended: float) -> None:
         """Record something that was timed elsewhere, by the same clock."""
@@ -52,8 +60,8 @@ class Trace:
         """Return how long each actor has been at the work it is doing; 0 for one that waits."""
         ages: dict[str, float] = dict.fromkeys(ACTORS, 0.0)
         now = self.clock()
-        for actor, begun in self._open.values():
-            ages[actor] = max(ages.get(actor, 0.0), now - begun)
+        for span in self.open_spans:
+            ages[span.actor] = max(ages.get(span.actor, 0.0), now - span.begun)
         return ages
 
     def chrome(self) -> list[dict[str, object]]:

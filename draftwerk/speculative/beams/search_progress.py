@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from draftwerk.speculative.beams.decisions import Hypothesis
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
@@ -24,7 +26,7 @@ def new_progress(search: BeamSearch, root: Sequence) -> list[SequenceProgress]:
         return []
     best = search.beams.live[0]
     progress = _progress(search, root, best, start, stop)
-    return [replace(progress, hypothesis=best.tokens if search.shows else ())]
+    return [msgspec.structs.replace(progress, hypothesis=best.tokens if search.shows else ())]
 
 
 def _ending(search: BeamSearch, root: Sequence, choice: int) -> SequenceProgress:
@@ -37,7 +39,7 @@ def _ending(search: BeamSearch, root: Sequence, choice: int) -> SequenceProgress
     start = min(search.sent, len(text.tokens)) if search.choices == 1 else 0
     stopped = not text.tokens or text.tokens[-1] in search.beams.rules.stop_token_ids
     progress = _progress(search, carrier, text, start, len(text.tokens))
-    return replace(progress, finish_reason="stop" if stopped else "length")
+    return msgspec.structs.replace(progress, finish_reason="stop" if stopped else "length")
 
 
 def _progress(

@@ -1,6 +1,6 @@
 """What a sequence has come to, as its listeners are told."""
 
-from dataclasses import dataclass
+import msgspec
 
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Decision, Draft
 from draftwerk.speculative.requests.reading import ReadPrompt
@@ -8,8 +8,7 @@ from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.tally import ScoredTokens
 
 
-@dataclass(slots=True, frozen=True)
-class SequenceProgress:
+class SequenceProgress(msgspec.Struct, frozen=True):
     """What a verdict meant for one sequence."""
 
     sequence: Sequence

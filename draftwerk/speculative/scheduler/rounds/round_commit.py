@@ -1,7 +1,6 @@
 """What a verdict changes: texts, blocks and ends of the sequences that its round was of."""
 
 from collections.abc import Sequence as Ordered
-from dataclasses import replace
 
 from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.root import SearchRoot
@@ -10,6 +9,7 @@ from draftwerk.speculative.protocol.rounds import Decision, Draft, Round, Row, V
 from draftwerk.speculative.requests.read_sequence import ReadSequence
 from draftwerk.speculative.requests.sequence import Sequence, keep
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress, origins
+from draftwerk.speculative.requests.tally import ScoredTokens
 from draftwerk.speculative.scheduler.lengths import kind_of
 from draftwerk.speculative.scheduler.rounds.blended_rows import only_blends
 from draftwerk.speculative.scheduler.running_set import RunningSet
@@ -54,7 +54,7 @@ class RoundCommit:
             elif row.samples:
                 sequence.deadlines.begin_decode(now_s)
                 scored = sequence.score(row, decision.prompt_logprobs)
-                updates.append(replace(self._advance(sequence, decision, draft), scored=scored))
+                updates.append(self._advance(sequence, decision, draft, scored))
                 sequence.deadlines.keep_time(sequence.generated, now_s)
             else:
                 keep(sequence, row.stop)
@@ -79,7 +79,9 @@ class RoundCommit:
         self._running_set.end(sequence)
         return [SequenceProgress(sequence, (), (), (), "stop", read_prompt=found)]
 
-    def _advance(self, sequence: Sequence, decision: Decision, draft: Draft) -> SequenceProgress:
+    def _advance(
+        self, sequence: Sequence, decision: Decision, draft: Draft, scored: ScoredTokens | None
+    ) -> SequenceProgress:
         """Append what the target decided; returns what its client is told."""
         assert decision.tokens, "a row was left out whose text goes on"
         kept, finish_reason = self._extend(sequence, decision)
@@ -95,6 +97,7 @@ class RoundCommit:
             origins(decision, draft)[:kept],
             decision.logprobs[:kept],
             finish_reason,
+            scored=scored,
             margin=decision.margin if kept == len(decision.tokens) else None,
         )
 
