@@ -93,6 +93,8 @@ class NativeForward:
         self.kept: Tensor | None = None
         self._node_starts: dict[int, int] = {}
         """Of the latest batch, by a row's first token."""
+        self._page_shapes: dict[LayerGroup, tuple[int, ...]] = {}
+        """Of groups that were asked for, without blocks: they never change, and take a while."""
         packing = Packing(self.handle, self._pool, config, dtype, self._shard, store, on_layer)
         self.embedding = packing.pack(weights)
         self._kept = packing.kept
@@ -187,7 +189,12 @@ class NativeForward:
     def _check_planes(self, pages: Pages, group: LayerGroup) -> None:
         for name, tensor in (("keys", pages.keys), ("values", pages.values)):
             check_tensor(name, tensor, self.page_dtype)
-            planes, blocks, block_size, kv_heads, width = tensor.shape
-            own = page_shape(self._config, blocks, block_size, self.page_width, group)
-            if (planes, blocks, block_size, kv_heads, width) != own:
+            planes, _, _, kv_heads, width = tensor.shape
+            if (planes, 0, 0, kv_heads, width) != self._page_shape(group):
                 raise ValueError(f"{name} are pages of another model: {tuple(tensor.shape)}")
+
+    def _page_shape(self, group: LayerGroup) -> tuple[int, ...]:
+        """Return the shape of a group's pages without blocks."""
+        if group not in self._page_shapes:
+            self._page_shapes[group] = page_shape(self._config, 0, 0, self.page_width, group)
+        return self._page_shapes[group]

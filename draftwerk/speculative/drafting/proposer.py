@@ -11,7 +11,7 @@ import msgspec
 from draftwerk.speculative.beams.drafts import BeamDrafts
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep
-from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
 from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Estimates
 from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence, Prepared
@@ -166,10 +166,10 @@ class Proposer:
     def _draft_searches(self, round_: Round, drafts: list[Draft], load: int) -> None:
         """Fill in the drafts of beam searches, group by group; `load` is what else is computed."""
         groups: dict[int, list[int]] = {}
-        row_load = _row_load(round_)
         for index, row in enumerate(round_.rows):
             if row.branch is not None and row.samples and row.draft_max:
                 groups.setdefault(row.branch.group_id, []).append(index)
+        row_load = _row_load(round_) if groups else NO_LOAD
         for indices in groups.values():
             rows = [round_.rows[index] for index in indices]
             room = sum(row.draft_max for row in rows)
