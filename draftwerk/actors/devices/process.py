@@ -149,7 +149,7 @@ class ProcessDevice(Generic[W, R]):
         with anyio.move_on_after(self.silence_s, shield=True) as patience:
             async with self._sending:
                 await self._send(data)
-        if patience.cancelled_caught:
+        if patience.cancelled_caught and self._unsent is None:
             self._unsent = DeviceLostError(f"it took nothing in for {self.silence_s:g} s")
 
     async def receive(self) -> R:
