@@ -157,6 +157,14 @@ class KeyHeads(NamedTuple):
     size: int
 
 
+class LayerPlanes(NamedTuple):
+    """Where a layer's keys and values are in the pages."""
+
+    planes: range
+    in_group: int
+    """The first, where layers with windows have pages of their own."""
+
+
 LayerGroup = Literal["all", "windowed", "others"]
 """Of layers that have blocks together."""
 
@@ -268,6 +276,23 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Which planes of the pages each layer has."""
         kinds = [self.kind(each) for each in range(self.layer_count)]
         return planes_of(kinds, self.hidden_size, self.num_kv_heads * self.head_size)
+
+    def layer_planes(self, layers: range, host: "ModelConfig | None" = None) -> list[LayerPlanes]:
+        """Return the planes of some layers, counted from the first one's.
+
+        With a `host` they are all of its pages: `kv_from` is a layer of the host's.
+        """
+        if host is not None:
+            return [host.planes_at(self.kind(each).kv_from) for each in layers]
+        first = self.planes[layers.start].start
+        return [self.planes_at(each, first) for each in layers]
+
+    def planes_at(self, layer: int, first: int = 0) -> LayerPlanes:
+        """Return a layer's planes, counted from the `first`."""
+        kind, own = self.kind(layer), self.planes[layer]
+        apart = window_planes(self.layers[: kind.kv_from if kind.kv_from >= 0 else layer])
+        in_group = apart if kind.is_windowed else own.start - first - apart
+        return LayerPlanes(range(own.start - first, own.stop - first), in_group)
 
     @property
     def plane_count(self) -> int:

@@ -54,6 +54,8 @@ class NativeForward:
     Of a `shard` the weights are those that a rank has, and pages those of its layers with all
     heads; `meeting` is the handle of where it gets the other columns, if its stage has more ranks.
     `on_layer` is told of each layer of the model once it is packed.
+
+    A model that keeps nothing reads the pages of its `host`, to which its layers' `kv_from` refer.
     """
 
     def __init__(
@@ -67,16 +69,19 @@ class NativeForward:
         shard: Shard | None = None,
         meeting: int | None = None,
         on_layer: Callable[[int], None] = lambda index: None,
+        host: ModelConfig | None = None,
     ) -> None:
         check_model(config, dtype, kv_dtype)
         own = shard.layers if shard else range(config.layer_count)
-        layers = (LayerShape * len(own))(*(layer_shape(config, index) for index in own))
+        planes = config.layer_planes(own, host)
+        shapes = (layer_shape(config, *each) for each in zip(own, planes, strict=True))
+        layers = (LayerShape * len(own))(*shapes)
         kv_dtype = kv_format(dtype, kv_dtype)
-        self.page_dtype, self.page_width = page_format(config, dtype, kv_dtype)
+        self.page_dtype, self.page_width = page_format(host or config, dtype, kv_dtype)
         self.dtype, self.format = dtype, format_of(dtype)
         self._shard = shard or whole(config)
         config = replace(config, layer_count=len(self._shard.layers))
-        self._config = config
+        self._config, self._paged = config, host or config
         self._pool = pool or Pool()
         spelt = [each for rotary in config.rotaries for each in rotary.inverse_frequencies]
         frequencies = (ctypes.c_float * len(spelt))(*spelt)
@@ -196,5 +201,5 @@ class NativeForward:
     def _page_shape(self, group: LayerGroup) -> tuple[int, ...]:
         """Return the shape of a group's pages without blocks."""
         if group not in self._page_shapes:
-            self._page_shapes[group] = page_shape(self._config, 0, 0, self.page_width, group)
+            self._page_shapes[group] = page_shape(self._paged, 0, 0, self.page_width, group)
         return self._page_shapes[group]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftwerk.model.attention.signature import PLAIN, Attention, ScoredAttention, Scoring
 from draftwerk.model.batch.batch import Batch, BatchState, Pages
-from draftwerk.model.checkpoint.config import ModelConfig, window_planes
+from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
@@ -45,8 +45,13 @@ class TorchForward:
         attention: Attention,
         shard: Shard | None = None,
         gather: GatherColumns = all_mine,
+        host: ModelConfig | None = None,
     ) -> None:
-        """Of a `shard` the weights are those that a rank has, and pages those of its layers."""
+        """Of a `shard` the weights are those that a rank has, and pages those of its layers.
+
+        A model that keeps nothing reads the pages of its `host`, to which its layers' `kv_from`
+        refer.
+        """
         self.config = config
         self.shard = shard or whole(config)
         self.gather = gather
@@ -57,8 +62,7 @@ class TorchForward:
             Scoring(self.graph.attention_scale, self.graph.attention_softcap, config.kind(i).window)
             for i in self.shard.layers
         ]
-        own = [config.planes[index] for index in self.shard.layers]
-        self.planes = [range(each.start - own[0].start, each.stop - own[0].start) for each in own]
+        self.planes = config.layer_planes(self.shard.layers, host)
         """Of the pages, by layer."""
         self.kinds = [config.kind(index) for index in self.shard.layers]
         self.mixers = [kind.mixer for kind in self.kinds]
@@ -157,7 +161,7 @@ class TorchForward:
 
     def _last_stored(self, count: int) -> int:
         """Return the last of so many layers that has keys and values of its own."""
-        return max(each for each in range(count) if self.kinds[each].kv_from < 0)
+        return max((each for each in range(count) if self.kinds[each].kv_from < 0), default=0)
 
     def _finish(
         self, layer: LayerWeights, hidden: Tensor, normed: Tensor, attended: Tensor, adapt: Adapt
@@ -193,7 +197,7 @@ class TorchForward:
             return query
         if self.mixers[index] == "convolution":
             assert layer.taps is not None
-            own = layer.taps, pages, self.planes[index], self.tapped(batch, pages.block_size)
+            own = layer.taps, pages, self.planes[index].planes, self.tapped(batch, pages.block_size)
             return query * convolved(*own, query.dtype)
         attended = self._attend(layer, query, index, batch, pages)
         return attended if gate is None else attended.flatten(1) * gate.sigmoid()
@@ -235,11 +239,10 @@ class TorchForward:
     def _pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values, of this rank's heads."""
         own = self.shard.kv_heads
-        plane, kind = self.planes[index].start, self.kinds[index]
+        plane, kind = self.planes[index].planes.start, self.kinds[index]
         if pages.window is not None:
-            apart = window_planes(self.kinds[: kind.kv_from if kind.kv_from >= 0 else index])
-            in_group = (pages.window, apart) if kind.is_windowed else (pages, plane - apart)
-            pages, plane = in_group
+            plane = self.planes[index].in_group
+            pages = pages.window if kind.is_windowed else pages
         keys, values = (
             heads_in(each, self.heads[index]) for each in (pages.keys[plane], pages.values[plane])
         )
@@ -265,7 +268,7 @@ class TorchForward:
             return Mixed(self._scan(layer, index, normed, batch, pages))
         if self.mixers[index] == "convolution":
             gate, query, value = self.linear(normed, layer.qkv, layer.qkv_bias).chunk(3, dim=1)
-            store_inputs(gate * value, pages, self.planes[index], batch.slots)
+            store_inputs(gate * value, pages, self.planes[index].planes, batch.slots)
             return Mixed(query)
         kind = self.kinds[index]
         heads, size = len(self.shard.heads), self.heads[index].size

@@ -4,7 +4,7 @@ from math import sqrt
 
 import torch
 
-from draftwerk.model.checkpoint.config import Experts, ModelConfig, Recurrence
+from draftwerk.model.checkpoint.config import Experts, LayerPlanes, ModelConfig, Recurrence
 from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
@@ -62,13 +62,13 @@ def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
         raise NativeUnavailable("no native kernels for experts beside such an FFN")
 
 
-def layer_shape(config: ModelConfig, index: int) -> LayerShape:
+def layer_shape(config: ModelConfig, index: int, planes: LayerPlanes) -> LayerShape:
     kind, ffn = config.kind(index), config.kind(index).ffn_size
     if config.experts and config.experts.shared_ffn_size and not kind.has_experts:
         ffn = config.dense_size(index)  # The model's is what tokens have beside experts.
     own = kind.kv_heads, kind.head_size, ffn, kind.kv_from, kind.keys_are_values
-    mixer = MIXERS.index(kind.mixer)
-    return LayerShape(kind.window, kind.rotary, kind.has_experts, mixer, *own)
+    mixer, where = MIXERS.index(kind.mixer), (planes.planes.start, planes.in_group)
+    return LayerShape(kind.window, kind.rotary, kind.has_experts, mixer, *own, *where)
 
 
 def format_of(dtype: str) -> int:

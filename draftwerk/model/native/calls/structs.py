@@ -41,7 +41,7 @@ class LayerShape(Structure):
     _fields_: ClassVar = [
         *((name, c_int32) for name in ("window", "rotary", "has_experts", "mixer")),
         *((name, c_int32) for name in ("kv_heads", "head_size", "ffn", "kv_from")),
-        ("keys_are_values", c_int32),
+        *((name, c_int32) for name in ("keys_are_values", "plane", "group_plane")),
     ]
 
 

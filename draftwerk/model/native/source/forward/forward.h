@@ -299,7 +299,7 @@ struct Forward : Job {
         return batch.window_keys && model.layers[layer].has_window();
     }
     size_t slot_index(int layer, size_t slot) const {
-        const Layer &own = model.layers[layer];
+        const LayerShape &own = model.layers[layer].shape;
         const size_t plane = batch.window_keys ? own.group_plane : own.plane;
         const size_t blocks = is_apart(layer) ? batch.window_block_count : batch.block_count;
         return plane * blocks * batch.block_size + slot;

@@ -16,20 +16,8 @@ Model::Model(Pool &pool, const Shape &shape, const LayerShape *own, const float 
     : shape(shape), shard(whole(shape)), pool(pool),
       inverse_frequencies(frequencies, frequencies + shape.angles()),
       layers(shape.layers) {
-    // As many inputs of a convolution as there are keys and values are in one plane.
-    const int piece = shape.kv_heads * shape.head_size, wide = (shape.hidden + 2 * piece - 1) / (2 * piece);
-    int plane = 0, group_planes[2] = {0, 0};
     for (int layer = 0; layer < shape.layers; layer++) {
         layers[layer].shape = own[layer];
-        const int planes = layers[layer].scans() ? 0 : layers[layer].convolves() ? wide : 1;
-        int &in_group = group_planes[layers[layer].has_window()];
-        if (layers[layer].stores()) {
-            layers[layer].plane = plane, layers[layer].group_plane = in_group;
-            plane += planes, in_group += planes;
-        } else {
-            layers[layer].plane = layers[own[layer].kv_from].plane;
-            layers[layer].group_plane = layers[own[layer].kv_from].group_plane;
-        }
         if (layers[layer].scans()) layers[layer].number = recurrent_layers++;
         auto found = std::find_if(views.begin(), views.end(), [&](const View &one) {
             return one.of.window == own[layer].window && one.of.head_size == own[layer].head_size &&

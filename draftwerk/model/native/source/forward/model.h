@@ -65,6 +65,8 @@ struct LayerShape {
     int32_t ffn;                  // 0: the same
     int32_t kv_from;              // the layer whose keys and values it reads; -1: its own
     int32_t keys_are_values;      // values are what keys are made of
+    int32_t plane;                // of the pages, its first
+    int32_t group_plane;          // the same where layers with windows have their own
 };
 
 enum class Mixer { attention = 0, convolution = 1, recurrence = 2 };
@@ -159,8 +161,6 @@ struct Layer {
     std::vector<float> scalar;           // of the hidden state behind the layer; or empty
     LayerShape shape;
     int view = 0;                        // in the model's views
-    int plane = 0;                       // of the pages, its first
-    int group_plane = 0;                 // the same where layers with windows have their own
     int number = 0;                      // among those that recur
     bool attends() const { return static_cast<Mixer>(shape.mixer) == Mixer::attention; }
     bool has_window() const { return attends() && shape.window > 0; }
