@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.protocol.feedback import LOSS_NATS, HeadNode
 from draftwerk.speculative.sampling.elementary import exp
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+
+if TYPE_CHECKING:
+    from draftwerk.model.batch.batch import Pages
 
 LEVELS = 3
 """Tokens ahead."""
@@ -28,6 +31,19 @@ CHANCE_MIN = 0.25
 """A path less likely than this is not expanded."""
 
 
+class TextPages(NamedTuple):
+    """A text's keys and values in the target's pages, of all tokens before a start's."""
+
+    pages: "Pages | None"
+    length: int
+    blocks: tuple[int, ...]
+    window_blocks: tuple[int, ...]
+
+
+UNREAD = TextPages(None, 0, (), ())
+"""Of what a head does not read."""
+
+
 class Start(NamedTuple):
     """Where a row's guesses begin."""
 
@@ -39,6 +55,7 @@ class Start(NamedTuple):
     """Of the token after it."""
     noise: SequenceNoise
     sequence_id: int = 0
+    text: TextPages = UNREAD
 
 
 class _Open(NamedTuple):

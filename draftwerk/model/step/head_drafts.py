@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from draftwerk.model.draft_head.tree import BEST, Start
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.draft_head.tree import BEST, Start, TextPages
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.presampled import Presampled
@@ -45,7 +46,7 @@ class _BeamPosition(NamedTuple):
 
 
 def draft_ahead(
-    head: BoundHead | None, rows: Sequence[WalkedRow], presampled: Presampled
+    head: BoundHead | None, rows: Sequence[WalkedRow], presampled: Presampled, pages: Pages
 ) -> dict[int, HeadDraft]:
     """Run the head for the rows whose drafts ask for it; return what it drafts, by their numbers.
 
@@ -54,7 +55,7 @@ def draft_ahead(
     wanting = [row for row in rows if row.walk.plan.draft.wants_topk and not row.walk.error]
     drafts = {row.walk.plan.number: HeadDraft() for row in wanting}
     ahead = [row.walk for row in wanting if row.walk.plan.row.branch is None and row.walk.goes_on]
-    for walk, tree in _trees(head, ahead, presampled):
+    for walk, tree in _trees(head, ahead, presampled, pages):
         drafts[walk.plan.number].head_tree = tree
     branches = [row for row in wanting if row.walk.plan.row.branch is not None]
     for plan, candidates in _candidates(head, branches):
@@ -63,7 +64,7 @@ def draft_ahead(
 
 
 def _trees(
-    head: BoundHead | None, walks: Sequence[TreeWalk], presampled: Presampled
+    head: BoundHead | None, walks: Sequence[TreeWalk], presampled: Presampled, pages: Pages
 ) -> Iterator[tuple[TreeWalk, tuple[HeadNode, ...]]]:
     """Yield the draft tree that follows each walk's last committed token."""
     missing: list[TreeWalk] = []
@@ -82,10 +83,17 @@ def _trees(
             walk.plan.row.stop + len(walk.tokens),
             SequenceNoise(walk.plan.sequence.sampling, noise),
             walk.plan.row.sequence_id,
+            _text_pages(walk, pages),
         )
         for walk in missing
     ]
     yield from zip(missing, head.step.grow(starts), strict=True)
+
+
+def _text_pages(walk: TreeWalk, pages: Pages) -> TextPages:
+    """Return where all that is committed is kept, but for the last token."""
+    row = walk.plan.row
+    return TextPages(pages, row.stop + len(walk.tokens) - 1, row.blocks, row.window_blocks)
 
 
 def _follows(head: BoundHead | None, sequence_id: int) -> bool:

@@ -129,7 +129,7 @@ class TargetRunner:
         if head is not None and self.windows is not None and builder.tokens:
             follow_prompts(self.windows, head.states[len(builder.outputs) :], read)
             follow_walks(self.windows, head.states, [row.walk for row in answers.rows])
-        drafts = draft_ahead(head, answers.rows, answers.presampled)
+        drafts = draft_ahead(head, answers.rows, answers.presampled, self.pages)
 
         decisions = [
             Decision(error=str(row)) if isinstance(row, BadRow) else UNDECIDED for row in rows

@@ -14,11 +14,11 @@ from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.draft_head.head import Steps
 from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, HeadWindow, HeadWindows
-from draftwerk.model.draft_head.tree import BEST, CHANCE_MIN, LEVELS, LOOKED, Start, rank_losses
+from draftwerk.model.draft_head.tree import LEVELS, Start
 from draftwerk.model.reference.sampler import TopTokens
+from draftwerk.model.step.layer_heads.head_chain import HeadChain, grow_chains
 from draftwerk.speculative.protocol.feedback import LOSS_NATS, HeadNode
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
-from draftwerk.speculative.sampling.elementary import exp
 
 CPU = torch.device("cpu")
 
@@ -57,19 +57,17 @@ class LayerHead:
     def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
         """Return each row's draft tree, parents first."""
         served = starts[: self.windows.capacity]
-        chains = [_Chain(one, self.windows.use(one.sequence_id, LEVELS)) for one in served]
-        looked = LOOKED if any(one.noise.sampled for one in served) else BEST
-        logits, states = self._read([chain.window for chain in chains])
-        growing = chains
-        for depth in range(LEVELS):
-            best = self._best(logits, looked)
-            found = zip(growing, states, best, strict=True)
-            growing = [chain for chain, state, one in found if chain.extend(state, *one)]
-            if not growing or depth + 1 == LEVELS:
-                break
-            logits, states = self._guess(growing, depth)
+        used = {one.sequence_id: self.windows.use(one.sequence_id, LEVELS) for one in served}
+
+        def guess(
+            chains: Sequence[HeadChain], depth: int, looked: int
+        ) -> tuple[list[TopTokens], Tensor]:
+            windows = [used[chain.start.sequence_id] for chain in chains]
+            further = self._guess(chains, windows, depth - 1) if depth else self._read(windows)
+            return self._best(further[0], looked), further[1]
+
         unserved = [()] * (len(starts) - len(served))
-        return [*(tuple(chain.nodes) for chain in chains), *unserved]
+        return [*grow_chains(served, guess), *unserved]
 
     def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
         """Return the states [n, H] after the tokens, and the `count` best that could follow.
@@ -111,11 +109,13 @@ class LayerHead:
             _add(builder, tokens, slot, window)
         return self._run(builder, torch.stack(read))
 
-    def _guess(self, chains: Sequence["_Chain"], depth: int) -> tuple[Tensor, Tensor]:
+    def _guess(
+        self, chains: Sequence[HeadChain], windows: Sequence[HeadWindow], depth: int
+    ) -> tuple[Tensor, Tensor]:
         """Go one guess further, in slots that will be read again."""
         builder = BatchBuilder(BLOCK_SIZE)
-        for chain in chains:
-            _add(builder, [chain.said], chain.window.length + depth, chain.window)
+        for chain, window in zip(chains, windows, strict=True):
+            _add(builder, [chain.said], window.length + depth, window)
         return self._run(builder, torch.stack([chain.state for chain in chains]))
 
     @torch.inference_mode()
@@ -127,25 +127,6 @@ class LayerHead:
         vocabulary = self._layer.vocabulary
         found = self._rank(logits, range(len(logits)), min(count, len(vocabulary)))
         return [(tuple(vocabulary[each] for each in best), lost) for best, lost in found]
-
-
-class _Chain:
-    """A tree under construction: one text's guesses, each after the best before it."""
-
-    def __init__(self, start: Start, window: HeadWindow) -> None:
-        self.window, self.nodes = window, list[HeadNode]()
-        self.said, self.state = start.token, start.state
-        self._noise, self._position, self._chance = start.noise, start.position, 1.0
-
-    def extend(self, state: Tensor, tokens: Sequence[int], losses: Sequence[int]) -> bool:
-        """Add what may follow the newest guess; return whether to go on from the best of it."""
-        depth = len(self.nodes)
-        ranked = rank_losses(self._noise, self._position + depth, tokens, losses)
-        _, best, lost = zip(*ranked, strict=True)
-        self.nodes.append(HeadNode(depth - 1, self.said, best, lost))
-        self._chance /= sum(exp(score - ranked[0][0]) for score, *_ in ranked)
-        self.said, self.state = best[0], state
-        return self._chance >= CHANCE_MIN
 
 
 def _add(builder: BatchBuilder, tokens: list[int], slot: int, window: HeadWindow) -> None:
