@@ -79,7 +79,7 @@ def _models() -> Iterator[str]:
     yield "For each of these families one seed is one text, bit for bit, on any CPU, and on a GPU"
     yield "with `--exact`. Classes are named without what follows `For`. All are read from"
     yield "safetensors, and from GGUF where a name is given. A smaller model drafts for them"
-    yield "(`--draft`), where no other drafts are named (`--draft-head mtp`).\n"
+    yield "(`--draft`), where no other drafts are named.\n"
     alike: dict[str, list[str]] = {}
     for row in family_rows():
         name = f"`{row.classes[0].removesuffix('ForCausalLM')}`"

@@ -77,11 +77,14 @@ def _parts(model: Checkpoint, block_count: int, block_size: int) -> LoadedModel:
     )
 
 
-def make_runner_with_layer(directory: Path, head: str, native: bool, dtype: str) -> TargetRunner:
+def make_runner_with_layer(
+    directory: Path, head: str, native: bool, dtype: str, kv_dtype: str = "auto"
+) -> TargetRunner:
     """Return a runner of a model with a draft head that is a layer: "mtp", or a folder."""
     options = ModelOptions(
         source=str(directory),
         dtype=dtype,
+        kv_dtype=kv_dtype,
         attention="native" if native else "padded",
         block_count=128,
         block_size=4,

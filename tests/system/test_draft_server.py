@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from draftwerk import LLM, SamplingParams
 from draftwerk.assembly import build
 from draftwerk.speculative.drafting.proposer import Proposer
+from tests.support.assistant_models import HEAD as ASSISTANT
+from tests.support.assistant_models import AssistantOracle
 from tests.support.eagle_models import HEAD, EagleOracle
 from tests.support.killed_target import tokens_of
 from tests.support.tiny_models import copy_text, have_tokens_follow, text_sizes, tiny_model
@@ -26,6 +28,7 @@ CASES = (
     pytest.param("llama with a draft model", marks=pytest.mark.grid),
     "gemma4_text with a draft model",
     "llama with an EAGLE-3 head",
+    "gemma4_text with its assistant as a head",
 )
 ACCEPTED = {"draft": 150, "head": 20}
 """Of the tokens of all texts, at least."""
@@ -45,6 +48,11 @@ def llm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def save_pair(folder: Path, case: str) -> dict[str, str]:
     """Save a model and what drafts for it, right as a rule; return how it is to draft."""
     sizes = text_sizes()
+    if case.endswith("assistant as a head"):
+        of: dict[str, Any] = {**sizes, "sliding_window": WINDOWS["sliding_window"]}
+        AssistantOracle(folder, **of).make_right(0.01)
+        copy_text(folder)
+        return {"speculate": "head", "draft_head": str(folder / ASSISTANT)}
     if case.endswith("head"):
         EagleOracle(folder, guessed=sizes["vocab_size"], sizes=sizes).make_right(0.03)
         copy_text(folder)

@@ -43,4 +43,8 @@ def family_rows() -> Iterator[FamilyRow]:
 
 
 def _drafting(row: Architecture) -> tuple[tuple[str, bool], ...]:
-    return (ANY_DRAFTS, row.recurrence is None), ("its MTP layer", row.has_mtp)
+    return (
+        (ANY_DRAFTS, row.recurrence is None),
+        ("its MTP layer", row.has_mtp),
+        ("its assistant", row.has_assistant),
+    )

@@ -1,12 +1,14 @@
 """What a draft head takes of memory beside its target, read without torch.
 
-A decoder layer keeps keys and values of texts that it drafts for, and states that wait to be read.
+A decoder layer keeps keys and values of texts that it drafts for, and states that wait to be read;
+an assistant reads the target's, and keeps nothing.
 """
 
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
+from draftwerk.model.checkpoint.assistant_config import is_assistant, read_assistant_config
 from draftwerk.model.checkpoint.eagle_config import read_eagle_config
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor, stored_tensors
@@ -46,9 +48,13 @@ def draft_head_bytes(wanted: str, target: Path, dtype: str) -> int:
         rows = min(hf["vocab_size"], VOCABULARY_MAX)
         head = 4 * rows * hidden + _packed_bytes(rows * hidden, dtype)
         return weights + head + text_bytes(hf, hidden, dtype)
+    folder = Path(wanted)
     try:
-        layer = read_eagle_config(Path(wanted)).layer
-        weights = layer_bytes(stored_tensors(Path(wanted)), dtype)
+        if is_assistant(folder):
+            read_assistant_config(folder)
+            return layer_bytes(stored_tensors(folder), dtype)
+        layer = read_eagle_config(folder).layer
+        weights = layer_bytes(stored_tensors(folder), dtype)
     except Refused as error:
         raise Refused(f"draft head {wanted}: {error}") from None
     return weights + text_bytes(layer, STATES_EACH * hidden, dtype)

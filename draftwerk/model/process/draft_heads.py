@@ -1,4 +1,4 @@
-"""The draft head of a target on a CPU: one made for it, its files' MTP layer, an EAGLE-3 head."""
+"""The draft head of a target on a CPU: one made for it, or a layer or more that files bring."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +13,8 @@ from torch.nn.functional import linear
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.attention.signature import Attention
 from draftwerk.model.batch.batch import KeepingForward, Pages
+from draftwerk.model.checkpoint.assistant import read_assistant
+from draftwerk.model.checkpoint.assistant_config import is_assistant
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.eagle_head import EagleHead, read_eagle
 from draftwerk.model.checkpoint.loader import Checkpoint
@@ -28,7 +30,9 @@ from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import GROUP, PackedMatrix, dequantised, quantised, rows_of
+from draftwerk.model.native.stored import dequantised, rows_of
+from draftwerk.model.process.assistant_heads import native_assistant, torch_assistant
+from draftwerk.model.process.head_products import embedded, row_product
 from draftwerk.model.process.parts import NativePart, TorchPart, vocabulary_of
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.reference.forward import TorchForward
@@ -40,8 +44,6 @@ from draftwerk.model.step.layer_heads.eagle import EagleLayer, KeptStates, RowPr
 from draftwerk.model.step.layer_heads.layer_head import LayerHead, RankTokens
 from draftwerk.model.step.layer_heads.mtp import HiddenForward, MtpLayer, guessed
 
-KIND = "Q8_0"
-"""Of a layer's matrices, but for fp32."""
 MTP_NAME = "the MTP layer of the model's files"
 CPU = torch.device("cpu")
 
@@ -65,8 +67,11 @@ def torch_head(options: ModelOptions, part: TorchPart, share: Share) -> BoundHea
         return None
     _check_whole(options, share)
     if options.draft_head != MTP:
-        eagle = read_eagle(Path(options.draft_head), model.config)
-        return torch_eagle(eagle, embedding, forward)
+        folder = Path(options.draft_head)
+        if is_assistant(folder):
+            assistant = read_assistant(folder, model.config, dtype=embedding.dtype)
+            return torch_assistant(assistant, model.config, embedding, forward)
+        return torch_eagle(read_eagle(folder, model.config), embedding, forward)
     mtp = _mtp_of(model, partial(read_mtp, dtype=embedding.dtype))
     step = torch_mtp(mtp, vocabulary, forward.attention, model.config.eos_token_ids)
     return BoundHead(step=step, forward=forward, windows=step.windows, name=MTP_NAME)
@@ -89,7 +94,11 @@ def native_head(
     _check_whole(options, share)
     embedding = model.weights.embedding if forward.embedding is None else forward.embedding
     if options.draft_head != MTP:
-        eagle = read_eagle(Path(options.draft_head), model.config)
+        folder = Path(options.draft_head)
+        if is_assistant(folder):
+            assistant = read_assistant(folder, model.config, dequantise=dequantised)
+            return native_assistant(assistant, options, part, embedding, rank)
+        eagle = read_eagle(folder, model.config)
         return native_eagle(eagle, embedding, options.dtype, pool, rank, forward)
     mtp = _mtp_of(model, partial(read_mtp, dequantise=dequantised))
     target = Weights(embedding, (), vocabulary.norm, vocabulary.lm_head)
@@ -152,7 +161,7 @@ def native_mtp(
     config, shard, weights = _alone(mtp, empty, rows_of(target.lm_head, tokens))
     own = "fp32" if dtype == "fp32" else "int8"
     forward = NativeForward(config, weights, own, pool, shard=shard)
-    fc = _product(mtp.fc, dtype, pool)
+    fc = row_product(mtp.fc, dtype, pool)
     pages = _pages(config, forward.page_dtype, forward.page_width)
     return _layer_head(mtp, tokens, target.embedding, fc, forward, pages, rank)
 
@@ -175,7 +184,7 @@ def _layer_head(
     pages: Pages,
     rank: RankTokens,
 ) -> LayerHead:
-    norms, embed = (mtp.embedding_norm, mtp.hidden_norm), partial(_embedded, embedding)
+    norms, embed = (mtp.embedding_norm, mtp.hidden_norm), partial(embedded, embedding)
     layer = MtpLayer(norms, mtp.config.norm_eps, tokens, embed, fc, stage)
     return LayerHead(layer, pages, rank, HeadWindows(CAPACITY))
 
@@ -200,7 +209,7 @@ def native_eagle(
     forward: NativeForward,
 ) -> BoundHead:
     """Return an EAGLE-3 head whose products are native, in eight bits but for fp32."""
-    products = {name: _product(each, dtype, pool) for name, each in eagle.matrices.items()}
+    products = {name: row_product(each, dtype, pool) for name, each in eagle.matrices.items()}
     page_dtype = torch.float32 if dtype == "fp32" else torch.bfloat16
     return _eagle_head(eagle, products, embedding, page_dtype, rank, forward)
 
@@ -213,7 +222,7 @@ def _eagle_head(
     rank: RankTokens,
     forward: KeepingForward,
 ) -> BoundHead:
-    embed = partial(_embedded, embedding if eagle.embedding is None else eagle.embedding)
+    embed = partial(embedded, embedding if eagle.embedding is None else eagle.embedding)
     layer = EagleLayer(
         products,
         eagle.norms,
@@ -232,16 +241,5 @@ def _eagle_head(
     return BoundHead(step=step, forward=states, windows=step.windows, name=name)
 
 
-def _product(matrix: Tensor, dtype: str, pool: Pool) -> RowProduct:
-    """Return products with a matrix, in eight bits where blocks are whole and but for fp32."""
-    if dtype == "fp32" or matrix.shape[1] % GROUP:
-        return partial(linear, weight=matrix.float())
-    return PackedMatrix((quantised(matrix, KIND, pool),), pool).products
-
-
 def _pages(config: ModelConfig, dtype: torch.dtype, width: int = 0) -> Pages:
     return allocate(config, CAPACITY * BLOCKS, BLOCK_SIZE, dtype, CPU, width)
-
-
-def _embedded(embedding: WeightMatrix, tokens: Sequence[int]) -> Tensor:
-    return rows_of(embedding, torch.tensor(tokens)).float()

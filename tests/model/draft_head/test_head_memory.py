@@ -12,6 +12,8 @@ from draftwerk.model.draft_head.head_memory import MTP, draft_head_bytes, page_b
 from draftwerk.model.draft_head.head_windows import CAPACITY, WAITING_MAX
 from draftwerk.model.process.build import build
 from draftwerk.model.step.layer_heads.layer_head import LayerHead
+from tests.support.assistant_models import HEAD as ASSISTANT
+from tests.support.assistant_models import AssistantOracle
 from tests.support.eagle_models import HEAD, EagleOracle
 from tests.support.mtp_models import MtpOracle
 from tests.support.tiny_models import save_tiny
@@ -38,6 +40,14 @@ def test_pages_and_what_waits_are_counted(kind: str, dtype: str, tmp_path: Path)
     weights = draft_head_bytes(wanted, tmp_path, dtype) - page_bytes(layer, dtype) - waiting
     stored = (tmp_path / HEAD if kind == "eagle" else tmp_path) / "model.safetensors"
     assert 0 < weights < 4 * stored.stat().st_size
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_of_an_assistant_weights_alone_are_counted(ordered: bool, tmp_path: Path) -> None:
+    AssistantOracle(tmp_path, ordered)
+    head = tmp_path / ASSISTANT
+    stored = (head / "model.safetensors").stat().st_size
+    assert stored < draft_head_bytes(str(head), tmp_path, "bf16") < 3 * stored
 
 
 def test_what_is_no_head_is_refused_and_none_takes_nothing(tmp_path: Path) -> None:

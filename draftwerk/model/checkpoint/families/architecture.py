@@ -174,6 +174,8 @@ class Architecture:
     """Whether gates and ups take turns in safetensors, whose matrices are [experts, in, out]."""
     has_mtp: bool = False
     """Whether files may have an MTP layer."""
+    has_assistant: bool = False
+    """Whether a folder of layers that read its keys may draft for it."""
     graph: Callable[[Json], Graph] = _no_changes
     layers: Callable[[Json], Sequence[LayerKind]] = all_alike
     experts: Callable[[Json], Experts | None] | None = None

@@ -43,6 +43,8 @@ DEFAULTS = {
 }
 BY_LAYER = ("head_dim", "num_key_value_heads")
 """Fields that layers have of their own in `per_layer_config`."""
+READS_TARGET = "reads_target"
+"""Set for an assistant, none of whose layers has keys: its reader says whose they have."""
 
 
 def _graph(hf: Json) -> Graph:
@@ -83,16 +85,18 @@ def _layers(hf: Json) -> Sequence[LayerKind]:
                 head_size=heads["head_dim"],
                 kv_heads=heads["num_key_value_heads"],
                 ffn_size=wide if index >= own else 0,
-                kv_from=_last(types[: max(own, 0)], kind) if index >= own else -1,
-                keys_are_values=is_full and bool(hf.get("attention_k_eq_v")),
+                kv_from=_source(hf, types[: max(own, 0)], kind) if index >= own else -1,
+                keys_are_values=index < own and is_full and bool(hf.get("attention_k_eq_v")),
                 has_experts=bool(hf.get("enable_moe_block")),
             )
         )
     return found
 
 
-def _last(types: Sequence[str], kind: str) -> int:
+def _source(hf: Json, types: Sequence[str], kind: str) -> int:
     """Return the last layer of a kind that has keys and values of its own."""
+    if hf.get(READS_TARGET):
+        return 0
     if kind not in types:
         raise Refused(f"num_kv_shared_layers leaves no {kind} layer with keys of its own")
     return len(types) - 1 - list(types)[::-1].index(kind)
@@ -207,6 +211,7 @@ ROWS = (
         experts=_experts,
         theta=1_000_000.0,
         local_theta=10_000.0,
+        has_assistant=True,
         wrappers=("Gemma4ForConditionalGeneration",),
     ),
 )

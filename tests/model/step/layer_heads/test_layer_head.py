@@ -6,6 +6,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 from draftwerk.model.batch.builder import is_chain
@@ -19,8 +20,10 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.feedback import LOSS_NATS
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Verdict, chain
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.assistant_models import HEAD as ASSISTANT
+from tests.support.assistant_models import AssistantOracle
 from tests.support.eagle_models import HEAD, LAYERS, EagleOracle
-from tests.support.model_driver import Driver, Live
+from tests.support.model_driver import Driver, Live, generate
 from tests.support.mtp_models import MtpOracle
 from tests.support.runners import make_runner_with_layer, require_kernels
 from tests.support.tiny_gguf import SIZES, save_gguf
@@ -34,19 +37,23 @@ EAGLES: dict[str, dict[str, Any]] = {
     "qwen3": {"norm_before_residual": True, "eagle_config": {LAYER_IDS: [0, 2, 5]}},
 }
 """What the heads' configs say beside their layers, by the target's family."""
-Oracle = MtpOracle | EagleOracle
+ASSISTANTS = {"gemma4": False, "gemma4, clusters": True}
+"""Whether the assistant looks at some clusters of tokens alone."""
+Oracle = MtpOracle | EagleOracle | AssistantOracle
 NATIVE = [pytest.param(False, id="torch"), pytest.param(True, id="native")]
 
 
-@pytest.fixture(scope="module", params=[*FAMILIES, *EAGLES])
+@pytest.fixture(scope="module", params=[*FAMILIES, *EAGLES, *ASSISTANTS])
 def oracle(request, tmp_path_factory) -> Oracle:
     folder = tmp_path_factory.mktemp("oracle")
     if request.param in EAGLES:
         return EagleOracle(folder, request.param, **EAGLES[request.param])
+    if request.param in ASSISTANTS:
+        return AssistantOracle(folder, ASSISTANTS[request.param])
     return MtpOracle(folder, request.param)
 
 
-@pytest.fixture(scope="module", params=[MtpOracle, EagleOracle])
+@pytest.fixture(scope="module", params=[MtpOracle, EagleOracle, AssistantOracle])
 def near(request, tmp_path_factory) -> Oracle:
     """Return a target whose layer is often right and often not."""
     made = request.param(tmp_path_factory.mktemp("near"))
@@ -58,7 +65,8 @@ def runner_of(oracle: Oracle, native: bool = False, dtype: str = "fp32") -> Targ
     if native:
         require_kernels()
     folder = oracle.path.parent
-    head = str(folder / HEAD) if isinstance(oracle, EagleOracle) else "mtp"
+    own = {EagleOracle: HEAD, AssistantOracle: ASSISTANT}.get(type(oracle))
+    head = "mtp" if own is None else str(folder / own)
     return make_runner_with_layer(folder, head, native, dtype)
 
 
@@ -160,7 +168,7 @@ def test_drafts_change_no_text(near, sampling, how):
     assert 0.05 < drafting.acceptance < 0.95
 
 
-@pytest.mark.parametrize("of", [MtpOracle, partial(EagleOracle, guessed=VOCAB)])
+@pytest.mark.parametrize("of", [MtpOracle, partial(EagleOracle, guessed=VOCAB), AssistantOracle])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int4"])
 def test_a_layer_that_is_right_saves_rounds(tmp_path, of, dtype):
     oracle = of(tmp_path)
@@ -184,6 +192,27 @@ def test_tokens_beyond_those_that_an_mtp_layer_guesses_are_read(tmp_path, native
     assert all(live.tokens[1] >= VOCABULARY_MAX for live in lives)
     assert drafting.acceptance > 0.7
     assert driver.rounds < 16
+
+
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
+def test_an_assistant_reads_pages_of_every_format_and_writes_none(tmp_path, kv_dtype):
+    require_kernels()
+    AssistantOracle(tmp_path).make_right(0.0)
+    head = str(tmp_path / ASSISTANT)
+    asked, off = (
+        make_runner_with_layer(tmp_path, which, True, "bf16", kv_dtype) for which in (head, "off")
+    )
+    driver = Driver(asked)
+    live = driver.add(1, PROMPT, GREEDY, 30)
+    driver.run()
+    assert generate(off, PROMPT, GREEDY, 30) == live.output
+    guessed = [each.feedback.head_tree[0].best[0] for each in live.decisions[:-1]]
+    assert guessed == live.output[1:]
+    for found, wanted in (
+        (asked.pages.keys, off.pages.keys),
+        (asked.pages.values, off.pages.values),
+    ):
+        assert torch.equal(found.view(torch.int8), wanted.view(torch.int8))
 
 
 def test_a_head_drafts_for_a_file_whose_embedding_is_in_blocks(tmp_path, monkeypatch):

@@ -1,0 +1,28 @@
+"""What draft heads that are layers do beside their layers, on a CPU."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from draftwerk.model.checkpoint.weights import WeightMatrix
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import GROUP, PackedMatrix, quantised, rows_of
+from draftwerk.model.step.layer_heads.eagle import RowProduct
+
+KIND = "Q8_0"
+"""Of matrices, but for fp32."""
+
+
+def row_product(matrix: Tensor, dtype: str, pool: Pool) -> RowProduct:
+    """Return products with a matrix, in eight bits where blocks are whole and but for fp32."""
+    if dtype == "fp32" or matrix.shape[1] % GROUP:
+        return partial(linear, weight=matrix.float())
+    return PackedMatrix((quantised(matrix, KIND, pool),), pool).products
+
+
+def embedded(embedding: WeightMatrix, tokens: Sequence[int]) -> Tensor:
+    """Return rows of an embedding in float32."""
+    return rows_of(embedding, torch.tensor(tokens)).float()
