@@ -7,7 +7,8 @@ Users ask one question after the other, each with a prompt of its own, until all
 engine of `draftwerk serve` first serves until it has revised the sizes that it chose at start; then
 it is given these and each pair of the grid, in turn. A row has the median of the tokens a second,
 and of their ratio to what the chosen sizes brought in the same turn: a change of the machine's pace
-meets both. The note says what the chosen sizes lose against the best pair.
+meets both. The notes say what the chosen sizes lose against the best pair, and how many texts ran
+at once with them.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from dataclasses import replace
 from itertools import product
 from random import Random
 from time import perf_counter
+from typing import NamedTuple
 
 import anyio
 from msgspec import structs
@@ -34,6 +36,8 @@ from draftwerk.speculative.scheduler.rounds.round_sizes import FIRST_REVISIONS
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 VOCAB = 40_000
+LOOK_S = 0.1
+"""Between two counts of the texts that run."""
 
 
 async def tokens_per_s(engine: Engine, given: argparse.Namespace, seed: int) -> float:
@@ -64,18 +68,39 @@ def sized(limits: RoundLimits, pair: RoundSizes) -> RoundLimits:
     return structs.replace(limits, rows_max=rows, tokens_max=tokens, tokens_revised=False)
 
 
-async def revised(parts: EngineParts, given: argparse.Namespace) -> RoundSizes:
-    """Return the sizes that a server has once it has revised those of its start."""
-    async with running(parts) as engine:
+async def revised(parts: EngineParts, given: argparse.Namespace) -> tuple[RoundSizes, int]:
+    """Return the sizes that a server has once it has revised those of its start, and the texts that
+    ran at once at most."""
+    running_counts, tokens_max = list[int](), parts.limits.tokens_max
+
+    async def look() -> None:
+        while True:
+            running_counts.append(engine.snapshot().load.running)
+            await anyio.sleep(LOOK_S)
+
+    async with running(parts) as engine, anyio.create_task_group() as beside:
+        beside.start_soon(look)
         rounds, repeat = 0, given.repeats
         while rounds < FIRST_REVISIONS[1]:
             await tokens_per_s(engine, given, repeat)
             repeat, rounds = repeat + 1, engine.snapshot().counts.rounds
-        return parts.limits.rows_max, engine.snapshot().load.round_tokens
+        tokens_max = engine.snapshot().load.round_tokens
+        beside.cancel_scope.cancel()
+    return (parts.limits.rows_max, tokens_max), max(running_counts)
 
 
-async def measured(given: argparse.Namespace) -> tuple[RoundSizes, dict[RoundSizes, list[float]]]:
-    """Return the chosen sizes, and the tokens a second with each pair, by turns."""
+class Measured(NamedTuple):
+    """Sizes of rounds, and what they bring."""
+
+    chosen: RoundSizes
+    running_max: int
+    """Texts that ran at once at most."""
+    paces: dict[RoundSizes, list[float]]
+    """Tokens a second with each pair, by turns."""
+
+
+async def measured(given: argparse.Namespace) -> Measured:
+    """Return the chosen sizes, and what they and those of the grid bring."""
     settings = Settings(
         model=given.model,
         dtype=given.dtype,
@@ -90,9 +115,9 @@ async def measured(given: argparse.Namespace) -> tuple[RoundSizes, dict[RoundSiz
             async with running(replace(parts, limits=sized(parts.limits, pair))) as engine:
                 return await tokens_per_s(engine, given, repeat)
 
-        chosen = await revised(parts, given)
+        chosen, running_max = await revised(parts, given)
         pairs = dict.fromkeys([chosen, *product(given.rows, given.round_tokens)])
-        return chosen, await in_turn([*pairs], given.repeats, measure)
+        return Measured(chosen, running_max, await in_turn([*pairs], given.repeats, measure))
 
 
 def table(argv: Sequence[str] | None = None) -> ResultTable:
@@ -103,7 +128,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--rows", nargs="+", type=int, default=[32, 64, 128])
     options.add_argument("--round-tokens", nargs="+", type=int, default=[256, 512, 1024])
     given = options.parse_args(argv)
-    chosen, found = run(measured, given)
+    chosen, running_max, found = run(measured, given)
     table = ResultTable(["rows", "tokens of a round", "tok/s", "of the chosen"])
     shares = {
         pair: middle(pace / other for pace, other in zip(each, found[chosen], strict=True))
@@ -114,6 +139,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
         table.add(name, tokens, middle(found[rows, tokens]), share)
     lost = 1 - 1 / max(shares.values())
     table.notes.append(f"the chosen sizes lose {lost:.1%} against the best")
+    table.notes.append(f"with them {running_max} texts ran at once")
     return table
 
 
