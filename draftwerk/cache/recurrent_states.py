@@ -88,8 +88,8 @@ class SequenceStates:
     """Under way."""
     _branches: frozenset[int] = frozenset()
     """What the branches of a beam search go on from."""
-    _newest: bytes = b""
-    """The snapshot of its reply."""
+    _of_reply: frozenset[bytes] = frozenset()
+    """The snapshots of its reply, of a beam search those of its texts."""
 
     def enter(self, names: Sequence[bytes]) -> int | None:
         """Take slots, and the last snapshot among the named blocks of a prompt.
@@ -166,35 +166,38 @@ class SequenceStates:
         for position, slot in use.saves:
             if start < position <= end:
                 name = names[position // size - 1]
-                self._name(slot, name, position)
+                self.name(slot, name, position)
                 if position > prompt_count - 1:
-                    self._replace(name)
+                    self.keep((name,))
             self.rules.pool.drop([slot])
         if use.source in self._own:
             self._free.append(use.source)
         else:
             self._drop_entry()
 
-    def _name(self, slot: int, name: bytes, position: int) -> None:
+    def name(self, slot: int, name: bytes, position: int) -> None:
+        """Make a snapshot findable, by the name of the block that it is behind."""
         depth = position // self.rules.block_size - 1
         self.rules.pool.name(slot, name, Origin(depth, self.name_space))
 
-    def _replace(self, name: bytes) -> None:
-        """Have one snapshot of the reply, the newest."""
-        pool, old = self.rules.pool, self._newest
-        slot = pool.find(old) if old and old != name else None
-        if slot is not None and not pool.holders(slot):
-            pool.hold(slot)
-            pool.unname(slot)
-            pool.drop([slot])
-        self.rules.passing.discard(old)
-        self.rules.passing.add(name)
-        self._newest = name
+    def keep(self, names: Iterable[bytes]) -> None:
+        """Have no other snapshots of the reply than these."""
+        pool, kept = self.rules.pool, frozenset(names)
+        for old in self._of_reply - kept:
+            slot = pool.find(old)
+            if slot is not None and not pool.holders(slot):
+                pool.hold(slot)
+                pool.unname(slot)
+                pool.drop([slot])
+        self.rules.passing.difference_update(self._of_reply)
+        self.rules.passing.update(kept)
+        self._of_reply = kept
 
     def forget(self, names: Iterable[bytes]) -> None:
         """Remove snapshots from those that are found: they must not be served again."""
         pool = self.rules.pool
-        for slot in [slot for name in names if (slot := pool.find(name)) is not None]:
+        wanted = {*names, *self._of_reply}
+        for slot in [slot for name in wanted if (slot := pool.find(name)) is not None]:
             pool.hold(slot)
             pool.forget(slot)
             pool.drop([slot])
@@ -206,7 +209,7 @@ class SequenceStates:
         self._drop_entry()
         self._settle()
         self.rules.pool.drop(self._own)
-        self._own, self._latest, self._newest = [], START, b""
+        self._own, self._latest, self._of_reply = [], START, frozenset()
         self._branches = frozenset()
         self._free.clear()
         self._rows.clear()
@@ -217,12 +220,12 @@ class SequenceStates:
         self._entry = START
 
     def _settle(self) -> None:
-        """Let the last snapshot of the reply be one like others: tier two is told of it again."""
-        self.rules.passing.discard(self._newest)
-        slot = self.rules.pool.find(self._newest)
-        if slot is not None:
-            self.rules.pool.hold(slot)
-            self.rules.pool.drop([slot])
+        """Let the snapshots of the reply be like others: tier two is told of them again."""
+        self.rules.passing.difference_update(self._of_reply)
+        for name in self._of_reply:
+            if (slot := self.rules.pool.find(name)) is not None:
+                self.rules.pool.hold(slot)
+                self.rules.pool.drop([slot])
 
     def held(self) -> Iterator[int]:
         """Yield every slot that it holds."""

@@ -28,6 +28,7 @@ from draftwerk.speculative.beams.members import (
 )
 from draftwerk.speculative.beams.memory import ORDERS
 from draftwerk.speculative.beams.steps import BeamPosition, TreePosition, take_steps, with_known
+from draftwerk.speculative.beams.text_snapshots import TextSnapshots
 from draftwerk.speculative.protocol.rounds import (
     Branch,
     Decision,
@@ -66,6 +67,7 @@ class BeamSearch:
     """Where the tokens at each generated position came from."""
     _seen: list[Seen] = field(default_factory=list[Seen])
     """The candidates of the newest rows, until they are sent to the draft sources."""
+    _snapshots: TextSnapshots = field(default_factory=TextSnapshots)
     _finished_ids: list[int] = field(default_factory=list[int])
     """Branches that have died; open until those that copy them have been planned."""
 
@@ -183,6 +185,10 @@ class BeamSearch:
             head_candidates=member.head_candidates,
         )
         self._seen.clear()
+        states, state = root.states, None
+        if states is not None and member.state is not None:
+            saves = self._snapshots.begin_row(states, member, stop, root.request.prompt_count)
+            state = RowState(*states.go_on(member.state, saves))
         group.rows.append(
             Row(
                 sequence_id=member.sequence_id,
@@ -198,9 +204,7 @@ class BeamSearch:
                 if member.sent_count
                 else with_tokens(root.new_sequence(), member.tokens),
                 branch=branch,
-                state=None
-                if root.states is None or member.state is None
-                else RowState(*root.states.go_on(member.state)),
+                state=state,
             )
         )
         member.sent_count, member.origin = len(member.tokens), 0
@@ -222,11 +226,21 @@ class BeamSearch:
             member = members[row.sequence_id]
             member.base = row.stop
             member.table.commit(member.tokens, row.stop)
-            member.state = None if row.state is None else row.state.target
+            if root.states is not None and row.state is not None:
+                member.state = row.state.target
+                own = member, row.state, root.request.prompt_count
+                self._snapshots.end_row(root.states, *own)
         outcome = self._advance(root, parts) if parts[0].row.samples else None
         if root.states is not None:
+            self._snapshots.keep(root.states, self._texts())
             root.states.end_branches(each.state for each in self.members if each.state is not None)
         return outcome
+
+    def _texts(self) -> Iterable[tuple[int, ...]]:
+        """Yield the texts that may come to be replies."""
+        beams = self.beams
+        texts = beams.finished[: self.choices] if beams.done else [*beams.live, *beams.finished]
+        yield from (each.tokens for each in texts)
 
     def _advance(self, root: Sequence, parts: list[VerifiedRow]) -> VerifiedRow:
         """Take as many steps as the draft trees cover."""
@@ -313,7 +327,7 @@ class BeamSearch:
         open_ids = [member.sequence_id for member in self.members if member.is_open]
         for member in self.members:
             member.table.release()
-        self.members = []
+        self.members, self._snapshots = [], TextSnapshots()
         shared = common_prefix([each.tokens for each in self.beams.live] or [()])
         root.tokens[root.request.prompt_count :] = shared
         return [*self.take_finished_ids(), *open_ids]

@@ -53,6 +53,25 @@ def test_a_search_alone_is_the_naive_one(draft_max: int, state_slots: int) -> No
     assert accepted > 0 if draft_max else accepted == 0
 
 
+def test_a_prompt_goes_on_from_what_a_search_replied() -> None:
+    for draft_max, width, choices in ((0, 2, 1), (0, 4, 4), (8, 2, 1), (8, 4, 2)):
+        world = BeamWorld(Random(1), 80, 4, RoundLimits(tokens_max=64, draft_max=8), 60)
+        assert world.states is not None
+        snapshots = world.states.pool.names
+        for n in range(6):
+            prompt, before = [1 + n, 2, 3, 4, 5], len(snapshots)
+            rules = BeamRules(width=width, tokens_max=19 + n, stop_token_ids=(STOP,))
+            found = world.search(prompt, GREEDY, rules, choices, draft_max)
+            world.run()
+            assert len(snapshots) <= before + 1 + choices, "more than one for each text"
+            for text in found.got:
+                following = world.submit([*prompt, *text, 1, 2], GREEDY, 3)
+                world.run()
+                read = len(prompt) + len(text) - (following.sequence.tally.cached or 0)
+                assert 0 < read <= 4 + draft_max, (text, read)
+        assert not world.states.passing
+
+
 def test_a_search_is_cancelled_at_any_step() -> None:
     for moment in range(16):
         world = BeamWorld(Random(moment), 40, 4, RoundLimits(tokens_max=64, draft_max=8))
