@@ -20,6 +20,17 @@ void Forward::cut(std::vector<Cut> &cuts, bool only_outputs) {
     }
 }
 
+// Tokens in a block of a row with so many. A row of several blocks has as many as all threads take in
+// their last turn, unless they would be less than half as large as they may be: else a thread attends
+// to the last one alone.
+static int block_tokens(const AttentionShape &attention, int count, int threads) {
+    const int most = attention.tokens_per_block(), least = (most + 1) / 2;
+    if (count <= most) return most;
+    auto parts = [](int all, int each) { return (all + each - 1) / each; };
+    const int turns = parts(parts(count, most), threads);
+    return parts(count, std::min(turns * threads, parts(count, least)));
+}
+
 void Forward::cut_into_blocks(Cut &cut, const View &view, bool only_outputs) {
     const int window = view.of.window;
     const bool apart = window && batch.window_tables;
@@ -33,10 +44,11 @@ void Forward::cut_into_blocks(Cut &cut, const View &view, bool only_outputs) {
         }
         Row row{tables + static_cast<size_t>(r) * batch.table_width,
                 batch.block_size, batch.kv_lengths[r] - count};
+        const int each = block_tokens(view.shape, count, model.pool.size());
         for (int begin = 0, end; begin < count; begin = end) {
             end = begin + 1;
             if (!wanted(first + begin)) continue;
-            int most = std::min(count, begin + view.shape.tokens_per_block());
+            int most = std::min(count, begin + each);
             while (end < most && wanted(first + end)) end++;
             cut.blocks.push_back({row, begin, end, first,
                                   masked ? ancestors.data() + first + begin : nullptr,
@@ -67,8 +79,16 @@ bool Forward::takes_whole_tiles(const AttentionShape &attention, int positions) 
            2 * turns(full) * kv_heads < 3 * turns(full * kv_heads);
 }
 
+// Puts the blocks with the most work first, so that small ones fill what is left of the threads' time.
+static void sort_by_work(std::vector<Block> &blocks) {
+    auto work = [](const Block &block) { return block.tiles() * (block.end - block.begin); };
+    std::stable_sort(blocks.begin(), blocks.end(), [&](const Block &one, const Block &other) {
+        return work(one) > work(other);
+    });
+}
+
 void Forward::cut_into_splits(Cut &cut, const AttentionShape &attention) {
-    const std::vector<Block> &blocks = cut.blocks;
+    std::vector<Block> &blocks = cut.blocks;
     int lanes = static_cast<int>(blocks.size()) * attention.kv_heads;
     bool few = batch.token_count <= SHARING_TOKENS;
     int shared_tiles = 0;
@@ -86,7 +106,7 @@ void Forward::cut_into_splits(Cut &cut, const AttentionShape &attention) {
     }
     // Threads share whole blocks out among them, unless one would be left with most of the work.
     bool even = longest * model.pool.size() <= all;
-    if (even && shared_tiles == 0 && blocks.size() > 1) return;
+    if (even && shared_tiles == 0 && blocks.size() > 1) return sort_by_work(blocks);
     size_t rows = 0;
     for (const Block &block : blocks) {
         int count = block.tiles();
