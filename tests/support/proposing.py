@@ -23,11 +23,11 @@ class EveryRow(DraftPolicy):
     def choices(
         self,
         estimates: Estimates,
-        turn: int,
-        rows: Sequence[tuple[RationedRow, float]],
+        rows: Sequence[RationedRow],
         step_ms: float,
+        token_ms: float,
     ) -> list[Choice]:
-        return [Choice(ask=True, wants_topk=True)] * len(rows)
+        return [Choice(ask=True, wants_head=True)] * len(rows)
 
 
 class Reckless(Proposer):

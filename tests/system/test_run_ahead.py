@@ -53,13 +53,12 @@ worker.main(*sys.argv[1:])
 ASKING = """
 import sys
 from draftwerk.model.process import worker
-from draftwerk.speculative.drafting import proposer, rationing
+from draftwerk.speculative.drafting import rationing
 
-proposer.Proposer._now = lambda self: 0.0
-rationing.ASK_MS = 1e-6
+rationing.PROBE_SHARE = 1e6
 worker.main(*sys.argv[1:])
 """
-"""A model process that takes drafting for free: a step of so small a model takes no longer."""
+"""A model process that drafts whatever it takes: a step of so small a model takes no longer."""
 LIMITS = RoundLimits(rows_max=6, tokens_max=64)
 
 

@@ -52,7 +52,7 @@ def draft_ahead(
 
     Trees that were presampled are kept.
     """
-    wanting = [row for row in rows if row.walk.plan.draft.wants_topk and not row.walk.error]
+    wanting = [row for row in rows if row.walk.plan.draft.wants_head and not row.walk.error]
     drafts = {row.walk.plan.number: HeadDraft() for row in wanting}
     ahead = [row.walk for row in wanting if row.walk.plan.row.branch is None and row.walk.goes_on]
     for walk, tree in _trees(head, ahead, presampled, pages):

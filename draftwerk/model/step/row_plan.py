@@ -54,6 +54,11 @@ class RowPlan(NamedTuple):
         return self.draft.wants_topk and self.row.branch is None
 
     @property
+    def wants_head_tree(self) -> bool:
+        """Whether the draft head shall grow a tree from where the row ends."""
+        return self.draft.wants_head and self.row.branch is None
+
+    @property
     def needs_all(self) -> bool:
         """Whether the row fails if any of its logits is broken, reached or not."""
         return self.row.branch is not None
@@ -105,7 +110,13 @@ def packed_tree(plan: RowPlan) -> PackedTree:
     slots = [plan.node_slot(node) for node in range(len(draft.tokens))]
     sampling = plan.sequence.sampling
     return PackedTree(
-        plan.first, draft.parents, draft.tokens, slots, plan.row.stop, sampling, plan.wants_topk
+        plan.first,
+        draft.parents,
+        draft.tokens,
+        slots,
+        plan.row.stop,
+        sampling,
+        plan.wants_head_tree,
     )
 
 

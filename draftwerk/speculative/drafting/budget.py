@@ -28,8 +28,12 @@ class BudgetChoice(NamedTuple):
     """Tokens that they are expected to add to the round, weighted."""
     rate: float
     """Tokens per millisecond of the whole round, weighted."""
-    saved_ms: list[float]
-    """Time that each row's nodes are expected to save, their verification deducted."""
+    node_ms: float
+    """What verifying each of them takes, but for its context."""
+
+    def saved_ms(self, row: CandidateNodes, node: int) -> float:
+        """Return the time that an admitted node is expected to save, its verification deducted."""
+        return row.chances[node] * row.weight / self.rate - self.node_ms - row.context_ms
 
 
 GAIN_MIN = 1.03
@@ -65,15 +69,11 @@ def choose_nodes(
         if rate > best_rate:
             best_rate, best_count, best_gain = rate, len(order), expected - row_count
     nodes: list[list[int]] = [[] for _ in candidates]
-    saved_ms = [0.0] * len(candidates)
     if not best_count:
-        return BudgetChoice(nodes, 0.0, row_count / costs[0], saved_ms)
-    price = (costs[best_count] - costs[0]) / best_count
+        return BudgetChoice(nodes, 0.0, row_count / costs[0], 0.0)
     for row, node in order[:best_count]:
         nodes[row].append(node)
-        one = candidates[row]
-        saved_ms[row] += one.chances[node] * one.weight / best_rate - price - one.context_ms
-    return BudgetChoice(nodes, best_gain, best_rate, saved_ms)
+    return BudgetChoice(nodes, best_gain, best_rate, (costs[best_count] - costs[0]) / best_count)
 
 
 def _ranked(

@@ -123,9 +123,12 @@ class Controller:
     def admit(
         self, candidates: Sequence[CandidateNodes], load: RoundLoad, spent_ms: float = 0.0
     ) -> BudgetChoice:
-        """Choose the nodes to verify, `spent_ms` having gone into the round before."""
+        """Choose the nodes to verify, `spent_ms` having gone into the round before.
+
+        The rate is 0 where nothing was compared.
+        """
         if not candidates or self._must_measure(load):
-            return BudgetChoice([[] for _ in candidates], 0.0, 0.0, [0.0] * len(candidates))
+            return BudgetChoice([[] for _ in candidates], 0.0, 0.0, 0.0)
         slots = min(
             load.capacity, sum(len(candidate_nodes.chances) for candidate_nodes in candidates)
         )

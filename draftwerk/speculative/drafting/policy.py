@@ -3,10 +3,15 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from draftwerk.speculative.drafting.budget import CandidateNodes
+from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes
 from draftwerk.speculative.drafting.controller import Controller
-from draftwerk.speculative.drafting.prepared import Prepared
-from draftwerk.speculative.drafting.rationing import Choice, DraftRationing, RationedRow
+from draftwerk.speculative.drafting.prepared import DraftedRow, Prepared
+from draftwerk.speculative.drafting.rationing import (
+    NOT_ASKED,
+    Choice,
+    DraftRationing,
+    RationedRow,
+)
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.registry import NUMBERS
@@ -26,12 +31,17 @@ class DraftPolicy:
     def choices(
         self,
         estimates: Estimates,
-        turn: int,
-        rows: Sequence[tuple[RationedRow, float]],
+        rows: Sequence[RationedRow],
         step_ms: float,
+        token_ms: float,
     ) -> list[Choice]:
-        """Run the sources that pay, and others in turn for a share of the time."""
-        return estimates.rationing.choose(turn, rows, step_ms)
+        """Run the sources that pay, and others in turn for a share of the time.
+
+        None run while it is not known what a step without drafts takes: nothing would be verified.
+        """
+        if not estimates.controller.cost.bounded(len(rows)):
+            return [NOT_ASKED] * len(rows)
+        return estimates.rationing.choose(rows, step_ms, token_ms)
 
     def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
         """Ask for as much as is expected to pay, now and then for a probe."""
@@ -50,20 +60,39 @@ class DraftPolicy:
         model_ms: float,
     ) -> list[Draft]:
         """Choose the nodes of all rows that save the most time together."""
-        controller, rationing = estimates
         candidates = candidate_nodes(prepared, model_drafts)
-        outcome = controller.admit(candidates, prepared.load, model_ms)
+        outcome = estimates.controller.admit(candidates, prepared.load, model_ms)
         drafts = [*prepared.blank]
-        for row, nodes, saved_ms in zip(
-            prepared.rows, outcome.nodes, outcome.saved_ms, strict=True
-        ):
-            sequence, tree = row.sequence, row.row_tree.tree
-            pays = rationing.pays(sequence, saved_ms)
-            # A head whose tree was only now requested has proposed nothing yet.
-            if len(tree) and (pays or sequence.head is None or sequence.head.head_tree):
-                sequence.breaker.learn(pays)
-            drafts[row.place] = tree.draft(nodes, row.choice.wants_topk)
+        for row, one, nodes in zip(prepared.rows, candidates, outcome.nodes, strict=True):
+            if outcome.rate:
+                _learn_savings(row, one, nodes, outcome, prepared.token_ms)
+            drafts[row.place] = row.row_tree.tree.draft(nodes, *row.choice)
         return drafts
+
+
+def _learn_savings(
+    row: DraftedRow,
+    candidates: CandidateNodes,
+    nodes: list[int],
+    outcome: BudgetChoice,
+    token_ms: float,
+) -> None:
+    """Credit each node to the source that is surest of it.
+
+    While a long prompt is not indexed, its sources have nothing to be judged by.
+    """
+    of_sources = of_head = 0.0
+    for node in nodes:
+        saved = outcome.saved_ms(candidates, node) / token_ms
+        owner = row.row_tree.tree.owners[node]
+        if owner == NUMBERS["head"]:
+            of_head += saved
+        elif owner != NUMBERS["draft"]:
+            of_sources += saved
+    if row.choice.ask and not row.sequence.text.pending:
+        row.sequence.savings.learn(of_sources)
+    if row.sequence.has_head_tree:
+        row.sequence.head_savings.learn(of_head)
 
 
 DRAFT_KIND = kind(NUMBERS["draft"], 0)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from draftwerk.speculative.drafting.breaker import Breaker
 from draftwerk.speculative.drafting.controller import RoundLoad, RowTree
 from draftwerk.speculative.drafting.rationing import Choice
+from draftwerk.speculative.drafting.savings import TextSavings
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.acceptance import SequenceAcceptance
 from draftwerk.speculative.sources.draft_head import HeadSource
@@ -34,6 +34,9 @@ class DraftedSequence:
     opened: int
     """Tokens of the new-sequence data: output from before a preemption is stored already."""
     takes_model: bool
+    savings: TextSavings
+    """Of its sources but the head."""
+    head_savings: TextSavings
     given: tuple[int, ...] = ()
     """What is drafted in place of any guess."""
     prompt_count: int = 0
@@ -42,12 +45,16 @@ class DraftedSequence:
     head: HeadSource | None = None
     """The one source that the device works for: its time is rationed."""
     sequence_acceptance: SequenceAcceptance = field(default_factory=SequenceAcceptance)
-    breaker: Breaker = field(default_factory=Breaker)
     tree: DraftTree | None = None
     """The guesses of the sequence's last row, verified or not."""
     depth_max: int = DEPTH_START
     drafts: bool = False
     """Whether it ever had room for a draft; without speculation a request teaches nothing."""
+
+    @property
+    def has_head_tree(self) -> bool:
+        """Whether the draft head has run for its next row."""
+        return self.head is not None and bool(self.head.head_tree)
 
     def given_draft(self, row: Row) -> Draft:
         """Return the chain of given tokens that follow a row, as far as there is room."""
@@ -80,9 +87,11 @@ class Prepared(NamedTuple):
     rows: list[DraftedRow]
     """The rows that draft, beam searches apart."""
     blank: list[Draft]
-    """The drafts of all rows before anything is chosen: empty, with or without a wish for top-k."""
+    """The drafts of all rows before anything is chosen: empty, with or without wishes for later."""
+    token_ms: float = 0.0
+    """Time of a token without drafts."""
     asking_ms: float = 0.0
-    """What asking the sources took."""
+    """What asking the sources took, and learning from what they had proposed before."""
 
     def unread(self, model_drafts: tuple[Draft, ...]) -> int:
         """Return the most tokens of a row that the draft model read before its chain; note them."""

@@ -15,9 +15,8 @@ from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
 from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Estimates
 from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence, Prepared
-from draftwerk.speculative.drafting.rationing import Choice, DraftRationing
+from draftwerk.speculative.drafting.rationing import Choice, DraftRationing, RationedRow
 from draftwerk.speculative.protocol.rounds import (
-    NO_DRAFT,
     NO_FEEDBACK,
     Draft,
     NewSequence,
@@ -65,6 +64,8 @@ class Proposer:
         self._rationing = DraftRationing()
         self._estimates = Estimates(self._controller, self._rationing)
         self._clock = clock
+        self._learning_s = 0.0
+        """What learning from the proposed trees took in this round."""
 
     def seed(self, measured: Iterable[MeasuredStep]) -> None:
         """Take in steps of the target, measured before the first round."""
@@ -81,57 +82,45 @@ class Proposer:
         self._beam_drafts.read(round_, self._text)
         for sequence_id in round_.finished_ids:
             self._forget(sequence_id)
-        found: list[tuple[int, DraftedSequence, int, float]] = []
-        given: dict[int, Draft] = {}
-        sampling = [row for row in round_.rows if row.samples and row.branch is None]
-        row_load = _row_load(round_)
-        weights = iter(
-            self._controller.token_weights(
-                [row.tokens_left for row in sampling],
-                [row.stop for row in sampling],
-                round_.occupancy,
-                row_load,
-            )
-        )
+        found: list[tuple[int, DraftedSequence]] = []
+        blank = [NO_FEEDBACK] * len(round_.rows)
+        self._learning_s = 0.0
         for index, row in enumerate(round_.rows):
             if row.branch is not None:
                 continue  # a search's rows are drafted for together
             state = self._read(row)
-            weight = next(weights) if row.samples else 0.0
-            room = min(row.draft_max, NODES_MAX) if row.samples else 0
             if state.given:
-                given[index] = state.given_draft(row)
-            elif room:
+                blank[index] = state.given_draft(row)
+            elif row.samples and (row.draft_max or state.head is not None):
+                found.append((index, state))
+        row_load = _row_load(round_)
+        step_ms = self._controller.cost.ms(row_load)
+        token_ms = step_ms / max(1, row_load.tokens)
+        rationed = [
+            RationedRow(
+                state.savings if round_.rows[index].draft_max else None,
+                None if state.head is None else state.head_savings,
+            )
+            for index, state in found
+        ]
+        choices = self._policy.choices(self._estimates, rationed, step_ms, token_ms)
+        drafting: list[tuple[int, DraftedSequence, Choice]] = []
+        for (index, state), choice in zip(found, choices, strict=True):
+            blank[index] = Draft(wants_topk=choice.ask, wants_head=choice.wants_head)
+            if round_.rows[index].draft_max:
                 state.drafts = True
-                found.append((index, state, room, weight))
-        choices = self._policy.choices(
-            self._estimates,
-            round_.round_id,
-            [(state, weight) for _, state, _, weight in found],
-            self._controller.cost.table(len(found))[len(found)]
-            + self._controller.cost.context_ms(row_load),
-        )
-        rows: list[DraftedRow] = []
-        blank = [NO_DRAFT if self._wants_head_tree(row) else NO_FEEDBACK for row in round_.rows]
-        for index, draft in given.items():
-            blank[index] = draft
+                if choice.ask or state.has_head_tree or has_model:
+                    drafting.append((index, state, choice))
         begun = self._now()
-        for (index, state, room, weight), choice in zip(found, choices, strict=True):
-            if not (choice.ask or has_model):
-                blank[index] = NO_DRAFT if choice.wants_topk else NO_FEEDBACK
-                continue
-            state.tree = self._guess(state, room, choice)
-            context_ms = self._controller.cost.token_ms(round_.rows[index].stop)
-            row_tree = RowTree(state.tree, state.sequence_acceptance, room, weight, context_ms)
-            rows.append(DraftedRow(index, state, choice, row_tree))
-        asking_ms = (self._now() - begun) * 1e3
+        rows = self._trees(round_, row_load, drafting)
+        asking_ms = (self._now() - begun + self._learning_s) * 1e3
         load = RoundLoad(
             sum(row.token_count for row in round_.rows),
             sum(row.samples for row in round_.rows),
             sum(row.row_tree.capacity for row in rows),
             row_load,
         )
-        return Prepared(round_, load, rows, blank, asking_ms)
+        return Prepared(round_, load, rows, blank, token_ms, asking_ms)
 
     def model_lengths(self, prepared: Prepared) -> tuple[int, ...]:
         """Return how many tokens to ask of the draft model for each row; all 0: do not run it."""
@@ -148,8 +137,9 @@ class Proposer:
         self._controller.learn_model(longest, model_ms, prepared.unread(model_drafts))
         begun = self._now()
         drafts = self._policy.select(self._estimates, prepared, model_drafts, model_ms)
-        asked = sum(row.choice.ask for row in prepared.rows)
-        self._rationing.learn_asking(asked, prepared.asking_ms + (self._now() - begun) * 1e3)
+        asked = sum(row.choice.ask or row.sequence.has_head_tree for row in prepared.rows)
+        selecting_ms = (self._now() - begun) * 1e3
+        self._rationing.asking.learn(asked, prepared.asking_ms + selecting_ms)
         load = prepared.load.token_count + sum(len(draft.tokens) for draft in drafts)
         self._draft_searches(prepared.round, drafts, load)
         return tuple(drafts)
@@ -157,11 +147,35 @@ class Proposer:
     def _now(self) -> float:
         return 0.0 if self._clock is None else self._clock()
 
-    def _wants_head_tree(self, row: Row) -> bool:
-        """Whether a row without room for drafts, as at a prompt's end, shall have some later."""
-        if row.branch is not None or not row.samples or row.draft_max:
-            return False
-        return self._sequences[row.sequence_id].head is not None
+    def _trees(
+        self,
+        round_: Round,
+        row_load: StepLoad,
+        drafting: list[tuple[int, DraftedSequence, Choice]],
+    ) -> list[DraftedRow]:
+        """Grow the trees of these rows."""
+        if not drafting:
+            return []
+        sampling = [row for row in round_.rows if row.samples and row.branch is None]
+        weights = self._controller.token_weights(
+            [row.tokens_left for row in sampling],
+            [row.stop for row in sampling],
+            round_.occupancy,
+            row_load,
+        )
+        by_sequence = {
+            row.sequence_id: weight for row, weight in zip(sampling, weights, strict=True)
+        }
+        found: list[DraftedRow] = []
+        for index, state, choice in drafting:
+            row = round_.rows[index]
+            room = min(row.draft_max, NODES_MAX)
+            state.tree = self._guess(state, room, choice)
+            context_ms = self._controller.cost.token_ms(row.stop)
+            weight = by_sequence[row.sequence_id]
+            row_tree = RowTree(state.tree, state.sequence_acceptance, room, weight, context_ms)
+            found.append(DraftedRow(index, state, choice, row_tree))
+        return found
 
     def _draft_searches(self, round_: Round, drafts: list[Draft], load: int) -> None:
         """Fill in the drafts of beam searches, group by group; `load` is what else is computed."""
@@ -179,7 +193,7 @@ class Proposer:
             asks_head = self._asks_head(rows[0])
             for index, draft in zip(indices, found, strict=True):
                 drafts[index] = (
-                    draft if asks_head else msgspec.structs.replace(draft, wants_topk=False)
+                    draft if asks_head else msgspec.structs.replace(draft, wants_head=False)
                 )
                 load += len(draft.tokens)
 
@@ -225,6 +239,7 @@ class Proposer:
 
     def _learn(self, state: DraftedSequence, new_token_ids: tuple[int, ...]) -> None:
         if state.tree is not None:
+            begun = self._now()
             right = self._controller.learn(state.tree, state.sequence_acceptance, new_token_ids)
             grown = (
                 2 * state.depth_max
@@ -233,20 +248,23 @@ class Proposer:
             )
             state.depth_max = min(max(grown, DEPTH_MIN), NODES_MAX)
             state.tree = None
+            self._learning_s += self._now() - begun
         state.text.occurrences.append(new_token_ids)
         for source in state.sources:
             source.learn(new_token_ids)
 
     def _guess(self, state: DraftedSequence, room: int, choice: Choice) -> DraftTree:
-        """Ask every source, if it is this row's turn."""
+        """Ask every source, if this is chosen, and else the head alone, if it has run."""
         tree = DraftTree(
             self._controller.acceptance(state.noise.sampled), state.sequence_acceptance
         )
+        depth_max = min(state.depth_max, room)
         if choice.ask:
             state.text.occurrences.index(INDEX_MAX)
-            depth_max = min(state.depth_max, room)
             for source in state.sources:
                 source.propose(tree, depth_max)
+        elif state.head is not None:
+            state.head.propose(tree, depth_max)
         return tree
 
     # --- sequences ----------------------------------------------------------------------------
@@ -268,6 +286,8 @@ class Proposer:
             memory,
             opened=len(new_sequence.tokens),
             takes_model="draft" in allowed,
+            savings=self._rationing.savings("sources", noise.sampled),
+            head_savings=self._rationing.savings("head", noise.sampled),
             given=new_sequence.given,
             prompt_count=new_sequence.prompt_count,
             head=next((each for each in sources if isinstance(each, HeadSource)), None),

@@ -1,134 +1,154 @@
-"""Draft rationing: which rows' draft sources run in a round, and which rows report their top-k."""
+"""Draft rationing: for which rows of a round the draft sources and the draft head run.
+
+They run for the rows that are expected to save more time than this takes. Others are probed from an
+account that a share of every round's time goes into; so drafts that never pay cost no more than it.
+"""
 
 from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from draftwerk.speculative.drafting.breaker import Breaker
+from draftwerk.speculative.drafting.row_cost import RowCost
+from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
 from draftwerk.speculative.protocol.step_report import StepReport
-from draftwerk.speculative.sources.draft_head import HeadSource
 
 ASK_MS = 0.05
-"""What it takes to ask a row's sources, until it is measured: guesses that save less lose time."""
-WEIGHT_ALWAYS_ASKED = 2.0
-"""Sources of a row with this token weight always run, whatever their acceptance was."""
+"""What it takes to ask a row's sources, until it is measured."""
 TOPK_MS = 0.03
 """About what the target's top-k of a row takes, until it is measured."""
 HEAD_MS = 0.5
 """About what a draft head takes for a row, until it is measured."""
-PACE = 0.05
-"""Weight of the newest measurement of each."""
-SURPRISE_MAX = 3.0
-"""Times what was expected: a core that does something else for a while teaches no more."""
 PROBE_SHARE = 0.01
-"""The probe budget: share of a round's time for rows whose drafts do not pay, a half for their
-sources and a half for what is to be reported of them."""
-PROBES_SAVED = 8
-"""Probes that may be saved up for: the rows of a small round are all probed at once."""
+"""Share of a round's time for probes, a half for the sources' and a half for the head's."""
+PROBED_MAX = 8
+"""Rows that are probed at once, where there are so many: much of what a head takes is the same for
+one row and for several."""
 
 
 class Choice(NamedTuple):
     """What is done for a row in a round."""
 
     ask: bool
-    """Whether its sources propose."""
-    wants_topk: bool
-    """Whether the target's top-k, and the draft head's tree, are to be reported of it."""
+    """Whether its sources propose, and the target's top-k is reported to them."""
+    wants_head: bool
+    """Whether the draft head runs from where the row ends."""
 
 
-NOT_ASKED = Choice(ask=False, wants_topk=False)
+NOT_ASKED = Choice(ask=False, wants_head=False)
 
 
-class RationedRow(Protocol):
-    """A row that could be guessed for."""
+class RationedRow(NamedTuple):
+    """What is known of a row that may be drafted for."""
 
-    breaker: Breaker
+    sources: TextSavings | None
+    """None where the row has no room for drafts."""
+    head: TextSavings | None
+    """None where no draft head serves it."""
 
-    @property
-    def head(self) -> HeadSource | None: ...
+
+class Price(NamedTuple):
+    """What drafting for some rows takes: something, and so much for each."""
+
+    fixed_ms: float
+    row_ms: float
+
+    def ms(self, rows: int) -> float:
+        """Return what some rows take together."""
+        return self.fixed_ms + self.row_ms * rows
 
 
-class Savings:
-    """Time saved up for probes; as much as there may be, to begin with."""
+class ProbeAccount:
+    """Time saved up for the next probe of rows that do not pay; enough for one to begin with."""
 
-    __slots__ = ("ms",)
+    __slots__ = ("_count", "ms")
 
     def __init__(self) -> None:
-        self.ms = inf
+        self.ms, self._count = inf, 0
 
-    def probes(self, budget_ms: float, probe_ms: float) -> int:
-        """Add a round's budget; return how many probes there is time for."""
-        self.ms = min(self.ms + budget_ms, max(budget_ms, PROBES_SAVED * probe_ms))
-        return int(self.ms / probe_ms)
-
-    def spend(self, ms: float) -> None:
-        """Take out what some of these probes take."""
-        self.ms = max(0.0, self.ms - ms)
+    def probed(self, texts: dict[int, TextSavings], price: Price, income_ms: float) -> list[int]:
+        """Add a round's income; return the rows to probe, those first that have waited longest."""
+        cost_ms = price.ms(min(len(texts), PROBED_MAX))
+        self.ms = min(self.ms + income_ms, cost_ms)
+        if self.ms < cost_ms:
+            return []
+        self.ms = 0.0
+        self._count += 1
+        found = sorted(texts, key=lambda index: texts[index].probed_at)[:PROBED_MAX]
+        for index in found:
+            texts[index].probed_at = self._count
+        return found
 
 
 class DraftRationing:
-    """Runs the sources of all rows that pay, and of others in turn for a share of the time."""
+    """Runs sources and head for the rows that pay, and for others from their accounts."""
 
     def __init__(self) -> None:
-        self.ask_ms = ASK_MS
-        """Time of a row's sources."""
-        self.topk_ms = TOPK_MS
-        """Time of the target's top-k per row."""
-        self.head_ms = HEAD_MS
-        """Time of the draft head per row, where it takes time of its own; rows share some of it."""
-        self._for_sources, self._for_reports = Savings(), Savings()
+        self.asking, self.topk = RowCost(ASK_MS), RowCost(TOPK_MS)
+        self.head = RowCost(HEAD_MS)
+        """Of the draft head, where it takes time of its own."""
+        self._records: dict[tuple[str, bool], SavingsRecord] = {}
+        self._source_account, self._head_account = ProbeAccount(), ProbeAccount()
+
+    def savings(self, kind: str, sampled: bool) -> TextSavings:
+        """Return those of a new text, which begin from what others of its kind have."""
+        return TextSavings(self._records.setdefault((kind, sampled), SavingsRecord()))
 
     def learn(self, report: StepReport) -> None:
         """Record what the draft head and the top-k of some rows took in a step."""
-        self.head_ms = _learnt(self.head_ms, report.head_rows, report.head_ms)
-        self.topk_ms = _learnt(self.topk_ms, report.topk_rows, report.topk_ms)
+        self.head.learn(report.head_rows, report.head_ms)
+        self.topk.learn(report.topk_rows, report.topk_ms)
 
-    def learn_asking(self, rows: int, ms: float) -> None:
-        """Record the time that the sources of some rows took together."""
-        self.ask_ms = _learnt(self.ask_ms, rows, ms)
-
-    def pays(self, row: RationedRow, saved_ms: float) -> bool:
-        """Whether a row's drafts saved more time than they cost."""
-        with_head_tree = row.head is not None and row.head.head_tree
-        return saved_ms > self.ask_ms + self.topk_ms + (self.head_ms if with_head_tree else 0.0)
-
-    def choose(
-        self, turn: int, rows: Sequence[tuple[RationedRow, float]], step_ms: float
-    ) -> list[Choice]:
-        """Decide for every row, given its token weight, in a round of `step_ms`."""
-        budget_ms = PROBE_SHARE / 2 * step_ms
-        heads = any(row.head is not None for row, _ in rows)
-        report_ms = self.topk_ms + self.head_ms if heads else self.topk_ms
-        asks = self._for_sources.probes(budget_ms, self.ask_ms)
-        reports = self._for_reports.probes(budget_ms, report_ms)
-        turns = [(turn + offset) % len(rows) for offset in range(len(rows))]
-        allowed = [index for index in turns if rows[index][0].breaker.allows()]
-        paying = {index for index in allowed if rows[index][0].breaker.pays}
-        asked = [index for index in allowed if index not in paying][:asks]
-        reported = asked[:reports]
-        self._for_sources.spend(len(asked) * self.ask_ms)
-        self._for_reports.spend(len(reported) * report_ms)
-        run, report = paying.union(asked), paying.union(reported)
-        return [
-            _choice(row, index in run, index in report, weight)
-            for index, (row, weight) in enumerate(rows)
-        ]
+    def choose(self, rows: Sequence[RationedRow], step_ms: float, token_ms: float) -> list[Choice]:
+        """Decide for every row of a round of `step_ms`, in which a token takes `token_ms`."""
+        income_ms = PROBE_SHARE / 2 * step_ms
+        asking, topk, head = self.asking, self.topk, self.head
+        row_ms = asking.row_ms + topk.fixed_ms + topk.row_ms
+        asked = _chosen(
+            [row.sources for row in rows],
+            Price(asking.fixed_ms, row_ms),
+            self._source_account,
+            token_ms,
+            income_ms,
+        )
+        headed = _chosen(
+            [row.head for row in rows],
+            Price(head.fixed_ms, head.row_ms + asking.row_ms),
+            self._head_account,
+            token_ms,
+            income_ms,
+        )
+        return [Choice(index in asked, index in headed) for index in range(len(rows))]
 
     def check(self) -> None:
-        """Assert that prices are positive, and that no more was spent than had been saved."""
-        assert min(self.ask_ms, self.topk_ms, self.head_ms) > 0.0
-        assert min(self._for_sources.ms, self._for_reports.ms) >= 0.0
+        """Assert that costs are sound, and that no more was spent than had been saved."""
+        for cost in (self.asking, self.topk, self.head):
+            cost.check()
+        assert min(self._source_account.ms, self._head_account.ms) >= 0.0
 
 
-def _learnt(known_ms: float, rows: int, ms: float) -> float:
-    """Return the time per row once `rows` are known to have taken `ms` together."""
-    if not rows or ms <= 0.0:
-        return known_ms
-    return known_ms + PACE * (min(ms / rows, SURPRISE_MAX * known_ms) - known_ms)
+def paying(texts: dict[int, TextSavings], price: Price, token_ms: float) -> set[int]:
+    """Return the rows that save more than they take, if together they save what is fixed, too."""
+    gains = {
+        index: gain
+        for index, text in texts.items()
+        if (gain := text.tokens * token_ms - price.row_ms) > 0.0
+    }
+    return {*gains} if sum(gains.values()) > price.fixed_ms else set()
 
 
-def _choice(row: RationedRow, runs: bool, reports: bool, weight: float) -> Choice:
-    if row.head is not None and row.head.head_tree:
-        # The head's tree is already computed, so drafting from it is free.
-        return Choice(ask=True, wants_topk=reports and not row.breaker.is_open)
-    return Choice(ask=runs or weight > WEIGHT_ALWAYS_ASKED, wants_topk=reports)
+def _chosen(
+    savings: Sequence[TextSavings | None],
+    price: Price,
+    account: ProbeAccount,
+    token_ms: float,
+    income_ms: float,
+) -> set[int]:
+    texts = {index: text for index, text in enumerate(savings) if text is not None}
+    found = paying(texts, price, token_ms)
+    others = {index: text for index, text in texts.items() if index not in found}
+    if others:
+        found.update(account.probed(others, price, income_ms))
+    for index, text in others.items():
+        if index not in found:
+            text.rest()
+    return found

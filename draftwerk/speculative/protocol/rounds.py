@@ -173,6 +173,8 @@ class Draft(Plain, frozen=True):
     """Which source proposed each node."""
     wants_topk: bool = True
     """Whether the sources want the target's top-k: it takes a pass over every logit."""
+    wants_head: bool = True
+    """Whether the draft head is to run from where the row ends."""
 
     def children(self) -> dict[tuple[int, int], int]:
         """Return the node of every (parent, token)."""
@@ -195,8 +197,8 @@ class Draft(Plain, frozen=True):
 
 
 NO_DRAFT = Draft()
-NO_FEEDBACK = Draft(wants_topk=False)
-"""No draft, and no top-k wanted of the row."""
+NO_FEEDBACK = Draft(wants_topk=False, wants_head=False)
+"""No draft, and nothing wanted of the row for later ones."""
 
 
 class Proposal(Plain, frozen=True):

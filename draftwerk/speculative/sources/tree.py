@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, NO_FEEDBACK, Draft
+from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
     AcceptanceStats,
@@ -122,10 +122,10 @@ class DraftTree:
             found.append(chance * found[parent] if parent >= 0 else chance)
         return found
 
-    def draft(self, nodes: list[int], wants_topk: bool = True) -> Draft:
+    def draft(self, nodes: list[int], wants_topk: bool = True, wants_head: bool = True) -> Draft:
         """Return the chosen nodes, which must be closed under parents, as a draft."""
         if not nodes:
-            return NO_DRAFT if wants_topk else NO_FEEDBACK
+            return Draft(wants_topk=wants_topk, wants_head=wants_head)
         nodes.sort()
         if nodes[-1] == len(nodes) - 1:  # the first nodes of the tree: nothing to renumber
             parents = self.parents[: len(nodes)]
@@ -139,6 +139,7 @@ class DraftTree:
             tuple(parents),
             tuple([names[self.owners[node]] for node in nodes]),
             wants_topk=wants_topk,
+            wants_head=wants_head,
         )
 
     def check(self) -> None:

@@ -53,6 +53,8 @@ class ReplayReport:
     rounds: int = 0
     rows: int = 0
     ms: float = 0.0
+    drafting_ms: float = 0.0
+    """Of it, what asking sources, the head and the top-k took."""
     drafted: int = 0
     accepted: int = 0
     propose_s: float = 0.0
@@ -88,21 +90,19 @@ class _Player:
     output_count: int = 0
     new_token_ids: tuple[int, ...] = ()
     topk: tuple[TokenTopK, ...] = ()
+    head_tree: tuple[HeadNode, ...] = ()
+    """What the draft head guesses after the last token, where it has run."""
     model_read: int = 0
     """Tokens that the draft model has read."""
-
-    @property
-    def head_tree(self) -> tuple[HeadNode, ...]:
-        """The head's tree after the last token."""
-        return (
-            self.recording.head_tree[self.output_count - 1]
-            if self.recording.head_tree and self.output_count
-            else ()
-        )
 
 
 def free(_: StepLoad) -> float:
     """Return the cost of context on a device where it has none."""
+    return 0.0
+
+
+def free_head(_: int) -> float:
+    """Return the time of a head that takes none."""
     return 0.0
 
 
@@ -118,6 +118,10 @@ class Replay:
     """A draft model: (recording, token count, length) to guesses."""
     topk_ms: float = 0.0
     """What the target's top-k of a row takes."""
+    ask_ms: float = 0.0
+    """What asking the sources of a row takes."""
+    head_ms: Callable[[int], float] = free_head
+    """What the draft head takes by the rows that it runs for."""
     model_ms: float = 0.0
     """What each of its tokens costs, for all rows together."""
     model_read_ms: float = 0.0
@@ -165,7 +169,7 @@ class Replay:
             report=self._report,
         )
         begun = perf_counter()
-        prepared = self.proposer.prepare(round_)
+        prepared = self.proposer.prepare(round_, has_model=self.model is not None)
         model_drafts, model_ms = self._ask(prepared, players)
         drafts = self.proposer.finish(prepared, model_drafts, model_ms)
         report.propose_s += perf_counter() - begun
@@ -176,10 +180,20 @@ class Replay:
         topk_rows = sum(1 + len(draft.tokens) for draft in drafts if draft.wants_topk)
         topk_ms = self.topk_ms * topk_rows
         ms = self.cost(load.tokens) + self.context_cost(load) + topk_ms
-        self._report = StepReport(load=load, device_ms=ms, topk_rows=topk_rows, topk_ms=topk_ms)
-        report.ms += self._report.device_ms + model_ms
         for player, draft in zip(players, drafts, strict=True):
             self._commit(player, draft)
+        head_rows = sum(bool(player.head_tree) for player in players)
+        self._report = StepReport(
+            load=load,
+            device_ms=ms,
+            topk_rows=topk_rows,
+            topk_ms=topk_ms,
+            head_rows=head_rows,
+            head_ms=self.head_ms(head_rows) if head_rows else 0.0,
+        )
+        asking_ms = self.ask_ms * len(prepared.rows)
+        report.ms += ms + model_ms + self._report.head_ms + asking_ms
+        report.drafting_ms += topk_ms + self._report.head_ms + asking_ms
 
     def _ask(
         self, prepared: Prepared, players: Sequence[_Player]
@@ -237,4 +251,7 @@ class Replay:
         player.new_token_ids = output[output_count : output_count + len(path) + 1]
         player.topk = player.recording.topk[output_count : output_count + len(path) + 1]
         player.output_count += len(player.new_token_ids)
+        goes_on = player.output_count < len(output)
+        trees = player.recording.head_tree if draft.wants_head and goes_on else ()
+        player.head_tree = trees[player.output_count - 1] if trees else ()
         self.report.tokens += len(player.new_token_ids)

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.drafting.breaker import PATIENCE, PERIOD_MAX, Breaker
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.sources.acceptance import (
@@ -169,35 +168,6 @@ def test_a_draft_model_that_is_never_right_is_only_probed() -> None:
     gain, report, model = with_model(0.0, 2.0)
     assert gain > 0.97
     assert 0 < model.asked < 0.1 * report.rows
-
-
-def test_a_lucky_guess_does_not_close_an_open_breaker() -> None:
-    breaker = Breaker()
-    for _ in range(PATIENCE):
-        assert breaker.allows()
-        breaker.learn(False)
-    assert not breaker.allows()
-    while not breaker.allows():
-        pass
-    breaker.learn(True)
-    assert breaker.allows(), "a success is followed by another probe at once"
-    breaker.learn(False)
-    assert not breaker.allows()
-    while not breaker.allows():
-        pass
-    breaker.learn(True)
-    assert breaker.allows()
-    breaker.learn(True)
-    assert breaker.period == 0
-
-
-@given(st.lists(st.booleans(), max_size=100))
-def test_a_breaker_always_probes_again(outcomes: list[bool]) -> None:
-    breaker = Breaker()
-    for paid in outcomes:
-        if breaker.allows():
-            breaker.learn(paid)
-    assert any(breaker.allows() for _ in range(PERIOD_MAX + 1))
 
 
 @given(st.lists(st.integers(1, 5000), min_size=2, max_size=16), st.sampled_from([flat, steep]))

@@ -1,31 +1,114 @@
-"""Which rows' sources run, where no row's drafts pay."""
+"""Drafts that never come true: what they cost, as a share of the time that all takes."""
 
-from dataclasses import dataclass, field
+import random
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 
-from draftwerk.speculative.drafting.breaker import Breaker
+import pytest
+
+from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import (
-    PROBES_SAVED,
-    WEIGHT_ALWAYS_ASKED,
-    Choice,
-    DraftRationing,
+    ASK_MS,
+    PROBED_MAX,
+    TOPK_MS,
+    Price,
+    ProbeAccount,
+    paying,
 )
-from draftwerk.speculative.sources.draft_head import HeadSource
+from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
+from draftwerk.speculative.protocol.feedback import HeadNode
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sources.registry import WITHOUT_MODEL
+from tests.speculative.drafting.replay import Recording, Replay, ReplayReport
+
+VOCABULARY = 40_000
+NEVER = VOCABULARY
+"""A token that no text has."""
 
 
-@dataclass
-class PlainRow:
-    """A row without a draft head."""
-
-    breaker: Breaker = field(default_factory=Breaker)
-    head: HeadSource | None = None
+def step_ms(tokens: int) -> float:
+    """Return about what a model of 135 M weights takes on two cores."""
+    return 5.6 + 0.45 * tokens
 
 
-def test_a_row_that_holds_up_the_others_is_asked_when_nothing_is_saved() -> None:
-    rationing = DraftRationing()
-    rows = [(PlainRow(), WEIGHT_ALWAYS_ASKED + 1.0), (PlainRow(), 1.0)]
-    chosen = [rationing.choose(turn, rows, 0.0) for turn in range(PROBES_SAVED)]
-    rationing.check()
-    probes = [choice for choices in chosen for choice in choices if choice.wants_topk]
-    assert len(probes) == PROBES_SAVED, "as many as may be saved up for"
-    assert chosen[-1] == [Choice(ask=True, wants_topk=False), Choice(ask=False, wants_topk=False)]
-    assert all(choices[0].ask for choices in chosen)
+def line(fixed_ms: float, row_ms: float) -> Callable[[int], float]:
+    return lambda rows: fixed_ms + row_ms * rows
+
+
+HEADS = {"own": line(0.1, 0.15), "MTP": line(1.0, 0.3), "EAGLE-3": line(4.0, 0.9)}
+
+
+def guesses(tokens: list[int]) -> HeadNode:
+    """Return what a head guesses after some token, as sure of it as can be."""
+    return HeadNode(-1, 0, tuple(tokens), (1, 40, 50, 60))
+
+
+def recordings(count: int, temperature: float, right: float) -> list[Recording]:
+    """Return texts of 16 to 256 tokens by chance, whose next token the head guesses so often."""
+    rng, found = random.Random(count), list[Recording]()
+    for _ in range(count):
+        output = rng.choices(range(VOCABULARY), k=rng.choice((16, 32, 64, 128, 256)))
+        trees = [
+            (guesses([after if rng.random() < right else NEVER, NEVER + 1, NEVER + 2, NEVER + 3]),)
+            for _, after in pairwise(output)
+        ]
+        prompt = tuple(rng.choices(range(VOCABULARY), k=16))
+        sampling = Sampling(temperature=temperature)
+        found.append(Recording(prompt, tuple(output), sampling=sampling, head_tree=(*trees,)))
+    return found
+
+
+def served(rows: int, head: str, texts: list[Recording]) -> tuple[float, ReplayReport]:
+    """Return how much longer texts take with drafts than without, and what became of the drafts."""
+    proposer = Proposer((*WITHOUT_MODEL,), [(n, step_ms(n)) for n in (1, 8, 16, 32, 64)])
+    replay = partial(Replay, cost=step_ms, topk_ms=TOPK_MS, ask_ms=ASK_MS, head_ms=HEADS[head])
+    report = replay(proposer).run(texts, rows)
+    proposer.check()
+    plain = Replay(Proposer(()), step_ms, 0).run(texts, rows)
+    return report.ms / plain.ms - 1.0, report
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("rows", [1, 16, 48])
+def test_drafts_of_which_none_is_right_cost_less_than_two_percent(
+    rows: int, head: str, temperature: float
+) -> None:
+    cost, report = served(rows, head, recordings(max(12, 2 * rows), temperature, right=0.0))
+    assert not report.accepted
+    assert report.drafting_ms > 0.0, "nothing was probed"
+    assert cost < 0.02
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_head_that_is_often_right_gains_in_short_texts(temperature: float) -> None:
+    """All but the first texts of a kind begin with it."""
+    texts = [text for text in recordings(60, temperature, right=0.7) if len(text.output) <= 64]
+    cost, report = served(1, "own", texts)
+    assert cost < -0.25
+    assert report.accepted > 0.5 * sum(len(text.output) for text in texts) / 1.7
+
+
+def saving(tokens: float) -> TextSavings:
+    text = TextSavings(SavingsRecord())
+    text.learn(5.0 * tokens)
+    return text
+
+
+def test_rows_pay_for_themselves_and_together_for_what_is_fixed() -> None:
+    texts = {row: saving(tokens) for row, tokens in enumerate((0.0, 0.2, 0.5, 0.5))}
+    assert paying(texts, Price(0.0, 0.3), token_ms=1.0) == {2, 3}
+    assert paying(texts, Price(0.3, 0.3), token_ms=1.0) == {2, 3}
+    assert paying(texts, Price(0.5, 0.3), token_ms=1.0) == set()
+    assert paying(texts, Price(0.5, 0.3), token_ms=4.0) == {1, 2, 3}
+
+
+def test_probes_wait_until_there_is_time_for_several_rows_and_each_has_its_turn() -> None:
+    account, price = ProbeAccount(), Price(4.0, 1.0)
+    texts = {row: saving(0.0) for row in range(2 * PROBED_MAX)}
+    rounds = [account.probed(texts, price, 0.1) for _ in range(300)]
+    assert len(rounds[0]) == PROBED_MAX, "there is time for one to begin with"
+    probes = [set(rows) for rows in rounds if rows]
+    assert len(probes) == 1 + 299 * 0.1 // price.ms(PROBED_MAX)
+    assert all(not first & second for first, second in pairwise(probes))

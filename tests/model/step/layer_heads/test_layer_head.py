@@ -25,6 +25,7 @@ from tests.support.assistant_models import AssistantOracle
 from tests.support.eagle_models import HEAD, LAYERS, EagleOracle
 from tests.support.model_driver import Driver, Live, generate
 from tests.support.mtp_models import MtpOracle
+from tests.support.proposing import EveryRow
 from tests.support.runners import make_runner_with_layer, require_kernels
 from tests.support.tiny_gguf import SIZES, save_gguf
 from tests.support.tiny_models import VOCAB
@@ -122,12 +123,12 @@ def test_as_much_is_accepted_as_in_a_plain_decoding_loop(near, native):
 
 
 class Drafting:
-    """A target that drafts by its head alone, as the driver wants one; steps take 20 ms."""
+    """A target that drafts for every row by its head alone; steps take 20 ms."""
 
     def __init__(self, runner: TargetRunner) -> None:
         self.runner = runner
         self.pages, self.cached_sequences = runner.pages, runner.cached_sequences
-        self.rounds = DraftedRounds(Proposer(("head",)), self._verify)
+        self.rounds = DraftedRounds(Proposer(("head",), policy=EveryRow()), self._verify)
         self.drafts: list[tuple[Draft, int]] = []
 
     def _verify(self, proposal: Proposal) -> Verdict:

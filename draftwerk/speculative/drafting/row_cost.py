@@ -1,0 +1,50 @@
+"""Time of some work by the rows that it is done for, learnt from rounds: a straight line."""
+
+MEMORY = 0.95
+"""Weight of what was known before, at each measurement."""
+SURPRISE_MAX = 3.0
+"""Times what was expected: a core that does something else for a while teaches no more."""
+
+
+class RowCost:
+    """ms(rows) = fixed_ms + row_ms * rows, by fading least squares; neither is below 0."""
+
+    __slots__ = ("_mean", "_ms", "_products", "_squares", "_weight", "fixed_ms", "row_ms")
+
+    def __init__(self, row_ms: float) -> None:
+        """Expect so much of a row until something was measured."""
+        self.fixed_ms, self.row_ms = 0.0, row_ms
+        self._weight = self._mean = self._ms = self._squares = self._products = 0.0
+
+    def ms(self, rows: int) -> float:
+        """Return what some rows take together; nothing for none."""
+        return self.fixed_ms + self.row_ms * rows if rows else 0.0
+
+    def learn(self, rows: int, ms: float) -> None:
+        """Take in that some rows took so long."""
+        if not rows or ms <= 0.0:
+            return
+        if self._weight:
+            ms = min(ms, SURPRISE_MAX * self.ms(rows))
+        old = MEMORY * self._weight
+        self._weight = old + 1.0
+        row_step, ms_step = rows - self._mean, ms - self._ms
+        self._mean += row_step / self._weight
+        self._ms += ms_step / self._weight
+        share = old / self._weight
+        self._squares = MEMORY * self._squares + share * row_step * row_step
+        self._products = MEMORY * self._products + share * row_step * ms_step
+        self._fit()
+
+    def check(self) -> None:
+        """Assert that more rows never seem to take less."""
+        assert self.fixed_ms >= 0.0 <= self.row_ms
+
+    def _fit(self) -> None:
+        """Draw the line; through 0 where it would begin below, or all counts of rows are alike."""
+        through_zero = self._ms / self._mean
+        if self._squares > 0.0:
+            self.row_ms = min(max(self._products / self._squares, 0.0), through_zero)
+        else:
+            self.row_ms = through_zero
+        self.fixed_ms = max(0.0, self._ms - self.row_ms * self._mean)

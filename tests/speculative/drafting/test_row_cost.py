@@ -1,0 +1,38 @@
+"""The line through measured times."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwerk.speculative.drafting.row_cost import SURPRISE_MAX, RowCost
+
+
+def test_what_is_fixed_is_told_from_what_each_row_takes() -> None:
+    cost = RowCost(0.5)
+    for rows in (1, 16, 4, 2, 8, 16, 1):
+        cost.learn(rows, 4.0 + 0.9 * rows)
+    assert cost.ms(12) == pytest.approx(4.0 + 0.9 * 12)
+    assert cost.ms(0) == 0.0
+
+
+def test_equal_counts_of_rows_share_all() -> None:
+    cost = RowCost(0.5)
+    for _ in range(3):
+        cost.learn(4, 6.0)
+    assert (cost.fixed_ms, cost.row_ms) == (0.0, 1.5)
+
+
+def test_one_slow_round_teaches_little() -> None:
+    cost = RowCost(0.5)
+    for _ in range(40):
+        cost.learn(1, 1.0)
+    cost.learn(1, 1000.0)
+    assert 1.0 < cost.ms(1) < 1.0 + 0.1 * SURPRISE_MAX
+
+
+@given(st.lists(st.tuples(st.integers(0, 64), st.floats(0.0, 1e4)), max_size=60))
+def test_more_rows_never_seem_to_take_less(measured: list[tuple[int, float]]) -> None:
+    cost = RowCost(0.5)
+    for rows, ms in measured:
+        cost.learn(rows, ms)
+        cost.check()
