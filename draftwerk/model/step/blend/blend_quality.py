@@ -13,6 +13,7 @@ from torch import Tensor
 
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.distances import Distances, distances, summary
+from draftwerk.speculative.blend.quality import Quality
 from draftwerk.speculative.blend.rules import Blend, RuleName
 
 ANSWER = 24
@@ -35,31 +36,6 @@ class Sample(msgspec.Struct, frozen=True):
     overlap: float
     first_token_s: float
     exact_s: float
-
-
-class Quality(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule at one ratio came to over all prompts."""
-
-    rule: RuleName
-    ratio: float
-    kl_mean: float
-    """Nats a token."""
-    kl_p99: float
-    top1: float
-    """Share of places where the best token is the exact one's."""
-    first_divergence: float
-    """Mean of the first place where it is not; the answer's length if there is none."""
-    overlap: float
-    """Share of the blended greedy answer that stands at the same places in the exact one."""
-    first_token_s: float
-    """Median, segments found in the cache."""
-    exact_s: float
-    """Median of the exact prefill's first token, nothing found."""
-
-    @property
-    def sooner(self) -> float:
-        """How many times sooner the first token comes than by exact prefill."""
-        return self.exact_s / self.first_token_s
 
 
 def measure(
