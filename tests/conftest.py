@@ -3,6 +3,7 @@
 Folders whose tests need torch have a conftest of their own that imports tests/support/one_thread.
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -99,10 +100,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run a cache folder; the workers of one inherit it."""
+    gc.disable()  # until all is imported and collected: a quarter of that time
     if not hasattr(config, "workerinput"):
         before = os.environ.get("XDG_CACHE_HOME")
         home = use_own_cache()
         config.add_cleanup(lambda: leave_own_cache(home, before))
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector look at what tests make, never again at what they import."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
