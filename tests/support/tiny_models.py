@@ -100,6 +100,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         **{"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB},
         "layer_types": ["sliding_attention", "full_attention"] * 3,
     },
+    "gemma4_unified_text": {
+        **{"num_hidden_layers": 4, "sliding_window": 17, "head_dim": 8, "global_head_dim": 16},
+        **{"attention_k_eq_v": True, "num_global_key_value_heads": 1},
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    },
     "exaone4": {"num_hidden_layers": 4, "sliding_window": 17, "sliding_window_pattern": 2},
     "cohere2": {
         "num_hidden_layers": 4,

@@ -29,6 +29,8 @@ ARCHITECTURES = (
 BY_CLASS = {row.hf_name: row for row in ARCHITECTURES}
 WRAPPED = {wrapper: row.hf_name for row in ARCHITECTURES for wrapper in row.wrappers}
 TIED = "tie_word_embeddings"
+DRAFTERS = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
+"""Classes that are draft heads."""
 OUTER = ("eos_token_id", TIED, "dtype", "torch_dtype", "quantization_config")
 """Fields that stand beside a `text_config` and are about the text too."""
 
@@ -73,6 +75,8 @@ def completed(hf: Json) -> Json:
 def _text_of(hf: Json, text: Any) -> Json:
     named = hf.get("architectures")
     wrapper = named[0] if isinstance(named, list) and named else None
+    if wrapper in DRAFTERS:
+        raise Refused(f"{wrapper} drafts for another model, which names it by --draft-head")
     if wrapper not in WRAPPED or not isinstance(text, dict):
         raise Refused(f"{wrapper or 'no architecture'} with a text_config is not supported")
     outer = {key: hf[key] for key in OUTER if key in hf}

@@ -57,6 +57,18 @@ def test_each_layer_reads_the_last_of_its_kind_that_has_keys(oracle, target, fol
     assert read_assistant(folder, target).clusters is None
 
 
+def test_a_target_without_shared_keys_has_its_last_layers_read(folder, tmp_path):
+    changes = {"vocab_size": 96, "num_global_key_value_heads": 2}
+    save_tiny(tmp_path / "unified", "gemma4_unified_text", **changes)
+    found = read_assistant(folder, read_config(tmp_path / "unified"))
+    assert [kind.kv_from for kind in found.config.layers] == [2, 2, 3]
+
+
+def test_it_is_not_served_itself(folder):
+    with pytest.raises(Refused, match="Gemma4AssistantForCausalLM drafts for another model"):
+        read_config(folder)
+
+
 @pytest.mark.parametrize(
     ("part", "changes", "named"),
     [

@@ -1,6 +1,7 @@
 """Gemma 4: heads by kind of layer, layers that read others' keys, embeddings of each layer."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -184,34 +185,43 @@ def _experts(hf: Json) -> Experts | None:
     return _read_experts(hf) if hf.get("enable_moe_block") else None
 
 
+GEMMA4 = Architecture(
+    hf_name="Gemma4ForCausalLM",
+    model_type="gemma4_text",
+    summary="norms around; heads by kind of layer; keys of earlier layers; own embeddings",
+    gguf=GgufNames("gemma4", fields=_fields, differs_by_layer=True),
+    names=AROUND._replace(
+        router="router.proj",
+        expert_gate_up=("experts.gate_up_proj",),
+        expert_down="experts.down_proj",
+        expert_norm="pre_feedforward_layernorm_2",
+        after_experts="post_feedforward_layernorm_2",
+        after_dense="post_feedforward_layernorm_1",
+        router_scale="router.scale",
+        expert_scale="router.per_expert_scale",
+    ),
+    required=("num_key_value_heads", "head_dim"),
+    defaults=DEFAULTS,
+    activation="hidden_activation",
+    query_key_norm=lambda _: True,
+    qkv_bias="attention_bias",
+    output_bias="attention_bias",
+    graph=_graph,
+    layers=_layers,
+    experts=_experts,
+    theta=1_000_000.0,
+    local_theta=10_000.0,
+    has_assistant=True,
+    wrappers=("Gemma4ForConditionalGeneration",),
+)
 ROWS = (
-    Architecture(
-        hf_name="Gemma4ForCausalLM",
-        model_type="gemma4_text",
-        summary="norms around; heads by kind of layer; keys of earlier layers; own embeddings",
-        gguf=GgufNames("gemma4", fields=_fields, differs_by_layer=True),
-        names=AROUND._replace(
-            router="router.proj",
-            expert_gate_up=("experts.gate_up_proj",),
-            expert_down="experts.down_proj",
-            expert_norm="pre_feedforward_layernorm_2",
-            after_experts="post_feedforward_layernorm_2",
-            after_dense="post_feedforward_layernorm_1",
-            router_scale="router.scale",
-            expert_scale="router.per_expert_scale",
-        ),
-        required=("num_key_value_heads", "head_dim"),
-        defaults=DEFAULTS,
-        activation="hidden_activation",
-        query_key_norm=lambda _: True,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
-        graph=_graph,
-        layers=_layers,
-        experts=_experts,
-        theta=1_000_000.0,
-        local_theta=10_000.0,
-        has_assistant=True,
-        wrappers=("Gemma4ForConditionalGeneration",),
+    GEMMA4,
+    replace(
+        GEMMA4,
+        hf_name="Gemma4UnifiedForCausalLM",
+        model_type="gemma4_unified_text",
+        gguf=None,
+        defaults=DEFAULTS | {"hidden_size_per_layer_input": 0, "sliding_window": 1024},
+        wrappers=("Gemma4UnifiedForConditionalGeneration",),
     ),
 )
