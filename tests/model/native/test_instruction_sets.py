@@ -160,7 +160,9 @@ def logits_of_families(isa: str, kind: str) -> list[Tensor]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8 int8"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("fp32", marks=pytest.mark.grid), "bf16", "int8 int8"]
+)
 def test_logits_of_every_family(isas: tuple[str, str], kind: str) -> None:
     ours = [logits_of_families(isa, kind) for isa in isas]
     assert all(same_bits(one, other) for one, other in zip(*ours, strict=True))
