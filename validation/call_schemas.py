@@ -34,7 +34,8 @@ from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.tiny_models import save_tiny_with_text
-from validation.schemas import AT_ONCE, Schema, altered, arrays, engine, fault, objects
+from validation.random_schemas import Schema, arrays, objects
+from validation.schemas import AT_ONCE, altered, engine, fault
 
 FORMATS = {
     "json": OWN_FORMATS["hermes"].calls,
