@@ -41,7 +41,9 @@ from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.chi_square import least, p_value
 from tests.support.toy import ToyText
-from validation.matrix import BLOCK_SIZE, SOURCES, DefaultWords, Everything
+from validation.forced_drafts import SOURCES, Everything
+from validation.matrix import DefaultWords
+from validation.matrix_engines import BLOCK_SIZE
 
 PROMPT = "Random digits: 38190472561820397415"
 """What follows is digits, a token each: pairs come often, and positions compete for noise."""

@@ -28,7 +28,7 @@ from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.engine_texts import texts_of as engine_texts
 from tests.support.planted_outliers import save_planted
-from validation.matrix import Everything
+from validation.forced_drafts import Everything
 
 TEXTS = CalibrationTexts(16, 48)
 MEASURED = 32

@@ -34,7 +34,7 @@ from tests.support.mortal_model import BLOCK_SIZE, SharedModel
 from tests.support.simulated_child import WORKING, Fate, SimulatedChild
 from tests.support.tiny_models import TinyWords
 from tests.support.waiting import AtOnce
-from validation.matrix import SOURCES, Everything
+from validation.forced_drafts import SOURCES, Everything
 
 IN_THE_MIDDLE = "dies in the middle of its work"
 

@@ -23,7 +23,7 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from validation.matrix import Everything
+from validation.forced_drafts import Everything
 
 RULES = "You are a careful assistant who answers in short sentences and repeats the question first."
 QUESTIONS = (

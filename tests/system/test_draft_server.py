@@ -19,7 +19,7 @@ from tests.support.eagle_models import HEAD, EagleOracle
 from tests.support.killed_target import tokens_of
 from tests.support.tiny_models import copy_text, have_tokens_follow, text_sizes, tiny_model
 from tests.support.waiting import wait_until
-from validation.matrix import Everything
+from validation.forced_drafts import Everything
 
 PARAMS = SamplingParams(max_tokens=50, temperature=0.0, ignore_eos=True)
 PROMPTS = [[17 * n + 3 * i + 100 for i in range(10 + 33 * n)] for n in range(4)]

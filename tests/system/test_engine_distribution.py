@@ -9,7 +9,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.tiny_models import TinyWords, save_tiny
 from validation.distribution import DOUBLED, LENIENT, LawTest, run
-from validation.matrix import BLOCK_SIZE
+from validation.matrix_engines import BLOCK_SIZE
 
 BLOCKS = 512
 

@@ -19,7 +19,9 @@ from tests.support.draft_heads import idle_head
 from tests.support.runners import cache_with_kernels, require_kernels
 from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import TinyWords, save_tiny
-from validation.matrix import BLOCK_SIZE, PAIRWISE, SAMPLINGS, Matrix, check, totals
+from validation.matrix import check, totals
+from validation.matrix_engines import BLOCK_SIZE, Matrix
+from validation.samplings import PAIRWISE, SAMPLINGS
 
 
 def options(directory: Path, dtype: str) -> ModelOptions:

@@ -38,7 +38,7 @@ from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.pairwise import pairwise
 from tests.support.proposing import Reckless
 from tests.support.tiny_models import save_tiny_with_text
-from validation.matrix import Everything, Oracle
+from validation.forced_drafts import Everything, Oracle
 
 BLOCK_SIZE = 8
 REQUESTS = 5

@@ -1,0 +1,85 @@
+"""A model in memory, and engines around it whose pools are as small as they are asked to be."""
+
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from benchmarks.support.runners import build_runner
+from benchmarks.support.thread_device import ThreadDevice
+from draftwerk.actors.engine import Engine, running
+from draftwerk.actors.engine_parts import EngineParts
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.rounds import (
+    Draft,
+    Proposal,
+    Round,
+    Verdict,
+)
+from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.support.toy import ToyText
+
+BLOCK_SIZE = 8
+PROMPTS = 8
+SHARED = 20
+
+
+@dataclass(slots=True)
+class Matrix:
+    """A model in memory, and the engines around it."""
+
+    options: ModelOptions
+    text: ToyText
+    stop_token_ids: tuple[int, ...]
+    runner: TargetRunner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.runner = build_runner(self.options)
+
+    @asynccontextmanager
+    async def engine(
+        self,
+        block_count: int,
+        proposer: Callable[[], Proposer],
+        draft: Callable[[], ThreadDevice[Round, tuple[Draft, ...]] | None] = lambda: None,
+        *,
+        run_ahead: bool = False,
+    ) -> AsyncGenerator[Engine]:
+        """Run an engine; with `run_ahead` its target drafts, and two rounds are under way."""
+
+        def target() -> ThreadDevice[Proposal, Verdict]:
+            step = TargetRunner(self.runner.parts, 8).step
+            return ThreadDevice(DraftedRounds(proposer(), step).step if run_ahead else step)
+
+        parts = EngineParts(
+            text=self.text,
+            target=target,
+            draft=draft,
+            block_count=block_count,
+            block_size=BLOCK_SIZE,
+            context_max=512,
+            stop_token_ids=self.stop_token_ids,
+            limits=RoundLimits(
+                pipeline_depth=2 if run_ahead else 1,
+                run_ahead=run_ahead,
+                rows_max=PROMPTS,
+                tokens_max=96,
+                draft_max=7,
+            ),
+            expects_lengths=False,
+            proposer=(lambda: None) if run_ahead else proposer,
+        )
+        async with running(parts) as one:
+            yield one
+
+    def prompts(self) -> list[tuple[int, ...]]:
+        rng = random.Random(4)
+        size = self.text.vocab_size
+        shared = [rng.randrange(3, size) for _ in range(SHARED)]
+        return [
+            (*shared, *(rng.randrange(3, size) for _ in range(5 + n)), *shared[:6])
+            for n in range(PROMPTS)
+        ]
