@@ -13,15 +13,8 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from tests.support.runners import make_runner
 from tests.support.tiny_models import VOCAB, save_tiny
-from training.distillation import (
-    StudentCourse,
-    Teacher,
-    begin,
-    described_layers,
-    kept,
-    lessons,
-    write,
-)
+from training.distillation import StudentCourse, Teacher, lessons
+from training.student_model import begin, described_layers, kept, write
 
 STEPS = 30
 
