@@ -1,14 +1,18 @@
 """Members of a beam search: one live hypothesis each, where its KV is, and what its rows are."""
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
+from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.held_blocks import BlockCopy
 from draftwerk.cache.tables import BlockTable
-from draftwerk.speculative.beams.decisions import Candidate
+from draftwerk.speculative.beams.decisions import Candidate, Hypothesis
 from draftwerk.speculative.protocol.rounds import Decision, Draft, NewSequence, Row
+from draftwerk.speculative.requests.sequence import Sequence as RequestSequence
 
 Slot = int
 """block * block_size + offset."""
@@ -92,6 +96,25 @@ class GroupRows:
     moves: list[tuple[Slot, Slot]] = field(default_factory=list[tuple[Slot, Slot]])
 
 
+def forked(
+    root: RequestSequence, live: Sequence[Hypothesis], new_id: Callable[[], int]
+) -> list[Member]:
+    """Return a member for every live hypothesis, branching off the root that has read its text."""
+    prompt = root.tokens[: root.request.prompt_count]
+    return [
+        Member(
+            new_id(),
+            [*prompt, *each.tokens],
+            root.table.fork(),
+            root.computed,
+            root.sent_count,
+            root.sequence_id if root.sent_count else 0,
+            state=None if root.states is None else root.states.latest,
+        )
+        for each in live
+    ]
+
+
 def with_tokens(new_sequence: NewSequence, tokens: list[int]) -> NewSequence:
     """Return the new-sequence data of another text of the same request."""
     return msgspec.structs.replace(new_sequence, tokens=tuple(tokens))
@@ -107,3 +130,17 @@ def catching_up(members: list[Member], tokens_left: int) -> list[Want]:
         tokens_left -= count
         wants.append(Want(member, member.computed + count, 0))
     return wants
+
+
+def blocks_needed(wants: Sequence[Want], pools: Sequence[BlockPool]) -> list[int]:
+    """Return how many blocks the rows take from each pool, copies included."""
+    fresh = [0] * len(pools)
+    written: list[Counter[int]] = [Counter() for _ in pools]
+    for member, stop, drafts in wants:
+        for number, (pool, part) in enumerate(zip(pools, member.table.parts(), strict=True)):
+            fresh[number] += max(0, pool.blocks_for(stop + drafts) - len(part.blocks))
+            written[number].update(part.blocks[member.base // pool.block_size :])
+    for number, pool in enumerate(pools):
+        counts = written[number].items()
+        fresh[number] += sum(min(count, pool.holders(block) - 1) for block, count in counts)
+    return fresh

@@ -10,7 +10,6 @@ waits in the parent's tree slots, until the next round copies shared blocks and 
 Of a model with recurrent layers each member reads its parent's state and its path's tokens again.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -23,22 +22,16 @@ from draftwerk.speculative.beams.members import (
     Member,
     VerifiedRow,
     Want,
+    blocks_needed,
     catching_up,
+    forked,
     with_tokens,
 )
-from draftwerk.speculative.beams.memory import ORDERS
-from draftwerk.speculative.beams.steps import BeamPosition, TreePosition, take_steps, with_known
+from draftwerk.speculative.beams.steps import BeamPosition, take_steps, with_known
 from draftwerk.speculative.beams.text_snapshots import TextSnapshots
-from draftwerk.speculative.protocol.rounds import (
-    Branch,
-    Decision,
-    Draft,
-    Row,
-    RowState,
-    Seen,
-)
+from draftwerk.speculative.beams.verified_trees import as_one_row, path_origins, seen
+from draftwerk.speculative.protocol.rounds import Branch, Row, RowState, Seen
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_progress import origins
 
 SEARCH_ROOM = 2
 """Room for drafts in a branch's row, in that of an ordinary one: trees are uneven."""
@@ -105,10 +98,10 @@ class BeamSearch:
         pools = (pool,) if windows is None else (pool, windows.pool)
         if any(
             need > each.available
-            for need, each in zip(self._blocks(wants, pools), pools, strict=True)
+            for need, each in zip(blocks_needed(wants, pools), pools, strict=True)
         ):
             wants = [want._replace(drafts=0) for want in wants]
-        if not wants or not free(*self._blocks(wants, pools)):
+        if not wants or not free(*blocks_needed(wants, pools)):
             return None
         group = GroupRows()
         for want in wants:
@@ -127,19 +120,7 @@ class BeamSearch:
 
     def _fork(self, root: Sequence) -> None:
         """Let every live hypothesis branch off the root, which has read all but its last token."""
-        prompt = root.tokens[: root.request.prompt_count]
-        self.members = [
-            Member(
-                self.new_id(),
-                [*prompt, *each.tokens],
-                root.table.fork(),
-                root.computed,
-                root.sent_count,
-                root.sequence_id if root.sent_count else 0,
-                state=None if root.states is None else root.states.latest,
-            )
-            for each in self.beams.live
-        ]
+        self.members = forked(root, self.beams.live, self.new_id)
         root.table.release()
 
     def _wants(self, root: Sequence, draft_max: int, tokens_left: int) -> list[Want]:
@@ -150,19 +131,6 @@ class BeamSearch:
         room = self.beams.rules.tokens_max - self.beams.length - 1
         drafts = min(draft_max, root.request.draft_max, room, (tokens_left - read) // count)
         return [Want(member, len(member.tokens), drafts) for member in self.members]
-
-    def _blocks(self, wants: list[Want], pools: tuple[BlockPool, ...]) -> list[int]:
-        """Return how many blocks the rows take from each pool, copies included."""
-        fresh = [0] * len(pools)
-        written: list[Counter[int]] = [Counter() for _ in pools]
-        for member, stop, drafts in wants:
-            for number, (pool, part) in enumerate(zip(pools, member.table.parts(), strict=True)):
-                fresh[number] += max(0, pool.blocks_for(stop + drafts) - len(part.blocks))
-                written[number].update(part.blocks[member.base // pool.block_size :])
-        for number, pool in enumerate(pools):
-            counts = written[number].items()
-            fresh[number] += sum(min(count, pool.holders(block) - 1) for block, count in counts)
-        return fresh
 
     def _add(self, group: GroupRows, root: Sequence, want: Want, pool: BlockPool) -> None:
         member, stop, drafts = want
@@ -244,20 +212,12 @@ class BeamSearch:
 
     def _advance(self, root: Sequence, parts: list[VerifiedRow]) -> VerifiedRow:
         """Take as many steps as the draft trees cover."""
-        self._look(parts)
+        few = min(self.beams.rules.width + SEEN_MORE, SEEN_MAX)
+        self._seen.extend(seen(self.members, parts, few))
         positions, best = take_steps(self.beams, parts, not root.request.sampling.edits_logits)
         self._replace_members(root, parts, positions)
-        return self._summary(parts, best)
-
-    def _look(self, parts: list[VerifiedRow]) -> None:
-        """Note the candidates after each token, for the draft sources."""
-        few = min(self.beams.rules.width + SEEN_MORE, SEEN_MAX)
-        for member, (_, decision, draft) in zip(self.members, parts, strict=True):
-            tails = [tuple(member.tokens[-ORDERS:])]
-            for token, parent in zip(draft.tokens, draft.parents, strict=True):
-                tails.append((*tails[parent + 1], token)[-ORDERS:])
-            for tail, candidates in zip(tails, decision.candidates, strict=True):
-                self._seen.append((tail, candidates[:few]))
+        self.origins.extend(path_origins(parts, best))
+        return as_one_row(parts, best)
 
     def _replace_members(
         self, root: Sequence, parts: list[VerifiedRow], positions: list[BeamPosition]
@@ -298,23 +258,6 @@ class BeamSearch:
             parent.table.release()
             if number not in taken:
                 self._finished_ids.append(parent.sequence_id)
-
-    def _summary(self, parts: list[VerifiedRow], tip: TreePosition) -> VerifiedRow:
-        """Return all draft trees as one draft, whose accepted path is the one above `tip`."""
-        number, node = tip
-        draft = parts[number].draft
-        path = draft.path_to(node)
-        self.origins.extend(origins(Decision(tokens=(0,) * (len(path) + 1), path=path), draft))
-        before = sum(len(part.draft.tokens) for part in parts[:number])
-        return VerifiedRow(
-            parts[number].row,
-            Decision(path=tuple(before + each for each in path)),
-            Draft(
-                tuple(token for part in parts for token in part.draft.tokens),
-                (),
-                tuple(source for part in parts for source in part.draft.sources),
-            ),
-        )
 
     # --- leaving --------------------------------------------------------------------------------
 
