@@ -15,15 +15,13 @@ import pytest
 import pytest_asyncio
 
 from benchmarks.cluster.replica_kills import (
-    ServedText,
-    TextClient,
-    all_answers,
     differences,
     killed,
     metrics,
     replica_processes,
     served,
 )
+from benchmarks.cluster.text_clients import ServedText, TextClient, all_answers
 from draftwerk.actors.monitoring.snapshot import ActorFigures, Snapshot
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.cluster.cluster_settings import cluster_settings
