@@ -18,6 +18,7 @@ import argparse
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from sys import stderr
 
 from msgspec.structs import replace
 
@@ -29,6 +30,7 @@ from draftwerk.loadtest.client.search import pooled
 from draftwerk.loadtest.measure.proportion import Proportion
 from draftwerk.loadtest.measure.search import Bounds, Trial, highest, next_load
 from draftwerk.loadtest.options import LoadTestOptions
+from draftwerk.loadtest.results.result import Run
 from draftwerk.loadtest.server.launcher import free_port, serving
 
 PEER = "llama.cpp"
@@ -45,7 +47,9 @@ async def standing(given: argparse.Namespace, way: str) -> AsyncGenerator[str]:
     """Keep a way's server running; yields its address."""
     if way == PEER:
         port = free_port()
-        command = [given.peer, "-m", given.model, "--port", str(port), *server_options(PLACES)]
+        # No prompt comes twice: states that the peer would keep of past ones cost it time alone.
+        more = [*server_options(PLACES), "--cache-ram", "0"]
+        command = [given.peer, "-m", given.model, "--port", str(port), *more]
         async with serving(command, f"http://127.0.0.1:{port}") as server:
             yield server.url
         return
@@ -90,7 +94,21 @@ async def measure(given: argparse.Namespace) -> dict[str, list[tuple[float, Prop
                 if rate is not None:
                     found = await run_load(load_of(given, urls[way], rate, given.seed + step), [])
                     tried[way].append((rate, pooled([found])))
+                    print(f"{way} at {rate:.2f}: {times_of(found)}", file=stderr, flush=True)
     return tried
+
+
+def times_of(found: Run) -> str:
+    """Return what was kept in a run, and its times."""
+    latencies = found.summary.latencies
+    times = {"first token": latencies.ttft, "time per token": latencies.tpot}
+    parts = [f"{pooled([found]).share:.1%} kept"]
+    parts += [
+        f"{name} {one.at['p50']:.0f} ms, p95 {one.at['p95']:.0f}"
+        for name, one in times.items()
+        if one
+    ]
+    return "; ".join(parts)
 
 
 def bounds(given: argparse.Namespace) -> Bounds:
