@@ -72,6 +72,7 @@ def load_of(given: argparse.Namespace, url: str, rate: float, seed: int) -> Load
         prompt_spread=given.spread,
         max_tokens=given.tokens,
         output_spread=given.spread,
+        temperature=0.7,
         ignore_eos=True,
         slo=given.slo,
         progress=False,
@@ -99,8 +100,10 @@ async def measure(given: argparse.Namespace) -> dict[str, list[tuple[float, Prop
 
 
 def times_of(found: Run) -> str:
-    """Return what was kept in a run, and its times."""
+    """Return what was kept in a run, and its times. Raises RuntimeError where it has none."""
     latencies = found.summary.latencies
+    if latencies.tpot is None:
+        raise RuntimeError("the replies have no text, so that nothing is timed")
     times = {"first token": latencies.ttft, "time per token": latencies.tpot}
     parts = [f"{pooled([found]).share:.1%} kept"]
     parts += [
