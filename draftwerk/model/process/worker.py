@@ -72,9 +72,11 @@ def run(role: str, options: bytes, *, is_forked: bool, grammars: "Grammars | Non
     pipe = Pipe(results)
     Thread(target=partial(pipe.beat, is_forked=is_forked), daemon=True).start()
 
+    gc.disable()  # for a seventh of the time that importing takes
     from draftwerk.model.checkpoint.unsupported import Refused
     from draftwerk.model.process.role import build_role  # torch: seconds, so the beat comes first
 
+    gc.enable()
     try:
         model = build_role(
             role, options, lambda line: pipe.send(FrameKind.LOADING, line.encode()), grammars
