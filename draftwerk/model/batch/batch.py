@@ -131,7 +131,7 @@ def facts_of(batch: Batch) -> Facts:
 
 def logit_count_of(batch: Batch) -> int:
     """Return how many of the batch's outputs have logits."""
-    return len(batch.outputs) if batch.logit_count is None else batch.logit_count
+    return batch.outputs.shape[0] if batch.logit_count is None else batch.logit_count
 
 
 class Forward(Protocol):

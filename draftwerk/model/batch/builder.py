@@ -156,10 +156,10 @@ class BatchBuilder:
         return msgspec.structs.replace(load, context_tokens=load.context_tokens - spared)
 
     def batch(self, device: torch.device) -> Batch:
-        """Return the tensors; each is made from one array.
+        """Return the tensors.
 
-        Lists, since most rounds are of few tokens: behind a forward pass, the many small
-        operations of arrays took as long as a tenth of a small model's step.
+        Lists and few arrays, since most rounds are of few tokens: behind a forward pass, which
+        leaves no code in the caches, many small operations took a tenth of a small model's step.
         """
         counts = [stop - start for start, stop in pairwise(self.starts)]
         places = self._places(counts)
@@ -177,15 +177,15 @@ class BatchBuilder:
         def tensor(values: Sequence[int] | NDArray[np.int32], dtype: type = np.int32) -> Tensor:
             return torch.from_numpy(np.asarray(values, dtype)).to(device)
 
+        slots = self._slots(places, self.tables)
+        lists = (self.tokens, positions, slots, self.starts, ends, self.outputs + self.pooled)
+        whole = torch.from_numpy(np.array([*chain.from_iterable(lists)], np.int32))
+        parts = [part.to(device) for part in whole.split([*map(len, lists)])]
         found = Batch(
-            tokens=tensor(self.tokens),
-            positions=tensor(positions),
-            slots=tensor(self._slots(places, self.tables)),
-            row_starts=tensor(self.starts),
-            kv_lengths=tensor(ends),
+            *parts[:5],
             block_tables=tensor(_filled_up(self.tables)),
             ancestors=tensor(ancestors, np.int64),
-            outputs=tensor(self.outputs + self.pooled),
+            outputs=parts[5],
             facts=Facts(max(counts), max(ends), bool(self.trees)),
             states=tuple(self.states),
             logit_count=len(self.outputs) if self.pooled else None,

@@ -137,7 +137,7 @@ class NativeForward:
         `hidden` is what the stage before has come to; without one the tokens are embedded.
         """
         self._check_pages(pages)
-        outputs, logit_count = len(batch.outputs), logit_count_of(batch)
+        outputs, logit_count = batch.outputs.shape[0], logit_count_of(batch)
         is_last, config = self._shard.is_last, self._config
         logits = torch.empty(logit_count if is_last else 0, config.vocab_size)
         self.states = torch.empty(outputs if is_last else 0, config.hidden_size)

@@ -149,14 +149,22 @@ def nothing_known() -> None:
 def noting_use(
     parts: LoadedModel, step: Callable[[W], R], round_in: Callable[[W], Round]
 ) -> Callable[[W], R]:
-    """Return the step; over shared pages it first notes which blocks come into use."""
+    """Return the step; over shared pages it first notes which blocks come into use.
+
+    Those behind a row's start, that is; a new sequence's and a blended prompt's all.
+    """
     if parts.shared is None:
         return step
-    shared = parts.shared
+    shared, block_size = parts.shared, parts.pages.block_size
 
     def noting(work: W) -> R:
-        rows = round_in(work).rows
-        shared.use([block for row in rows for block in (*row.blocks, *row.window_blocks)])
+        found: list[int] = []
+        for row in round_in(work).rows:
+            known = row.new_sequence is None and row.blend is None
+            first = row.start // block_size if known else 0
+            found += row.blocks[first:]
+            found += row.window_blocks[first:]
+        shared.use(found)
         return step(work)
 
     return noting

@@ -53,6 +53,8 @@ def draft_ahead(
     Trees that were presampled are kept.
     """
     wanting = [row for row in rows if row.walk.plan.draft.wants_head and not row.walk.error]
+    if head is None or not wanting:
+        return {}
     drafts = {row.walk.plan.number: HeadDraft() for row in wanting}
     ahead = [row.walk for row in wanting if row.walk.plan.row.branch is None and row.walk.goes_on]
     for walk, tree in _trees(head, ahead, presampled, pages):
@@ -64,7 +66,7 @@ def draft_ahead(
 
 
 def _trees(
-    head: BoundHead | None, walks: Sequence[TreeWalk], presampled: Presampled, pages: Pages
+    head: BoundHead, walks: Sequence[TreeWalk], presampled: Presampled, pages: Pages
 ) -> Iterator[tuple[TreeWalk, tuple[HeadNode, ...]]]:
     """Yield the draft tree that follows each walk's last committed token."""
     missing: list[TreeWalk] = []
@@ -73,7 +75,7 @@ def _trees(
             yield walk, tree
         elif _follows(head, walk.plan.row.sequence_id):
             missing.append(walk)
-    if head is None or not missing:
+    if not missing:
         return
     states, noise = head.states, fastest()
     starts = [
@@ -96,17 +98,15 @@ def _text_pages(walk: TreeWalk, pages: Pages) -> TextPages:
     return TextPages(pages, row.stop + len(walk.tokens) - 1, row.blocks, row.window_blocks)
 
 
-def _follows(head: BoundHead | None, sequence_id: int) -> bool:
+def _follows(head: BoundHead, sequence_id: int) -> bool:
     """Whether a head drafts for a sequence: one that keeps something of each, for those alone."""
-    return head is None or head.windows is None or sequence_id in head.windows
+    return head.windows is None or sequence_id in head.windows
 
 
 def _candidates(
-    head: BoundHead | None, branches: Sequence[WalkedRow]
+    head: BoundHead, branches: Sequence[WalkedRow]
 ) -> Iterator[tuple[RowPlan, HeadCandidates]]:
     """Yield the head's candidates where beam searches probably continue."""
-    if head is None:
-        return
     positions = [one for search in _searches(branches) for one in _positions(search)]
     if not positions:
         return

@@ -278,13 +278,16 @@ def _decision(row: WalkedRow, ahead: HeadDraft) -> Decision:
     walk, report = row.walk, row.report
     if walk.error:
         return Decision(error=walk.error)
+    feedback = report.feedback
+    if ahead.head_tree:
+        feedback = replace(feedback, head_tree=ahead.head_tree)
     return Decision(
         tokens=tuple(walk.tokens),
         path=tuple(walk.path),
         logprobs=report.logprobs,
         candidates=report.candidates,
         head_candidates=tuple(ahead.head_candidates),
-        feedback=replace(report.feedback, head_tree=ahead.head_tree),
+        feedback=feedback,
     )
 
 

@@ -79,7 +79,8 @@ class Proposer:
         report = round_.report
         self._controller.cost.learn(report.load, report.device_ms)
         self._rationing.learn(report)
-        self._beam_drafts.read(round_, self._text)
+        if round_.finished_ids or any(row.branch is not None for row in round_.rows):
+            self._beam_drafts.read(round_, self._text)
         for sequence_id in round_.finished_ids:
             self._forget(sequence_id)
         found: list[tuple[int, DraftedSequence]] = []

@@ -74,10 +74,11 @@ class StateRows:
 
 def arrays_of(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None) -> RoundArrays:
     arrays = RoundArrays(
-        token_count=len(batch.tokens),
-        row_count=len(batch.kv_lengths),
+        # A tensor's length takes a call of Python, its shape none.
+        token_count=batch.tokens.shape[0],
+        row_count=batch.kv_lengths.shape[0],
         table_width=batch.block_tables.shape[1],
-        output_count=len(batch.outputs),
+        output_count=batch.outputs.shape[0],
         logit_count=logit_count_of(batch),
         block_count=pages.keys.shape[1],
         block_size=pages.block_size,
@@ -98,7 +99,7 @@ def arrays_of(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None)
     for name, size in sizes.items():
         tensor: Tensor = getattr(batch, name)
         check_tensor(name, tensor, torch.int64 if name == "ancestors" else torch.int32)
-        if len(tensor) != size:
+        if tensor.shape[0] != size:
             raise ValueError(f"{name} has {len(tensor)} entries, not {size}")
         setattr(arrays, name, tensor.data_ptr())
     if pages.window is not None:
