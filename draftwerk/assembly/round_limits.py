@@ -31,7 +31,7 @@ class MeasuredModel(NamedTuple):
     """What drafting takes of memory, for people."""
 
 
-PAUSE_S = 0.05
+PAUSE_S = 0.06
 """What prompts may let texts wait, where low latency is preferred."""
 
 
