@@ -73,4 +73,5 @@ def _name(directory: Path, words: Sequence[str]) -> str:
         contents = [content_name(path, cache_directory()) for path in weight_files(directory)]
     except OSError:
         return ""
-    return f"{sha256(chr(10).join((*words, *contents)).encode()).hexdigest()[:32]}.json"
+    told = "\n".join((*words, *contents))
+    return f"{sha256(told.encode()).hexdigest()[:32]}.json"

@@ -26,7 +26,8 @@ def with_modules(body: Body, kept: KeptModules) -> Body:
 
     Raises ApiError for one that is not known, and for parameters without a place.
     """
-    keep(kept, getattr(body, "modules", None) or {})
+    if given := getattr(body, "modules", None):
+        keep(kept, given)
     documents = cast("list[object]", getattr(body, "documents", None) or [])
     if not any(isinstance(each, GivenDocument) for each in documents):
         return body
