@@ -1,8 +1,6 @@
 """Assistants in folders: what is read of them, and what is refused by name."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +12,8 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.support.assistant_models import HEAD, AssistantOracle
+from tests.support.head_folders import WEIGHTS, copied_head, say
 from tests.support.tiny_models import save_tiny
-
-WEIGHTS = "model.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +29,7 @@ def target(oracle) -> ModelConfig:
 @pytest.fixture
 def folder(oracle, tmp_path) -> Path:
     """Return an assistant's folder that may be changed."""
-    for name in (WEIGHTS, "config.json"):
-        (tmp_path / name).write_bytes((oracle.path.parent / HEAD / name).read_bytes())
-    return tmp_path
-
-
-def say(folder: Path, part: str, **changes: Any) -> None:
-    path = folder / "config.json"
-    hf = json.loads(path.read_bytes())
-    hf |= {part: hf[part] | changes} if part else changes
-    path.write_text(json.dumps(hf), encoding="utf-8")
+    return copied_head(oracle.path.parent / HEAD, tmp_path)
 
 
 def test_each_layer_reads_the_last_of_its_kind_that_has_keys(oracle, target, folder):

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,8 +15,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
 from tests.support.eagle_models import GUESSED, HEAD, LAYERS, EagleOracle
-
-WEIGHTS = "model.safetensors"
+from tests.support.head_folders import WEIGHTS, copied_head, say
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +31,7 @@ def target(oracle) -> ModelConfig:
 @pytest.fixture
 def folder(oracle, tmp_path) -> Path:
     """Return a head's folder that may be changed."""
-    for name in (WEIGHTS, "config.json"):
-        (tmp_path / name).write_bytes((oracle.path.parent / HEAD / name).read_bytes())
-    return tmp_path
-
-
-def say(folder: Path, **changes: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | changes), encoding="utf-8")
+    return copied_head(oracle.path.parent / HEAD, tmp_path)
 
 
 def put(folder: Path, **changes: torch.Tensor | None) -> None:
