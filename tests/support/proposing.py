@@ -6,7 +6,7 @@ from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Est
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import Choice, RationedRow
-from draftwerk.speculative.protocol.rounds import Draft, Round
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 
 
@@ -62,3 +62,41 @@ class RecklessBeside(Reckless):
     ) -> tuple[Draft, ...]:
         """Return what was guessed where anything was."""
         return super().finish(prepared, self._oracle(prepared.round), model_ms)
+
+
+class Recalling(Reckless):
+    """Guesses what followed the same tokens in any text before, whatever it costs."""
+
+    CONTEXT, LENGTH = 3, 4
+
+    def __init__(self) -> None:
+        super().__init__(WITHOUT_MODEL)
+        self._texts: dict[int, tuple[int, ...]] = {}
+        self._followers: dict[tuple[int, ...], int] = {}
+
+    def finish(
+        self, prepared: Prepared, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
+    ) -> tuple[Draft, ...]:
+        """Return what is recalled where anything is."""
+        found = tuple(self._draft(row) for row in prepared.round.rows)
+        return super().finish(prepared, found, model_ms)
+
+    def _draft(self, row: Row) -> Draft:
+        begun = (
+            row.new_sequence.tokens if row.new_sequence else self._texts.get(row.sequence_id, ())
+        )
+        text = self._texts[row.sequence_id] = begun + row.new_token_ids
+        for end in range(self.CONTEXT, len(text)):
+            self._followers[text[end - self.CONTEXT : end]] = text[end]
+        guessed = list(text[-self.CONTEXT :])
+        while row.samples and row.branch is None and len(guessed) < self.CONTEXT + self.LENGTH:
+            follower = self._followers.get(tuple(guessed[-self.CONTEXT :]))
+            if follower is None:
+                break
+            guessed.append(follower)
+        tokens = tuple(guessed[self.CONTEXT :][: row.draft_max])
+        return (
+            Draft(tokens, tuple(range(-1, len(tokens) - 1)), ("recycle",) * len(tokens))
+            if tokens
+            else NO_DRAFT
+        )
