@@ -84,6 +84,18 @@ def test_limits_are_kept_or_not(slo: str, met: bool) -> None:
     assert meets(row(), [parse_slo(slo)]) is met
 
 
+@pytest.mark.parametrize("metric", ["ttft", "tpot", "e2e", "gap"])
+def test_a_reply_without_a_text_keeps_nothing(metric: str) -> None:
+    assert not meets(row(chunk_s=[], output_tokens=0), [parse_slo(f"{metric}=10s")])
+
+
+@pytest.mark.parametrize(
+    ("slo", "met"), [("tpot=1ms", True), ("gap=1ms", True), ("ttft=1s", False)]
+)
+def test_a_text_of_one_token_has_no_time_between_two(slo: str, met: bool) -> None:
+    assert meets(row(chunk_s=[1.5], output_tokens=1), [parse_slo(slo)]) is met
+
+
 def test_every_limit_must_be_kept() -> None:
     slos = [parse_slo("ttft=1s"), parse_slo("tpot=1ms")]
     assert goodput([row(), row()], slos, 2.0).share.met == 0

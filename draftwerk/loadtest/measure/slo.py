@@ -22,7 +22,7 @@ class Slo(Struct, frozen=True):
 
 
 class Goodput(Struct, frozen=True):
-    """Requests within every limit; refusals and errors miss, users who hung up do not count."""
+    """Requests within every limit; refusals, errors and empty texts miss, hang-ups do not count."""
 
     share: Proportion
     per_s: float
@@ -37,8 +37,11 @@ def parse_slo(text: str) -> Slo:
 
 
 def meets(row: RequestRow, slos: Iterable[Slo]) -> bool:
-    """Whether a request ended well and kept every limit; what cannot be measured is not a miss."""
-    if not row.ok:
+    """Whether a request ended well, with a text that kept every limit.
+
+    Of a text that came at once only the first token and the end can be late.
+    """
+    if not row.ok or row.first_s is None:
         return False
     values = ((slo, _value(row, slo.metric)) for slo in slos)
     return all(value is None or value <= slo.limit_s for slo, value in values)
