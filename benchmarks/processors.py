@@ -29,6 +29,7 @@ from benchmarks.chat_load import Answers, ask_all, question
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.llama_cpp import LlamaCpp
 from draftwerk.loadtest.server.launcher import free_port, serving
+from draftwerk.machine.host import die_with_parent
 from draftwerk.model.native.isa import NONE, VARIABLE, available
 
 PEER_FILES = {"bf16": "bf16.gguf", "int8": "q8_0.gguf", "int4": "q4_0.gguf"}
@@ -114,7 +115,9 @@ async def running(one: KernelServer, logs: Path) -> AsyncGenerator[KernelServer]
     one.url = f"http://127.0.0.1:{port}"
     command = [word.format(port=port) for word in one.command]
     log = logs / f"{one.name}.log"
-    async with serving(command, one.url, env=one.env, log=log, start_s=START_S):
+    async with serving(
+        command, one.url, env=one.env, log=log, start_s=START_S, prepare=die_with_parent
+    ):
         yield one
 
 

@@ -26,6 +26,7 @@ import aiohttp
 from benchmarks.support.bench import ResultTable, middle, parser, show
 from draftwerk.loadtest.server.launcher import Server, free_port, says_ready, serving
 from draftwerk.loadtest.server.metrics import fetch_metrics
+from draftwerk.machine.host import die_with_parent
 
 TOLD_S = 0.5
 """For a peer to have said what it has computed."""
@@ -86,7 +87,8 @@ class PeerBench:
         words = ("--port", str(port), "--dtype", given.dtype, "--spare", "off")
         command = (sys.executable, "-m", "draftwerk", "serve", *model, *words)
         command = (*command, "--kv-key", str(self.key), *options)
-        async with serving(command, f"http://127.0.0.1:{port}", ready=says_ready) as server:
+        url = f"http://127.0.0.1:{port}"
+        async with serving(command, url, ready=says_ready, prepare=die_with_parent) as server:
             yield PeerServer(self.http, server)
 
     def prompts(self) -> AsyncGenerator[list[int]]:

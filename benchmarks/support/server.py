@@ -9,6 +9,7 @@ from time import perf_counter
 import aiohttp
 
 from draftwerk.loadtest.server.launcher import Server, free_port, says_ready, serving
+from draftwerk.machine.host import die_with_parent
 
 
 @asynccontextmanager
@@ -19,7 +20,8 @@ async def draftwerk(*options: str) -> AsyncGenerator[Server]:
     """
     port = free_port()
     command = [sys.executable, "-m", "draftwerk", "serve", "--port", str(port), *options]
-    async with serving(command, f"http://127.0.0.1:{port}", ready=says_ready) as server:
+    url = f"http://127.0.0.1:{port}"
+    async with serving(command, url, ready=says_ready, prepare=die_with_parent) as server:
         yield server
     assert server.exit_code == 0, f"the server's exit code is {server.exit_code}"
 

@@ -73,9 +73,11 @@ async def serving(
     log: Path | None = None,
     start_s: float = 120.0,
     ready: ReadyCheck = answers,
+    prepare: Callable[[], None] | None = None,
 ) -> AsyncGenerator[Server]:
     """Keep a server running inside the block; its output goes to the log, or nowhere.
 
+    `prepare` is called in its process before its program begins.
     Raises ServerFailed if it ends or `start_s` pass before it is ready.
     """
     if log is not None:
@@ -88,6 +90,7 @@ async def serving(
             stderr=output,
             env={**os.environ, **(env or {})},
             start_new_session=True,
+            preexec_fn=prepare,
         )
     server = Server(url, process)
     try:

@@ -1,5 +1,6 @@
 """The one launcher of servers: waited for, stopped with all that they started, or named."""
 
+import asyncio
 import socket
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from draftwerk.loadtest.server.launcher import (
     wait_ready,
 )
 from draftwerk.loadtest.server.metrics import MetricsPage
+from draftwerk.machine.child_python import child_environment
 from tests.support.waiting import until
 
 SERVER = """
@@ -43,6 +45,24 @@ lag_seconds_bucket{le="0.02"} 7
 lag_seconds_bucket{le="+Inf"} 9
 lag_seconds_count 9
 lag_seconds_sum 0.5
+"""
+
+
+STARTER = """
+import asyncio, sys
+from draftwerk.loadtest.server.launcher import serving
+from draftwerk.machine.host import die_with_parent
+
+async def at_once(*_):
+    return True
+
+async def start():
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    async with serving(command, "", ready=at_once, prepare=die_with_parent) as server:
+        print(server.pid, flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(start())
 """
 
 
@@ -80,6 +100,19 @@ async def test_a_server_that_never_answers_is_stopped() -> None:
     with pytest.raises(ServerFailed, match=r"not ready after 0\.5 s"):
         async with serving(sleeper, "http://127.0.0.1:9", start_s=0.5):
             pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no parent's end is announced")
+async def test_a_server_may_end_with_the_process_that_started_it() -> None:
+    starter = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", STARTER), env=child_environment(), stdout=asyncio.subprocess.PIPE
+    )
+    assert starter.stdout is not None
+    server = int(await starter.stdout.readline())
+    assert alive(server)
+    starter.kill()
+    await starter.wait()
+    await until(lambda: not alive(server))
 
 
 def test_a_free_port_is_none_that_outgoing_connections_take() -> None:
