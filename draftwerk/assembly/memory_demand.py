@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from draftwerk.assembly.memory_room import ModelSizes, free_memory, loading_bytes
+from draftwerk.cache.kv_formats import KV_FORMATS
 from draftwerk.settings.engine_settings import EngineSettings
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "w8a8": 2, "int8": 2, "int4": 2, "stored": 2}
@@ -79,10 +80,10 @@ def _token_bytes(settings: EngineSettings, card: ModelSizes, dtype: str) -> int:
 
 
 def head_bytes(head_size: int, dtype: str, kv_dtype: str) -> int:
-    """Return what one head's key or value takes in the pages; int8 ones have a scale."""
+    """Return what one head's key or value takes in the pages."""
     if kv_dtype == "auto":
         return head_size * BYTES[dtype]
-    return head_size + (4 if kv_dtype == "int8" else 0)
+    return KV_FORMATS[kv_dtype].head_bytes(head_size)
 
 
 def drafting_words(needed: MemoryDemand) -> str:

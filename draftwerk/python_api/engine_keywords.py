@@ -5,6 +5,7 @@ from os import PathLike, fspath
 from typing import Literal, TypedDict, cast
 
 from draftwerk.api.core.config import Settings
+from draftwerk.cache.kv_formats import KvDtype
 from draftwerk.settings.engine_checks import approximated, check_engine
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, converted, fields_of
@@ -26,7 +27,7 @@ class EngineKeywords(TypedDict, total=False):
     speculate: str
     backend: Literal["auto", "transformers"]
     dtype: Literal["auto", "stored", "bf16", "fp32", "int8", "int4", "fp16", "fp8", "w8a8"]
-    kv_dtype: Literal["auto", "int8", "fp8"]
+    kv_dtype: KvDtype
     approximate: Sequence[str]
     device: Literal["auto", "cpu", "cuda"]
     pipeline_parallel: int

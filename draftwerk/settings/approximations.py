@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
+from draftwerk.cache.kv_formats import KV_FORMATS, NATIVE_KV_FORMATS
 from draftwerk.speculative.blend.rules import RATIO, RULE, Blend, RuleName
 
 ApproximatedPart = Literal["weights", "kv", "attention", "reuse"]
@@ -78,6 +79,7 @@ class Approximation(NamedTuple):
 
 
 ONLY_CPU = Conflict("device", ("auto", "cpu"), "the native kernels of a CPU compute it")
+ONLY_GPU = Conflict("device", ("auto", "cuda"), "the kernels of a GPU compute it")
 ONLY_OWN = Conflict("backend", ("auto",), "backend transformers keeps its own keys and values")
 
 WINDOW = "window"
@@ -99,22 +101,15 @@ APPROXIMATIONS = (
         BlendParameters,
         request_field="blend",
     ),
-    Approximation(
-        "kv-int8",
-        "kv",
-        "keys and values in 8 bits, a scale a head",
-        sets=("kv_dtype", "int8"),
-        conflicts=(ONLY_CPU, ONLY_OWN),
-    ),
-    Approximation(
-        "kv-fp8",
-        "kv",
-        "keys and values in 8-bit floats",
-        sets=("kv_dtype", "fp8"),
-        conflicts=(
-            Conflict("device", ("auto", "cuda"), "the kernels of a GPU compute it"),
-            ONLY_OWN,
-        ),
+    *(
+        Approximation(
+            f"kv-{row.name}",
+            "kv",
+            row.meaning,
+            sets=("kv_dtype", row.name),
+            conflicts=(ONLY_CPU if row.name in NATIVE_KV_FORMATS else ONLY_GPU, ONLY_OWN),
+        )
+        for row in KV_FORMATS.values()
     ),
     Approximation(
         WINDOW,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS, KvDtype
 from draftwerk.settings.approximations import AppliedApproximation, served_approximations
 from draftwerk.settings.setting_fields import (
     SIZE_METAVAR,
@@ -80,10 +81,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = "auto"
     kv_dtype: Annotated[
-        Literal["auto", "int8", "fp8"],
+        KvDtype,
         Meta(
-            description="the key-value cache's format; auto: as the activations; int8 on a CPU, "
-            "fp8 on a GPU"
+            description="the key-value cache's format; auto: as the activations; "
+            f"{', '.join(NATIVE_KV_FORMATS)} on a CPU, fp8 on a GPU"
         ),
     ] = "auto"
     approximate: Annotated[

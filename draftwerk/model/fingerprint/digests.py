@@ -12,6 +12,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
@@ -33,7 +34,10 @@ EXPECTED = Path(__file__).parent / "fingerprints.json"
 BLOCK_SIZE = 16
 BLOCKS = 12
 """Of each of the two sequences."""
-KINDS = (*((dtype, "auto") for dtype in FORMATS), ("bf16", "int8"))
+KINDS = (
+    *((dtype, "auto") for dtype in FORMATS),
+    *(("bf16", kv_dtype) for kv_dtype in NATIVE_KV_FORMATS),
+)
 """Formats of weights, and of keys and values."""
 TINY = {"tiny llama": False, "tiny qwen": True}
 TREE = (-1, -1, 0, 0, 1, 2, 4)

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 
+from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS
 from draftwerk.model.checkpoint.stored_matrix import GPU_KINDS, KINDS, STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable, obtain
@@ -26,7 +27,7 @@ def check_servable(
     """
     if may_use_gpu(device):
         return
-    if attention != "native" and dtype not in NATIVE_DTYPES and kv_dtype != "int8":
+    if attention != "native" and dtype not in NATIVE_DTYPES and kv_dtype not in NATIVE_KV_FORMATS:
         return  # torch could serve it; the model process tells
     if attention not in ("auto", "native"):
         check_formats(dtype, kv_dtype, f"attention {attention} is not theirs")
@@ -69,6 +70,9 @@ def own_format(
 
 def check_formats(dtype: str, kv_dtype: str, why_none: str) -> None:
     """Raise Refused for a format that torch does not serve on a CPU."""
-    for name, value, native in (("dtype", dtype, NATIVE_DTYPES), ("kv_dtype", kv_dtype, ("int8",))):
+    for name, value, native in (
+        ("dtype", dtype, NATIVE_DTYPES),
+        ("kv_dtype", kv_dtype, NATIVE_KV_FORMATS),
+    ):
         if value in native:
             raise Refused(f"{name} {value!r} needs the native kernels of a CPU: {why_none}")

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace as dataclass_replace
 from functools import partial
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 from msgspec.structs import replace
 
+from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS, KvDtype
 from draftwerk.model.batch.batch import Forward, Pages
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
@@ -22,7 +23,6 @@ from draftwerk.model.process.gpu_build import build_gpu
 from draftwerk.model.process.native_build import build_native
 from draftwerk.model.process.option_checks import (
     DEVICE_DTYPES,
-    KV_DTYPES,
     check_adapters,
     check_kv_dtype,
     check_plain,
@@ -64,8 +64,9 @@ def build(
 
     `grammars` over its tokens, where they were made before, need not be made again.
     """
-    if options.kv_dtype not in KV_DTYPES:
-        raise Refused(f"kv_dtype {options.kv_dtype!r} is not one of {', '.join(KV_DTYPES)}")
+    if options.kv_dtype not in get_args(KvDtype):
+        known = ", ".join(get_args(KvDtype))
+        raise Refused(f"kv_dtype {options.kv_dtype!r} is not one of {known}")
     device = device_of(options.device)
     if options.backend == TRANSFORMERS:
         return build_generic(options, device, progress)
@@ -85,7 +86,7 @@ def build(
         return build_gpu(options, device, progress, drafts)
     why = ""
     if device.type == "cpu" and options.attention in ("auto", NATIVE):
-        check_kv_dtype(options, "int8")
+        check_kv_dtype(options, *NATIVE_KV_FORMATS)
         try:
             kernels = obtain(progress=progress)  # first: it fails before anything large is read
         except NativeUnavailable as error:

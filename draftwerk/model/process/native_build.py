@@ -6,6 +6,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from draftwerk.cache.kv_formats import KV_FORMATS
 from draftwerk.machine.host import free_bytes
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
@@ -113,8 +114,8 @@ def _reading(options: ModelOptions, part: NativePart) -> tuple[int, float]:
 
 def _turn_slots(options: ModelOptions, config: ModelConfig, pool: Pool) -> NativeTurn | None:
     """Return what turns copied keys to their places, where segments can be reused."""
-    # Keys in one byte would be rounded twice; turning knows one rotation for all layers.
-    rounded = options.kv_dtype == "int8"
+    # Keys in few bits would be rounded twice; turning knows one rotation for all layers.
+    rounded = options.kv_dtype in KV_FORMATS
     if rounded or config.layer_count <= CHECK_LAYER or config.unlike_llama():
         return None
     return NativeTurn(pool, config.rope_inverse_frequencies)

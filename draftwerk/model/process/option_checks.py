@@ -2,6 +2,7 @@
 
 import torch
 
+from draftwerk.cache.kv_formats import needed_for
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -13,7 +14,6 @@ DEVICE_DTYPES = {
     "cpu": (*DTYPES, "int8", "int4", STORED),
     "cuda": (*DTYPES, "int8", "int4", "fp16", "fp8", "w8a8", STORED),
 }
-KV_DTYPES = ("auto", "int8", "fp8")
 
 
 def check_adapters(options: ModelOptions, device: torch.device) -> None:
@@ -44,11 +44,10 @@ def check_torch(options: ModelOptions, device: torch.device) -> None:
     check_kv_dtype(options)
 
 
-def check_kv_dtype(options: ModelOptions, served: str = "auto") -> None:
-    """Raise Refused for a format other than auto and the one that is served."""
-    if options.kv_dtype not in ("auto", served):
-        needed = {"int8": "the native kernels of a CPU", "fp8": "a GPU, and Triton"}
-        raise Refused(f"kv_dtype {options.kv_dtype!r} needs {needed[options.kv_dtype]}")
+def check_kv_dtype(options: ModelOptions, *served: str) -> None:
+    """Raise Refused for a format other than auto and those that are served."""
+    if options.kv_dtype not in ("auto", *served):
+        raise Refused(f"kv_dtype {options.kv_dtype!r} needs {needed_for(options.kv_dtype)}")
 
 
 def device_of(name: str) -> torch.device:

@@ -4,14 +4,13 @@ from math import sqrt
 
 import torch
 
+from draftwerk.cache.kv_formats import KV_FORMATS, NATIVE_KV_FORMATS, PagedHeads, refusal_of
 from draftwerk.model.checkpoint.config import Experts, LayerPlanes, ModelConfig, Recurrence
 from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.calls.structs import LayerShape, Shape, ShardColumns
-from draftwerk.model.native.stored import (
-    STORED,
-)
+from draftwerk.model.native.stored import STORED
 
 STORED_FORMAT = 3
 FORMATS = {"fp32": 0, "bf16": 1, "int8": STORED_FORMAT, "int4": STORED_FORMAT}
@@ -21,9 +20,10 @@ QUANTISED = {"int8": "Q8_0", "int4": "IQ4_NL"}
 weights, by `benchmarks.format_quality --off-grid`."""
 HEAD_KIND = "Q8_0"
 """Of the head then: it decides between tokens."""
-KV_FORMATS = {"fp32": 0, "bf16": 1, "int8": 2}
-PAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
-SCALE_BYTES = 4
+PLAIN_PAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+KV_CODES = {kind: FORMATS[kind] for kind in PLAIN_PAGES} | {
+    name: row.native_code for name, row in NATIVE_KV_FORMATS.items()
+}
 NORMS = ("rms", "rms_rounded_once", "layer")
 ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared", "clamped_silu")
 HEAD_NORMS = ("shared", "projection", "each")
@@ -45,8 +45,8 @@ KEPT_TILE = 128
 
 def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
     format_of(dtype)
-    if config.taps and kv_dtype == "int8":
-        raise Refused("kv_dtype int8: layers that convolve keep their inputs in bf16 or fp32")
+    if why := refusal_of(kv_dtype, PagedHeads(bool(config.taps))):
+        raise Refused(why)
     if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
     if config.layer_count * config.graph.per_layer_size > INPUTS_MAX:
@@ -94,8 +94,9 @@ def kv_format(dtype: str, kv_dtype: str) -> str:
 def page_format(config: ModelConfig, dtype: str, kv_dtype: str) -> tuple[torch.dtype, int]:
     """Return the pages' dtype, and how many of it a head takes."""
     kv_dtype = kv_format(dtype, kv_dtype)
-    width = config.head_size + (SCALE_BYTES if kv_dtype == "int8" else 0)
-    return PAGE_DTYPES[kv_dtype], width
+    if kv_dtype in PLAIN_PAGES:
+        return PLAIN_PAGES[kv_dtype], config.head_size
+    return torch.int8, KV_FORMATS[kv_dtype].head_bytes(config.head_size)
 
 
 def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
@@ -118,7 +119,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         ffn=experts.shared_ffn_size or config.ffn_size,
         format=format_of(dtype),
         in_bf16=dtype == "bf16",
-        kv_format=KV_FORMATS[kv_dtype],
+        kv_format=KV_CODES[kv_dtype],
         norm=NORMS.index(graph.norm),
         activation=ACTIVATIONS.index("clamped_silu" if graph.gate_limit else graph.activation),
         is_gated=graph.is_gated,

@@ -1,0 +1,72 @@
+"""The table of formats that keys and values are kept in, beside that of the activations.
+
+A new one is a row here, a name in `KvDtype`, and the kernels that store and read it. Settings,
+approximations, plans of memory, refusals, pages and fingerprints follow the table.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+KvDtype = Literal["auto", "int8", "fp8"]
+"""`--kv-dtype`; auto is the activations' format."""
+
+
+class PagedHeads(NamedTuple):
+    """What pages are to hold of a model."""
+
+    convolves: bool
+    """Whether some layers keep inputs of a convolution."""
+
+
+class KvFormat(NamedTuple):
+    """All that the rest of the program knows of a format."""
+
+    name: str
+    meaning: str
+    """What is no longer exact, in one line."""
+    bits: float
+    """Of a number, in the mean of keys and values."""
+    scale_bytes: int = 0
+    """Behind a head's key, and behind its value."""
+    native_code: int | None = None
+    """Of the enumeration `Format` in source/matrix/matrix.h; None: a GPU's kernels have it."""
+    refusals: tuple[tuple[str, Callable[[PagedHeads], bool]], ...] = ()
+    """What a model is refused with, and where."""
+
+    def head_bytes(self, size: int) -> int:
+        """Return what a key or a value of a head takes."""
+        return int(self.bits * size) // 8 + self.scale_bytes
+
+
+Refusal = tuple[str, Callable[[PagedHeads], bool]]
+CONVOLVES: Refusal = (
+    "layers that convolve keep their inputs in bf16 or fp32",
+    lambda heads: heads.convolves,
+)
+ROWS: tuple[KvFormat, ...] = (
+    KvFormat(
+        "int8",
+        "keys and values in 8 bits, a scale a head",
+        bits=8,
+        scale_bytes=4,
+        native_code=2,
+        refusals=(CONVOLVES,),
+    ),
+    KvFormat("fp8", "keys and values in 8-bit floats", bits=8),
+)
+KV_FORMATS = {row.name: row for row in ROWS}
+NATIVE_KV_FORMATS = {name: row for name, row in KV_FORMATS.items() if row.native_code is not None}
+"""Those of a CPU's kernels."""
+
+
+def needed_for(kv_dtype: str) -> str:
+    """Return what computes a format."""
+    native = kv_dtype in NATIVE_KV_FORMATS
+    return "the native kernels of a CPU" if native else "a GPU, and Triton"
+
+
+def refusal_of(kv_dtype: str, heads: PagedHeads) -> str:
+    """Return why a model cannot be kept in a format; empty where it can."""
+    row = KV_FORMATS.get(kv_dtype)
+    found = (words for words, meets in row.refusals if meets(heads)) if row else iter(())
+    return next((f"kv_dtype {kv_dtype}: {words}" for words in found), "")
