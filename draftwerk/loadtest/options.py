@@ -67,7 +67,7 @@ class LoadTestOptions(Struct, frozen=True, kw_only=True):
     file_lengths: Annotated[bool, Meta(description="take output lengths from the file")] = False
     prompt_tokens: Annotated[int, Meta(description="synthetic prompt length", ge=1)] = 128
     prompt_spread: Annotated[float, Meta(description="its spread, a fraction", ge=0, le=1)] = 0.0
-    output_spread: Annotated[float, Meta(description="spread of max-tokens", ge=0, le=1)] = 0.0
+    output_spread: Annotated[float, Meta(description="spread of output tokens", ge=0, le=1)] = 0.0
     prefix_groups: Annotated[int, Meta(description="groups sharing a prefix", ge=0)] = 0
     prefix_tokens: Annotated[int, Meta(description="length of a shared prefix", ge=0)] = 256
     zipf: Annotated[float, Meta(description="popularity of groups: 1/rank^zipf", ge=0)] = 1.0

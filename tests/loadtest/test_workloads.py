@@ -68,6 +68,14 @@ def test_a_mooncake_trace_keeps_times_lengths_and_shared_prefixes(tmp_path: Path
     assert (first.output_tokens, second.output_tokens) == (9, 3)
 
 
+def test_questions_of_a_file_have_answers_of_spread_lengths(tmp_path: Path) -> None:
+    path = lines(tmp_path / "questions.jsonl", {"prompt": "Why?"})
+    options = LoadTestOptions(workload=f"jsonl:{path}", max_tokens=20, output_spread=0.5, seed=1)
+    lengths = [open_workload(options).prompt(index).output_tokens or 0 for index in range(100)]
+    assert 10 <= min(lengths) < max(lengths) <= 30
+    assert lengths == [open_workload(options).prompt(index).output_tokens for index in range(100)]
+
+
 def test_synthetic_prompts_have_the_length_asked_for() -> None:
     workload = Synthetic(seed=1, prompt_tokens=50, output_tokens=20, output_spread=0.5)
     prompts = [workload.prompt(index) for index in range(200)]

@@ -48,4 +48,4 @@ def _collection(options: LoadTestOptions, kind: str, path: Path) -> Collection:
         None if from_file else options.max_tokens,
     )
     in_order = options.in_order or options.replay or kind == "mooncake"
-    return Collection(prompts, options.seed, in_order)
+    return Collection(prompts, options.seed, in_order, options.output_spread)

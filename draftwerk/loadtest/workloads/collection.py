@@ -7,6 +7,7 @@ from random import Random
 from msgspec.structs import replace
 
 from draftwerk.loadtest.workloads.prompt import WorkloadPrompt
+from draftwerk.loadtest.workloads.synthetic import drawn_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Collection:
     prompts: Sequence[WorkloadPrompt]
     seed: int
     in_order: bool = False
+    output_spread: float = 0.0
 
     @property
     def timestamps_s(self) -> list[float] | None:
@@ -28,7 +30,13 @@ class Collection:
 
     def prompt(self, index: int) -> WorkloadPrompt:
         lap, place = divmod(index, len(self.prompts))
-        return self.prompts[place if self.in_order else self._order(lap)[place]]
+        found = self.prompts[place if self.in_order else self._order(lap)[place]]
+        if not self.output_spread or found.output_tokens is None:
+            return found
+        rng = Random(f"{self.seed}/output/{index}")
+        return replace(
+            found, output_tokens=drawn_length(found.output_tokens, self.output_spread, rng)
+        )
 
     def _order(self, lap: int) -> list[int]:
         order = list(range(len(self.prompts)))
