@@ -1,25 +1,33 @@
 """The highest rate at which a promise is kept: with `--slo`, without it, and by llama.cpp's server.
 
     python -m benchmarks.reliability.promised_rates --model FILE.gguf [--peer LLAMA_SERVER]
+        [--questions spec_bench.jsonl] [--ways slo throughput] [--trials FILE [--seconds 80]]
 
-All servers stand side by side with the same file and are asked in turn: requests with prompts and
-answers of unequal length come by chance, so many a second. Each server's own rate goes up where
-`--attain` of the requests had their first token and their mean time per token as promised, and down
-where they had not, by halves of what is left. The requests of a step are the same for all servers
-but for the pace at which they come, and no other step has them. Ways:
+All servers stand side by side with the same file and are asked in turn: requests with answers of
+unequal length come by chance, so many a second. Each server's own rate goes up where `--attain` of
+the requests had their first token and their mean time per token as promised, and down where they
+had not, by halves of what is left. The requests of a seed are the same for all servers and rates
+but for the pace at which they come; no server finds any in its cache. Ways:
 
     slo         as `draftwerk serve --slo`
-    none        as `draftwerk serve` starts
-    throughput  with `--prefer throughput`, which bounds no pauses
+    none        as `draftwerk serve` starts, which bounds pauses
+    throughput  with `--prefer throughput`, which bounds none
     llama.cpp   its server, with as many places as requests are under way at most
+
+With `--trials` the file's earlier trials of these requests are gone on from, and new ones are added
+to it, so that ways and seeds may be measured one by one: the table has all of them.
 """
 
 import argparse
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from math import inf
 from pathlib import Path
+from statistics import geometric_mean
 from sys import stderr
+from time import perf_counter
 
+import msgspec
 from msgspec.structs import replace
 
 from benchmarks.support.bench import ResultTable, parser, run, show
@@ -27,11 +35,12 @@ from benchmarks.support.llama_cpp import server_options
 from benchmarks.support.server import draftwerk
 from draftwerk.loadtest.client.run import run_load
 from draftwerk.loadtest.client.search import pooled
-from draftwerk.loadtest.measure.proportion import Proportion
 from draftwerk.loadtest.measure.search import Bounds, Trial, highest, next_load
+from draftwerk.loadtest.measure.slo import meets, parse_slo
 from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.results.result import Run
 from draftwerk.loadtest.server.launcher import free_port, serving
+from draftwerk.machine.host import die_with_parent
 
 PEER = "llama.cpp"
 WAYS = ("slo", "none", "throughput", PEER)
@@ -39,7 +48,23 @@ PLACES = 32
 """Of the peer's server."""
 WARM_SEED = 10_000
 """Of requests that no step has."""
-WARM_REQUESTS = 16
+WARM_REQUESTS, WARM_USERS = 16, 4
+
+
+class RateTrial(msgspec.Struct, frozen=True):
+    """What was kept at a rate."""
+
+    way: str
+    requests: str
+    """Which they were: those of equal options are the same."""
+    seed: int
+    rate: float
+    kept: int
+    count: int
+
+    @property
+    def share(self) -> float:
+        return self.kept / self.count
 
 
 @asynccontextmanager
@@ -47,10 +72,10 @@ async def standing(given: argparse.Namespace, way: str) -> AsyncGenerator[str]:
     """Keep a way's server running; yields its address."""
     if way == PEER:
         port = free_port()
-        # No prompt comes twice: states that the peer would keep of past ones cost it time alone.
-        more = [*server_options(PLACES), "--cache-ram", "0"]
-        command = [given.peer, "-m", given.model, "--port", str(port), *more]
-        async with serving(command, f"http://127.0.0.1:{port}") as server:
+        command = [given.peer, "-m", given.model, "--port", str(port), *server_options(PLACES)]
+        command += ["--cache-ram", "0"]  # states that it would keep of past prompts cost it time
+        url = f"http://127.0.0.1:{port}"
+        async with serving(command, url, prepare=die_with_parent) as server:
             yield server.url
         return
     promise = [word for one in given.slo for word in ("--slo", one)]
@@ -60,52 +85,73 @@ async def standing(given: argparse.Namespace, way: str) -> AsyncGenerator[str]:
         yield server.url
 
 
-def load_of(given: argparse.Namespace, url: str, rate: float, seed: int) -> LoadTestOptions:
+def load_of(given: argparse.Namespace, way: str, url: str, rate: float) -> LoadTestOptions:
     """Return the options of one run."""
     return LoadTestOptions(
         url=url,
         endpoint="completions",
+        workload=f"spec-bench:{given.questions}" if given.questions else "synthetic",
         rate=f"{rate:g}",
         requests=given.count,
-        seed=seed,
+        seed=given.seed,
         prompt_tokens=given.prompt,
         prompt_spread=given.spread,
         max_tokens=given.tokens,
         output_spread=given.spread,
         temperature=0.7,
         ignore_eos=True,
+        salted=way != PEER,
+        extra='{"cache_prompt": false}' if way == PEER else None,
         slo=given.slo,
         progress=False,
         scrape=False,
     )
 
 
-async def measure(given: argparse.Namespace) -> dict[str, list[tuple[float, Proportion]]]:
-    """Return the rates that were tried of each way, and the share that was kept."""
+async def measure(given: argparse.Namespace, known: Sequence[RateTrial]) -> list[RateTrial]:
+    """Return the rates that were tried of each way, `known` ones first."""
+    begun = perf_counter()
     ways = [way for way in given.ways if way != PEER or given.peer]
-    tried: dict[str, list[tuple[float, Proportion]]] = {way: [] for way in ways}
+    tried = [*known]
     async with AsyncExitStack() as stack:
         urls = {way: await stack.enter_async_context(standing(given, way)) for way in ways}
-        for url in urls.values():
-            warm = load_of(given, url, given.low, WARM_SEED)
-            await run_load(replace(warm, requests=WARM_REQUESTS), [])
+        for way, url in urls.items():
+            await run_load(warm_up(load_of(given, way, url, given.low)), [])
         for step in range(given.steps):
             for way in reversed(ways) if step % 2 else ways:
-                rate = next_load(trials(given, tried[way]), bounds(given))
-                if rate is not None:
-                    found = await run_load(load_of(given, urls[way], rate, given.seed + step), [])
-                    tried[way].append((rate, pooled([found])))
-                    print(f"{way} at {rate:.2f}: {times_of(found)}", file=stderr, flush=True)
+                rate = next_load(trials(given, tried, way, given.seed), bounds(given))
+                if rate is not None and perf_counter() - begun < given.seconds:
+                    found = await run_load(load_of(given, way, urls[way], rate), [])
+                    tried.append(trial(given, way, rate, found))
     return tried
 
 
-def times_of(found: Run) -> str:
-    """Return what was kept in a run, and its times. Raises RuntimeError where it has none."""
+def warm_up(load: LoadTestOptions) -> LoadTestOptions:
+    """Return what a server is asked before it is measured."""
+    return replace(load, rate=None, concurrency=WARM_USERS, requests=WARM_REQUESTS, seed=WARM_SEED)
+
+
+def trial(given: argparse.Namespace, way: str, rate: float, found: Run) -> RateTrial:
+    """Tell of a run, and return what it found. Raises RuntimeError where it was cut short."""
+    if found.interrupted:
+        raise RuntimeError("the run was cut short")
+    print(f"{way} at {rate:.2f}: {times_of(given, found)}", file=stderr, flush=True)
+    share = pooled([found])
+    one = RateTrial(way, requests_of(given), given.seed, rate, share.met, share.n)
+    if given.trials:
+        with given.trials.open("ab") as file:
+            file.write(msgspec.json.encode(one) + b"\n")
+    return one
+
+
+def times_of(given: argparse.Namespace, found: Run) -> str:
+    """Return what was kept in a run, what was not, and its times."""
     latencies = found.summary.latencies
-    if latencies.tpot is None:
-        raise RuntimeError("the replies have no text, so that nothing is timed")
-    times = {"first token": latencies.ttft, "time per token": latencies.tpot}
     parts = [f"{pooled([found]).share:.1%} kept"]
+    for one in given.slo:
+        missed = sum(not meets(row, [parse_slo(one)]) for row in found.rows)
+        parts.append(f"{missed} missed {one}")
+    times = {"first token": latencies.ttft, "time per token": latencies.tpot}
     parts += [
         f"{name} {one.at['p50']:.0f} ms, p95 {one.at['p95']:.0f}"
         for name, one in times.items()
@@ -118,40 +164,81 @@ def bounds(given: argparse.Namespace) -> Bounds:
     return Bounds(given.low, given.high, given.tolerance, whole=False)
 
 
-def trials(given: argparse.Namespace, tried: Sequence[tuple[float, Proportion]]) -> list[Trial]:
-    return [Trial(rate, share.share >= given.attain) for rate, share in tried]
+def requests_of(given: argparse.Namespace) -> str:
+    """Return what tells these requests and promises from others, but for the seed."""
+    asked = (given.questions or given.prompt, given.tokens, given.spread, given.count, *given.slo)
+    return f"{given.model} {given.dtype} " + " ".join(map(str, asked))
 
 
-def told(tried: Mapping[str, Sequence[tuple[float, Proportion]]]) -> list[str]:
-    """Return a line for each way: what was kept at each rate."""
+def trials(
+    given: argparse.Namespace, tried: Iterable[RateTrial], way: str, seed: int
+) -> list[Trial]:
+    """Return which rates of a way hold."""
     return [
-        f"{way}: " + ", ".join(f"{share.share:.1%} at {rate:.2f}" for rate, share in sorted(found))
-        for way, found in tried.items()
+        Trial(one.rate, one.share >= given.attain)
+        for one in tried
+        if (one.way, one.seed) == (way, seed)
     ]
 
 
+def told(tried: Sequence[RateTrial]) -> list[str]:
+    """Return a line for each way and seed: what was kept at each rate."""
+    searches = dict.fromkeys((one.way, one.seed) for one in tried)
+    return [
+        f"{way}, seed {seed}: "
+        + ", ".join(
+            f"{one.share:.1%} at {one.rate:.2f}"
+            for one in sorted(tried, key=lambda one: one.rate)
+            if (one.way, one.seed) == (way, seed)
+        )
+        for way, seed in searches
+    ]
+
+
+def options() -> argparse.ArgumentParser:
+    made = parser(__doc__, model="", dtype="auto", questions=None, count=60, tokens=64, seed=1)
+    made.add_argument("--slo", nargs="+", default=["ttft=1s", "tpot=50ms"])
+    made.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS])
+    made.add_argument("--peer", type=Path, help="llama.cpp's server; without it, it stays out")
+    made.add_argument("--prompt", type=int, default=400, help="words, the mean; without questions")
+    made.add_argument("--spread", type=float, default=0.75, help="of lengths, about the mean")
+    made.add_argument("--attain", type=float, default=0.95)
+    made.add_argument("--low", type=float, default=2.0, help="requests a second, at first")
+    made.add_argument("--high", type=float, default=64.0, help="at most")
+    made.add_argument("--tolerance", type=float, default=0.05, help="where the search ends")
+    made.add_argument("--steps", type=int, default=6, help="of the search, at most")
+    made.add_argument("--seconds", type=float, default=inf, help="after which no step begins")
+    made.add_argument("--trials", type=Path, help="JSON lines: earlier trials, and new ones")
+    return made
+
+
+def known_trials(given: argparse.Namespace) -> list[RateTrial]:
+    """Return the file's trials of these requests."""
+    if given.trials is None or not given.trials.exists():
+        return []
+    lines = given.trials.read_bytes().splitlines()
+    found = (msgspec.json.decode(line, type=RateTrial) for line in lines)
+    return [one for one in found if one.requests == requests_of(given)]
+
+
 def table(argv: Sequence[str] | None = None) -> ResultTable:
-    """Measure; a row for each way."""
-    options = parser(__doc__, model="", dtype="auto", count=60, tokens=64, seed=1)
-    options.add_argument("--slo", nargs="+", default=["ttft=1s", "tpot=50ms"])
-    options.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS])
-    options.add_argument("--peer", type=Path, help="llama.cpp's server; without it, it stays out")
-    options.add_argument("--prompt", type=int, default=400, help="words of a prompt, the mean")
-    options.add_argument("--spread", type=float, default=0.75, help="of lengths, about the mean")
-    options.add_argument("--attain", type=float, default=0.95)
-    options.add_argument("--low", type=float, default=2.0, help="requests a second, at first")
-    options.add_argument("--high", type=float, default=64.0, help="at most")
-    options.add_argument("--tolerance", type=float, default=0.05, help="where the search ends")
-    options.add_argument("--steps", type=int, default=6, help="of the search, at most")
-    given = options.parse_args(argv)
+    """Measure; a row for each way, over the seeds that were tried."""
+    given = options().parse_args(argv)
     if given.peer and not given.model:
-        options.error("--peer needs a file that both can read: --model FILE.gguf")
-    tried = run(measure, given)
-    rates = {way: highest(trials(given, found)) for way, found in tried.items()}
+        options().error("--peer needs a file that both can read: --model FILE.gguf")
+    tried = run(measure, given, known_trials(given))
+    ways = dict.fromkeys(one.way for one in tried)
+    seeds = dict.fromkeys(one.seed for one in tried)
+    rates = {
+        way: {seed: rate for seed in seeds if (rate := highest(trials(given, tried, way, seed)))}
+        for way in ways
+    }
     first = next(iter(rates.values()))
     found = ResultTable(["way", "requests/s", "of these, the first has"])
-    for way, rate in rates.items():
-        found.add(way, rate or "none", first / rate if first and rate else "-")
+    for way, by_seed in rates.items():
+        both = [first[seed] / by_seed[seed] for seed in first.keys() & by_seed.keys()]
+        mean = geometric_mean(by_seed.values()) if by_seed else "none"
+        found.add(way, mean, geometric_mean(both) if both else "-")
     found.notes += told(tried)
     return found
 
