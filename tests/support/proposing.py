@@ -1,11 +1,11 @@
 """A proposer with a draft model that has its answers ready, and one that verifies all of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Estimates
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.drafting.rationing import Choice, RationedRow
+from draftwerk.speculative.drafting.rationing import Chosen, RationedTexts
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 
@@ -23,11 +23,11 @@ class EveryRow(DraftPolicy):
     def choices(
         self,
         estimates: Estimates,
-        rows: Sequence[RationedRow],
+        texts: RationedTexts,
+        row_count: int,
         step_ms: float,
-        token_ms: float,
-    ) -> list[Choice]:
-        return [Choice(ask=True, wants_head=True)] * len(rows)
+    ) -> Chosen:
+        return Chosen({*texts.sources}, {*texts.heads})
 
 
 class Reckless(Proposer):

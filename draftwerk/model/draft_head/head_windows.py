@@ -76,10 +76,11 @@ class HeadWindows:
         self._free = list(range(self.capacity))
         self._used: dict[int, int] = {}
 
-    def open(self, sequence_id: int) -> None:
+    def open(self, sequence_id: int) -> HeadWindow:
         """Begin a sequence of which nothing is known."""
         self.close((sequence_id,))
-        self._windows[sequence_id] = HeadWindow()
+        window = self._windows[sequence_id] = HeadWindow()
+        return window
 
     def close(self, sequence_ids: Iterable[int]) -> None:
         """Forget sequences, known or not."""
@@ -88,6 +89,10 @@ class HeadWindows:
             if (place := self._used.pop(sequence_id, None)) is not None:
                 self._free.append(place)
 
+    def has_room(self, sequence_id: int) -> bool:
+        """Whether a sequence is known, or another one may be."""
+        return sequence_id in self._windows or len(self._windows) < self.capacity
+
     def __contains__(self, sequence_id: int) -> bool:
         return sequence_id in self._windows
 
@@ -95,7 +100,7 @@ class HeadWindows:
         self, sequence_id: int, position: int, states: "Iterable[Tensor]", tokens: Sequence[int]
     ) -> None:
         """Take in states from a position on, and the token after each."""
-        window = self._windows[sequence_id]
+        window = self._windows.get(sequence_id) or self.open(sequence_id)
         if window.end != position:
             window.states, window.tokens = [], []
             window.restart(position)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from time import perf_counter
 
 from draftwerk.model.native.gumbel import fastest
@@ -9,6 +10,7 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.drafted_sequences import FOLLOWED_MAX
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sources.store import Memories
@@ -59,5 +61,6 @@ class DraftedTargets:
             self._noise,
             roofline=self._roofline,
             clock=perf_counter,
+            followed_max=inf if runner.windows is None else FOLLOWED_MAX,
         )
         return DraftedTarget(DraftedRounds(proposer, runner.step), runner)

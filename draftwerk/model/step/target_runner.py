@@ -247,7 +247,7 @@ class TargetRunner:
             return RowPlan(number, row, sequence, draft, first, self.pages.block_size)
         known = sequence.tokens[row.start : row.stop]
         scored = range(row.scored[0] - row.start, row.scored[1] - row.start)
-        followed = followed_tokens(self.windows, row, sequence)
+        followed = followed_tokens(self.windows, row, draft, sequence)
         scored, pooled = (range(0), scored) if row.pools else (scored, followed)
         state = row.state or NO_STATE
         own = known, row.start, row.blocks, draft, row.samples, scored, sequence.adapter, state

@@ -45,7 +45,9 @@ class DraftedRounds:
         for sequence_id in planned.finished_ids:
             self._feedback.pop(sequence_id, None)
         resolved = self.continuations.resolve(planned)
-        rows = tuple(map(self._with_feedback, resolved.round.rows))
+        rows = resolved.round.rows
+        if self._feedback:
+            rows = tuple(map(self._with_feedback, rows))
         round_ = replace(resolved.round, rows=rows, report=self._report)
         begun = self.clock()
         drafts = self._drafts(round_)
@@ -53,7 +55,9 @@ class DraftedRounds:
         verdict = self.verify(Proposal(round_, drafts))
         self.continuations.learn(resolved, verdict.decisions)
         self._report = replace(verdict.report, draft_ms=draft_ms)
-        decisions = tuple(map(self._keep_feedback, rows, verdict.decisions))
+        decisions = verdict.decisions
+        if [one for one in decisions if one.feedback != NOTHING_LEARNED]:
+            decisions = tuple(map(self._keep_feedback, rows, decisions))
         return replace(
             verdict,
             decisions=spread(resolved, planned, decisions, NOT_COMPUTED),

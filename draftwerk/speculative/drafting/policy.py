@@ -1,17 +1,11 @@
 """Draft policies: which sources run, how much the draft model is asked for, what is verified."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import DraftedRow, Prepared
-from draftwerk.speculative.drafting.rationing import (
-    NOT_ASKED,
-    Choice,
-    DraftRationing,
-    RationedRow,
-)
+from draftwerk.speculative.drafting.rationing import Chosen, DraftRationing, RationedTexts
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.registry import NUMBERS
@@ -31,17 +25,17 @@ class DraftPolicy:
     def choices(
         self,
         estimates: Estimates,
-        rows: Sequence[RationedRow],
+        texts: RationedTexts,
+        row_count: int,
         step_ms: float,
-        token_ms: float,
-    ) -> list[Choice]:
+    ) -> Chosen:
         """Run the sources that pay, and others in turn for a share of the time.
 
         None run while it is not known what a step without drafts takes: nothing would be verified.
         """
-        if not estimates.controller.cost.bounded(len(rows)):
-            return [NOT_ASKED] * len(rows)
-        return estimates.rationing.choose(rows, step_ms, token_ms)
+        if not estimates.controller.cost.bounded(row_count):
+            return Chosen(set(), set())
+        return estimates.rationing.choose(texts, step_ms, step_ms / row_count)
 
     def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
         """Ask for as much as is expected to pay, now and then for a probe."""
@@ -66,7 +60,7 @@ class DraftPolicy:
         for row, one, nodes in zip(prepared.rows, candidates, outcome.nodes, strict=True):
             if outcome.rate:
                 _learn_savings(row, one, nodes, outcome, prepared.token_ms)
-            drafts[row.place] = row.row_tree.tree.draft(nodes, *row.choice)
+            drafts[row.place] = row.row_tree.tree.draft(nodes, drafts[row.place])
         return drafts
 
 
@@ -89,7 +83,7 @@ def _learn_savings(
             of_head += saved
         elif owner != NUMBERS["draft"]:
             of_sources += saved
-    if row.choice.ask and not row.sequence.text.pending:
+    if row.asked and not row.sequence.text.pending:
         row.sequence.savings.learn(of_sources)
     if row.sequence.has_head_tree:
         row.sequence.head_savings.learn(of_head)

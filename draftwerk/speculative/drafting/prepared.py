@@ -6,7 +6,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from draftwerk.speculative.drafting.controller import RoundLoad, RowTree
-from draftwerk.speculative.drafting.rationing import Choice
 from draftwerk.speculative.drafting.savings import TextSavings
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.acceptance import SequenceAcceptance
@@ -44,6 +43,12 @@ class DraftedSequence:
     """Tokens that the draft model knew when it last drafted."""
     head: HeadSource | None = None
     """The one source that the device works for: its time is rationed."""
+    guesses: bool = False
+    """Whether it has other sources."""
+    followed: bool = False
+    """Whether the head is told of its rows, where it keeps something of texts."""
+    has_feedback: bool = False
+    """Whether something came with its newest row."""
     sequence_acceptance: SequenceAcceptance = field(default_factory=SequenceAcceptance)
     tree: DraftTree | None = None
     """The guesses of the sequence's last row, verified or not."""
@@ -75,7 +80,8 @@ class DraftedRow(NamedTuple):
     place: int
     """Index in the round."""
     sequence: DraftedSequence
-    choice: Choice
+    asked: bool
+    """Whether its sources have proposed, and not the head alone."""
     row_tree: RowTree
 
 

@@ -4,7 +4,6 @@ They run for the rows that are expected to save more time than this takes. Other
 account that a share of every round's time goes into; so drafts that never pay cost no more than it.
 """
 
-from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -25,25 +24,24 @@ PROBED_MAX = 8
 one row and for several."""
 
 
-class Choice(NamedTuple):
-    """What is done for a row in a round."""
+class RationedTexts(NamedTuple):
+    """The texts of a round that may be drafted for, by their rows' places."""
 
-    ask: bool
-    """Whether its sources propose, and the target's top-k is reported to them."""
-    wants_head: bool
-    """Whether the draft head runs from where the row ends."""
+    sources: dict[int, TextSavings]
+    """Of rows with room for drafts."""
+    heads: dict[int, TextSavings]
+    """Of rows that the draft head serves."""
+    probed: dict[int, TextSavings]
+    """Those of them that it may be probed for."""
 
 
-NOT_ASKED = Choice(ask=False, wants_head=False)
+class Chosen(NamedTuple):
+    """The places of rows for which something is done in a round."""
 
-
-class RationedRow(NamedTuple):
-    """What is known of a row that may be drafted for."""
-
-    sources: TextSavings | None
-    """None where the row has no room for drafts."""
-    head: TextSavings | None
-    """None where no draft head serves it."""
+    asked: set[int]
+    """Their sources propose, and the target's top-k is reported to them."""
+    headed: set[int]
+    """The draft head runs from where they end."""
 
 
 class Price(NamedTuple):
@@ -65,15 +63,24 @@ class ProbeAccount:
     def __init__(self) -> None:
         self.ms, self._count = inf, 0
 
-    def probed(self, texts: dict[int, TextSavings], price: Price, income_ms: float) -> list[int]:
-        """Add a round's income; return the rows to probe, those first that have waited longest."""
-        cost_ms = price.ms(min(len(texts), PROBED_MAX))
+    def probed(
+        self, texts: dict[int, TextSavings], chosen: set[int], price: Price, income_ms: float
+    ) -> set[int]:
+        """Add a round's income; return the rows to probe, those first that have waited longest.
+
+        Those that are `chosen` already need no probe.
+        """
+        waiting = len(texts) - sum(index in texts for index in chosen)
+        if not waiting:
+            return set()
+        cost_ms = price.ms(min(waiting, PROBED_MAX))
         self.ms = min(self.ms + income_ms, cost_ms)
         if self.ms < cost_ms:
-            return []
+            return set()
         self.ms = 0.0
         self._count += 1
-        found = sorted(texts, key=lambda index: texts[index].probed_at)[:PROBED_MAX]
+        longest = sorted(texts.keys() - chosen, key=lambda index: texts[index].probed_at)
+        found = {*longest[:PROBED_MAX]}
         for index in found:
             texts[index].probed_at = self._count
         return found
@@ -88,6 +95,8 @@ class DraftRationing:
         """Of the draft head, where it takes time of its own."""
         self._records: dict[tuple[str, bool], SavingsRecord] = {}
         self._source_account, self._head_account = ProbeAccount(), ProbeAccount()
+        self._token_ms = 0.0
+        """Of the newest round."""
 
     def savings(self, kind: str, sampled: bool) -> TextSavings:
         """Return those of a new text, which begin from what others of its kind have."""
@@ -98,26 +107,28 @@ class DraftRationing:
         self.head.learn(report.head_rows, report.head_ms)
         self.topk.learn(report.topk_rows, report.topk_ms)
 
-    def choose(self, rows: Sequence[RationedRow], step_ms: float, token_ms: float) -> list[Choice]:
+    def choose(self, texts: RationedTexts, step_ms: float, token_ms: float) -> Chosen:
         """Decide for every row of a round of `step_ms`, in which a token takes `token_ms`."""
         income_ms = PROBE_SHARE / 2 * step_ms
-        asking, topk, head = self.asking, self.topk, self.head
-        row_ms = asking.row_ms + topk.fixed_ms + topk.row_ms
-        asked = _chosen(
-            [row.sources for row in rows],
-            Price(asking.fixed_ms, row_ms),
-            self._source_account,
-            token_ms,
-            income_ms,
-        )
-        headed = _chosen(
-            [row.head for row in rows],
-            Price(head.fixed_ms, head.row_ms + asking.row_ms),
-            self._head_account,
-            token_ms,
-            income_ms,
-        )
-        return [Choice(index in asked, index in headed) for index in range(len(rows))]
+        asking, topk = self.asking, self.topk
+        price = Price(asking.fixed_ms, asking.row_ms + topk.fixed_ms + topk.row_ms)
+        asked = paying(texts.sources, price, token_ms)
+        asked |= self._source_account.probed(texts.sources, asked, price, income_ms)
+        price = self._head_price
+        headed = paying(texts.heads, price, token_ms)
+        headed |= self._head_account.probed(texts.probed, headed, price, income_ms)
+        for record in self._records.values():
+            record.rounds += 1
+        self._token_ms = token_ms
+        return Chosen(asked, headed)
+
+    def head_pays(self, text: TextSavings) -> bool:
+        """Whether the draft head would have run for a text in the newest round."""
+        return text.tokens * self._token_ms > self._head_price.row_ms
+
+    @property
+    def _head_price(self) -> Price:
+        return Price(self.head.fixed_ms, self.head.row_ms + self.asking.row_ms)
 
     def check(self) -> None:
         """Assert that costs are sound, and that no more was spent than had been saved."""
@@ -128,27 +139,11 @@ class DraftRationing:
 
 def paying(texts: dict[int, TextSavings], price: Price, token_ms: float) -> set[int]:
     """Return the rows that save more than they take, if together they save what is fixed, too."""
+    least = price.row_ms / token_ms
     gains = {
         index: gain
         for index, text in texts.items()
-        if (gain := text.tokens * token_ms - price.row_ms) > 0.0
+        # Most rest: they are told by what their savings are not above.
+        if (text.own > least or text.record.tokens > least) and (gain := text.tokens - least) > 0.0
     }
-    return {*gains} if sum(gains.values()) > price.fixed_ms else set()
-
-
-def _chosen(
-    savings: Sequence[TextSavings | None],
-    price: Price,
-    account: ProbeAccount,
-    token_ms: float,
-    income_ms: float,
-) -> set[int]:
-    texts = {index: text for index, text in enumerate(savings) if text is not None}
-    found = paying(texts, price, token_ms)
-    others = {index: text for index, text in texts.items() if index not in found}
-    if others:
-        found.update(account.probed(others, price, income_ms))
-    for index, text in others.items():
-        if index not in found:
-            text.rest()
-    return found
+    return {*gains} if sum(gains.values()) * token_ms > price.fixed_ms else set()

@@ -4,14 +4,16 @@ Savings are tokens that need no step of their own, net of what verifying the dra
 that had drafts of some sources. Tokens, since what one is worth changes with the rows of a round.
 """
 
+from math import inf
+
 RECORD_PACE = 1 / 32
 """Weight of the newest round of a text in the record of all texts."""
 TEXT_PACE = 0.2
 """Weight of a text's newest round in its own savings: one round that saves much outweighs several
 that save nothing, as it should, and is forgotten after as many."""
-RETURN_PACE = 0.01
-"""How fast a text that is not drafted for returns to the record: where others save much it is asked
-again soon, as behind a long copy that another source had; where none do, it is not."""
+KEPT = 0.99
+"""What a text keeps of its own savings in a round without drafts; the rest is the record's. Where
+others save much it is asked again soon, as behind a long copy that another source had."""
 BEGINNING = 8
 """A text's first rounds, which teach the record: it is what new texts begin from, and texts that
 go on are those that pay."""
@@ -22,10 +24,12 @@ RENEWAL = 0.1
 class SavingsRecord:
     """The mean of what the first drafted rounds of each text saved; 0 while nothing is known."""
 
-    __slots__ = ("_count", "tokens")
+    __slots__ = ("_count", "rounds", "tokens")
 
     def __init__(self) -> None:
         self.tokens, self._count = 0.0, 0
+        self.rounds = 0
+        """Rounds so far, of any texts: a text without drafts is not touched in each."""
 
     def learn(self, tokens: float) -> None:
         """Take in one round of a text."""
@@ -36,11 +40,14 @@ class SavingsRecord:
 class TextSavings:
     """One text's; the record's until it has been drafted for."""
 
-    __slots__ = ("_own", "_record", "_taught", "probed_at")
+    __slots__ = ("_learnt_at", "_taught", "own", "probed_at", "record")
 
     def __init__(self, record: SavingsRecord) -> None:
-        self._record = record
-        self._own: float | None = None
+        self.record = record
+        self.own = -inf
+        """After the last round that had drafts."""
+        self._learnt_at = 0
+        """The round in which it was drafted for last."""
         self._taught = 0.0
         """Rounds of which the record has learnt."""
         self.probed_at = 0
@@ -48,18 +55,18 @@ class TextSavings:
 
     @property
     def tokens(self) -> float:
-        """Tokens that the next drafted round is expected to save."""
-        return self._record.tokens if self._own is None else self._own
-
-    def rest(self) -> None:
-        """Take in a round that had none."""
-        if self._own is not None:
-            self._own += (self._record.tokens - self._own) * RETURN_PACE
-            self._taught = max(0.0, self._taught - RENEWAL)
+        """Tokens that the next drafted round is expected to save: from the record's to `own`."""
+        common = self.record.tokens
+        if self.own == -inf:
+            return common
+        return common + (self.own - common) * KEPT ** (self.record.rounds - self._learnt_at)
 
     def learn(self, tokens: float) -> None:
         """Take in a round that had drafts of these sources, useful or not."""
-        self._own = self.tokens + (tokens - self.tokens) * TEXT_PACE
+        record, before = self.record, self.tokens
+        self.own = before + (tokens - before) * TEXT_PACE
+        self._taught = max(0.0, self._taught - RENEWAL * (record.rounds - self._learnt_at))
+        self._learnt_at = record.rounds
         if self._taught < BEGINNING:
             self._taught += 1.0
-            self._record.learn(tokens)
+            record.learn(tokens)

@@ -175,6 +175,8 @@ class Draft(Plain, frozen=True):
     """Whether the sources want the target's top-k: it takes a pass over every logit."""
     wants_head: bool = True
     """Whether the draft head is to run from where the row ends."""
+    followed: bool = True
+    """Whether a draft head that keeps something of texts takes in the row."""
 
     def children(self) -> dict[tuple[int, int], int]:
         """Return the node of every (parent, token)."""
@@ -197,7 +199,7 @@ class Draft(Plain, frozen=True):
 
 
 NO_DRAFT = Draft()
-NO_FEEDBACK = Draft(wants_topk=False, wants_head=False)
+NO_FEEDBACK = Draft(wants_topk=False, wants_head=False, followed=False)
 """No draft, and nothing wanted of the row for later ones."""
 
 

@@ -5,7 +5,7 @@ the memory per token. Drafts gain nothing by it: they need only the newest place
 places of each pair of tokens are chained, newest first, and a bounded number of them is looked at.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 INDEX_MAX = 2048
@@ -29,7 +29,7 @@ class Occurrences:
     tokens   [GAP] * PAD, then the text; positions count from the first GAP
     """
 
-    __slots__ = ("_before", "_latest", "tokens")
+    __slots__ = ("_before", "_latest", "append", "tokens")
 
     def __init__(self, tokens: Sequence[int] = ()) -> None:
         self.tokens: list[int] = [GAP] * PAD + list(tokens)
@@ -37,15 +37,13 @@ class Occurrences:
         """By place: the last place before it where the same pair stood; 0 is none."""
         self._latest: dict[int, int] = {}
         """By pair: the position after its last place."""
+        self.append: Callable[[Sequence[int]], None] = self.tokens.extend
+        """Adds tokens to the text, not yet to the index."""
 
     @property
     def indexed(self) -> int:
         """Return how many of `tokens` can be found; the rest wait for `index`."""
         return len(self._before)
-
-    def append(self, tokens: Sequence[int]) -> None:
-        """Add tokens to the text, not yet to the index."""
-        self.tokens.extend(tokens)
 
     def index(self, count: int) -> None:
         """Index up to `count` more tokens; about 0.3 us each."""

@@ -27,17 +27,20 @@ UNSURE_DEPTH = 6
 class PredictionSource(DraftSource):
     """Where in the prediction the output may be."""
 
-    __slots__ = ("_home", "_hypotheses", "_lost", "_predicted", "_text")
+    __slots__ = ("_followed", "_home", "_hypotheses", "_lost", "_predicted", "_text")
 
     def __init__(
         self,
         number: int,
         text: SequenceText,
         prediction: tuple[int, ...],
-        output: tuple[int, ...],
+        output_count: int,
     ) -> None:
+        """`output_count` tokens of the text are output already."""
         super().__init__(number)
         self._text = text
+        self._followed = len(text.tokens) - output_count
+        """Tokens of the text that the hypotheses have seen."""
         self._predicted = Occurrences(prediction)
         self._predicted.index(len(prediction))
         self._hypotheses = [(PAD, 0, BEGUN)]
@@ -46,13 +49,22 @@ class PredictionSource(DraftSource):
         """The position after the last token that was found where it was expected."""
         self._lost = 0
         """Tokens since then."""
-        self.learn(output)
 
-    def learn(self, new_token_ids: tuple[int, ...]) -> None:
-        """Drop the hypotheses that the tokens contradict; make new ones when none is left."""
+    def propose(self, tree: DraftTree, depth_max: int) -> None:
+        """Copy on from every hypothesis, the surest first."""
+        self._follow()
         predicted = self._predicted.tokens
-        previous = self._text.tokens[-len(new_token_ids) - 1] if new_token_ids else 0
-        for token in new_token_ids:
+        for position, agreed, bucket in self._hypotheses:
+            if agreed:
+                bucket = CONFIRMED - 1 + sum(agreed >= count for count in AGREED)
+            length = depth_max if agreed or bucket == BEGUN else min(depth_max, UNSURE_DEPTH)
+            tree.add_chain(-1, predicted[position : position + length], kind(self._number, bucket))
+
+    def _follow(self) -> None:
+        """Drop the hypotheses that new tokens contradict; make new ones when none is left."""
+        predicted, tokens = self._predicted.tokens, self._text.tokens
+        previous = tokens[self._followed - 1]
+        for token in tokens[self._followed :]:
             kept = [
                 (position + 1, agreed + 1, bucket)
                 for position, agreed, bucket in self._hypotheses
@@ -66,15 +78,7 @@ class PredictionSource(DraftSource):
                 self._lost += 1
                 self._hypotheses = self._reanchor(previous, token)
             previous = token
-
-    def propose(self, tree: DraftTree, depth_max: int) -> None:
-        """Copy on from every hypothesis, the surest first."""
-        predicted = self._predicted.tokens
-        for position, agreed, bucket in self._hypotheses:
-            if agreed:
-                bucket = CONFIRMED - 1 + sum(agreed >= count for count in AGREED)
-            length = depth_max if agreed or bucket == BEGUN else min(depth_max, UNSURE_DEPTH)
-            tree.add_chain(-1, predicted[position : position + length], kind(self._number, bucket))
+        self._followed = len(tokens)
 
     def _reanchor(self, previous: int, token: int) -> list[tuple[int, int, int]]:
         """Return the places where the prediction may go on after an unexpected token."""

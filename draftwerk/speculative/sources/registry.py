@@ -71,8 +71,8 @@ def _prediction(inputs: SourceInputs) -> PredictionSource | None:
     new_sequence = inputs.new_sequence
     if not new_sequence.prediction:
         return None
-    output = new_sequence.tokens[new_sequence.prompt_count :]
-    return PredictionSource(inputs.number, inputs.text, new_sequence.prediction, output)
+    output_count = len(new_sequence.tokens) - new_sequence.prompt_count
+    return PredictionSource(inputs.number, inputs.text, new_sequence.prediction, output_count)
 
 
 def _votes(*by_length: float) -> tuple[float, ...]:

@@ -13,9 +13,6 @@ class DraftSource:
         """Draft as this row of the table."""
         self._number = number
 
-    def learn(self, new_token_ids: tuple[int, ...]) -> None:
-        """Take in committed tokens; the sequence's `SequenceText` has them already."""
-
     def read(self, row: Row) -> None:
         """Take in what came with the sequence's newest row, after its committed tokens."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
     AcceptanceStats,
@@ -122,10 +122,10 @@ class DraftTree:
             found.append(chance * found[parent] if parent >= 0 else chance)
         return found
 
-    def draft(self, nodes: list[int], wants_topk: bool = True, wants_head: bool = True) -> Draft:
-        """Return the chosen nodes, which must be closed under parents, as a draft."""
+    def draft(self, nodes: list[int], blank: Draft = NO_DRAFT) -> Draft:
+        """Return the chosen nodes, closed under parents, as a draft with the wishes of `blank`."""
         if not nodes:
-            return Draft(wants_topk=wants_topk, wants_head=wants_head)
+            return blank
         nodes.sort()
         if nodes[-1] == len(nodes) - 1:  # the first nodes of the tree: nothing to renumber
             parents = self.parents[: len(nodes)]
@@ -138,8 +138,9 @@ class DraftTree:
             tuple([self.tokens[node] for node in nodes]),
             tuple(parents),
             tuple([names[self.owners[node]] for node in nodes]),
-            wants_topk=wants_topk,
-            wants_head=wants_head,
+            wants_topk=blank.wants_topk,
+            wants_head=blank.wants_head,
+            followed=blank.followed,
         )
 
     def check(self) -> None:

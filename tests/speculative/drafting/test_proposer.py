@@ -226,7 +226,7 @@ def test_a_request_without_speculation_teaches_the_store_nothing() -> None:
         replay.close()
 
 
-NOT_YET = Draft(wants_head=False)
+NOT_YET = Draft(wants_head=False, followed=False)
 """Of a row whose sources are asked and have nothing."""
 
 

@@ -107,7 +107,7 @@ def test_rows_pay_for_themselves_and_together_for_what_is_fixed() -> None:
 def test_probes_wait_until_there_is_time_for_several_rows_and_each_has_its_turn() -> None:
     account, price = ProbeAccount(), Price(4.0, 1.0)
     texts = {row: saving(0.0) for row in range(2 * PROBED_MAX)}
-    rounds = [account.probed(texts, price, 0.1) for _ in range(300)]
+    rounds = [account.probed(texts, set(), price, 0.1) for _ in range(300)]
     assert len(rounds[0]) == PROBED_MAX, "there is time for one to begin with"
     probes = [set(rows) for rows in rounds if rows]
     assert len(probes) == 1 + 299 * 0.1 // price.ms(PROBED_MAX)

@@ -168,10 +168,9 @@ def test_recycling_of_a_token_never_seen_guesses_nothing() -> None:
 def speak(prediction: list[int], written: list[int]) -> DraftTree:
     """Return what is guessed once the `written` tokens have been committed, one token at a time."""
     text = known([500, 501])
-    source = PredictionSource(PREDICTED, text, tuple(prediction), ())
+    source = PredictionSource(PREDICTED, text, tuple(prediction), 0)
     for token in written:
         text.occurrences.append((token,))
-        source.learn((token,))
     return proposed(source, 4)
 
 
@@ -207,7 +206,7 @@ def test_a_confirmed_place_is_surer_than_a_guessed_one() -> None:
 def test_a_reopened_sequence_finds_its_place_in_the_prediction() -> None:
     output = PREDICTION[:10]
     source = PredictionSource(
-        NUMBERS["prediction"], known([500, *output]), tuple(PREDICTION), tuple(output)
+        NUMBERS["prediction"], known([500, *output]), tuple(PREDICTION), len(output)
     )
     assert paths(proposed(source, 3)) == {(110, 111, 112)}
 
@@ -230,13 +229,12 @@ def test_most_of_an_edited_text_is_predicted() -> None:
         elif change > 0.02 + 0.02 + 0.02:
             after.append(token)
     text = known([500, 501])
-    source = PredictionSource(PREDICTED, text, tuple(before), ())
+    source = PredictionSource(PREDICTED, text, tuple(before), 0)
     rounds = written = 0
     while written < len(after):
         path = proposed(source, 15).follow(after[written:])
         new_token_ids = tuple(after[written : written + len(path) + 1])
         text.occurrences.append(new_token_ids)
-        source.learn(new_token_ids)
         written += len(new_token_ids)
         rounds += 1
     assert len(after) / rounds > 6

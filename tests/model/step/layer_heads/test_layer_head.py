@@ -18,7 +18,7 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.feedback import LOSS_NATS
-from draftwerk.speculative.protocol.rounds import Draft, Proposal, Verdict, chain
+from draftwerk.speculative.protocol.rounds import NO_FEEDBACK, Draft, Proposal, Verdict, chain
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.assistant_models import HEAD as ASSISTANT
 from tests.support.assistant_models import AssistantOracle
@@ -120,6 +120,22 @@ def test_as_much_is_accepted_as_in_a_plain_decoding_loop(near, native):
         before = tuple(int(logits.argmax()) for logits in guesses)
     assert [found for found, _ in counts[:-1]] == [wanted for _, wanted in counts[:-1]]
     assert 0 < sum(found for found, _ in counts) < 50
+
+
+def test_nothing_is_kept_of_a_text_that_it_is_not_told_of(near):
+    runner, told, plain = runner_of(near), runner_of(near), list[Live]()
+    windows = runner.windows
+
+    def guess(live: Live, capacity: int) -> Draft:
+        if windows is not None:
+            windows.check(())
+        return NO_FEEDBACK
+
+    for each, how in ((runner, {"guess": guess}), (told, {})):
+        driver = Driver(each, **how)
+        plain.append(driver.add(1, PROMPT, SAMPLED, 12))
+        driver.run()
+    assert plain[0].output == plain[1].output
 
 
 class Drafting:

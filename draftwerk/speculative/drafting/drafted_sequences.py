@@ -1,0 +1,186 @@
+"""The sequences that the proposer drafts for: opened, read row by row, and forgotten."""
+
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from draftwerk.speculative.drafting.controller import Controller
+from draftwerk.speculative.drafting.prepared import DraftedSequence
+from draftwerk.speculative.drafting.rationing import DraftRationing, RationedTexts
+from draftwerk.speculative.drafting.savings import TextSavings
+from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED
+from draftwerk.speculative.protocol.rounds import NO_FEEDBACK, Draft, NewSequence, Round, Row
+from draftwerk.speculative.sources.draft_head import HeadSource
+from draftwerk.speculative.sources.ngram_index import Occurrences, SequenceText
+from draftwerk.speculative.sources.registry import SourceInputs, make_sources
+from draftwerk.speculative.sources.sequence_noise import SequenceNoise
+from draftwerk.speculative.sources.store import Memories
+from draftwerk.speculative.sources.tree import NODES_MAX
+
+if TYPE_CHECKING:
+    from draftwerk.speculative.sampling.gumbel import Gumbels
+
+DEPTH_MIN = 4
+"""Least tokens in a path; the most follow what is accepted."""
+FOLLOWED_MAX = 4
+"""Texts that a draft head which does not pay is told of, where that takes time: those it is probed
+for. What it is not told of a prompt it does not know later."""
+
+
+FOLLOWED = Draft(wants_topk=False, wants_head=False)
+"""Of a row that only the draft head is told of."""
+
+
+class ReadRows(NamedTuple):
+    """What may be drafted for in a round, by the rows' places."""
+
+    states: dict[int, DraftedSequence]
+    """Of rows that drafts may be for, now or after the step."""
+    texts: RationedTexts
+    foreseen: set[int]
+    """Rows that the draft head has run for."""
+    blank: list[Draft]
+    """The drafts of all rows: empty, but those of given texts."""
+
+
+class DraftedSequences:
+    """The state of every sequence, by its id."""
+
+    def __init__(
+        self,
+        methods: frozenset[str],
+        memories: Memories,
+        noise: "Gumbels | None",
+        controller: Controller,
+        rationing: DraftRationing,
+        now: Callable[[], float],
+        followed_max: float = inf,
+    ) -> None:
+        """`now` is in seconds; `followed_max` texts are told to a head that does not pay."""
+        self.states: dict[int, DraftedSequence] = {}
+        self.learning_s = 0.0
+        """What learning from the trees took since it was taken last."""
+        self._methods, self._memories, self._noise = methods, memories, noise
+        self._controller, self._rationing, self._now = controller, rationing, now
+        self._followed_max = followed_max
+
+    def read(self, round_: Round) -> ReadRows:
+        """Record all rows but those of searches, which are drafted for together."""
+        self.learning_s = 0.0
+        states, foreseen = dict[int, DraftedSequence](), set[int]()
+        sources, heads, probed = RationedTexts({}, {}, {})
+        blank = [NO_FEEDBACK] * len(round_.rows)
+        for place, row in enumerate(round_.rows):
+            if row.branch is not None:
+                continue
+            state = self._read(row)
+            if state.given:
+                blank[place] = state.given_draft(row)
+                continue
+            if state.followed:
+                blank[place] = FOLLOWED
+            if not row.samples:
+                continue
+            if row.draft_max:
+                state.drafts, states[place] = True, state
+                if state.guesses:
+                    sources[place] = state.savings
+                if state.has_feedback and state.has_head_tree:
+                    foreseen.add(place)
+            if state.head is not None:
+                states[place] = state
+                heads[place] = state.head_savings
+                if state.followed:
+                    probed[place] = state.head_savings
+        return ReadRows(states, RationedTexts(sources, heads, probed), foreseen, blank)
+
+    def forget(self, sequence_ids: Iterable[int]) -> None:
+        """Forget sequences; their outputs go to the store.
+
+        A preempted sequence comes back as a NewSequence that holds what is stored now, and then
+        only its later output is added.
+        """
+        for sequence_id in sequence_ids:
+            state = self.states.pop(sequence_id, None)
+            if state is not None and state.drafts and "store" in self._methods:
+                output = state.output()
+                if output:
+                    state.memory.store.learn(output)
+
+    def text(self, sequence_id: int) -> Occurrences:
+        """Return all known tokens of a sequence."""
+        return self.states[sequence_id].text.occurrences
+
+    def check(self) -> None:
+        """Assert that all that is kept is sound."""
+        self._memories.check()
+        for state in self.states.values():
+            state.text.occurrences.check()
+            if state.tree is not None:
+                state.tree.check()
+
+    def has_head(self, sequence_id: int) -> bool:
+        """Whether the draft head serves a sequence, which may be gone: its search was preempted."""
+        state = self.states.get(sequence_id)
+        return "head" in self._methods if state is None else state.head is not None
+
+    def _read(self, row: Row) -> DraftedSequence:
+        """Record a row: its new sequence, the committed tokens, what else came with it."""
+        if row.new_sequence is not None:
+            self.states[row.sequence_id] = self._open(row.new_sequence)
+        state = self.states[row.sequence_id]
+        if row.new_token_ids:
+            if state.tree is not None:
+                self._learn(state, row.new_token_ids)
+            state.text.occurrences.append(row.new_token_ids)
+        feedback = row.feedback
+        if state.has_feedback or feedback != NOTHING_LEARNED:
+            state.has_feedback = feedback != NOTHING_LEARNED
+            state.memory.read(row)
+            for source in state.sources:
+                source.read(row)
+        return state
+
+    def _learn(self, state: DraftedSequence, new_token_ids: tuple[int, ...]) -> None:
+        """Learn from the tree that was proposed for these tokens."""
+        begun, tree = self._now(), state.tree
+        assert tree is not None
+        right = self._controller.learn(tree, state.sequence_acceptance, new_token_ids)
+        depth = state.depth_max
+        grown = 2 * depth if right >= depth else (depth + right + 2) // 2
+        state.depth_max = min(max(grown, DEPTH_MIN), NODES_MAX)
+        state.tree = None
+        self.learning_s += self._now() - begun
+
+    def _open(self, new_sequence: NewSequence) -> DraftedSequence:
+        text = SequenceText(new_sequence.tokens)
+        memory = self._memories.of(new_sequence.name_space)
+        allowed = (
+            self._methods
+            if new_sequence.methods is None
+            else self._methods & {*new_sequence.methods}
+        )
+        noise = SequenceNoise(new_sequence.sampling, self._noise)
+        sources = make_sources(SourceInputs(new_sequence, text, noise, memory), allowed)
+        head = next((each for each in sources if isinstance(each, HeadSource)), None)
+        head_savings = self._rationing.savings("head", noise.sampled)
+        return DraftedSequence(
+            text,
+            noise,
+            sources,
+            memory,
+            opened=len(new_sequence.tokens),
+            takes_model="draft" in allowed,
+            savings=self._rationing.savings("sources", noise.sampled),
+            head_savings=head_savings,
+            given=new_sequence.given,
+            prompt_count=new_sequence.prompt_count,
+            head=head,
+            guesses=any(source is not head for source in sources),
+            followed=head is not None and self._is_followed(head_savings),
+        )
+
+    def _is_followed(self, savings: TextSavings) -> bool:
+        """Whether the draft head is told of a new text."""
+        followed = sum(state.followed for state in self.states.values())
+        return followed < self._followed_max or self._rationing.head_pays(savings)

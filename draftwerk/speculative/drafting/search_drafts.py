@@ -1,0 +1,47 @@
+"""Drafts of a round's beam searches, group by group."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from draftwerk.speculative.beams.drafts import BeamDrafts
+from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.drafting.controller import Controller
+from draftwerk.speculative.protocol.rounds import Draft, Round, Row
+
+
+class SearchDrafts:
+    """Fills in the drafts of searches, whose rows are drafted for together."""
+
+    def __init__(
+        self, beams: BeamDrafts, controller: Controller, has_head: Callable[[int], bool]
+    ) -> None:
+        """`has_head` says whether the draft head serves the sequence that read a prompt."""
+        self._beams, self._controller, self._has_head = beams, controller, has_head
+
+    def fill_in(self, round_: Round, row_load: StepLoad, drafts: list[Draft], load: int) -> None:
+        """Fill in what is missing of a round's drafts; `load` is what else is computed."""
+        for indices in _groups(round_).values():
+            rows = [round_.rows[index] for index in indices]
+            contexts = [row.stop for row in rows]
+            room = sum(row.draft_max for row in rows)
+            costs = self._controller.search_costs(contexts, load, room, row_load)
+            found = self._beams.propose(rows, load, costs)
+            asks_head = self._asks_head(rows[0])
+            for index, draft in zip(indices, found, strict=True):
+                drafts[index] = draft if asks_head else replace(draft, wants_head=False)
+                load += len(draft.tokens)
+
+    def _asks_head(self, row: Row) -> bool:
+        """Whether the draft head's candidates are wanted for a branch's search."""
+        assert row.branch is not None
+        return self._has_head(row.branch.group_id)
+
+
+def _groups(round_: Round) -> dict[int, list[int]]:
+    """Return the places of the rows of each search that may be drafted for."""
+    groups: dict[int, list[int]] = {}
+    for index, row in enumerate(round_.rows):
+        if row.branch is not None and row.samples and row.draft_max:
+            groups.setdefault(row.branch.group_id, []).append(index)
+    return groups
