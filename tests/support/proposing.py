@@ -5,7 +5,7 @@ from collections.abc import Callable
 from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Estimates
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.drafting.rationing import Chosen, RationedTexts
+from draftwerk.speculative.drafting.rationing import ChosenRows, RationedTexts
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 
@@ -26,8 +26,8 @@ class EveryRow(DraftPolicy):
         texts: RationedTexts,
         row_count: int,
         step_ms: float,
-    ) -> Chosen:
-        return Chosen({*texts.sources}, {*texts.heads})
+    ) -> ChosenRows:
+        return ChosenRows({*texts.sources}, {*texts.heads})
 
 
 class Reckless(Proposer):

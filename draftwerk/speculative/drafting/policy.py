@@ -5,7 +5,7 @@ from typing import NamedTuple
 from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import DraftedRow, Prepared
-from draftwerk.speculative.drafting.rationing import Chosen, DraftRationing, RationedTexts
+from draftwerk.speculative.drafting.rationing import ChosenRows, DraftRationing, RationedTexts
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.registry import NUMBERS
@@ -28,13 +28,13 @@ class DraftPolicy:
         texts: RationedTexts,
         row_count: int,
         step_ms: float,
-    ) -> Chosen:
+    ) -> ChosenRows:
         """Run the sources that pay, and others in turn for a share of the time.
 
         None run while it is not known what a step without drafts takes: nothing would be verified.
         """
         if not estimates.controller.cost.bounded(row_count):
-            return Chosen(set(), set())
+            return ChosenRows(set(), set())
         return estimates.rationing.choose(texts, step_ms, step_ms / row_count)
 
     def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:

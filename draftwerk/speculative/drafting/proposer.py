@@ -15,7 +15,7 @@ from draftwerk.speculative.drafting.controller import Controller, RoundLoad, Row
 from draftwerk.speculative.drafting.drafted_sequences import DraftedSequences, ReadRows
 from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Estimates
 from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence, Prepared
-from draftwerk.speculative.drafting.rationing import Chosen, DraftRationing
+from draftwerk.speculative.drafting.rationing import ChosenRows, DraftRationing
 from draftwerk.speculative.drafting.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.rounds import Draft, Round
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX
@@ -191,7 +191,9 @@ def _row_load(round_: Round) -> StepLoad:
     return StepLoad(len(stops), len(stops), context, context)
 
 
-def _drafting(round_: Round, read: ReadRows, chosen: Chosen, has_model: bool) -> list[_Drafting]:
+def _drafting(
+    round_: Round, read: ReadRows, chosen: ChosenRows, has_model: bool
+) -> list[_Drafting]:
     """Note what is wanted of the chosen rows for later; return those that have trees now."""
     found: list[_Drafting] = []
     wanted = chosen.asked | chosen.headed | read.foreseen

@@ -35,7 +35,7 @@ class RationedTexts(NamedTuple):
     """Those of them that it may be probed for."""
 
 
-class Chosen(NamedTuple):
+class ChosenRows(NamedTuple):
     """The places of rows for which something is done in a round."""
 
     asked: set[int]
@@ -107,7 +107,7 @@ class DraftRationing:
         self.head.learn(report.head_rows, report.head_ms)
         self.topk.learn(report.topk_rows, report.topk_ms)
 
-    def choose(self, texts: RationedTexts, step_ms: float, token_ms: float) -> Chosen:
+    def choose(self, texts: RationedTexts, step_ms: float, token_ms: float) -> ChosenRows:
         """Decide for every row of a round of `step_ms`, in which a token takes `token_ms`."""
         income_ms = PROBE_SHARE / 2 * step_ms
         asking, topk = self.asking, self.topk
@@ -120,7 +120,7 @@ class DraftRationing:
         for record in self._records.values():
             record.rounds += 1
         self._token_ms = token_ms
-        return Chosen(asked, headed)
+        return ChosenRows(asked, headed)
 
     def head_pays(self, text: TextSavings) -> bool:
         """Whether the draft head would have run for a text in the newest round."""
