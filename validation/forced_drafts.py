@@ -88,5 +88,5 @@ class Everything(EveryRow):
         candidates = candidate_nodes(prepared, model_drafts)
         chosen = choose_nodes(candidates, load.row_count, [1.0] * (1 + load.capacity))
         for row, nodes in zip(prepared.rows, chosen.nodes, strict=True):
-            drafts[row.place] = row.row_tree.tree.draft(nodes, *row.choice)
+            drafts[row.place] = row.row_tree.tree.draft(nodes, drafts[row.place])
         return drafts

@@ -131,8 +131,7 @@ def test_nothing_is_kept_of_a_text_that_it_is_not_told_of(near):
             windows.check(())
         return NO_FEEDBACK
 
-    for each, how in ((runner, {"guess": guess}), (told, {})):
-        driver = Driver(each, **how)
+    for driver in (Driver(runner, guess=guess), Driver(told)):
         plain.append(driver.add(1, PROMPT, SAMPLED, 12))
         driver.run()
     assert plain[0].output == plain[1].output
