@@ -37,7 +37,7 @@ class ReadRows(NamedTuple):
     states: dict[int, DraftedSequence]
     """Of rows that drafts may be for, now or after the step."""
     texts: RationedTexts
-    foreseen: set[int]
+    grown: set[int]
     """Rows that the draft head has run for."""
     blank: list[Draft]
     """The drafts of all rows: empty, but those of given texts."""
@@ -67,7 +67,7 @@ class DraftedSequences:
     def read(self, round_: Round) -> ReadRows:
         """Record all rows but those of searches, which are drafted for together."""
         self.learning_s = 0.0
-        states, foreseen = dict[int, DraftedSequence](), set[int]()
+        states, grown = dict[int, DraftedSequence](), set[int]()
         sources, heads, probed = RationedTexts({}, {}, {})
         blank = [NO_FEEDBACK] * len(round_.rows)
         for place, row in enumerate(round_.rows):
@@ -86,13 +86,13 @@ class DraftedSequences:
                 if state.guesses:
                     sources[place] = state.savings
                 if state.has_feedback and state.has_head_tree:
-                    foreseen.add(place)
+                    grown.add(place)
             if state.head is not None:
                 states[place] = state
                 heads[place] = state.head_savings
                 if state.followed:
                     probed[place] = state.head_savings
-        return ReadRows(states, RationedTexts(sources, heads, probed), foreseen, blank)
+        return ReadRows(states, RationedTexts(sources, heads, probed), grown, blank)
 
     def forget(self, sequence_ids: Iterable[int]) -> None:
         """Forget sequences; their outputs go to the store.
