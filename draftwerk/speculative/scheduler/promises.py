@@ -8,7 +8,7 @@
 None of them changes a text: they decide who is served when, or not at all.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ ROUND_S = 0.05
 """What a round takes, about: it turns times into ranks, so that only the order depends on it."""
 PATIENCE_ROUNDS = 128
 """By how many rounds a request that was promised nothing is due later than one due at once."""
+ReadingTime = Callable[[int, int], float]
+"""From how many tokens lie before, and how many are read: the seconds that takes."""
 
 
 class LateText(NamedTuple):
@@ -35,14 +37,13 @@ class LateText(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How fast waiting requests come to their first tokens."""
+    """How fast requests come to their first tokens."""
 
-    token_s: float
-    """For each token of a prompt that is read."""
-    alone_s: float
-    """The same where nothing else is there."""
-    ahead: int = 0
-    """Tokens of running prompts, which are read first."""
+    read_s: ReadingTime
+    alone_s: ReadingTime
+    """Where nothing else is there."""
+    ahead_s: float = 0.0
+    """Until the line begins to be read."""
     rows_s: tuple[float, ...] = (0.0,)
     """From now until each row is free."""
     round_s: float = 0.0
@@ -101,20 +102,23 @@ def expired(sequences: Iterable[Text], now_s: float) -> list[Text]:
     return list(found.values())
 
 
-def late_texts(
-    waiting: Iterable[Text], now_s: float, pace: Pace, lengths: TextLengths | None
-) -> list[LateText]:
-    """Return the waiting requests that come behind all others, in their order.
+def may_be_late(one: Text) -> bool:
+    """Return whether a request may be put behind others: once, and if it reads a prompt itself."""
+    return not (one.begun or one.deadlines.demoted or one.leader is not None)
 
-    Each of the others takes the first free row, and is read behind those before it; their first
-    tokens are in time.
+
+def late_texts(
+    line: Iterable[Text], now_s: float, pace: Pace, lengths: TextLengths | None
+) -> list[LateText]:
+    """Return the requests of a line that come behind all others, in their order.
+
+    The line is of those that wait or are read. Each of the others takes the first free row, and is
+    read behind those before it; their first tokens are in time.
     """
-    texts = [
-        one for one in waiting if not (one.begun or one.deadlines.demoted or one.leader is not None)
-    ]
-    line = [
+    texts = [one for one in line if may_be_late(one)]
+    places = [
         TextInLine(
-            pace.token_s * one.pending,
+            pace.read_s(one.planned, one.pending),
             one.deadlines.due_s - now_s,
             pace.round_s * left(one, lengths),
             one.request.priority,
@@ -123,19 +127,21 @@ def late_texts(
     ]
     counted: set[int] = set()
     while True:
-        out = left_out(line, pace.token_s * pace.ahead, pace.rows_s)
+        out = left_out(places, pace.ahead_s, pace.rows_s)
         if counted >= out.keys():
             return [_late(texts[place], out[place], pace) for place in sorted(out)]
         for place in out.keys() - counted:  # looking for cached blocks takes time
             one = texts[place]
-            unread = one.pending - one.table.known_slots(one.tokens, one.names)
-            line[place] = line[place]._replace(read_s=pace.token_s * unread)
+            if not one.planned:
+                known = one.table.known_slots(one.tokens, one.names)
+                read_s = pace.read_s(known, one.pending - known)
+                places[place] = places[place]._replace(read_s=read_s)
         counted |= out.keys()
 
 
 def _late(one: Text, late_s: float, pace: Pace) -> LateText:
     deadlines = one.deadlines
-    alone_s = deadlines.arrived_s + pace.alone_s * one.pending
+    alone_s = deadlines.arrived_s + pace.alone_s(0, len(one.tokens))
     return LateText(one, late_s, alone_s > deadlines.due_s)
 
 

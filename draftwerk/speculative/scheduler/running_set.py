@@ -17,7 +17,7 @@ from draftwerk.speculative.scheduler.holder_counts import check_blocks, check_st
 from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
 from draftwerk.speculative.scheduler.occupancy import Occupancy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
-from draftwerk.speculative.scheduler.waiting_queue import WaitingQueue, queue_key
+from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS, WaitingQueue, queue_key
 
 OVERBOOKING = 1.2
 """The expected peak of blocks may be so many times the pool: some texts end early, and a pool that
@@ -190,6 +190,14 @@ class RunningSet:
             and running.queue_key > first.queue_key
             for running in self.running.values()
         )
+
+    def demote(self, sequence: Sequence) -> None:
+        """Put a sequence without a token behind those of its priority; its blocks it keeps."""
+        if sequence.sequence_id in self.running:
+            sequence.deadlines.demoted = True
+            sequence.queue_key += AGING_ROUNDS
+        else:
+            self.waiting.demote(sequence)
 
     def end(self, sequence: Sequence) -> None:
         """Remove a sequence, running or waiting."""

@@ -1,5 +1,6 @@
 """Which requests are not served, or served last: deadlines that passed, promises out of reach."""
 
+from heapq import merge
 from itertools import chain
 from math import inf
 from typing import NamedTuple
@@ -12,11 +13,13 @@ from draftwerk.speculative.scheduler.promises import (
     decoding_rows,
     expired,
     late_texts,
+    may_be_late,
     rows_free_s,
     unread_prompts,
 )
 from draftwerk.speculative.scheduler.rounds.round_budget import DecodingRows, RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.scheduler.waiting_queue import queue_key
 
 
 class LastWord(NamedTuple):
@@ -62,24 +65,24 @@ class TurningAway:
             if self.policy == "refuse" and not late.is_out_of_reach:
                 words.append(LastWord(late.sequence, late.late_s))
             else:
-                self.running_set.waiting.demote(late.sequence)
+                self.running_set.demote(late.sequence)
         return words
 
     def _late(self, now_s: float) -> list[LateText]:
         waiting, running = self.running_set.waiting, self.running_set.running.values()
         if all(one.deadlines.due_s == inf or one.deadlines.demoted for one in waiting):
             return []
+        reading = [one for one in running if one.unread > 1 and not one.deadlines.demoted]
+        line = [*merge(sorted(reading, key=queue_key), waiting, key=queue_key)]
         decoding = decoding_rows([one for one in running if one.pending <= 1], now_s, priced=True)
-        reading = [one for one in running if one.unread > 1]
-        prompts = unread_prompts(chain(reading, waiting))
-        alone_s = self.budget.token_s(DecodingRows(), prompts)
-        token_s = self.budget.token_s(decoding, prompts)
+        read_s = self.budget.pace(decoding, unread_prompts(line)).read_s
         lengths, round_s = self.running_set.lengths, self.budget.round_s(decoding)
+        others = [one for one in running if one.unread <= 1 or not may_be_late(one)]
         pace = Pace(
-            token_s,
-            alone_s,
-            sum(one.unread for one in reading),
-            rows_free_s(running, self.rows_max, round_s, lengths),
+            read_s,
+            self.budget.pace(DecodingRows(), []).read_s,
+            sum(read_s(one.planned, one.unread) for one in reading if not may_be_late(one)),
+            rows_free_s(others, self.rows_max, round_s, lengths),
             round_s,
         )
-        return late_texts(waiting, now_s, pace, lengths)
+        return late_texts(line, now_s, pace, lengths)

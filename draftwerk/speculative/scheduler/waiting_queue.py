@@ -4,8 +4,8 @@
 
 The least key goes first and is preempted last. Patience is how long the first token may take, by
 what was promised, and is at most so many rounds. A key changes once at most, to a larger one and
-while the sequence waits; later sequences have larger ones. So every sequence comes to be the least
-in the end: none starves, and none is preempted for one that it will be preempted by.
+before the sequence has a token; later sequences have larger ones. So every sequence comes to be the
+least in the end: none starves, and none is preempted for one that it will be preempted by.
 """
 
 from bisect import bisect_left, bisect_right

@@ -233,7 +233,15 @@ def test_all_choices_of_a_request_end_with_one_last_word() -> None:
 
 # --- promises that cannot be kept -----------------------------------------------------------------
 
-PACE = Pace(token_s=0.01, alone_s=0.005, ahead=10)
+
+def pace_of(token_s: float, ahead_s: float = 0.0) -> Pace:
+    """Return a pace at which each token takes as long as another; alone it takes half of that."""
+    return Pace(
+        lambda _, count: token_s * count, lambda _, count: token_s * count / 2, ahead_s=ahead_s
+    )
+
+
+PACE = pace_of(0.01, ahead_s=0.1)
 
 
 def test_a_request_is_late_if_what_is_before_it_takes_too_long() -> None:
@@ -268,7 +276,7 @@ def test_a_request_waits_for_a_row() -> None:
     waits = [world.sequence("r", 0, [2] * 5, GREEDY, 8) for _ in range(3)]
     for one in waits:
         one.deadlines.promise = Promise(ttft=0.5)
-    pace = PACE._replace(ahead=0, rows_s=rows_s, round_s=0.1)
+    pace = pace_of(0.01)._replace(rows_s=rows_s, round_s=0.1)
     assert [each.sequence for each in late_texts(waits, 0.0, pace, lengths)] == waits[1:]
 
 
@@ -289,7 +297,7 @@ def test_a_late_request_is_refused_with_the_time_to_come_back() -> None:
     world, (first, second, third) = late_world("refuse")
     ((gone, retry_after_s),) = world.scheduler.turn_away(0.0)
     assert gone is second
-    assert retry_after_s == pytest.approx(80 * 0.026 / 16 - 0.1), "26 ms for each 16 tokens"
+    assert retry_after_s == pytest.approx(2 * (0.039 + 40 / 16 * 0.011) - 0.1), "11 ms a round"
     assert waiting(world) == [first, third]
 
 
@@ -302,6 +310,29 @@ def test_a_late_request_is_put_behind_those_of_its_priority_once() -> None:
     assert world.scheduler.turn_away(5.0) == []
     assert second.queue_key == rank
     world.scheduler.check()
+
+
+def test_a_prompt_that_is_read_is_put_behind_those_in_danger_and_goes_on_where_it_was() -> None:
+    world = world_of(tokens_max=16, slo_policy="last")
+    long = submit(world, 64, Promise(ttft=0.12))
+    decided(world, planned(world))
+    short = [submit(world, 12, Promise(ttft=0.06)) for _ in range(2)]
+    assert world.scheduler.turn_away(0.0) == []
+    rows = planned(world).rows
+    assert [row.sequence_id for row in rows] == [one.sequence_id for one in short]
+    assert long.deadlines.demoted and (long.computed, long.planned) == (16, 16)
+    world.scheduler.check()
+
+
+def test_a_prompt_that_was_put_behind_others_delays_none() -> None:
+    world = world_of(tokens_max=16, slo_policy="last")
+    long = submit(world, 64, Promise(ttft=0.05))
+    world.scheduler.turn_away(0.0)
+    decided(world, planned(world))
+    assert long.deadlines.demoted and long.planned == 16
+    short = submit(world, 12, Promise(ttft=0.06))
+    world.scheduler.turn_away(0.0)
+    assert not short.deadlines.demoted
 
 
 def test_a_promise_that_an_idle_server_could_not_keep_is_no_reason_to_refuse() -> None:
@@ -328,10 +359,10 @@ def test_what_is_cached_need_not_be_read() -> None:
     assert first.ended
     again = world.sequence("again", 0, [*first.tokens[:40], 9], GREEDY, 4)
     again.deadlines.promise = Promise(ttft=0.02)
-    assert late_texts([again], 0.0, PACE._replace(ahead=0, token_s=0.002), None) == []
+    assert late_texts([again], 0.0, pace_of(0.002), None) == []
     other = world.sequence("other", 0, [6] * 41, GREEDY, 4)
     other.deadlines.promise = Promise(ttft=0.02)
-    assert late_texts([other], 0.0, PACE._replace(ahead=0, token_s=0.002), None)
+    assert late_texts([other], 0.0, pace_of(0.002), None)
 
 
 def test_unread_prompts_are_those_without_a_token() -> None:

@@ -61,6 +61,23 @@ class DecodingRows(NamedTuple):
     """By how much a round may be longer, once, so that all of them stay in time."""
 
 
+class ReadingPace(NamedTuple):
+    """How fast prompts are read in chunks beside rows that decode."""
+
+    cost: StepCost
+    load: StepLoad
+    """Of a round without prompts."""
+    round_s: float
+    """What such a round takes."""
+    chunk: int
+    """Tokens of prompts in each round."""
+
+    def read_s(self, start: int, count: int) -> float:
+        """Return how long so many tokens of a prompt take behind so many others of it."""
+        alone_ms, ms = self.cost.ms(self.load), self.cost.ms(self.load.with_row(start, count, 1))
+        return 1e-3 * (ms - alone_ms) + self.round_s * count / self.chunk
+
+
 class RoundBudget:
     """Chooses the size of each round; pure but for the steps that it learns from."""
 
@@ -93,12 +110,12 @@ class RoundBudget:
                 small = large
         return min(self.tokens_max, rows.row_count + small)
 
-    def token_s(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt]) -> float:
-        """Return how long a token of the prompts takes to be read, in the rounds that they get."""
+    def pace(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt]) -> ReadingPace:
+        """Return how fast prompts are read, in the rounds that they get beside these rows."""
         limit_s = min(rows.tpot_s, self._pause_s(rows) if prompts else inf)
         if rows.row_count and limit_s < inf:
-            return self._token_s(rows, prompts, self._beside(rows, prompts, limit_s))
-        return self._token_s(rows, prompts, max(1, self.tokens_max - rows.row_count))
+            return self._pace(rows, self._beside(rows, prompts, limit_s))
+        return self._pace(rows, max(1, self.tokens_max - rows.row_count))
 
     def round_s(self, rows: DecodingRows) -> float:
         """Return how long a round of these rows takes, with a little of a prompt."""
@@ -134,17 +151,9 @@ class RoundBudget:
             left -= self.cost.chunk_within(load, behind, left, limit_ms, outputs=1)
         return max(room - left, self._least)
 
-    def _token_s(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt], chunk: int) -> float:
-        """Return how long a token of the prompts takes where a round reads `chunk` of them."""
-        load, left = rows.load, chunk
-        for prompt in prompts:
-            count = min(left, prompt.unread)
-            load = load.with_row(prompt.start, count, int(count == prompt.unread))
-            left -= count
-            if not left:
-                break
-        ms = self.cost.ms(load.with_row(0, left, 0) if left else load)
-        return 1e-3 * (ms + self.times.gap_ms) / chunk
+    def _pace(self, rows: DecodingRows, chunk: int) -> ReadingPace:
+        round_s = 1e-3 * (self.cost.ms(rows.load) + self.times.gap_ms)
+        return ReadingPace(self.cost, rows.load, round_s, chunk)
 
     def _is_saved(
         self,
@@ -155,12 +164,12 @@ class RoundBudget:
         large: int,
     ) -> bool:
         """Return whether large rounds keep a promise that small ones would break."""
-        slow_s, fast_s = (self._token_s(rows, prompts, chunk) for chunk in (small, large))
-        if slow_s < LARGE_GAIN_MIN * fast_s:
-            return False
-        ahead = 0
+        slow, fast = (self._pace(rows, chunk) for chunk in (small, large))
+        slow_s = fast_s = 0.0
         for prompt in prompts:
-            ahead += prompt.unread
-            if fast_s * ahead <= prompt.due_s - now_s < slow_s * ahead:
+            slow_s += slow.read_s(prompt.start, prompt.unread)
+            fast_s += fast.read_s(prompt.start, prompt.unread)
+            is_faster = slow_s >= LARGE_GAIN_MIN * fast_s
+            if is_faster and fast_s <= prompt.due_s - now_s < slow_s:
                 return True
         return False

@@ -50,7 +50,7 @@ def test_no_text_pauses_longer_for_prompts_than_the_bound() -> None:
     assert chooses.tokens(0.4, rows(32, 0.05, spare_s=0.2), in_danger) == 92
     # A round of 64 texts takes 36 ms: twice that is longer than the bound, and holds 136 tokens.
     assert chooses.tokens(0.0, rows(64), [LONG]) == 136
-    assert chooses.token_s(rows(16), [LONG]) == pytest.approx(0.05 / 76)
+    assert chooses.pace(rows(16), [LONG]).chunk == 76
 
 
 def test_a_round_that_no_text_waits_for_is_as_large_as_it_may_be() -> None:
@@ -136,13 +136,16 @@ def test_a_prompt_waits_for_those_before_it() -> None:
     assert budget().tokens(0.40, ahead, [first, second]) == MOST
 
 
-def test_what_a_token_takes_is_what_its_round_takes() -> None:
-    assert budget().token_s(rows(16, 0.05), [LONG]) == pytest.approx(0.05 / 76)
-    assert budget().token_s(rows(0), [LONG]) == pytest.approx(0.132 / 256)
-    both = [UnreadPrompt(inf, 16, 6000), UnreadPrompt(inf, 900)]
-    chooses = budget(roofline=ROOFLINE)
-    load = NO_LOAD.with_row(6000, 16, 1).with_row(0, 240, 0)
-    assert chooses.token_s(rows(0), both) == pytest.approx(1e-3 * chooses.cost.ms(load) / 256)
+def test_a_prompt_takes_as_long_as_the_rounds_that_read_it() -> None:
+    beside = budget().pace(rows(16, 0.05), [LONG])
+    assert beside.read_s(0, 760) == pytest.approx(10 * 0.05), "ten rounds"
+    # The step of an empty round is as long as one of a single token.
+    assert budget().pace(rows(0), [LONG]).read_s(0, 2560) == pytest.approx(1.3245)
+
+
+def test_tokens_behind_many_others_take_longer() -> None:
+    pace = budget(roofline=ROOFLINE).pace(rows(4, 0.05), [LONG])
+    assert pace.read_s(0, 900) < pace.read_s(900, 900) < pace.read_s(0, 1800)
 
 
 @given(
