@@ -27,10 +27,17 @@ from statistics import geometric_mean
 from sys import stderr
 from time import perf_counter
 
-import msgspec
 from msgspec.structs import replace
 
-from benchmarks.support.bench import ResultTable, parser, run, show
+from benchmarks.support.bench import (
+    MeasuredLine,
+    ResultTable,
+    add_line,
+    known_lines,
+    parser,
+    run,
+    show,
+)
 from benchmarks.support.llama_cpp import server_options
 from benchmarks.support.server import draftwerk
 from draftwerk.loadtest.client.run import run_load
@@ -51,12 +58,10 @@ WARM_SEED = 10_000
 WARM_REQUESTS, WARM_USERS = 16, 4
 
 
-class RateTrial(msgspec.Struct, frozen=True):
+class RateTrial(MeasuredLine, frozen=True):
     """What was kept at a rate."""
 
     way: str
-    requests: str
-    """Which they were: those of equal options are the same."""
     seed: int
     rate: float
     kept: int
@@ -91,6 +96,7 @@ def load_of(given: argparse.Namespace, way: str, url: str, rate: float) -> LoadT
         url=url,
         endpoint="completions",
         workload=f"spec-bench:{given.questions}" if given.questions else "synthetic",
+        categories=given.categories,
         rate=f"{rate:g}",
         requests=given.count,
         seed=given.seed,
@@ -137,10 +143,8 @@ def trial(given: argparse.Namespace, way: str, rate: float, found: Run) -> RateT
         raise RuntimeError("the run was cut short")
     print(f"{way} at {rate:.2f}: {times_of(given, found)}", file=stderr, flush=True)
     share = pooled([found])
-    one = RateTrial(way, requests_of(given), given.seed, rate, share.met, share.n)
-    if given.trials:
-        with given.trials.open("ab") as file:
-            file.write(msgspec.json.encode(one) + b"\n")
+    one = RateTrial(requests_of(given), way, given.seed, rate, share.met, share.n)
+    add_line(given.trials, one)
     return one
 
 
@@ -166,8 +170,11 @@ def bounds(given: argparse.Namespace) -> Bounds:
 
 def requests_of(given: argparse.Namespace) -> str:
     """Return what tells these requests and promises from others, but for the seed."""
-    asked = (given.questions or given.prompt, given.tokens, given.spread, given.count, *given.slo)
-    return f"{given.model} {given.dtype} " + " ".join(map(str, asked))
+    asked = (
+        *(given.model, given.dtype, given.questions or given.prompt, given.categories),
+        *(given.tokens, given.spread, given.count, *given.slo),
+    )
+    return " ".join(map(str, asked))
 
 
 def trials(
@@ -200,6 +207,7 @@ def options() -> argparse.ArgumentParser:
     made.add_argument("--slo", nargs="+", default=["ttft=1s", "tpot=50ms"])
     made.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS])
     made.add_argument("--peer", type=Path, help="llama.cpp's server; without it, it stays out")
+    made.add_argument("--categories", default="", help="of the questions, by commas; or all")
     made.add_argument("--prompt", type=int, default=400, help="words, the mean; without questions")
     made.add_argument("--spread", type=float, default=0.75, help="of lengths, about the mean")
     made.add_argument("--attain", type=float, default=0.95)
@@ -212,21 +220,12 @@ def options() -> argparse.ArgumentParser:
     return made
 
 
-def known_trials(given: argparse.Namespace) -> list[RateTrial]:
-    """Return the file's trials of these requests."""
-    if given.trials is None or not given.trials.exists():
-        return []
-    lines = given.trials.read_bytes().splitlines()
-    found = (msgspec.json.decode(line, type=RateTrial) for line in lines)
-    return [one for one in found if one.requests == requests_of(given)]
-
-
 def table(argv: Sequence[str] | None = None) -> ResultTable:
     """Measure; a row for each way, over the seeds that were tried."""
     given = options().parse_args(argv)
     if given.peer and not given.model:
         options().error("--peer needs a file that both can read: --model FILE.gguf")
-    tried = run(measure, given, known_trials(given))
+    tried = run(measure, given, known_lines(given.trials, RateTrial, requests_of(given)))
     ways = dict.fromkeys(one.way for one in tried)
     seeds = dict.fromkeys(one.seed for one in tried)
     rates = {

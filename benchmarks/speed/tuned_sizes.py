@@ -1,28 +1,39 @@
 """Sizes of rounds as the server chooses them against sizes set by hand, on this machine.
 
     python -m benchmarks.speed.tuned_sizes [--rows 32 64 128] [--round-tokens 256 512 1024]
-        [--kv-memory 256MiB]
+        [--kv-memory 256MiB] [--repeats 1 --turns FILE]
 
 Users ask one question after the other, each with a prompt of its own, until all are answered. The
 engine of `draftwerk serve` first serves until it has revised the sizes that it chose at start; then
 it is given these and each pair of the grid, in turn. A row has the median of the tokens a second,
 and of their ratio to what the chosen sizes brought in the same turn: a change of the machine's pace
 meets both. The notes say what the chosen sizes lose against the best pair, and how many texts ran
-at once with them.
+at once with them. With `--turns` the file's earlier turns that asked the same count too, and each
+new one is added to it: every run chooses its sizes anew.
 """
 
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import NamedTuple
 
 import anyio
 from msgspec import structs
 
-from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
+from benchmarks.support.bench import (
+    MeasuredLine,
+    ResultTable,
+    add_line,
+    in_turn,
+    known_lines,
+    middle,
+    parser,
+    run,
+    show,
+)
 from benchmarks.virtual.simulated_sizes import RoundSizes
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
@@ -89,18 +100,18 @@ async def revised(parts: EngineParts, given: argparse.Namespace) -> tuple[RoundS
     return (parts.limits.rows_max, tokens_max), max(running_counts)
 
 
-class Measured(NamedTuple):
-    """Sizes of rounds, and what they bring."""
+class SizedTurn(MeasuredLine, frozen=True):
+    """What the sizes that were chosen brought, and those of the grid: tokens a second."""
 
     chosen: RoundSizes
     running_max: int
     """Texts that ran at once at most."""
-    paces: dict[RoundSizes, list[float]]
-    """Tokens a second with each pair, by turns."""
+    chosen_pace: float
+    paces: list[tuple[RoundSizes, float]]
 
 
-async def measured(given: argparse.Namespace) -> Measured:
-    """Return the chosen sizes, and what they and those of the grid bring."""
+async def measured(given: argparse.Namespace, asked: str, first: int) -> list[SizedTurn]:
+    """Return what the chosen sizes and those of the grid bring, in turns from `first` on."""
     settings = Settings(
         model=given.model,
         dtype=given.dtype,
@@ -117,7 +128,24 @@ async def measured(given: argparse.Namespace) -> Measured:
 
         chosen, running_max = await revised(parts, given)
         pairs = dict.fromkeys([chosen, *product(given.rows, given.round_tokens)])
-        return Measured(chosen, running_max, await in_turn([*pairs], given.repeats, measure))
+        found = await in_turn([*pairs], given.repeats, measure, first)
+    turns = [dict(zip(found, paces, strict=True)) for paces in zip(*found.values(), strict=True)]
+    return [
+        SizedTurn(
+            asked,
+            chosen,
+            running_max,
+            paces[chosen],
+            [(pair, pace) for pair, pace in paces.items() if pair != chosen],
+        )
+        for paces in turns
+    ]
+
+
+def asked_of(given: argparse.Namespace) -> str:
+    """Return what tells one load from another."""
+    load = (given.model, given.dtype, given.kv_memory, given.users[0], given.count)
+    return " ".join(map(str, (*load, given.prompt, given.tokens)))
 
 
 def table(argv: Sequence[str] | None = None) -> ResultTable:
@@ -127,19 +155,35 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--kv-memory", default="1GiB")
     options.add_argument("--rows", nargs="+", type=int, default=[32, 64, 128])
     options.add_argument("--round-tokens", nargs="+", type=int, default=[256, 512, 1024])
+    options.add_argument("--turns", type=Path, help="JSON lines: earlier turns, and new ones")
     given = options.parse_args(argv)
-    chosen, running_max, found = run(measured, given)
+    turns = known_lines(given.turns, SizedTurn, asked_of(given))
+    for turn in run(measured, given, asked_of(given), len(turns)):
+        add_line(given.turns, turn)
+        turns.append(turn)
+    return laid_out(turns)
+
+
+def laid_out(turns: Sequence[SizedTurn]) -> ResultTable:
+    """Return the table of some turns."""
     table = ResultTable(["rows", "tokens of a round", "tok/s", "of the chosen"])
-    shares = {
-        pair: middle(pace / other for pace, other in zip(each, found[chosen], strict=True))
-        for pair, each in found.items()
-    }
+    chosen = [turn.chosen for turn in turns]
+    table.add(
+        f"{' '.join(str(rows) for rows, _ in chosen)} (chosen)",
+        " ".join(str(tokens) for _, tokens in chosen),
+        middle(turn.chosen_pace for turn in turns),
+        1.0,
+    )
+    paces: dict[RoundSizes, list[tuple[float, float]]] = {}
+    for turn in turns:
+        for pair, pace in turn.paces:
+            paces.setdefault(pair, []).append((pace, pace / turn.chosen_pace))
+    shares = {pair: middle(share for _, share in found) for pair, found in paces.items()}
     for (rows, tokens), share in shares.items():
-        name = f"{rows}{' (chosen)' if (rows, tokens) == chosen else ''}"
-        table.add(name, tokens, middle(found[rows, tokens]), share)
-    lost = 1 - 1 / max(shares.values())
-    table.notes.append(f"the chosen sizes lose {lost:.1%} against the best")
-    table.notes.append(f"with them {running_max} texts ran at once")
+        table.add(rows, tokens, middle(pace for pace, _ in paces[rows, tokens]), share)
+    lost = 1 - 1 / max(1.0, *shares.values())
+    table.notes.append(f"the chosen sizes lose {lost:.1%} against the best, in {len(turns)} turns")
+    table.notes.append(f"with them {max(turn.running_max for turn in turns)} texts ran at once")
     return table
 
 

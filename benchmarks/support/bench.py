@@ -9,7 +9,16 @@ from statistics import median
 from typing import Any, TypeVar
 
 import anyio
+import msgspec
 
+
+class MeasuredLine(msgspec.Struct, frozen=True):
+    """What one step of a benchmark measured: those that ask the same can be joined."""
+
+    asked: str
+
+
+Line = TypeVar("Line", bound=MeasuredLine)
 Way = TypeVar("Way", bound=Hashable)
 Found = TypeVar("Found")
 COMMON: dict[str, dict[str, Any]] = {
@@ -78,18 +87,36 @@ def cell_text(cell: object) -> str:
 
 
 async def in_turn(
-    ways: Sequence[Way], repeats: int, measure: Callable[[Way, int], Awaitable[Found]]
+    ways: Sequence[Way],
+    repeats: int,
+    measure: Callable[[Way, int], Awaitable[Found]],
+    first: int = 0,
 ) -> dict[Way, list[Found]]:
     """Measure each way once a repeat, every other repeat the other way round.
 
     So a change of the machine's pace meets all ways alike. `measure` is given the way and the
-    number of the repeat.
+    number of the repeat, which begins at `first`.
     """
     found: dict[Way, list[Found]] = {way: [] for way in ways}
-    for repeat in range(repeats):
+    for repeat in range(first, first + repeats):
         for way in reversed(ways) if repeat % 2 else ways:
             found[way].append(await measure(way, repeat))
     return found
+
+
+def known_lines(file: Path | None, kind: type[Line], asked: str) -> list[Line]:
+    """Return what earlier runs that asked the same added to a file of JSON lines."""
+    if file is None or not file.exists():
+        return []
+    lines = (msgspec.json.decode(line, type=kind) for line in file.read_bytes().splitlines())
+    return [line for line in lines if line.asked == asked]
+
+
+def add_line(file: Path | None, line: MeasuredLine) -> None:
+    """Add what was measured to a file, if there is one."""
+    if file is not None:
+        with file.open("ab") as lines:
+            lines.write(msgspec.json.encode(line) + b"\n")
 
 
 def middle(values: Iterable[float]) -> float:
