@@ -18,7 +18,7 @@ class MeasuredLine(msgspec.Struct, frozen=True):
     asked: str
 
 
-Line = TypeVar("Line", bound=MeasuredLine)
+LineKind = TypeVar("LineKind", bound=MeasuredLine)
 Way = TypeVar("Way", bound=Hashable)
 Found = TypeVar("Found")
 COMMON: dict[str, dict[str, Any]] = {
@@ -104,7 +104,7 @@ async def in_turn(
     return found
 
 
-def known_lines(file: Path | None, kind: type[Line], asked: str) -> list[Line]:
+def known_lines(file: Path | None, kind: type[LineKind], asked: str) -> list[LineKind]:
     """Return what earlier runs that asked the same added to a file of JSON lines."""
     if file is None or not file.exists():
         return []
