@@ -232,12 +232,12 @@ class Scheduler:
         return updates
 
     def _learn_time(self, round_: Round, report: StepReport, now_s: float) -> None:
-        device_ms = report.device_ms + report.head_ms
         if round_.continuous:
             interval_ms = 1e3 * (now_s - self._committed_s)
-            self.round_times.learn(interval_ms, device_ms, self.cost.ms(report.load))
+            expected_ms = self.cost.ms(report.load)
+            self.round_times.learn(interval_ms, report.device_ms, expected_ms, report.head_ms)
         self._committed_s = now_s
-        self.cost.learn(report.load, device_ms)
+        self.cost.learn(report.load, report.device_ms)
 
     def _revise_sizes(self) -> None:
         """Follow what steps cost in service, and what lies between them."""

@@ -29,17 +29,31 @@ class RoundTimes:
     """Fading means over rounds that followed each other at once. Milliseconds."""
 
     def __init__(self) -> None:
-        self.gap_ms = 0.0
+        self._between_ms = self._head_ms = 0.0
         self._variance = 0.0
 
-    def learn(self, interval_ms: float, device_ms: float, expected_ms: float) -> None:
-        """Take in a round: from the one before, on the device, and what that was expected to be."""
+    @property
+    def gap_ms(self) -> float:
+        """What rounds take beside their steps."""
+        return self._between_ms + self._head_ms
+
+    def learn(
+        self, interval_ms: float, device_ms: float, expected_ms: float, head_ms: float = 0.0
+    ) -> None:
+        """Take in a round: from the one before, on the device, and what that was expected to be.
+
+        `head_ms` is the draft head's time after the step: a round in which it was probed is no sign
+        that others will take longer.
+        """
         if device_ms <= 0.0 or expected_ms <= 0.0:
             return
-        gap_ms = min(max(0.0, interval_ms - device_ms), LATE_MAX * expected_ms)
-        self.gap_ms += PACE * (gap_ms - self.gap_ms)
+        most = LATE_MAX * expected_ms
+        interval_ms -= head_ms
+        between_ms = min(max(0.0, interval_ms - device_ms), most)
+        self._between_ms += PACE * (between_ms - self._between_ms)
+        self._head_ms += PACE * (min(head_ms, most) - self._head_ms)
         # With several rounds under way the next one may follow sooner than its step takes.
-        late = (max(interval_ms, device_ms) - self.gap_ms) / expected_ms - 1.0
+        late = (max(interval_ms, device_ms) - self._between_ms) / expected_ms - 1.0
         self._variance += PACE * (min(max(late, -LATE_MAX), LATE_MAX) ** 2 - self._variance)
 
     def limit_ms(self, tpot_s: float) -> float:
@@ -55,4 +69,5 @@ class RoundTimes:
 
     def check(self) -> None:
         """Assert that both means are sane."""
-        assert self.gap_ms >= 0.0 <= self._variance <= 1.0 + 1e-9
+        assert self._between_ms >= 0.0 <= self._head_ms
+        assert 0.0 <= self._variance <= 1.0 + 1e-9

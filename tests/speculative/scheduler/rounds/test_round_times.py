@@ -25,6 +25,25 @@ def test_a_step_has_the_time_that_lies_not_between_two() -> None:
     times.check()
 
 
+def test_a_probe_of_the_draft_head_makes_no_other_round_shorter() -> None:
+    """But for its share of the time."""
+    probed, plain = RoundTimes(), RoundTimes()
+    for number in range(1000):
+        head_ms = 0.0 if number % 100 else 30.0
+        probed.learn(46.0 + head_ms, 40.0, 40.0, head_ms)
+        plain.learn(46.0, 40.0, 40.0)
+    assert probed.pause_mean_s(0.1) == plain.pause_mean_s(0.1)
+    assert plain.limit_ms(0.05) - 0.6 < probed.limit_ms(0.05) < plain.limit_ms(0.05)
+    probed.check()
+
+
+def test_a_head_that_runs_in_every_round_is_left_its_time() -> None:
+    times = RoundTimes()
+    for _ in range(500):
+        times.learn(50.0, device_ms=40.0, expected_ms=40.0, head_ms=4.0)
+    assert times.gap_ms == pytest.approx(10.0, rel=0.01)
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
 def test_texts_keep_their_mean_time_through_noise(noise: float) -> None:
     rng, times = Random(1), RoundTimes()
