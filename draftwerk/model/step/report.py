@@ -41,7 +41,9 @@ def report_rows(
         [
             Feedback(
                 topk=best_tokens,
-                jump_forward=_jump_forward(walk) if walk.plan.row.draft_max else (),
+                jump_forward=_jump_forward(walk)
+                if walk.plan.sequence.matcher is not None and walk.plan.row.draft_max
+                else (),
             )
             for walk, best_tokens in zip(walks, topk, strict=True)
         ],

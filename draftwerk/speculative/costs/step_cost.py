@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from draftwerk.speculative.costs.context_cost import ContextCost, Features
+from draftwerk.speculative.costs.cost_curve import CostPoint, drawn, with_prior
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.work import StepLoad
 
@@ -39,8 +40,6 @@ TOLD_MAX = 4.0
 """A step moves its file's means by so many times more, or less, than another at most."""
 BASE_MIN = 0.1
 """Of a step's time, what is left for its products at least, whatever its context seems to cost."""
-SLOPE_PRIOR = 0.01
-"""What a token adds to a step of one, as a share of it, while only one file is known."""
 REFRESH_STEPS = 8
 """Steps between two updates of the curve."""
 MeasuredStep = tuple[StepLoad | int, float]
@@ -178,7 +177,7 @@ class StepCost:
             told *= min(max((file.ms / expected) ** 2, 1.0 / TOLD_MAX), TOLD_MAX)
         file.add(old, weight, told, tokens, ms, features)
 
-    def _points(self) -> list[tuple[float, float]]:
+    def _points(self) -> list[CostPoint]:
         """Return (tokens, ms) of the known files without context, by pool adjacent violators."""
         pooled: list[tuple[float, float, float]] = []
         for file in self._files:
@@ -197,9 +196,7 @@ class StepCost:
 
     def _drawn(self, tokens_max: int) -> list[float]:
         points = self._points()
-        if not self._priors:
-            return _drawn(points, tokens_max)
-        return _drawn(_with_prior(points, self._priors), tokens_max)
+        return drawn(with_prior(points, self._priors) if self._priors else points, tokens_max)
 
 
 class _File:
@@ -245,59 +242,6 @@ def _bin(tokens: float) -> int:
     return min(bisect_left(EDGES, tokens), len(EDGES) - 1)
 
 
-def _priors(roofline: Roofline) -> tuple[tuple[float, float], ...]:
+def _priors(roofline: Roofline) -> tuple[CostPoint, ...]:
     """Return (tokens, ms) of the roofline at each file's edge."""
     return tuple((float(edge), roofline.products_ms(StepLoad(edge, edge))) for edge in EDGES)
-
-
-def _with_prior(
-    points: list[tuple[float, float]], priors: Sequence[tuple[float, float]]
-) -> list[tuple[float, float]]:
-    """Return the points, and the scaled priors at sizes between which none was measured."""
-    if not points:
-        return [*priors]
-    scales = [(tokens, ms / _between(priors, tokens)) for tokens, ms in points]
-    known = {_bin(tokens) for tokens, _ in points}
-    drawn = [*points]
-    for index, (edge, prior) in enumerate(priors):
-        if index not in known:
-            drawn.append((edge, prior * _between(scales, edge)))
-    drawn.sort()
-    rising: list[tuple[float, float]] = []
-    highest = drawn[0][1]
-    for tokens, ms in drawn:
-        highest = max(highest, ms)
-        rising.append((tokens, highest))
-    return rising
-
-
-def _tokens(point: tuple[float, float]) -> float:
-    return point[0]
-
-
-def _between(points: Sequence[tuple[float, float]], at: float) -> float:
-    """Return the value at `at` of the line through the points, level outside of them."""
-    index = bisect_left(points, at, key=_tokens)
-    if index == 0:
-        return points[0][1]
-    if index == len(points):
-        return points[-1][1]
-    (left, low), (right, high) = points[index - 1], points[index]
-    return low + (high - low) * (at - left) / (right - left)
-
-
-def _drawn(points: list[tuple[float, float]], tokens_max: int) -> list[float]:
-    """Return the curve through the points, level before them and straight on after them."""
-    if not points:
-        points = [(1.0, 1.0)]
-    points = points[: 1 + bisect_left(points, tokens_max, key=_tokens)]
-    first, last = points[0], points[-1]
-    slope = (last[1] - first[1]) / (last[0] - first[0]) if len(points) > 1 else 0.0
-    slope = max(slope, SLOPE_PRIOR * first[1] / (1.0 + SLOPE_PRIOR * first[0]))
-    ends = [*points, (tokens_max + 1.0, last[1] + slope * (tokens_max + 1.0 - last[0]))]
-    curve = [first[1]] * (int(first[0]) + 1)
-    for (left, low), (right, high) in pairwise(ends):
-        if right > left:
-            rise = (high - low) / (right - left)
-            curve.extend(low + rise * (n - left) for n in range(len(curve), int(right) + 1))
-    return curve
