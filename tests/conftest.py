@@ -14,7 +14,11 @@ import pytest
 from tests.support.cache_home import leave_own_cache, use_own_cache
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-"""Before torch is imported, here or in a child: two pools of spinning threads block each other."""
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+"""Before torch is imported, here or in a child: two pools of spinning threads block each other.
+
+Where a test asks for two threads, they wait asleep: a busy machine makes each meeting long.
+"""
 
 if not Path("/dev/nvidia0").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
