@@ -1,5 +1,6 @@
 """Tensors of hybrid families as llama.cpp's converter writes them."""
 
+from functools import cache
 from typing import Any
 
 import gguf
@@ -9,6 +10,8 @@ from torch import Tensor
 FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "granitemoehybrid")
 Converted = dict[str, Tensor]
 """By the names within a layer."""
+names_of = cache(gguf.get_tensor_name_map)
+"""By architecture and count of layers; a table takes milliseconds to make."""
 
 
 def converted(name: str, tensor: Tensor, config: Any, family: str) -> Converted | None:
@@ -76,8 +79,9 @@ def _of_qwen(own: str, tensor: Tensor, config: Any, in_turns: bool) -> Converted
         tensor = torch.cat([tensor[:width], turned(tensor[width:])])
     elif own in ("in_proj_z.weight", "in_proj_b.weight", "in_proj_a.weight", "dt_bias"):
         tensor = turned(tensor)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, 1)
-    stem = names.get_name(f"model.layers.0.linear_attn.{own.removesuffix('.weight')}")
+    stem = names_of(gguf.MODEL_ARCH.QWEN35, 1).get_name(
+        f"model.layers.0.linear_attn.{own.removesuffix('.weight')}"
+    )
     found = _of_both(own, tensor)
     return {f"{stem.removeprefix('blk.0.')}.weight": tensor} if found is None and stem else found
 

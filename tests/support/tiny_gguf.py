@@ -13,7 +13,7 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from tests.support.gguf_of_gemma4 import add_gemma4_fields, converted_gemma4
-from tests.support.gguf_of_hybrids import add_fields, converted, has_offset
+from tests.support.gguf_of_hybrids import add_fields, converted, has_offset, names_of
 from tests.support.stored_blocks import stored
 from tests.support.tiny_models import VOCAB, tiny_model
 
@@ -248,4 +248,4 @@ def gguf_name(name: str, architecture: str = "qwen3") -> str:
     named_so = named_so.replace("layer_scalar", "layer_scalar.weight")
     stem, kind = named_so.rsplit(".", 1)
     arch = next(key for key, value in named.items() if value == architecture)
-    return f"{gguf.get_tensor_name_map(arch, 9).get_name(stem)}.{kind}"
+    return f"{names_of(arch, 9).get_name(stem)}.{kind}"
