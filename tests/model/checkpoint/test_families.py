@@ -221,7 +221,7 @@ def test_no_field_of_a_config_is_ignored(family: str, tmp_path: Path):
     plain = tiny_model(family)
     # Recurrences are computed token by token; there are no windows then.
     scans = has_delta_rule(plain) or family == "granitemoehybrid"
-    tokens = Random(1).choices(range(VOCAB), k=20 if scans else 60)
+    tokens = Random(1).choices(range(VOCAB), k=10 if scans else 60)
     truth = oracle_logits(plain, tokens)
     fields = plain.config.to_dict()
     for name in fields.keys() - SIZES:
@@ -230,11 +230,12 @@ def test_no_field_of_a_config_is_ignored(family: str, tmp_path: Path):
             continue
         directory = tmp_path / name
         try:
-            changed = save_tiny(directory, family, **{name: value})
+            changed = tiny_model(family, **{name: value})
             logits = oracle_logits(changed, tokens)
+            if torch.equal(logits, truth):
+                continue
+            changed.save_pretrained(directory)
         except Exception:  # Transformers itself will not have it
-            continue
-        if torch.equal(logits, truth):
             continue
         try:
             model = load(str(directory), torch.float32)
