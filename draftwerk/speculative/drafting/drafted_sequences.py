@@ -1,6 +1,6 @@
 """The sequences that the proposer drafts for: opened, read row by row, and forgotten."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +41,8 @@ class ReadRows(NamedTuple):
     """Rows that the draft head has run for."""
     blank: list[Draft]
     """The drafts of all rows: empty, but those of given texts."""
+    opens: bool
+    """Whether a sequence begins."""
 
 
 class DraftedSequences:
@@ -53,20 +55,16 @@ class DraftedSequences:
         noise: "Gumbels | None",
         controller: Controller,
         rationing: DraftRationing,
-        now: Callable[[], float],
         followed_max: float = inf,
     ) -> None:
-        """`now` is in seconds; `followed_max` texts are told to a head that does not pay."""
+        """A draft head that does not pay is told of `followed_max` texts."""
         self.states: dict[int, DraftedSequence] = {}
-        self.learning_s = 0.0
-        """What learning from the trees took since it was taken last."""
         self._methods, self._memories, self._noise = methods, memories, noise
-        self._controller, self._rationing, self._now = controller, rationing, now
+        self._controller, self._rationing = controller, rationing
         self._followed_max = followed_max
 
     def read(self, round_: Round) -> ReadRows:
         """Record all rows but those of searches, which are drafted for together."""
-        self.learning_s = 0.0
         states, grown = dict[int, DraftedSequence](), set[int]()
         sources, heads, probed = RationedTexts({}, {}, {})
         blank = [NO_FEEDBACK] * len(round_.rows)
@@ -92,7 +90,8 @@ class DraftedSequences:
                 heads[place] = state.head_savings
                 if state.followed:
                     probed[place] = state.head_savings
-        return ReadRows(states, RationedTexts(sources, heads, probed), grown, blank)
+        opens = bool([row for row in round_.rows if row.new_sequence is not None])
+        return ReadRows(states, RationedTexts(sources, heads, probed), grown, blank, opens)
 
     def forget(self, sequence_ids: Iterable[int]) -> None:
         """Forget sequences; their outputs go to the store.
@@ -143,14 +142,13 @@ class DraftedSequences:
 
     def _learn(self, state: DraftedSequence, new_token_ids: tuple[int, ...]) -> None:
         """Learn from the tree that was proposed for these tokens."""
-        begun, tree = self._now(), state.tree
+        tree = state.tree
         assert tree is not None
         right = self._controller.learn(tree, state.sequence_acceptance, new_token_ids)
         depth = state.depth_max
         grown = 2 * depth if right >= depth else (depth + right + 2) // 2
         state.depth_max = min(max(grown, DEPTH_MIN), NODES_MAX)
         state.tree = None
-        self.learning_s += self._now() - begun
 
     def _open(self, new_sequence: NewSequence) -> DraftedSequence:
         text = SequenceText(new_sequence.tokens)

@@ -96,8 +96,10 @@ class Prepared(NamedTuple):
     """The drafts of all rows before anything is chosen: empty, with or without wishes for later."""
     token_ms: float = 0.0
     """Time of a token without drafts."""
-    asking_ms: float = 0.0
-    """What asking the sources took, and learning from what they had proposed before."""
+    prepare_ms: float = 0.0
+    """What this took so far."""
+    steady: bool = False
+    """Whether no sequence begins and no search runs: these take time of their own."""
 
     def unread(self, model_drafts: tuple[Draft, ...]) -> int:
         """Return the most tokens of a row that the draft model read before its chain; note them."""

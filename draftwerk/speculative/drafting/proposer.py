@@ -62,7 +62,6 @@ class Proposer:
             noise,
             self._controller,
             self._rationing,
-            self._now,
             followed_max,
         )
         self._beam_drafts = BeamDrafts()
@@ -77,6 +76,7 @@ class Proposer:
 
         Rows whose sources are not asked have a tree where there is a draft model for it.
         """
+        begun = self._now()
         self._controller.cost.learn(round_.report.load, round_.report.device_ms)
         self._rationing.learn(round_.report)
         branches = [row for row in round_.rows if row.branch is not None]
@@ -89,19 +89,21 @@ class Proposer:
         row_load = _row_load(round_)
         step_ms = self._controller.cost.ms(row_load)
         chosen = self._policy.choices(self._estimates, read.texts, row_load.tokens, step_ms)
-        begun = self._now()
         rows = self._trees(round_, row_load, _drafting(round_, read, chosen, has_model))
-        asking_ms = (self._now() - begun + self._sequences.learning_s) * 1e3
-        load = NO_ROUND
-        if rows or branches:
-            load = RoundLoad(
-                sum(row.token_count for row in round_.rows),
-                row_load.tokens,
-                sum(row.row_tree.capacity for row in rows),
-                row_load,
-            )
+        prepare_ms = (self._now() - begun) * 1e3
+        if not (rows or branches):
+            if not read.opens:
+                self._rationing.asking.learn_round(0, prepare_ms)
+            return Prepared(round_, NO_ROUND, [], read.blank)
+        load = RoundLoad(
+            sum(row.token_count for row in round_.rows),
+            row_load.tokens,
+            sum(row.row_tree.capacity for row in rows),
+            row_load,
+        )
         token_ms = step_ms / max(1, row_load.tokens)
-        return Prepared(round_, load, rows, read.blank, token_ms, asking_ms)
+        steady = not (read.opens or branches)
+        return Prepared(round_, load, rows, read.blank, token_ms, prepare_ms, steady)
 
     def model_lengths(self, prepared: Prepared) -> tuple[int, ...]:
         """Return how many tokens to ask of the draft model for each row; all 0: do not run it."""
@@ -120,9 +122,10 @@ class Proposer:
         self._controller.learn_model(longest, model_ms, prepared.unread(model_drafts))
         begun = self._now()
         drafts = self._policy.select(self._estimates, prepared, model_drafts, model_ms)
-        asked = sum(row.asked or row.sequence.has_head_tree for row in prepared.rows)
-        selecting_ms = (self._now() - begun) * 1e3
-        self._rationing.asking.learn(asked, prepared.asking_ms + selecting_ms)
+        if prepared.steady:
+            asked = sum(row.asked or row.sequence.has_head_tree for row in prepared.rows)
+            ms = prepared.prepare_ms + (self._now() - begun) * 1e3
+            self._rationing.asking.learn_round(asked, ms)
         load = prepared.load.token_count + sum(len(draft.tokens) for draft in drafts)
         self._searches.fill_in(prepared.round, prepared.load.row_load, drafts, load)
         return tuple(drafts)

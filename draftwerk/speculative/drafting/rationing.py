@@ -7,7 +7,7 @@ account that a share of every round's time goes into; so drafts that never pay c
 from math import inf
 from typing import NamedTuple
 
-from draftwerk.speculative.drafting.row_cost import RowCost
+from draftwerk.speculative.drafting.row_cost import AskingCost, RowCost
 from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
 from draftwerk.speculative.protocol.step_report import StepReport
 
@@ -90,7 +90,7 @@ class DraftRationing:
     """Runs sources and head for the rows that pay, and for others from their accounts."""
 
     def __init__(self) -> None:
-        self.asking, self.topk = RowCost(ASK_MS), RowCost(TOPK_MS)
+        self.asking, self.topk = AskingCost(ASK_MS), RowCost(TOPK_MS)
         self.head = RowCost(HEAD_MS)
         """Of the draft head, where it takes time of its own."""
         self._records: dict[tuple[str, bool], SavingsRecord] = {}

@@ -48,3 +48,31 @@ class RowCost:
         else:
             self.row_ms = through_zero
         self.fixed_ms = max(0.0, self._ms - self.row_ms * self._mean)
+
+
+class AskingCost(RowCost):
+    """Of asking sources: what a round of the proposer takes longer than one in which it rests.
+
+    What was asked for in a round is read and learnt from in the next one, which counts as well.
+    """
+
+    __slots__ = ("_asked_before", "_owed_ms", "_resting_ms", "_rests")
+
+    def __init__(self, row_ms: float) -> None:
+        super().__init__(row_ms)
+        self._resting_ms = self._owed_ms = 0.0
+        self._rests = 0
+        self._asked_before = False
+
+    def learn_round(self, rows: int, ms: float) -> None:
+        """Take in a round in which so many rows were asked, and that took so long in all."""
+        if not rows and not self._asked_before:
+            self._rests += 1
+            pace = max(1.0 / self._rests, 1.0 - MEMORY)
+            self._resting_ms += (ms - self._resting_ms) * pace
+            return
+        self._asked_before = rows > 0
+        self._owed_ms += ms - self._resting_ms
+        if rows and self._owed_ms > 0.0:
+            self.learn(rows, self._owed_ms)
+            self._owed_ms = 0.0

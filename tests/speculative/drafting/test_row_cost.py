@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.drafting.row_cost import SURPRISE_MAX, RowCost
+from draftwerk.speculative.drafting.row_cost import SURPRISE_MAX, AskingCost, RowCost
 
 
 def test_what_is_fixed_is_told_from_what_each_row_takes() -> None:
@@ -36,3 +36,11 @@ def test_more_rows_never_seem_to_take_less(measured: list[tuple[int, float]]) ->
     for rows, ms in measured:
         cost.learn(rows, ms)
         cost.check()
+
+
+def test_asking_takes_what_rounds_take_longer_than_those_that_rest() -> None:
+    cost = AskingCost(0.05)
+    for number in range(200):
+        asks, follows = number % 5 == 2, number % 5 == 3
+        cost.learn_round(8 if asks else 0, 0.2 + 0.8 * asks + 0.4 * follows)
+    assert cost.ms(8) == pytest.approx(1.2, rel=0.01)
