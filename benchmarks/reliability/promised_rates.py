@@ -55,7 +55,7 @@ PLACES = 32
 """Of the peer's server."""
 WARM_SEED = 10_000
 """Of requests that no step has."""
-WARM_REQUESTS, WARM_USERS = 16, 4
+WARM_REQUESTS, WARM_USERS = 8, 4
 
 
 class RateTrial(MeasuredLine, frozen=True):
