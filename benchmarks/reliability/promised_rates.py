@@ -1,7 +1,7 @@
 """The highest rate at which a promise is kept: with `--slo`, without it, and by llama.cpp's server.
 
     python -m benchmarks.reliability.promised_rates --model FILE.gguf [--peer LLAMA_SERVER]
-        [--questions spec_bench.jsonl] [--ways slo throughput] [--trials FILE [--seconds 80]]
+        [--questions spec_bench.jsonl] [--ways slo throughput] [--rates 4 5] [--trials FILE]
 
 All servers stand side by side with the same file and are asked in turn: requests with answers of
 unequal length come by chance, so many a second. Each server's own rate goes up where `--attain` of
@@ -123,9 +123,9 @@ async def measure(given: argparse.Namespace, known: Sequence[RateTrial]) -> list
         urls = {way: await stack.enter_async_context(standing(given, way)) for way in ways}
         for way, url in urls.items():
             await run_load(warm_up(load_of(given, way, url, given.low)), [])
-        for step in range(given.steps):
+        for step in range(len(given.rates) or given.steps):
             for way in reversed(ways) if step % 2 else ways:
-                rate = next_load(trials(given, tried, way, given.seed), bounds(given))
+                rate = next_rate(given, trials(given, tried, way, given.seed), step)
                 if rate is not None and perf_counter() - begun < given.seconds:
                     found = await run_load(load_of(given, way, urls[way], rate), [])
                     tried.append(trial(given, way, rate, found))
@@ -164,8 +164,12 @@ def times_of(given: argparse.Namespace, found: Run) -> str:
     return "; ".join(parts)
 
 
-def bounds(given: argparse.Namespace) -> Bounds:
-    return Bounds(given.low, given.high, given.tolerance, whole=False)
+def next_rate(given: argparse.Namespace, tried: Sequence[Trial], step: int) -> float | None:
+    """Return the rate of a step; None where it is known, or the search has ended."""
+    if not given.rates:
+        return next_load(tried, Bounds(given.low, given.high, given.tolerance, whole=False))
+    rate = given.rates[step]
+    return None if rate in (one.load for one in tried) else rate
 
 
 def requests_of(given: argparse.Namespace) -> str:
@@ -213,6 +217,7 @@ def options() -> argparse.ArgumentParser:
     made.add_argument("--attain", type=float, default=0.95)
     made.add_argument("--low", type=float, default=2.0, help="requests a second, at first")
     made.add_argument("--high", type=float, default=64.0, help="at most")
+    made.add_argument("--rates", nargs="+", type=float, default=[], help="those alone: no search")
     made.add_argument("--tolerance", type=float, default=0.05, help="where the search ends")
     made.add_argument("--steps", type=int, default=6, help="of the search, at most")
     made.add_argument("--seconds", type=float, default=inf, help="after which no step begins")
