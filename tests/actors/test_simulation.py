@@ -15,7 +15,7 @@ def total(settings: list[Setting]) -> Counter[str]:
 
 @pytest.mark.parametrize("pipeline_depth", [1, 2])
 def test_every_request_has_one_last_word_and_the_plain_text(pipeline_depth: int) -> None:
-    counters = total([Setting(seed, pipeline_depth=pipeline_depth) for seed in range(20)])
+    counters = total([Setting(seed, pipeline_depth=pipeline_depth) for seed in range(12)])
     for happened in (
         "finished",
         "left",
@@ -44,10 +44,10 @@ def test_two_rounds_in_flight_change_no_text(how: dict[str, Any]) -> None:
 def test_a_target_lost_with_two_rounds_in_flight_computes_both_again() -> None:
     settings = [
         Setting(seed, run_ahead=True, lost=0.08, spare=bool(seed % 2), late=0.02)
-        for seed in range(20)
+        for seed in range(12)
     ]
     counters = total(settings)
-    assert counters["recoveries"] > 20, counters
+    assert counters["recoveries"] > 10, counters
     # 0.23 of them over 200 seeds, and 0.09 to 0.54 over 20: rounds that are lost twice.
     assert counters["restarts"] < counters["recoveries"] / 2, counters
     assert counters["target dies in the middle of its work"] > 0, counters
@@ -105,7 +105,7 @@ def test_windows_with_blocks_of_their_own_change_no_text(how: dict[str, Any]) ->
 @pytest.mark.parametrize("lost", [0.0, 0.05])
 def test_no_promise_changes_a_text(lost: float) -> None:
     promise = Promise(ttft=0.5, tpot=0.0001)
-    counters = total([Setting(seed, lost=lost, promise=promise) for seed in range(15)])
+    counters = total([Setting(seed, lost=lost, promise=promise) for seed in range(10)])
     assert counters["finished"] > 25, counters
     assert counters["preemptions"] > 0, counters
     assert counters["failed"] == 0
@@ -124,7 +124,7 @@ def test_promises_and_deadlines_of_their_own_change_no_text(policy: SloPolicy) -
             block_count=20,
             **how[seed % 4],
         )
-        for seed in range(20)
+        for seed in range(12)
     ]
     counters = total(settings)
     for happened in ("promise finished", "expired", "preemptions", "recoveries"):
@@ -135,8 +135,8 @@ def test_promises_and_deadlines_of_their_own_change_no_text(policy: SloPolicy) -
 
 
 def test_a_lost_target_is_only_a_pause() -> None:
-    counters = total([Setting(seed, lost=0.05, recovers=False) for seed in range(20)])
-    assert counters["restarts"] > 15, counters
+    counters = total([Setting(seed, lost=0.05, recovers=False) for seed in range(12)])
+    assert counters["restarts"] > 8, counters
     assert counters["finished"] > 25, counters
     assert counters["search finished"] > 3, counters
     assert counters["failed"] == 0
@@ -144,8 +144,8 @@ def test_a_lost_target_is_only_a_pause() -> None:
 
 @pytest.mark.parametrize("spare", [False, True])
 def test_over_pages_that_outlive_the_target_sequences_go_on(spare: bool) -> None:
-    counters = total([Setting(seed, lost=0.05, spare=spare) for seed in range(20)])
-    assert counters["recoveries"] > 15, counters
+    counters = total([Setting(seed, lost=0.05, spare=spare) for seed in range(12)])
+    assert counters["recoveries"] > 6, counters
     assert counters["restarts"] < counters["recoveries"] / 4, counters
     assert counters["target dies in the middle of its work"] > 0, counters
     assert counters["finished"] > 25, counters
@@ -155,7 +155,7 @@ def test_over_pages_that_outlive_the_target_sequences_go_on(spare: bool) -> None
 
 def test_reused_segments_are_those_that_stand_alone() -> None:
     how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
-    counters = total([Setting(seed, blended=0.6, **how[seed % 4]) for seed in range(16)])
+    counters = total([Setting(seed, blended=0.6, **how[seed % 4]) for seed in range(12)])
     for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
         assert counters[happened] > 1, counters
     assert counters["blend finished"] > 50, counters
@@ -165,7 +165,7 @@ def test_reused_segments_are_those_that_stand_alone() -> None:
 @pytest.mark.parametrize("how", [{}, {"run_ahead": True}, {"store": True}])
 def test_nothing_is_found_again_that_another_adapter_has_computed(how: dict[str, Any]) -> None:
     losses = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
-    counters = total([Setting(seed, adapted=0.7, **how, **losses[seed % 4]) for seed in range(14)])
+    counters = total([Setting(seed, adapted=0.7, **how, **losses[seed % 4]) for seed in range(12)])
     for happened in ("adapter finished", "adapter search finished", "preemptions", "recoveries"):
         assert counters[happened] > 1, counters
     assert counters["adapter finished"] > 50, counters
@@ -177,7 +177,7 @@ def test_reused_segments_are_the_same_while_others_run_ahead() -> None:
     how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
     settings = [
         Setting(seed, blended=0.6, run_ahead=True, reckless=seed % 3 == 0, **how[seed % 4])
-        for seed in range(16)
+        for seed in range(12)
     ]
     counters = total(settings)
     for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
@@ -189,7 +189,7 @@ def test_reused_segments_are_the_same_while_others_run_ahead() -> None:
 
 def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     counters = Counter[str]()
-    for seed in range(16, 28):
+    for seed in range(16, 24):
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):  # the second one finds what the first has kept
             blended = 0.4 * (seed % 2)
@@ -209,18 +209,18 @@ def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
 
 
 def test_a_peer_that_is_killed_while_it_hands_blocks_over_costs_a_miss() -> None:
-    counters = sum(map(run_with_peers, range(16)), Counter[str]())
-    assert counters["peers_killed"] > 25, counters
-    assert counters["peers_altered"] > 8, counters
-    assert counters["store_hits"] > 40, counters
-    assert counters["finished"] > 150, counters
+    counters = sum(map(run_with_peers, range(8)), Counter[str]())
+    assert counters["peers_killed"] > 12, counters
+    assert counters["peers_altered"] > 4, counters
+    assert counters["store_hits"] > 20, counters
+    assert counters["finished"] > 75, counters
     assert counters["failed"] == 0
 
 
 @pytest.mark.parametrize("run_ahead", [False, True])
 def test_recurrent_states_from_a_second_tier_are_those_that_were_lost(run_ahead: bool) -> None:
     counters = Counter[str]()
-    for seed in range(10):
+    for seed in range(6):
         kept: dict[bytes, list[tuple[int, int]]] = {}
         kept_states: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):
@@ -242,7 +242,7 @@ def test_recurrent_states_from_a_second_tier_are_those_that_were_lost(run_ahead:
 
 
 def test_a_lost_draft_model_is_not_even_a_pause() -> None:
-    counters = total([Setting(seed, draft_lost=0.1) for seed in range(15)])
+    counters = total([Setting(seed, draft_lost=0.1) for seed in range(10)])
     assert counters["restarts"] == 0
     assert counters["finished"] > 25, counters
 

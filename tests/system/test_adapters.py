@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from benchmarks.support.processes import model_process
 from benchmarks.support.server import draftwerk
+from draftwerk.loadtest.server.metrics import fetch_metrics
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.native.build import NativeUnavailable, library_path
 from tests.support.tiny_adapters import RANKS, SETS, save_adapter
@@ -125,28 +125,26 @@ async def test_receipts_name_the_adapter_and_verify(client: ReceiptClient) -> No
     assert verdict["verdict"] == "refused"
 
 
-async def test_a_killed_target_goes_on_with_every_adapter(folders: dict[str, Path]) -> None:
-    words = [word for name in NAMES for word in ("--lora", f"{name}={folders[name]}")]
-    settings = (*SETTINGS, "--dtype", "bf16", *words)
-    async with (
-        draftwerk(str(folders["base"]), *settings) as server,
-        aiohttp.ClientSession() as http,
-    ):
-        client = ReceiptClient(http, server.url)
+async def test_a_killed_target_goes_on_with_every_adapter(client: ReceiptClient) -> None:
+    async def metric(name: str, **labels: str) -> int:
+        return int((await fetch_metrics(client.http, client.url)).total(name, **labels))
 
-        async def crowd() -> list[Json]:
-            long = {"max_tokens": 200, "prompt": "A long question to be read. " * 40}
-            return await asyncio.gather(*(asked(client, each, **long) for each in range(16)))
+    async def process() -> int:
+        return await metric("draftwerk_device_process", device="target")
 
-        undisturbed = await crowd()
-        again = asyncio.create_task(crowd())
-        await asyncio.sleep(0.3)
-        victim = model_process(server.pid, "target")
-        assert victim is not None and not again.done()
-        os.kill(victim, signal.SIGKILL)
-        for one, other in zip(undisturbed, await again, strict=True):
-            assert one["choices"] == other["choices"]
-        assert model_process(server.pid, "target") != victim
+    async def crowd() -> list[Json]:
+        long = {"max_tokens": 200, "prompt": "A long question to be read. " * 40}
+        return await asyncio.gather(*(asked(client, each, **long) for each in range(16)))
+
+    undisturbed = await crowd()
+    again = asyncio.create_task(crowd())
+    while await metric("vllm:num_requests_running") < 8:
+        assert not again.done()
+    victim = await process()
+    os.kill(victim, signal.SIGKILL)
+    for one, other in zip(undisturbed, await again, strict=True):
+        assert one["choices"] == other["choices"]
+    assert await process() != victim
 
 
 async def test_merged_and_beside_the_model_are_the_same_adapter(folders: dict[str, Path]) -> None:

@@ -33,8 +33,6 @@ QUESTIONS = (
     "Name three rivers and say where they flow.",
     "Repeat after me: the cat sat on the mat, the cat sat on the mat.",
     "What is two plus two? Explain in one sentence.",
-    "Write a line about rain and repeat it three times.",
-    "Say hello in five languages.",
 )
 BLOCK_SIZE = 16
 SOURCES = ("ngram", "suffix", "recycle", "head")
@@ -95,7 +93,7 @@ async def texts(
 
     async def ask(number: int) -> None:
         prompt = Chat((ChatMessage("system", RULES), ChatMessage("user", QUESTIONS[number])))
-        options = Options(sampling=sampling, tokens_max=24, speculation=Speculation(enabled=drafts))
+        options = Options(sampling=sampling, tokens_max=18, speculation=Speculation(enabled=drafts))
         async with running_engine.generate(prompt, options, request_id=str(number)) as events:
             async for event in events:
                 if isinstance(event, Started):
@@ -122,7 +120,7 @@ async def texts(
     ],
 )
 async def test_one_seed_gives_one_text(dtype: str, temperature: float) -> None:
-    """Drafts or none, alone or among eight, in a roomy pool or under preemption: byte for byte."""
+    """Drafts or none, alone or among six, in a roomy pool or under preemption: byte for byte."""
     sampling = Sampling(temperature=temperature, top_p=0.95, seed=2026)
     async with engine(dtype, 512) as roomy:
         plain = await texts(roomy, sampling, drafts=False, at_once=False)

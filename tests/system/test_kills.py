@@ -39,7 +39,7 @@ class Disturbed:
 async def disturbed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Disturbed]:
     directory: Path = tmp_path_factory.mktemp("tiny")
     save_tiny_with_text(directory, seed=3)
-    words = ("--model", str(directory), "--streams", "8", "--tokens", "200")
+    words = ("--model", str(directory), "--streams", "5", "--tokens", "160")
     arguments = parser().parse_args([*words, "--process", "draft", "--", *SERVE])
     async with started(arguments) as server:
         yield Disturbed(server, words, await server.run(arguments, 0))

@@ -13,7 +13,7 @@ SERVE = ("--dtype", "fp32", "--kv-memory", "64MiB", "--spare", "off")
 @pytest.mark.asyncio
 async def test_a_killed_rank_changes_no_stream(tmp_path: Path) -> None:
     save_tiny_with_text(tmp_path, seed=3)
-    words = ("--model", str(tmp_path), "--streams", "8", "--tokens", "200")
+    words = ("--model", str(tmp_path), "--streams", "5", "--tokens", "120")
     asked = parser().parse_args(
         [*words, "--process", "rank 1", "--hasty", "--", *SERVE, "--tensor-parallel", "2"]
     )

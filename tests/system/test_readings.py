@@ -25,7 +25,7 @@ from draftwerk.speculative.sampling.params import Sampling
 from tests.support.waiting import until
 
 COMMON = "The sea is wide and blue, and nobody has seen its other side. "
-TEXTS = [COMMON * (number % 4) + "wave " * (1 + 5 * number) for number in range(10)]
+TEXTS = [COMMON * (number % 4) + "wave " * (1 + 5 * number) for number in range(0, 10, 2)]
 READINGS = Reading("last"), Reading("mean"), Reading(answers=(77, 1500))
 
 
@@ -109,7 +109,7 @@ async def test_no_company_prefix_or_kill_changes_a_bit(model: Path, fields: dict
 async def test_vectors_and_relevance_are_those_of_transformers(model: Path) -> None:
     async with build_engine(settings(model), print) as running:
         text = running.text_tools
-        for prompt in TEXTS[1], TEXTS[7]:
+        for prompt in TEXTS[1], TEXTS[3]:
             states = states_of(model, text.encode(prompt))
             for reading, wanted in (
                 (Reading("last"), states[-1]),
@@ -134,5 +134,5 @@ async def test_bf16_vectors_are_equal_in_any_company(model: Path) -> None:
     chosen = EngineSettings(model=str(model), kv_memory="8MiB", spare="off")
     async with build_engine(chosen, print) as running:
         assert await in_a_crowd(running, "crowd", kills=False) == await alone(running.engine)
-        found = await read(running.engine, TEXTS[3], Reading("last"), "one")
+        found = await read(running.engine, TEXTS[2], Reading("last"), "one")
         assert isinstance(vector_of(found), array)

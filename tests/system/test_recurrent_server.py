@@ -84,6 +84,7 @@ def test_a_restart_goes_on_from_what_was_kept_and_damage_is_a_miss(
             dtype="bf16",
             kv_memory="64MiB",
             kv_store=tmp_path,
+            spare="off",
             draft_head=head_of(path),
         ) as made:
             found = [made.generate(prompt, PARAMS) for prompt in PROMPTS]

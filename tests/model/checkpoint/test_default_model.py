@@ -117,12 +117,14 @@ def test_greedy_text_equals_generate_with_random_trees(runner, prompts, truths):
     assert driver.rounds < 32
 
 
+@pytest.mark.grid  # every family is, in test_families.py
 def test_plain_torch_generates_the_same(prompts, truths):
     runner = build_runner(ModelOptions(dtype="fp32", attention="padded", threads=1))
     driver = run(runner, prompts[:2], GREEDY, count=12)
     assert [live.output for live in driver.all] == [truth[:12] for truth in truths]
 
 
+@pytest.mark.grid  # tiny ones do not, in tests/model/step/test_draft_runner.py
 def test_a_draft_model_changes_no_text(runner, prompts):
     plain = run(runner, prompts, SAMPLED, count=16)
     drafter = build_draft_runner(ModelOptions(dtype="fp32"))

@@ -48,7 +48,9 @@ def compiled(capability: int) -> str:
     return ended.stdout
 
 
-@pytest.mark.parametrize("capability", [80, pytest.param(90, marks=pytest.mark.grid), 120])
+@pytest.mark.parametrize(
+    "capability", [80, *(pytest.param(each, marks=pytest.mark.grid) for each in (90, 120))]
+)
 def test_every_kernel_compiles_without_spilling(capability: int, pytestconfig: pytest.Config):
     """Once for each state of the sources: the compiler's output for the same ones is kept."""
     cache, key = getattr(pytestconfig, "cache", None), f"kernels/{capability}-{fingerprint()}"

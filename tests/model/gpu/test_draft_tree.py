@@ -134,8 +134,17 @@ def test_levels_as_deep_as_there_are(directory):
 PROMPTS = [5, 6, 7], [8, 9]
 
 
-@pytest.mark.parametrize("graphs", [False, True], ids=["kernels", "graphs"])
-@pytest.mark.parametrize("make_head", [idle_head, every_token_head], ids=["idle", "random"])
+@pytest.mark.parametrize(
+    ("make_head", "graphs"),
+    [
+        *((idle_head, False), (every_token_head, True)),
+        *(
+            pytest.param(*each, marks=pytest.mark.grid)
+            for each in ((idle_head, True), (every_token_head, False))
+        ),
+    ],
+    ids=["idle-kernels", "random-graphs", "idle-graphs", "random-kernels"],
+)
 def test_a_runner_drafts_what_the_reference_does(make_head, graphs, directory):
     """From the last accepted node, in rounds with prompts, drafts and company."""
     from draftwerk.model.gpu.build import GpuSettings, gpu_parts
