@@ -32,6 +32,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ROOT = Path(__file__).parents[2]
 BLOCKS, BLOCK_SIZE = 24, 8
 """So few that some requests are preempted."""
 REQUESTS = 14
@@ -50,12 +51,16 @@ worker.CHECK_S = 0.3
 worker.main(*sys.argv[1:])
 """
 """A model process that loses its sequences while it has no work."""
-ASKING = """
+ASKING = f"""
 import sys
+from functools import partial
+sys.path.insert(0, {str(ROOT)!r})
 from draftwerk.model.process import worker
-from draftwerk.speculative.drafting import rationing
+from draftwerk.model.step import drafted_target
+from draftwerk.speculative.drafting.proposer import Proposer
+from validation.forced_drafts import Everything
 
-rationing.PROBE_SHARE = 1e6
+drafted_target.Proposer = partial(Proposer, policy=Everything())
 worker.main(*sys.argv[1:])
 """
 """A model process that drafts whatever it takes: a step of so small a model takes no longer."""
