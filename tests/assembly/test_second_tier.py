@@ -55,6 +55,12 @@ def test_a_model_that_has_no_blocks_to_hand_over_is_refused(
         anyio.run(partial(opened, ready, kv_peers=("127.0.0.1:9",), kv_key=key))
 
 
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="kv_store"):
+        anyio.run(partial(opened, {}, kv_store=str(tmp_path / "file")))
+
+
 def test_a_key_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"s")
     for name in ("short", "none"):

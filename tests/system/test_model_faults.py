@@ -86,7 +86,7 @@ def test_no_fault_changes_a_text(
     cold = Crowd(SharedModel(folder, 200, 40, **how), Fate(random.Random(0), 0.0, 0))
     run(0, cold.answer_cold, asked)
     happened, ended = Counter[str](), Counter[int]()
-    for seed in range(4):
+    for seed in range(4) if backend == "native" else (1, 2):
         rng = random.Random(seed)
         fate = EachOf(rng, 1.0, 99) if seed < 2 else Fate(rng, 0.2, losses_max=6)
         store = tmp_path / "store" if seed >= 2 else None

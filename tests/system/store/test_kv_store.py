@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 
 from benchmarks.support.server import draftwerk
-from draftwerk.loadtest.server.launcher import ServerFailed
 from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -110,10 +109,3 @@ async def test_two_servers_and_a_small_bound_share_a_folder(
             path.unlink(missing_ok=True)
         assert await one.texts() == await two.texts() == plain
     assert sum(path.stat().st_size for path in records(tmp_path)) <= 64 * 1024
-
-
-async def test_a_folder_that_is_none_is_refused(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ServerFailed):
-        async with serving(model, "--kv-store", str(tmp_path / "file")):
-            pass
