@@ -56,6 +56,8 @@ PLACES = 32
 WARM_SEED = 10_000
 """Of requests that no step has."""
 WARM_REQUESTS, WARM_USERS = 8, 4
+LATE_SHOWN = 8
+"""First tokens that were late, of a trial."""
 
 
 class RateTrial(MeasuredLine, frozen=True):
@@ -153,8 +155,11 @@ def times_of(given: argparse.Namespace, found: Run) -> str:
     latencies = found.summary.latencies
     parts = [f"{pooled([found]).share:.1%} kept"]
     for one in given.slo:
-        missed = sum(not meets(row, [parse_slo(one)]) for row in found.rows)
-        parts.append(f"{missed} missed {one}")
+        missed = [row for row in found.rows if not meets(row, [parse_slo(one)])]
+        parts.append(f"{len(missed)} missed {one}")
+        if one.startswith("ttft"):
+            late = sorted(row.ttft_s() or inf for row in missed)
+            parts[-1] += f" ({' '.join(f'{seconds:.2f}' for seconds in late[:LATE_SHOWN])})"
     times = {"first token": latencies.ttft, "time per token": latencies.tpot}
     parts += [
         f"{name} {one.at['p50']:.0f} ms, p95 {one.at['p95']:.0f}"
