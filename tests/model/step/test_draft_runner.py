@@ -53,7 +53,9 @@ def test_another_draft_model_changes_no_text(sampling, directory, other):
     assert [live.output for live in lives] == plain
 
 
-@pytest.mark.parametrize("family", ["gemma3_text", "gemma4_text"])
+@pytest.mark.parametrize(
+    "family", [pytest.param("gemma3_text", marks=pytest.mark.grid), "gemma4_text"]
+)
 def test_a_small_gemma_drafts_for_gemma_4(family: str, tmp_path: Path) -> None:
     """Both read windows of their own, and layers of the target the keys of others."""
     save_tiny(tmp_path / "target", "gemma4_text")
