@@ -7,7 +7,7 @@ approximations, plans of memory, refusals, pages and fingerprints follow the tab
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-KvDtype = Literal["auto", "int8", "fp8"]
+KvDtype = Literal["auto", "int8", "int4", "fp8"]
 """`--kv-dtype`; auto is the activations' format."""
 
 
@@ -16,6 +16,8 @@ class PagedHeads(NamedTuple):
 
     convolves: bool
     """Whether some layers keep inputs of a convolution."""
+    sizes: frozenset[int] = frozenset()
+    """Of all layers' heads."""
 
 
 class KvFormat(NamedTuple):
@@ -30,6 +32,8 @@ class KvFormat(NamedTuple):
     """Behind a head's key, and behind its value."""
     native_code: int | None = None
     """Of the enumeration `Format` in source/matrix/matrix.h; None: a GPU's kernels have it."""
+    learns: bool = False
+    """Whether a model that is whole learns how to keep keys, as it is loaded."""
     refusals: tuple[tuple[str, Callable[[PagedHeads], bool]], ...] = ()
     """What a model is refused with, and where."""
 
@@ -43,6 +47,12 @@ CONVOLVES: Refusal = (
     "layers that convolve keep their inputs in bf16 or fp32",
     lambda heads: heads.convolves,
 )
+CODE_UNIT = 16
+"""Heads of int4 have a multiple of so many numbers."""
+UNEVEN: Refusal = (
+    f"heads must be of one size, a multiple of {CODE_UNIT}",
+    lambda heads: len(heads.sizes) != 1 or any(size % CODE_UNIT for size in heads.sizes),
+)
 ROWS: tuple[KvFormat, ...] = (
     KvFormat(
         "int8",
@@ -51,6 +61,15 @@ ROWS: tuple[KvFormat, ...] = (
         scale_bytes=4,
         native_code=2,
         refusals=(CONVOLVES,),
+    ),
+    KvFormat(
+        "int4",
+        "keys in 5 bits and values in 4, turned by a Hadamard matrix, a scale a head",
+        bits=4.5,
+        scale_bytes=2,
+        native_code=4,
+        learns=True,
+        refusals=(CONVOLVES, UNEVEN),
     ),
     KvFormat("fp8", "keys and values in 8-bit floats", bits=8),
 )
@@ -63,6 +82,10 @@ def needed_for(kv_dtype: str) -> str:
     """Return what computes a format."""
     native = kv_dtype in NATIVE_KV_FORMATS
     return "the native kernels of a CPU" if native else "a GPU, and Triton"
+
+
+def learns(kv_dtype: str) -> bool:
+    return kv_dtype in KV_FORMATS and KV_FORMATS[kv_dtype].learns
 
 
 def refusal_of(kv_dtype: str, heads: PagedHeads) -> str:

@@ -84,10 +84,11 @@ ONLY_OWN = Conflict("backend", ("auto",), "backend transformers keeps its own ke
 
 WINDOW = "window"
 ONLY_NATIVE = Conflict("attention", ("auto", "native"), "the native kernels compute it")
+RANKS = ("pipeline_parallel", "tensor_parallel")
 ONLY_WHOLE = tuple(
-    Conflict(name, (1,), "the ranks of a divided model share all positions")
-    for name in ("pipeline_parallel", "tensor_parallel")
+    Conflict(name, (1,), "the ranks of a divided model share all positions") for name in RANKS
 )
+ONE_RANK = tuple(Conflict(name, (1,), "keys are learnt by a model that is whole") for name in RANKS)
 ONLY_OWN_BLOCKS = tuple(
     Conflict(name, (0, "", ()), "what others read keeps all positions")
     for name in ("kv_store", "kv_peers", "kv_listen", "draft")
@@ -107,7 +108,11 @@ APPROXIMATIONS = (
             "kv",
             row.meaning,
             sets=("kv_dtype", row.name),
-            conflicts=(ONLY_CPU if row.name in NATIVE_KV_FORMATS else ONLY_GPU, ONLY_OWN),
+            conflicts=(
+                ONLY_CPU if row.name in NATIVE_KV_FORMATS else ONLY_GPU,
+                ONLY_OWN,
+                *(ONE_RANK if row.learns else ()),
+            ),
         )
         for row in KV_FORMATS.values()
     ),

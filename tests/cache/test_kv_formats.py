@@ -33,7 +33,7 @@ def test_codes_are_those_of_the_kernels() -> None:
         assert row.native_code == kernels.index(name)
 
 
-@pytest.mark.parametrize(("name", "needed"), [("int8", "native kernels"), ("fp8", "a GPU")])
+@pytest.mark.parametrize(("name", "needed"), [("int4", "native kernels"), ("fp8", "a GPU")])
 def test_what_computes_a_format_is_named(name: str, needed: str) -> None:
     assert needed in needed_for(name)
 
@@ -43,3 +43,7 @@ def test_a_model_that_a_format_cannot_hold_is_refused() -> None:
     assert refusal_of("int8", convolving).startswith("kv_dtype int8: layers that convolve")
     assert not refusal_of("int8", plain)
     assert not refusal_of("auto", convolving)
+    sizes = {(16, 64): True, (24,): True, (64,): False}
+    for heads, is_refused in sizes.items():
+        found = refusal_of("int4", PagedHeads(convolves=False, sizes=frozenset(heads)))
+        assert bool(found) == is_refused

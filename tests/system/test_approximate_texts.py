@@ -41,7 +41,7 @@ HAPPENED = ("accepted", "rejected", "preemptions", "prefix_hits", "recoveries")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     require_kernels()
-    save_tiny(tmp_path, "llama", seed=3)
+    save_tiny(tmp_path, "llama", seed=3, head_dim=16)
     return tmp_path
 
 

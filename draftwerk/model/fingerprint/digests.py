@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS
+from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS, refusal_of
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
@@ -20,7 +20,7 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.fingerprint.stored_blocks import stored_fingerprints
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
-from draftwerk.model.native.calls.native_shape import FORMATS
+from draftwerk.model.native.calls.native_shape import FORMATS, paged_heads
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.gumbel import gumbels
 from draftwerk.model.native.pool import Pool
@@ -73,12 +73,14 @@ def model_fingerprints(source: str | None, pool: Pool) -> Fingerprints:
 
 
 def fingerprints(name: str, config: ModelConfig, weights: Weights, pool: Pool) -> Fingerprints:
-    """Return a digest for each format, under the model's name."""
+    """Return a digest for each format that can hold the model, under its name."""
+    heads = paged_heads(config)
     return {
         f"{name} {dtype}" + ("" if kv_dtype == "auto" else f", keys and values {kv_dtype}"): digest(
             NativeForward(config, weights, dtype, pool, kv_dtype), config
         )
         for dtype, kv_dtype in KINDS
+        if not refusal_of(kv_dtype, heads)
     }
 
 

@@ -3,6 +3,7 @@
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from math import inf
 from statistics import median
@@ -12,12 +13,14 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
+from draftwerk.cache.kv_formats import learns
 from draftwerk.model.batch.batch import Batch, BatchState, Pages, logit_count_of
 from draftwerk.model.checkpoint.config import LayerGroup, ModelConfig
 from draftwerk.model.checkpoint.lora.lora_card import PARTS
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard, whole
+from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import AnyWeights
 from draftwerk.model.native.calls.native_shape import (
     check_model,
@@ -30,6 +33,7 @@ from draftwerk.model.native.calls.native_shape import (
 )
 from draftwerk.model.native.calls.round_arrays import StateRows, arrays_of, check_tensor, set_states
 from draftwerk.model.native.calls.structs import AdapterModule, LayerShape, PathRow, RoundArrays
+from draftwerk.model.native.learnt_keys import learn_keys, tokens_of_all_parts
 from draftwerk.model.native.packing import Packing
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import page_shape
@@ -45,7 +49,8 @@ class NativeForward:
     quantised by the file already, each part in its own type; with 8-bit activations. Matrices are
     repacked; of `weights` only an embedding that is not stored is kept.
 
-    `kv_dtype` names the format of keys and values: as the activations, or int8, a scale a head.
+    `kv_dtype` names the format of keys and values: as the activations, int8 with a scale
+    a head, or int4 (see source/attention/codes.h).
     Pages are [layers, blocks, slots, KV heads, `page_width`] of `page_dtype`.
 
     With a `store` the packed weights are in its memory; where it has them already, matrices may be
@@ -56,6 +61,7 @@ class NativeForward:
     `on_layer` is told of each layer of the model once it is packed.
 
     A model that keeps nothing reads the pages of its `host`, to which its layers' `kv_from` refer.
+    For int4 the keys of a `text` are learnt from; without one, those of tokens of all parts.
     """
 
     def __init__(
@@ -70,15 +76,18 @@ class NativeForward:
         meeting: int | None = None,
         on_layer: Callable[[int], None] = lambda index: None,
         host: ModelConfig | None = None,
+        text: Sequence[int] = (),
     ) -> None:
         check_model(config, dtype, kv_dtype)
+        if learns(kv_dtype) and (shard is not None or host is not None):
+            raise Refused(f"kv_dtype {kv_dtype}: keys are learnt by a model that is whole")
         own = shard.layers if shard else range(config.layer_count)
         planes = config.layer_planes(own, host)
         shapes = (layer_shape(config, *each) for each in zip(own, planes, strict=True))
         layers = (LayerShape * len(own))(*shapes)
         kv_dtype = kv_format(dtype, kv_dtype)
         self.page_dtype, self.page_width = page_format(host or config, dtype, kv_dtype)
-        self.dtype, self.format = dtype, format_of(dtype)
+        self.dtype, self.kv_dtype, self.format = dtype, kv_dtype, format_of(dtype)
         self._shard = shard or whole(config)
         config = replace(config, layer_count=len(self._shard.layers))
         self._config, self._paged = config, host or config
@@ -104,6 +113,10 @@ class NativeForward:
         self.embedding = packing.pack(weights)
         self._kept = packing.kept
         """[vocab, hidden]; None where it is stored."""
+        if learns(kv_dtype):
+            learn = partial(self._library.model_learn, self.handle)
+            text = text or tokens_of_all_parts(config.vocab_size)
+            learn_keys(self, config, text, (self.page_dtype, self.page_width), learn)
 
     def add_adapter(self, adapter: Adapter) -> None:
         """Add an adapter behind those there are; batches name it by its number."""

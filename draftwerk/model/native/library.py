@@ -69,6 +69,7 @@ SIGNATURES = {
     "stored_unpack": (None, [c_void_p, c_int, c_int, c_void_p]),
     "stored_time": (None, [c_void_p, POINTER(c_int32), c_int, POINTER(c_double)]),
     "model_set_vector": (None, [c_void_p, c_int, c_int, c_void_p, c_int]),
+    "model_learn": (None, [c_void_p, c_int]),
     "model_set_embedding": (None, [c_void_p, c_int, c_void_p, c_int]),
     "draft_head_create": (
         c_void_p,

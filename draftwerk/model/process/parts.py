@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from draftwerk.cache.kv_formats import learns
 from draftwerk.cache.window_table import WindowBlocks
 from draftwerk.machine.host import memory_bytes as machine_bytes
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
@@ -30,6 +31,7 @@ from draftwerk.model.checkpoint.weights import AnyWeights, Weights
 from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.model.native.build import Library, source_key
 from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.learnt_keys import TEXT
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import STORED, dequantised, rows_of
 from draftwerk.model.native.trials import trial_s
@@ -43,6 +45,8 @@ from draftwerk.model.reference.shared_pages import (
     SharedPages,
     page_memory,
 )
+from draftwerk.model.text.vocabulary import FILE
+from draftwerk.model.text.vocabulary_text import VocabularyText
 from draftwerk.speculative.protocol.frames import OnProgress
 
 if TYPE_CHECKING:
@@ -119,6 +123,7 @@ def native_part(
     threads = options.threads or _threads(model, options.dtype)
     measured_s = perf_counter() - begun
     pool = Pool(threads)
+    text = _learnt_text(model.directory) if learns(options.kv_dtype) else []
     with model.being_read() if has_matrices else nullcontext():
         forward = NativeForward(
             model.config,
@@ -130,6 +135,7 @@ def native_part(
             share.shard,
             share.seats.columns_handle,
             on_layer=model.layer_done,
+            text=text,
         )
     adapters = add_adapters(forward, options.lora, config)
     window = window_of(options, model.config, forward.page_width)
@@ -143,6 +149,13 @@ def native_part(
     )
     pages.window_blocks = _window_blocks(options, model.config)
     return NativePart(model, forward, pages, shared, pool, threads, measured_s, adapters, store)
+
+
+def _learnt_text(directory: Path) -> list[int]:
+    """Return the tokens that int4 learns keys from; none where there is no tokenizer."""
+    if not (directory / FILE).is_file():
+        return []
+    return VocabularyText(directory).encode(TEXT)
 
 
 def shape_of(

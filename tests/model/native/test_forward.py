@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from benchmarks.prompts.kv_forms import FORMS, twin_of
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.native.calls.native_shape import QUANTISED
 from draftwerk.model.native.forward import NativeForward
@@ -100,6 +101,25 @@ def test_int8_keys_and_values_stay_near_the_model(head_size: int, pool: Pool) ->
     weights = random_weights(config)
     error = relative_error(config, weights, "fp32", pool, "int8")
     assert 1e-4 < error < 0.03
+
+
+@pytest.mark.parametrize("head_size", [16, 32, 64, 128])
+def test_int4_keys_and_values_are_those_of_the_twin(head_size: int, pool: Pool) -> None:
+    """The native products have queries and probabilities in bf16; the twin has both in float32."""
+    config = tiny_config(head_size=head_size)
+    weights = random_weights(config)
+    kept = twin_of(config, weights, FORMS["5+4 learnt"])
+    native = NativeForward(config, weights, "fp32", pool, "int4")
+    ours = random_pages(config, torch.int8, width=native.page_width)
+    theirs = random_pages(config, torch.float32)
+    exact = random_pages(config, torch.float32)
+    for batch in rounds():
+        logits = native(batch, ours)
+        twin = kept(batch, theirs)
+        far = TorchForward(config, weights, attend)(batch, exact)
+        error, whole = ((logits - each).std() / each.std() for each in (twin, far))
+        assert error < 0.3 * whole
+        assert 1e-3 < whole < 0.3
 
 
 def test_pages_of_another_format_are_refused(pool: Pool) -> None:

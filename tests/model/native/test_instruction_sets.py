@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from draftwerk.cache.kv_formats import CODE_UNIT
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.loader import load
@@ -42,7 +43,7 @@ from tests.support.tiny_models import GEMMA4_EXPERTS, VOCAB, save_tiny
 
 LEAST = "avx2"
 OTHERS = ("avx2-vnni", "avx512", "avx512-vnni", "avx512-bf16")
-KINDS = (*FORMATS, "fp32 int8", "bf16 int8", "int8 int8")
+KINDS = (*FORMATS, "fp32 int8", "bf16 int8", "int8 int8", "bf16 int4")
 """Formats of weights, and of keys and values where they are others."""
 SHAPES = {
     "llama": {},
@@ -123,6 +124,8 @@ def logits(isa: str, kind: str, shape: str, scale: float = 1.0) -> list[Tensor]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits(isas: tuple[str, str], kind: str) -> None:
     for shape in SHAPES:
+        if kind.endswith("int4") and SHAPES[shape].get("head_size", 16) % CODE_UNIT:
+            continue  # refused
         for one, other in zip(*(logits(isa, kind, shape) for isa in isas), strict=True):
             assert same_bits(one, other)
 

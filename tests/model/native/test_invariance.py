@@ -25,7 +25,7 @@ TOKENS = random_tokens(COUNT)
 CONFIG = tiny_config(head_size=32, num_heads=6, num_kv_heads=2)
 
 
-@pytest.fixture(scope="module", params=[*FORMATS, "bf16 int8", "int8 int8"])
+@pytest.fixture(scope="module", params=[*FORMATS, "bf16 int8", "int8 int8", "bf16 int4"])
 def model(request: pytest.FixtureRequest, pool: Pool) -> NativeForward:
     dtype, kv_dtype = (*request.param.split(), "auto")[:2]
     return NativeForward(CONFIG, random_weights(CONFIG), dtype, pool, kv_dtype)
@@ -43,8 +43,7 @@ def pages_for(model: NativeForward, block_size: int = 16) -> Pages:
 
 def by_threads(model: NativeForward, threads: int) -> NativeForward:
     """Return the same model with a pool of its own."""
-    kv_dtype = "int8" if model.page_dtype == torch.int8 else "auto"
-    return NativeForward(CONFIG, random_weights(CONFIG), model.dtype, Pool(threads), kv_dtype)
+    return NativeForward(CONFIG, random_weights(CONFIG), model.dtype, Pool(threads), model.kv_dtype)
 
 
 def in_chunks(model: NativeForward, bounds: list[int], **place) -> Tensor:

@@ -37,7 +37,7 @@ REFUSALS = {
         {"attention": "padded", "kv_dtype": "fp8"},
         "kv_dtype 'fp8' needs a GPU, and Triton",
     ),
-    "pages": ({"kv_dtype": "int3"}, "kv_dtype 'int3' is not one of auto, int8, fp8"),
+    "pages": ({"kv_dtype": "int3"}, "kv_dtype 'int3' is not one of auto, int8, int4, fp8"),
     "Transformers and int8": (
         {"backend": "transformers", "dtype": "int8"},
         "backend transformers serves bf16 or fp32 on device cpu alone",

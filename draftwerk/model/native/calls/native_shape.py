@@ -45,7 +45,7 @@ KEPT_TILE = 128
 
 def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
     format_of(dtype)
-    if why := refusal_of(kv_dtype, PagedHeads(bool(config.taps))):
+    if why := refusal_of(kv_dtype, paged_heads(config)):
         raise Refused(why)
     if config.hidden_size > HIDDEN_MAX or config.num_heads // config.num_kv_heads > GROUP_MAX:
         raise NativeUnavailable("the model is too wide for the native kernels")
@@ -60,6 +60,12 @@ def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
         raise NativeUnavailable("there are too many experts for the native kernels")
     if not config.graph.is_gated or config.graph.is_parallel:
         raise NativeUnavailable("no native kernels for experts beside such an FFN")
+
+
+def paged_heads(config: ModelConfig) -> PagedHeads:
+    """Return what pages hold of a model."""
+    sizes = {config.key_heads(index).size for index in range(config.layer_count)}
+    return PagedHeads(bool(config.taps), frozenset({config.head_size, *sizes}))
 
 
 def layer_shape(config: ModelConfig, index: int, planes: LayerPlanes) -> LayerShape:

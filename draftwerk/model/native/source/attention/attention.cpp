@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "attention/codes.h"
 #include "attention/gather.h"
 #include "simd/tile.h"
 
@@ -113,6 +114,7 @@ struct Tile {
     size_t row_bytes() const {
         return shape.padded() * (shape.in_fp32() ? sizeof(float) : sizeof(PairElement));
     }
+    bool has_scales() const { return shape.kv == Format::int4; }
     int words_of(int elements) const { return shape.in_fp32() ? elements : elements / 2; }
 
     void gather(int rows) const {
@@ -131,6 +133,12 @@ struct Tile {
             widen_heads(keys, offsets, count, shape.head_size, at, scratch.widened);
             gather_keys(scratch.widened, at, count, words, scratch.keys, scratch.ahead);
             widen_heads(scratch.values, offsets, count, shape.head_size, at, scratch.widened);
+            scratch.values = scratch.widened;
+        } else if (shape.kv == Format::int4) {
+            const int size = shape.head_size;
+            widen_keys(lane, offsets, count, size, at, scratch.widened, scratch.key_scales);
+            gather_keys(scratch.widened, at, count, words, scratch.keys, scratch.ahead);
+            widen_values(lane, offsets, count, size, at, scratch.widened, scratch.value_scales);
             scratch.values = scratch.widened;
         } else {
             gather_keys(keys, offsets, count, words, scratch.keys, scratch.ahead);
@@ -158,7 +166,8 @@ struct Tile {
     }
 
     // Scores of one row to probabilities (unnormalised): those from `hidden` to `seen` are not zero.
-    void softmax(int row, int hidden, int seen, int positions) const {
+    // Values are weighed by them times `scales`, if there are any.
+    void softmax(int row, int hidden, int seen, int positions, const float *scales) const {
         float *scores = scratch.scores + row * COLUMNS_MAX;
         if (shape.softcap > 0) cap(scores, seen);
         if (hidden) std::fill(scores, scores + hidden, UNSEEN);
@@ -176,8 +185,9 @@ struct Tile {
             Floats p = without_tiny(exponential(load(scores + i) - broadcast(largest)));
             p = keep_first(p, seen - i, zero);
             if (!shape.in_fp32()) p = round_to_bf16(p);
-            store(scratch.probabilities + row * SPAN + i, p);
             total = total + p;
+            if (scales) p = p * load(scales + i);
+            store(scratch.probabilities + row * SPAN + i, p);
         }
         scratch.tile.largest[row] = largest;
         scratch.tile.total[row] = reduce_add(total);
@@ -192,6 +202,16 @@ struct Tile {
                                        scratch.scores + row * COLUMNS_MAX + j * LANES,
                                        scratch.ahead);
                     });
+        for (int row = first; row < last && has_scales(); row++) {
+            float *scores = scratch.scores + row * COLUMNS_MAX;
+            const Floats mean = broadcast(scratch.taken[2 * row]);
+            const Floats own = broadcast(scratch.taken[2 * row + 1]), zero = broadcast(0.0f);
+            for (int i = 0; i < count; i += LANES) {
+                const Floats scale = load(scratch.key_scales + i);
+                const Floats more = select(less(scale, zero), own, mean);
+                store(scores + i, fma(load(scores + i), max(scale, zero - scale), more));
+            }
+        }
     }
 
     void weigh_rows(int first, int last, const int64_t *value_offsets, int positions) const {
@@ -210,7 +230,10 @@ struct Tile {
     void attend(int first, int last, const int *hidden, const int *seen) const {
         gather(last - first);
         score_rows(first, last);
-        for (int row = first; row < last; row++) softmax(row, hidden[row], seen[row], count);
+        const float *scales = has_scales() ? scratch.value_scales : nullptr;
+        for (int row = first; row < last; row++) {
+            softmax(row, hidden[row], seen[row], count, scales);
+        }
         weigh_rows(first, last, scratch.value_offsets, count);
     }
 
@@ -218,13 +241,16 @@ struct Tile {
     // before `hidden` left out.
     void attend_some(int first, int last, const int *columns, int hidden, int positions) const {
         int64_t value_offsets[SPAN];
+        float scales[SPAN];
         for (int i = 0; i < round_up(positions, LANES); i++) {
-            value_offsets[i] = scratch.value_offsets[columns[i < positions ? i : 0]];
+            const int column = columns[i < positions ? i : 0];
+            value_offsets[i] = scratch.value_offsets[column];
+            scales[i] = scratch.value_scales[column];
         }
         for (int row = first; row < last; row++) {
             float *scores = scratch.scores + row * COLUMNS_MAX;
             for (int i = 0; i < positions; i++) scores[i] = scores[columns[i]];
-            softmax(row, hidden, positions, positions);
+            softmax(row, hidden, positions, positions, has_scales() ? scales : nullptr);
         }
         weigh_rows(first, last, value_offsets, positions);
     }
@@ -322,6 +348,8 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
     reserve(rows * SPAN * 4);                                             // probabilities
     reserve(rows * COLUMNS_MAX * 4);                                      // scores
     reserve(COLUMNS_MAX * static_cast<size_t>(shape.head_size) * sizeof(bf16) + 64);  // widened
+    for (int i = 0; i < 2; i++) reserve(COLUMNS_MAX * sizeof(float));     // scales
+    reserve(2 * rows * sizeof(float));                                    // taken
     for (size_t i = 0; i <= sums.size(); i++) {                           // tile and sums
         reserve(rows * padded * 4), reserve(rows * 4), reserve(rows * 4);
     }
@@ -331,6 +359,7 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
     auto floats_at = [&] { return reinterpret_cast<float *>(bytes_at()); };
     query = bytes_at(), turned = floats_at(), keys = bytes_at(), copied = bytes_at(), probabilities = floats_at();
     scores = floats_at(), widened = bytes_at();
+    key_scales = floats_at(), value_scales = floats_at(), taken = floats_at();
     auto partial_at = [&] {
         float *output = floats_at(), *largest = floats_at();
         return Partial{output, largest, floats_at()};
@@ -340,10 +369,18 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
 }
 
 void load_queries(const AttentionShape &shape, const float *const *heads, int rows,
-                  AttentionScratch &scratch) {
+                  const std::vector<float> &forms, int kv_head, AttentionScratch &scratch) {
     for (int row = 0; row < rows; row++) {
+        const float *head = heads[row];
+        if (shape.kv == Format::int4) {
+            float *turned = scratch.turned + row * shape.padded();
+            const KeyForm form = form_of(forms, kv_head, shape.head_size);
+            const Taken taken = turn_query(form, head, shape.head_size, turned);
+            scratch.taken[2 * row] = taken.mean, scratch.taken[2 * row + 1] = taken.first;
+            head = turned;
+        }
         for (int i = 0; i < shape.padded(); i += LANES) {
-            Floats value = without_tiny(load_first(heads[row] + i, shape.head_size - i));
+            Floats value = without_tiny(load_first(head + i, shape.head_size - i));
             size_t at = static_cast<size_t>(row) * shape.padded() + i;
             if (shape.in_fp32()) {
                 store(reinterpret_cast<float *>(scratch.query) + at, value);

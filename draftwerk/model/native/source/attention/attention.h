@@ -28,9 +28,10 @@ struct AttentionShape {
     float softcap;                // c: scores become c tanh(score / c); 0: they stay
     bool in_fp32() const { return kv == Format::fp32; }
     // One head's key or value in the pages: [head_size] of float or bf16, or of signed bytes and
-    // then the float that scales them.
+    // then the float that scales them, or as in codes.h.
     size_t head_bytes() const {
         if (kv == Format::int8) return head_size + sizeof(float);
+        if (kv == Format::int4) return head_size / 2 + head_size / 16 + sizeof(bf16);
         return head_size * (in_fp32() ? sizeof(float) : sizeof(bf16));
     }
     int group() const { return heads / kv_heads; }
@@ -125,10 +126,12 @@ struct AttentionScratch {
     Ahead ahead;
     Memory memory;
     uint8_t *keys, *copied;       // [pair of inputs][COLUMNS_MAX][2], [COLUMNS_MAX][padded]; or floats
-    uint8_t *widened;             // int8 keys or values in bf16, [COLUMNS_MAX][head_size]
+    uint8_t *widened;             // int8 or int4 keys or values in bf16, [COLUMNS_MAX][head_size]
     uint8_t *query;
     float *turned;                // queries of the tiles that are kept, [rows][padded]
     float *scores, *probabilities;    // [rows][COLUMNS_MAX], [rows][SPAN]
+    float *key_scales, *value_scales;  // of int4, [COLUMNS_MAX]
+    float *taken;                 // of int4: scores of what keys are kept less of, [rows][2]
     Partial tile;
     std::vector<Partial> sums;    // by KV head
     const uint8_t *values;        // what is read: in the pages, widened or copied
@@ -145,9 +148,10 @@ int tile_count(const Block &block);
 // How many times something is fetched while few rows attend to one head of a whole tile.
 int fetches_per_head(const AttentionShape &shape);
 
-// Puts the query heads [tokens][group][head_size] (float) of a block into the scratch.
+// Puts the query heads [tokens][group][head_size] (float) of a block into the scratch; the forms are
+// of all KV heads, for int4.
 void load_queries(const AttentionShape &shape, const float *const *heads, int rows,
-                  AttentionScratch &scratch);
+                  const std::vector<float> &forms, int kv_head, AttentionScratch &scratch);
 
 // Attends to one tile and leaves its result in scratch.tile; the total of a row that sees none of
 // it is 0.

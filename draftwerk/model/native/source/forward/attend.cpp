@@ -1,4 +1,5 @@
 // The attention stage: the batch cut into blocks of query rows, and the blocks into items.
+#include "attention/codes.h"
 #include "forward/forward.h"
 #include "forward/rows.h"
 
@@ -134,7 +135,23 @@ void Forward::cut_into_splits(Cut &cut, const AttentionShape &attention) {
     if (bytes > space.partial.bytes()) space.partial = Memory(bytes);
 }
 
+// Keeps for later how the keys of some texts are best kept.
+void Forward::learn_forms(Layer &layer, const AttentionShape &attention) {
+    const int size = attention.head_size, group = attention.group();
+    const auto stride = static_cast<size_t>(qkv(1) - qkv(0));
+    layer.learnt.clear();
+    for (int head = 0; head < attention.kv_heads; head++) {
+        const float *queries = qkv(0) + head * group * size;
+        const float *keys = qkv(0) + (attention.heads + head) * size;
+        learn_form({queries, keys, stride, batch.row_starts, batch.row_count, group, size},
+                   layer.learnt);
+    }
+}
+
 int Forward::open_attention(int layer) {
+    if (model.learns && model.layers[layer].stores()) {
+        learn_forms(model.layers[layer], model.attention(layer));
+    }
     Cut &cut = cut_of(layer);
     if (cut.splits.empty()) return static_cast<int>(cut.blocks.size());
     for (size_t lane = 0; lane < cut.pending.size(); lane++) {
@@ -156,8 +173,9 @@ const float *Forward::turned(int token, int size, const float *head, float *to) 
     return to;
 }
 
-void Forward::load_heads(const AttentionShape &attention, const Block &block, int kv_head, int tile,
+void Forward::load_heads(int layer, const Block &block, int kv_head, int tile,
                          AttentionScratch &scratch) {
+    const AttentionShape &attention = model.attention(layer);
     const int size = attention.head_size;
     const float *heads[QUERY_ROWS + 256];
     int rows = 0;
@@ -169,7 +187,7 @@ void Forward::load_heads(const AttentionShape &attention, const Block &block, in
             heads[rows] = turned(at, size, heads[rows], scratch.turned + rows * attention.padded());
         }
     }
-    load_queries(attention, heads, rows, scratch);
+    load_queries(attention, heads, rows, model.layers[layer].forms, kv_head, scratch);
 }
 
 void Forward::look_ahead(int layer, const Block &block, const Part &part, Ahead &ahead) const {
@@ -223,7 +241,7 @@ void Forward::attend(int layer, int item, AttentionScratch &scratch) {
             look_ahead(layer, next, {0, attention.kv_heads, next.tile_at(0)}, scratch.ahead);
         }
         for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
-            load_heads(attention, block, kv_head, tile, scratch);
+            load_heads(layer, block, kv_head, tile, scratch);
             scratch.gathered = 0;
             attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
             merge(attention, scratch.sums[kv_head], scratch.tile, rows, index == 0);
@@ -270,7 +288,7 @@ void Forward::attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
         const Block &block = cut.blocks[index];
         int rows = (block.end - block.begin) * attention.group();
         int lane_index = index * attention.kv_heads + kv_head;
-        load_heads(attention, block, kv_head, tile, scratch);
+        load_heads(layer, block, kv_head, tile, scratch);
         attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
         // A copy, so that merging happens in one order whichever thread is last.
         Partial own = partial_of(cut, padded, lane_index, block.index_of(tile), rows);
@@ -315,6 +333,7 @@ void Forward::finish(int layer, const Block &block, int kv_head, const Partial &
             int head = model.shard.heads.first + kv_head * attention.group() + g;
             int column = head * size;
             float *out = sum.output + static_cast<size_t>(row) * attention.padded();
+            if (attention.kv == Format::int4) ::turn(out, size);
             const Floats total = broadcast(total_of(layer, head, sum, row));
             for (int i = 0; i < attention.padded(); i += LANES) {
                 Floats value = load(out + i) / total;

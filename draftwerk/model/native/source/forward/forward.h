@@ -258,9 +258,10 @@ struct Forward : Job {
     bool takes_whole_tiles(const AttentionShape &attention, int positions) const;
     void cut_into_splits(Cut &cut, const AttentionShape &attention);
     int open_attention(int layer);
+    void learn_forms(Layer &layer, const AttentionShape &attention);
     Lane lane(int layer, int kv_head) const;
     const float *turned(int token, int size, const float *head, float *to);
-    void load_heads(const AttentionShape &attention, const Block &block, int kv_head, int tile,
+    void load_heads(int layer, const Block &block, int kv_head, int tile,
                     AttentionScratch &scratch);
     void look_ahead(int layer, const Block &block, const Part &part, Ahead &ahead) const;
     void attend(int layer, int item, AttentionScratch &scratch);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/codes.h"
 #include "matrix/packing.h"
 
 static Shard whole(const Shape &shape) {
@@ -41,6 +42,18 @@ void Model::split(const Shard &own, Meeting *with) {
     scratch.clear();
     for (int thread = 0; thread < pool.size(); thread++) {
         scratch.push_back(std::make_unique<AttentionScratch>(widest_attention()));
+    }
+}
+
+void Model::learn(bool begins) {
+    learns = begins;
+    for (Layer &layer : layers) {
+        const AttentionShape &own = views[layer.view].shape;
+        if (begins) layer.forms = plain_forms(own.kv_heads, own.head_size);
+        else if (layer.attends() && layer.stores()) layer.forms = layer.learnt;
+    }
+    for (Layer &layer : layers) {
+        if (!layer.stores()) layer.forms = layers[layer.shape.kv_from].forms;
     }
 }
 

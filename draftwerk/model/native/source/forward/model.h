@@ -18,7 +18,7 @@ struct Shape {
     int32_t vocab, hidden, layers, heads, kv_heads, head_size, ffn;
     int32_t format;               // of the matrices
     int32_t in_bf16;              // intermediate values are rounded to bf16
-    int32_t kv_format;            // of keys and values: fp32, bf16 or int8
+    int32_t kv_format;            // of keys and values: fp32, bf16, int8 or int4
     int32_t norm;                 // NormKind
     int32_t activation;           // Activation
     int32_t is_gated;             // the FFN has a matrix of gates
@@ -159,6 +159,7 @@ struct Layer {
     Matrix input_gate, input_output;     // of the layer's own embedding
     std::vector<float> after_input;      // the norm of what that adds
     std::vector<float> scalar;           // of the hidden state behind the layer; or empty
+    std::vector<float> forms, learnt;    // of keys in int4, see codes.h; those that are yet to count
     LayerShape shape;
     int view = 0;                        // in the model's views
     int number = 0;                      // among those that recur
@@ -230,6 +231,7 @@ struct Model {
         int inputs, mixed, ffn;
     } widths{};                          // of the widest layer
     int recurrent_layers = 0;
+    bool learns = false;                 // how keys are kept, from each batch
     KeptInputs kept;
     std::vector<std::unique_ptr<AttentionScratch>> scratch;
 
@@ -237,6 +239,8 @@ struct Model {
     AttentionShape attention(const LayerShape &of) const;
     const AttentionShape &attention(int layer) const { return views[layers[layer].view].shape; }
     AttentionShape widest_attention() const;
+    // Begins to learn how keys are kept, or ends it: what was learnt counts from then on.
+    void learn(bool begins);
     Format format() const { return static_cast<Format>(shape.format); }
     // Rows of the matrix of queries, keys and values; what a token's take once they are computed.
     int qkv_rows(const LayerShape &of) const;

@@ -83,6 +83,8 @@ void model_set_vector(void *model, int layer, int which, const float *values, in
     static_cast<Model *>(model)->set_vector(layer, static_cast<Vector>(which), values, size);
 }
 
+void model_learn(void *model, int begins) { static_cast<Model *>(model)->learn(begins != 0); }
+
 // Of tokens, or of the layers' inputs.
 void model_set_embedding(void *model, int of_inputs, const void *data, int is_bf16) {
     Model &of = *static_cast<Model *>(model);

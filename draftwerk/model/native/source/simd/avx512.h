@@ -259,6 +259,17 @@ inline Ints look_up(const int8_t *table, Ints bytes) {
     __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i *>(table));
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), bytes);
 }
+#define DRAFTWERK_LOOKS_UP_WORDS
+template <int COUNT>
+inline void look_up_words(const uint16_t *table, const uint8_t *from, int count, uint32_t fifths,
+                          uint8_t *to) {
+    __m512i pairs = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(count), from));
+    pairs = _mm512_or_si512(pairs, _mm512_slli_epi32(pairs, 12));
+    __m512i codes = _mm512_and_si512(pairs, _mm512_set1_epi16(15));
+    if (COUNT > 16) codes = _mm512_mask_add_epi16(codes, fifths, codes, _mm512_set1_epi16(16));
+    const __m512i words = _mm512_maskz_loadu_epi16(COUNT > 16 ? ~0u : 0xffffu, table);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(codes, words));
+}
 template <int SHIFT>
 inline Ints nibbles(Ints bytes) {
     return _mm512_and_si512(SHIFT ? _mm512_srli_epi16(bytes, SHIFT) : bytes,

@@ -20,6 +20,23 @@
 #error "no vectors for this instruction set"
 #endif
 
+// Of codes below COUNT, `count` bytes of two nibbles and a fifth bit of each, the words that a table
+// has; at most 32, and what is behind them may be written too.
+#ifndef DRAFTWERK_LOOKS_UP_WORDS
+namespace native {
+template <int COUNT>
+inline void look_up_words(const uint16_t *table, const uint8_t *from, int count, uint32_t fifths,
+                          uint8_t *to) {
+    if (COUNT <= 16) fifths = 0;
+    for (int i = 0; i < count && i < 16; i++, fifths >>= 2) {
+        const uint16_t pair[2] = {table[(from[i] & 15) | (fifths & 1) << 4],
+                                  table[from[i] >> 4 | (fifths & 2) << 3]};
+        memcpy(to + i * sizeof pair, pair, sizeof pair);
+    }
+}
+}  // namespace native
+#endif
+
 using bf16 = uint16_t;
 
 constexpr int LANES = 16;

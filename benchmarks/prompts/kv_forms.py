@@ -1,0 +1,232 @@
+"""How far texts are from exact ones where keys and values are kept in a few bits.
+
+    python -m benchmarks.prompts.kv_forms [--model MODEL] [--prompts N] [--forms FORM ...]
+
+A form has so many bits for each number of a head's key, and of its value. Heads are turned by a
+Hadamard matrix, so that their numbers are about normal, and take the nearest of the levels that
+are best for those (Lloyd, Max), times a scale in bf16. Of a learnt form a key is kept less the mean
+of keys or less the key of a text's first token, whichever is nearer, and its channels are
+multiplied by factors: both are learnt from one text, as in `--kv-dtype int4`. What is measured is
+as in `draftwerk doctor --approximate`: each prompt is read over what is kept, and next tokens are
+compared in an exact answer. All of it in torch, in float32.
+"""
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pydoc_data.topics import topics
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from draftwerk.assembly.approximation_doctor import ANSWER, own_prompts
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.attention.signature import PLAIN, Scoring
+from draftwerk.model.batch.batch import Batch
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.loader import Checkpoint, load
+from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.native.learnt_keys import TEXT, learn_keys, tokens_of_all_parts
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.step.approximation_trial import ApproximationTrial
+from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.blend.blend_trial import BlendTrial
+from draftwerk.model.step.distances import summary
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.text.tokenizer import TextTokenizer
+
+BLOCK_SIZE = 16
+SHARED = 1 / 256
+"""Of a channel's spread: that of all."""
+REFITS = 2
+"""How often a scale is fitted to the levels that it gave."""
+SCALE_BYTES = 2
+
+
+class KeptForm(NamedTuple):
+    """How a head's key and value are kept."""
+
+    key_bits: int
+    value_bits: int
+    is_learnt: bool
+
+    def head_bytes(self, size: int) -> float:
+        """Return what a key and a value of a head take together."""
+        return (self.key_bits + self.value_bits) * size / 8 + 2 * SCALE_BYTES
+
+
+FORMS = {
+    f"{keys}+{values}{' learnt' * learnt}": KeptForm(keys, values, learnt)
+    for keys, values in ((8, 8), (5, 4), (4, 4))
+    for learnt in (False, True)
+}
+
+
+class KeyForm(NamedTuple):
+    """What keys are kept less of, and times: [heads, size] each."""
+
+    mean: Tensor
+    first: Tensor
+    factors: Tensor
+
+
+class KeptAttention:
+    """Attention over keys and values as a form keeps them; one layer is called after another."""
+
+    def __init__(self, form: KeptForm) -> None:
+        self.form = form
+        self.learnt: list[KeyForm] = []
+        """Of each layer."""
+        self.learns = False
+        self.calls = 0
+
+    def __call__(
+        self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, scoring: Scoring = PLAIN
+    ) -> Tensor:
+        learnt = None
+        if self.form.is_learnt and self.learns:
+            own, later = keys.flatten(0, 1)[batch.slots.long()], query.new_ones(len(query)).bool()
+            later[batch.row_starts[:-1].long()] = False
+            self.learnt.append(learnt_form(query[later], own[later], own[0]))
+        elif self.form.is_learnt:
+            learnt = self.learnt[self.calls % len(self.learnt)]
+            self.calls += 1
+        kept_keys = kept(keys, self.form.key_bits, learnt)
+        kept_values = rounded_heads(values, self.form.value_bits)
+        return attend(query, kept_keys, kept_values, batch, scoring)
+
+    def learn(self, begins: bool) -> None:
+        """Begin to learn a form of keys from what is read, or end it."""
+        self.learns = begins
+
+
+def learnt_form(queries: Tensor, keys: Tensor, first: Tensor) -> KeyForm:
+    """Return the form of keys [tokens, heads, size] with the least errors of scores."""
+    mean = keys.mean(0)
+    asked = queries.unflatten(1, (keys.shape[1], -1)).square().sum((0, 2))
+    spread = (keys - mean).square().sum(0)
+    asked, spread = (each + SHARED * each.mean(-1, keepdim=True) for each in (asked, spread))
+    factors = (asked / spread).sqrt().sqrt()
+    return KeyForm(mean, first, torch.where(factors.isfinite() & (factors > 0), factors, 1.0))
+
+
+def kept(heads: Tensor, bits: int, learnt: KeyForm | None) -> Tensor:
+    """Return heads [..., size] as they are read again."""
+    if learnt is None:
+        return rounded_heads(heads, bits)
+    apart = [(heads - each) * learnt.factors for each in (learnt.mean, learnt.first)]
+    lengths = [each.square().sum(-1, keepdim=True) for each in apart]
+    is_first = lengths[1] < lengths[0]
+    near = rounded_heads(torch.where(is_first, apart[1], apart[0]), bits) / learnt.factors
+    return near + torch.where(is_first, learnt.first, learnt.mean)
+
+
+def rounded_heads(heads: Tensor, bits: int) -> Tensor:
+    """Return heads turned, rounded to levels at a scale of each, and turned back."""
+    turn, levels = hadamard(heads.shape[-1]), normal_levels(bits)
+    turned = heads @ turn
+    scale = turned.square().mean(-1, keepdim=True).sqrt()
+    found = nearest(turned / kept_scale(scale), levels)
+    for _ in range(REFITS):
+        scale = (turned * found).sum(-1, keepdim=True) / found.square().sum(-1, keepdim=True)
+        found = nearest(turned / kept_scale(scale), levels)
+    along = (turned * found).sum(-1, keepdim=True)
+    straight = turned.square().sum(-1, keepdim=True) / along
+    return found * kept_scale(torch.where(along > 0, straight, scale)) @ turn
+
+
+def kept_scale(scale: Tensor) -> Tensor:
+    """Return scales as they are kept."""
+    return scale.clamp_min(2.0**-100).bfloat16().float()
+
+
+def nearest(numbers: Tensor, levels: Tensor) -> Tensor:
+    """Return the nearest level of each number."""
+    return levels[torch.bucketize(numbers.contiguous(), (levels[1:] + levels[:-1]) / 2)]
+
+
+@cache
+def hadamard(size: int) -> Tensor:
+    """Return a symmetric orthogonal matrix of a power of two."""
+    found = torch.ones(1, 1)
+    while len(found) < size:
+        found = torch.cat([torch.cat([found, found], 1), torch.cat([found, -found], 1)])
+    return found / math.sqrt(size)
+
+
+@cache
+def normal_levels(bits: int) -> Tensor:
+    """Return the levels that round normal numbers with the least squared error, in bf16."""
+    count = 2**bits
+    numbers = torch.special.ndtri((torch.arange(200_001, dtype=torch.float64) + 0.5) / 200_001)
+    levels = torch.special.ndtri((torch.arange(count, dtype=torch.float64) + 0.5) / count)
+    for _ in range(400):
+        edges = (levels[1:] + levels[:-1]) / 2
+        places = torch.bucketize(numbers, edges)
+        sums = torch.zeros_like(levels).index_add_(0, places, numbers)
+        levels = sums / torch.bincount(places, minlength=count).clamp_min(1)
+    return levels.bfloat16().float()
+
+
+def twin_of(
+    config: ModelConfig, weights: Weights, form: KeptForm, text: Sequence[int] = ()
+) -> TorchForward:
+    """Return the forward pass whose keys and values are in a form, learnt from a text."""
+    attention = KeptAttention(form)
+    forward = TorchForward(config, weights, attention)
+    if form.is_learnt:
+        text, plain = (
+            text or tokens_of_all_parts(config.vocab_size),
+            (torch.float32, config.head_size),
+        )
+        learn_keys(forward, config, text, plain, attention.learn)
+    return forward
+
+
+def trial_of(model: Checkpoint, forward: TorchForward, longest: int) -> BlendTrial:
+    """Return a model over pages for one text."""
+    count = longest // BLOCK_SIZE + 4
+    pages = allocate(model.config, count, BLOCK_SIZE, torch.float32, torch.device("cpu"))
+    parts = LoadedModel(forward=forward, pages=pages, vocab_size=model.config.vocab_size)
+    return BlendTrial(TargetRunner(parts), tokens_max=longest)
+
+
+def measured(
+    model: Checkpoint,
+    prompts: list[list[int]],
+    answer: int,
+    forms: dict[str, KeptForm],
+    text: Sequence[int] = (),
+) -> Iterator[str]:
+    """Yield a line for each form: bytes of a key and a value, and how far its texts are."""
+    longest = max(map(len, prompts)) + answer
+    exact = trial_of(model, TorchForward(model.config, model.weights, attend), longest)
+    for name, form in forms.items():
+        twin = twin_of(model.config, model.weights, form, text)
+        other = trial_of(model, twin, longest)
+        found = summary(list(ApproximationTrial(exact, other).compare(prompts, answer)))
+        size = form.head_bytes(model.config.head_size)
+        yield f"{name:14} {size:6.1f} {found.kl_mean:9.5f} {found.kl_p99:9.5f} {found.same:7.4f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--model", default=None)
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=[*FORMS])
+    asked = parser.parse_args()
+    model = load(asked.model, torch.float32)
+    text = TextTokenizer(locate(asked.model).directory)
+    prompts = [*own_prompts(text.encode(" ".join(topics.values())))][: asked.prompts]
+    print("form            bytes   KL mean    KL p99  same best")
+    forms = {name: FORMS[name] for name in asked.forms}
+    for line in measured(model, prompts, ANSWER, forms, text.encode(TEXT)):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
