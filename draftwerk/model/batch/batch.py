@@ -1,7 +1,7 @@
 """One round as tensors: what `forward` reads."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
@@ -24,10 +24,11 @@ class Pages:
     """Of layers with windows, where they have blocks of their own; these are the others' then."""
     window_blocks: WindowBlocks = NO_WINDOW_BLOCKS
     """Which of these blocks a row reads."""
+    block_size: int = field(init=False)
+    """A tensor's shape takes longer to look up, and every row asks for it."""
 
-    @property
-    def block_size(self) -> int:
-        return self.keys.shape[2]
+    def __post_init__(self) -> None:
+        self.block_size = self.keys.shape[2]
 
     @property
     def window_first(self) -> int:

@@ -89,10 +89,12 @@ class BatchBuilder:
         """
         if not known and not draft.tokens:
             return len(self.outputs)
-        self.outputs.extend(len(self.tokens) + index for index in scored)
+        if scored:
+            self.outputs.extend(len(self.tokens) + index for index in scored)
         own = len(self.tokens), len(known), draft.parents, start
         self.states.append(BatchState(*own, state.source, state.target, state.saves))
-        self.pooled.extend(len(self.tokens) + index for index in pooled)
+        if pooled:
+            self.pooled.extend(len(self.tokens) + index for index in pooled)
         if is_chain(draft):
             self._add_row([*known, *draft.tokens], start, blocks, adapter, window)
         else:

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,9 +21,31 @@ from draftwerk.model.reference.sampler import LOSS_MAX, SamplingRequest, TopToke
 from draftwerk.speculative.protocol.feedback import LOSS_NATS
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft
 
+FLOAT_BYTES = 4
 WORD_MASK = 2**32 - 1
 BROKEN = -2
 """As in source/sampling/answers.h: the row's logits are not finite."""
+
+
+@dataclass(slots=True)
+class _LogitRows:
+    """Where rows of logits are; of a tensor it takes longer to learn than a row's arguments do."""
+
+    address: int
+    count: int
+    vocab: int
+
+    def at(self, row: int) -> int:
+        """Return the address of a row."""
+        _check_range(row, self.count)
+        return self.address + row * self.vocab * FLOAT_BYTES
+
+
+def _rows(logits: Tensor) -> _LogitRows:
+    on_cpu = logits.device.type == "cpu" and logits.is_contiguous()
+    if logits.dtype != torch.float32 or logits.dim() != 2 or not on_cpu:
+        raise ValueError("logits must be a contiguous float32 matrix on the CPU")
+    return _LogitRows(logits.data_ptr(), *logits.shape)
 
 
 class NativeSampler:
@@ -33,13 +56,13 @@ class NativeSampler:
 
     def choose_many(self, logits: Tensor, requests: Sequence[SamplingRequest]) -> list[int]:
         """Return the seeded target's token for each ask."""
-        _check_logits(logits)
+        rows = _rows(logits)
         arguments = (SamplingArguments * len(requests))()
         for to, request in zip(arguments, requests, strict=True):
-            _fill(to, logits, request)
+            _fill(to, rows, request)
         chosen = (ctypes.c_int32 * len(requests))()
         self._pool.library.sample_many(
-            self._pool.handle, arguments, len(requests), logits.shape[1], chosen
+            self._pool.handle, arguments, len(requests), rows.vocab, chosen
         )
         return list(chosen)
 
@@ -71,16 +94,15 @@ class NativeSampler:
         Returns for each row of logits the token, -1 where no walk came by, or `BROKEN`; and the
         `count` best tokens of the rows that are `ranked`.
         """
-        _check_logits(logits)
-        rows, vocab = logits.shape
+        rows = _rows(logits)
         for row in ranked:
-            _check_range(row, rows)
-        count = min(count, vocab)
+            _check_range(row, rows.count)
+        count = min(count, rows.vocab)
         walks = (DraftWalk * len(drafts))()
-        nodes = [_fill_walk(to, logits, *draft) for to, draft in zip(walks, drafts, strict=True)]
+        nodes = [_fill_walk(to, rows, *draft) for to, draft in zip(walks, drafts, strict=True)]
         best = (ctypes.c_int32 * (2 * count * len(ranked)))()
-        chosen, wanted = (ctypes.c_int32 * rows)(), (ctypes.c_int32 * len(ranked))(*ranked)
-        asked = LogitQuestions(logits.data_ptr(), rows=rows, vocab=vocab)
+        chosen, wanted = (ctypes.c_int32 * rows.count)(), (ctypes.c_int32 * len(ranked))(*ranked)
+        asked = LogitQuestions(rows.address, rows=rows.count, vocab=rows.vocab)
         asked.walks, asked.walk_count = ctypes.addressof(walks), len(drafts)
         asked.ranked, asked.ranked_count = ctypes.addressof(wanted), len(ranked)
         asked.chosen, asked.best = ctypes.addressof(chosen), ctypes.addressof(best)
@@ -94,27 +116,23 @@ class NativeSampler:
         self, logits: Tensor, asked: Sequence[tuple[int, int, int]]
     ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
         """Return logprobs [n] of the chosen tokens, and the best tokens [n, most] with theirs."""
-        _check_logits(logits)
+        rows = _rows(logits)
         arguments = (LogprobRequest * len(asked))()
-        widest = min(max((count for _, _, count in asked), default=0), logits.shape[1])
+        widest = min(max((count for _, _, count in asked), default=0), rows.vocab)
         chosen = np.empty(len(asked), np.float64)
         tokens = np.empty((len(asked), widest), np.int32)
         values = np.empty((len(asked), widest), np.float64)
         # Addresses by arithmetic: slicing three arrays a row would take longer than the kernel.
-        row_bytes = logits.shape[1] * logits.element_size()
-        here, logprob_at = logits.data_ptr(), chosen.ctypes.data
+        logprob_at = chosen.ctypes.data
         token_at, value_at = tokens.ctypes.data, values.ctypes.data
         for index, (to, (row, token, count)) in enumerate(zip(arguments, asked, strict=True)):
-            _check_range(row, len(logits))
-            _check_range(token, logits.shape[1])
-            to.logits = here + row * row_bytes
+            _check_range(token, rows.vocab)
+            to.logits = rows.at(row)
             to.token, to.count = token, min(count, widest)
             to.logprob = logprob_at + index * chosen.itemsize
             to.top_tokens = token_at + index * widest * tokens.itemsize
             to.top_logprobs = value_at + index * widest * values.itemsize
-        self._pool.library.report_logprobs(
-            self._pool.handle, arguments, len(asked), logits.shape[1]
-        )
+        self._pool.library.report_logprobs(self._pool.handle, arguments, len(asked), rows.vocab)
         return chosen, tokens, values
 
     def candidates(
@@ -137,12 +155,12 @@ def _top_tokens(numbers: list[int], count: int) -> list[TopTokens]:
 
 
 def _fill_walk(
-    to: DraftWalk, logits: Tensor, root: SamplingRequest, draft: Draft
+    to: DraftWalk, rows: _LogitRows, root: SamplingRequest, draft: Draft
 ) -> ctypes.Array[ctypes.c_int32]:
     """Fill in a row's draft; return the nodes, which must live until they are read."""
     count = len(draft.tokens)
-    _check_range(root.logits_row + count, len(logits))
-    _fill(to.root, logits, root)
+    _check_range(root.logits_row + count, rows.count)
+    _fill(to.root, rows, root)
     nodes = (ctypes.c_int32 * (2 * count))(*draft.tokens, *draft.parents)
     to.tokens = ctypes.addressof(nodes)
     to.parents = to.tokens + ctypes.sizeof(nodes) // 2
@@ -150,24 +168,23 @@ def _fill_walk(
     return nodes
 
 
-def _fill(to: SamplingArguments, logits: Tensor, request: SamplingRequest) -> None:
-    _check_range(request.logits_row, len(logits))
+def _fill(to: SamplingArguments, rows: _LogitRows, request: SamplingRequest) -> None:
     sampling = request.sampling
-    to.logits = logits.data_ptr() + request.logits_row * logits.shape[1] * logits.element_size()
+    to.logits = rows.at(request.logits_row)
     to.temperature, to.top_p, to.min_p = sampling.temperature, sampling.top_p, sampling.min_p
     to.seed, to.branch = sampling.seed & SEED_MASK, sampling.branch & WORD_MASK
     to.position, to.top_k = request.position, sampling.top_k
     if request.logit_edits is not None and len(request.logit_edits.tokens):
         logit_edits = request.logit_edits
-        _check_range(int(logit_edits.tokens.min()), logits.shape[1])
-        _check_range(int(logit_edits.tokens.max()), logits.shape[1])
+        _check_range(int(logit_edits.tokens.min()), rows.vocab)
+        _check_range(int(logit_edits.tokens.max()), rows.vocab)
         to.edit_count = len(logit_edits.tokens)
         to.edit_tokens = logit_edits.tokens.ctypes.data
         to.edit_rates = logit_edits.rates.ctypes.data
         to.edit_losses = logit_edits.losses.ctypes.data
         to.edit_biases = logit_edits.biases.ctypes.data
     if request.allowed is not None:
-        to.allowed = _mask_address(request.allowed, logits.shape[1])
+        to.allowed = _mask_address(request.allowed, rows.vocab)
 
 
 def _mask_address(mask: NDArray[np.int32], vocab_size: int) -> int:
@@ -175,12 +192,6 @@ def _mask_address(mask: NDArray[np.int32], vocab_size: int) -> int:
     if mask.dtype != np.int32 or not contiguous or len(mask) * 32 < vocab_size:
         raise ValueError("an allowed mask must be contiguous int32 words covering the vocabulary")
     return mask.ctypes.data
-
-
-def _check_logits(logits: Tensor) -> None:
-    on_cpu = logits.device.type == "cpu" and logits.is_contiguous()
-    if logits.dtype != torch.float32 or logits.dim() != 2 or not on_cpu:
-        raise ValueError("logits must be a contiguous float32 matrix on the CPU")
 
 
 def _check_range(index: int, end: int) -> None:
