@@ -26,6 +26,10 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """What glibc's mallopt calls its parameters."""
 ALLOCATION_KEPT_MAX = 2**20
 """Bytes above which a block is a mapping of its own, and free ones at the end are returned."""
+REUSED_MAX, REUSED_BLOCK_MAX = 2**28, 2**25
+"""Bytes that a model process keeps of what steps have freed, and the largest block that glibc lets
+it keep: the logits of 16 rows are 768 pages, and a new page takes two microseconds on some hosts.
+"""
 APPLE_FEATURES = {
     "hw.optional.AdvSIMD": "asimd",
     "hw.optional.arm.FEAT_DotProd": "asimddp",
@@ -46,12 +50,18 @@ def share_one_heap() -> bool:
     Before threads begin: glibc gives each a heap of 64 MiB of its own otherwise, and what large
     bodies leave there stays. Other allocators are left as they are.
     """
+    limits = {M_ARENA_MAX: 1, M_MMAP_THRESHOLD: ALLOCATION_KEPT_MAX}
+    return _limit_heap(limits | {M_TRIM_THRESHOLD: ALLOCATION_KEPT_MAX})
+
+
+def reuse_freed_memory() -> bool:
+    """Have later allocations take what is freed from now on; returns whether the allocator can."""
+    return _limit_heap({M_MMAP_THRESHOLD: REUSED_BLOCK_MAX, M_TRIM_THRESHOLD: REUSED_MAX})
+
+
+def _limit_heap(limits: dict[int, int]) -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    limits = ((M_ARENA_MAX, 1), (M_MMAP_THRESHOLD, ALLOCATION_KEPT_MAX))
-    limits += ((M_TRIM_THRESHOLD, ALLOCATION_KEPT_MAX),)
-    return all(mallopt(parameter, value) for parameter, value in limits)
+    return mallopt is not None and all(mallopt(*limit) for limit in limits.items())
 
 
 def open_files_up_to(count: int) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import subprocess
 import sys
 from pathlib import Path
 
@@ -105,6 +106,29 @@ def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:
 
 def test_this_process_is_larger_than_a_megabyte() -> None:
     assert host.proportional_bytes(os.getpid()) > 2**20
+
+
+NEW_PAGES = """
+import resource
+from draftwerk.machine.host import reuse_freed_memory
+
+def new_pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for count in (8, 3, 8):
+        [bytearray(b"x") * (3 << 20) for _ in range(count)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+reuse_freed_memory() or exit(7)
+new_pages()
+print(new_pages())
+"""
+
+
+def test_what_was_freed_is_taken_again_without_a_new_page() -> None:
+    ran = subprocess.run([sys.executable, "-c", NEW_PAGES], capture_output=True, check=False)
+    if ran.returncode == 7:
+        pytest.skip("another allocator")
+    assert int(ran.stdout) < 64, ran.stderr
 
 
 def test_free_memory_is_the_machines_or_what_the_container_leaves(tmp_path: Path) -> None:

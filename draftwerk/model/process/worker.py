@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from draftwerk.machine.host import die_with_parent, lower_priority, return_freed_memory
+from draftwerk.machine.host import (
+    die_with_parent,
+    lower_priority,
+    return_freed_memory,
+    reuse_freed_memory,
+)
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, encode, frame
 
 if TYPE_CHECKING:
@@ -90,6 +95,7 @@ def run(role: str, options: bytes, *, is_forked: bool, grammars: "Grammars | Non
     gc.collect()
     gc.freeze()
     return_freed_memory()
+    reuse_freed_memory()
     pipe.send(FrameKind.READY, encode(model.ready))
     serve(work, pipe, model, CHECK_S)
 
