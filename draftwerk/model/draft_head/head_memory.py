@@ -17,7 +17,13 @@ from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.supported import sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, BLOCKS, CAPACITY, WAITING_MAX
+from draftwerk.model.draft_head.head_windows import (
+    BLOCK_SIZE,
+    BLOCKS,
+    CAPACITY,
+    ROWS_SHARED,
+    WAITING_MAX,
+)
 
 WITHOUT_FILE = ("auto", "off")
 """What names no head: those that come with the server take a few megabytes."""
@@ -87,5 +93,5 @@ def page_bytes(layer: Json, dtype: str) -> int:
 
 
 def text_bytes(layer: Json, state_size: int, dtype: str) -> int:
-    """Return what is kept of texts: pages, and the states of tokens that wait."""
-    return page_bytes(layer, dtype) + 4 * CAPACITY * WAITING_MAX * state_size
+    """Return what is kept of texts: pages, and the states of tokens that wait, or beside these."""
+    return page_bytes(layer, dtype) + 4 * (CAPACITY + ROWS_SHARED) * WAITING_MAX * state_size

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+    StateRow = tuple[Tensor, int]
+    """States, and the row of one of them: a tensor of its own takes longer to make."""
+
 CAPACITY = 128
 """Texts that are drafted for at once; of more the head drafts for these."""
 BLOCK_SIZE = 16
@@ -21,6 +24,8 @@ BLOCKS = 33
 """Of a window."""
 WAITING_MAX = 128
 """Tokens that wait for the head; of more the last, and nothing is kept of those before."""
+ROWS_SHARED = 16
+"""Of a step's states, so many stay as they are if some of them wait; of more those are copied."""
 
 
 @dataclass(slots=True)
@@ -33,7 +38,7 @@ class HeadWindow:
     """Tokens read."""
     blocks: tuple[int, ...] = ()
     """Of the head's pages; none where nothing is read."""
-    states: "list[Tensor]" = field(default_factory=list["Tensor"])
+    states: "list[StateRow]" = field(default_factory=list["StateRow"])
     """Of tokens that wait: what the target's head reads there."""
     tokens: list[int] = field(default_factory=list[int])
     """After each of these."""
@@ -54,7 +59,7 @@ class HeadWindow:
             self.first += BLOCK_SIZE
             self.length -= BLOCK_SIZE
 
-    def take(self) -> "tuple[list[Tensor], list[int]]":
+    def take(self) -> "tuple[list[StateRow], list[int]]":
         """Return what waits, which is read now."""
         taken = self.states, self.tokens
         self.length += len(self.tokens)
@@ -97,7 +102,7 @@ class HeadWindows:
         return sequence_id in self._windows
 
     def follow(
-        self, sequence_id: int, position: int, states: "Iterable[Tensor]", tokens: Sequence[int]
+        self, sequence_id: int, position: int, states: "Iterable[StateRow]", tokens: Sequence[int]
     ) -> None:
         """Take in states from a position on, and the token after each."""
         window = self._windows.get(sequence_id) or self.open(sequence_id)

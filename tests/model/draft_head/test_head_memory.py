@@ -9,7 +9,7 @@ from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head_memory import MTP, draft_head_bytes, page_bytes
-from draftwerk.model.draft_head.head_windows import CAPACITY, WAITING_MAX
+from draftwerk.model.draft_head.head_windows import CAPACITY, ROWS_SHARED, WAITING_MAX
 from draftwerk.model.process.build import build
 from draftwerk.model.step.layer_heads.layer_head import LayerHead
 from tests.support.assistant_models import HEAD as ASSISTANT
@@ -36,7 +36,13 @@ def test_pages_and_what_waits_are_counted(kind: str, dtype: str, tmp_path: Path)
     assert head is not None and isinstance(head.step, LayerHead)
     pages = head.step._pages
     assert page_bytes(layer, dtype) == pages.keys.nbytes + pages.values.nbytes
-    waiting = 4 * CAPACITY * WAITING_MAX * states * read_supported(tmp_path)["hidden_size"]
+    waiting = (
+        4
+        * (CAPACITY + ROWS_SHARED)
+        * WAITING_MAX
+        * states
+        * read_supported(tmp_path)["hidden_size"]
+    )
     weights = draft_head_bytes(wanted, tmp_path, dtype) - page_bytes(layer, dtype) - waiting
     stored = (tmp_path / HEAD if kind == "eagle" else tmp_path) / "model.safetensors"
     assert 0 < weights < 4 * stored.stat().st_size

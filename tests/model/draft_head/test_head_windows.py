@@ -8,8 +8,9 @@ from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, BLOCKS, WAITING_
 
 
 def follow(windows: HeadWindows, sequence_id: int, position: int, count: int) -> None:
-    states = torch.arange(position, position + count).float()[:, None]
-    windows.follow(sequence_id, position, states, list(range(position + 1, position + count + 1)))
+    states = torch.arange(position, position + count).float()
+    rows = [(states, row) for row in range(count)]
+    windows.follow(sequence_id, position, rows, list(range(position + 1, position + count + 1)))
 
 
 def test_what_waits_is_read_once_and_what_follows_is_behind_it():
@@ -18,7 +19,7 @@ def test_what_waits_is_read_once_and_what_follows_is_behind_it():
     follow(windows, 7, 3, 5)
     window = windows.use(7, 3)
     states, tokens = window.take()
-    assert ([int(each) for each in states], tokens) == ([3, 4, 5, 6, 7], [4, 5, 6, 7, 8])
+    assert ([int(each[row]) for each, row in states], tokens) == ([3, 4, 5, 6, 7], [4, 5, 6, 7, 8])
     assert (window.first, window.length, window.end) == (3, 5, 8)
     follow(windows, 7, 8, 2)
     assert (windows.use(7, 3).take()[1], window.length) == ([9, 10], 7)

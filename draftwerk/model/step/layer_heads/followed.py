@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from draftwerk.model.draft_head.head_windows import WAITING_MAX, HeadWindows
+from draftwerk.model.draft_head.head_windows import ROWS_SHARED, WAITING_MAX, HeadWindows
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.step.tree_walk import TreeWalk
@@ -41,7 +41,8 @@ def follow_prompts(windows: HeadWindows, states: Tensor, plans: Sequence[RowPlan
             position = row.stop - row.samples - len(plan.pooled)
             following = tokens[position + 1 : position + 1 + len(plan.pooled)]
             own = states[plan.pooled.start : plan.pooled.stop].clone()
-            windows.follow(row.sequence_id, position, own, following)
+            rows = [(own, number) for number in range(len(plan.pooled))]
+            windows.follow(row.sequence_id, position, rows, following)
 
 
 def follow_walks(windows: HeadWindows, states: Tensor, walks: Sequence[TreeWalk]) -> None:
@@ -53,11 +54,14 @@ def follow_walks(windows: HeadWindows, states: Tensor, walks: Sequence[TreeWalk]
     ]
     if not followed:
         return
-    # One copy for all that commit a single token: a call takes longer than a row. All of it stays
-    # as long as one of them waits, so there is nothing else in it.
-    single = iter(states[[walk.plan.first for walk in followed if not walk.path]].unbind())
+    rows = [
+        walk.plan.first + 1 + node
+        for walk in followed
+        for node in (-1, *walk.path)[: len(walk.tokens)]
+    ]
+    if len(states) > ROWS_SHARED:  # one copy: a call takes longer than a row
+        states, rows = states[rows], range(len(rows))
+    numbers = iter(rows)
     for walk in followed:
-        row, first = walk.plan.row, walk.plan.first
-        rows = [first, *(first + 1 + node for node in walk.path)][: len(walk.tokens)]
-        own = states[rows] if walk.path else (next(single),)
+        row, own = walk.plan.row, [(states, next(numbers)) for _ in walk.tokens]
         windows.follow(row.sequence_id, row.stop - 1, own, walk.tokens)

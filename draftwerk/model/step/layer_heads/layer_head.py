@@ -96,18 +96,18 @@ class LayerHead:
 
     def _passing(self, sequence_id: int, state: Tensor, token: int) -> HeadWindow:
         self.windows.open(sequence_id)
-        self.windows.follow(sequence_id, 0, [state], [token])
+        self.windows.follow(sequence_id, 0, [(state[None], 0)], [token])
         return self.windows.use(sequence_id, 0)
 
     def _read(self, windows: Sequence[HeadWindow]) -> tuple[Tensor, Tensor]:
         """Read what waits; return logits and states after it, by row."""
-        builder, read = BatchBuilder(BLOCK_SIZE), list[Tensor]()
+        builder, read = BatchBuilder(BLOCK_SIZE), list[tuple[Tensor, int]]()
         for window in windows:
             slot = window.length
             states, tokens = window.take()
             read += states
             _add(builder, tokens, slot, window)
-        return self._run(builder, torch.stack(read))
+        return self._run(builder, torch.stack([states[row] for states, row in read]))
 
     def _guess(
         self, chains: Sequence[HeadChain], windows: Sequence[HeadWindow], depth: int
