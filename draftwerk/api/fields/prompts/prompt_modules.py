@@ -7,6 +7,7 @@ Each API key has its own. They are kept in memory: a module that is not known an
 name, and is given again. Prompt Cache (Gim et al., arXiv 2311.04934) has modules and parameters.
 """
 
+import re
 from collections import OrderedDict
 from typing import cast
 
@@ -63,9 +64,17 @@ def _filled(document: object, at: int, kept: KeptModules) -> object:
         said = f"`{field}.module` is not known; give its text in `modules`."
         raise refused(said, f"{field}.module", "invalid")
     kept.move_to_end(document.module)
-    for name, value in (document.parameters or {}).items():
-        if (place := f"{{{name}}}") not in text:
-            said = f"`{field}.parameters.{name}` has no place in the module."
-            raise refused(said, f"{field}.parameters.{name}", "invalid")
-        text = text.replace(place, value)
-    return replace(document, text=text, module=None, parameters=None)
+    values = {f"{{{name}}}": value for name, value in (document.parameters or {}).items()}
+    for place in values:
+        if place not in text:
+            name = f"{field}.parameters.{place[1:-1]}"
+            raise refused(f"`{name}` has no place in the module.", name, "invalid")
+    return replace(document, text=_in_places(text, values), module=None, parameters=None)
+
+
+def _in_places(text: str, values: dict[str, str]) -> str:
+    """Return a text with values in their places; what is a place within a value stays."""
+    if not values:
+        return text
+    places = re.compile("|".join(map(re.escape, values)))
+    return places.sub(lambda place: values[place[0]], text)

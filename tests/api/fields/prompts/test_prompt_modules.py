@@ -69,6 +69,15 @@ def test_a_document_is_a_text_or_a_module(document: dict[str, str]) -> None:
         with_modules(parsed(documents=[document]), OrderedDict(m="x"))
 
 
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_values_stay_as_they_are_given(order: tuple[str, str]) -> None:
+    given = {"a": "{b} and {a}", "b": r"\g<0> of {a}"}
+    document = {"module": "m", "parameters": {name: given[name] for name in order}}
+    filled = with_modules(parsed(documents=[document]), OrderedDict(m="{a}; {b}"))
+    (found,) = msgspec.to_builtins(filled)["documents"]
+    assert found["text"] == r"{b} and {a}; \g<0> of {a}"
+
+
 def test_a_receipt_does_not_hold_a_module() -> None:
     with pytest.raises(ApiError, match="receipt"):
         with_modules(parsed(documents=[{"module": "m"}], receipt=True), OrderedDict(m="x"))
