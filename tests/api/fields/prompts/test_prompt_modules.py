@@ -11,6 +11,7 @@ from draftwerk.actors.client_prompts import Chat, Passages
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.fields.prompts import prompt_modules
 from draftwerk.api.fields.prompts.prompt_modules import keep, with_modules
+from draftwerk.api.fields.segments_schema import GivenDocument
 from draftwerk.api.openai.schema import ChatBody
 from tests.api.conftest import MODEL, Served
 
@@ -74,8 +75,9 @@ def test_values_stay_as_they_are_given(order: tuple[str, str]) -> None:
     given = {"a": "{b} and {a}", "b": r"\g<0> of {a}"}
     document = {"module": "m", "parameters": {name: given[name] for name in order}}
     filled = with_modules(parsed(documents=[document]), OrderedDict(m="{a}; {b}"))
-    (found,) = msgspec.to_builtins(filled)["documents"]
-    assert found["text"] == r"{b} and {a}; \g<0> of {a}"
+    found = list(filled.documents or ())
+    assert len(found) == 1 and isinstance(found[0], GivenDocument)
+    assert found[0].text == r"{b} and {a}; \g<0> of {a}"
 
 
 def test_a_receipt_does_not_hold_a_module() -> None:
