@@ -84,7 +84,8 @@ class Proposer:
             self._beam_drafts.read(round_, self._sequences.text)
         self._sequences.forget(round_.finished_ids)
         read = self._sequences.read(round_)
-        if not (read.states or branches):
+        regular = not (branches or has_model or read.opens or read.grown)
+        if not (read.states or branches) or (regular and self._rationing.rests(len(read.states))):
             return Prepared(round_, NO_ROUND, [], read.blank)
         row_load = _row_load(round_)
         step_ms = self._controller.cost.ms(row_load)

@@ -24,6 +24,12 @@ PROBED_MAX = 8
 one row and for several."""
 
 
+RESTS = 3
+"""Rounds of many rows in which nothing is decided, after one in which nothing was wanted: no text
+begins then, and what others save changes slowly."""
+ROWS_MANY = 8
+
+
 class RationedTexts(NamedTuple):
     """The texts of a round that may be drafted for, by their rows' places."""
 
@@ -97,6 +103,8 @@ class DraftRationing:
         self._source_account, self._head_account = ProbeAccount(), ProbeAccount()
         self._token_ms = 0.0
         """Of the newest round."""
+        self._rests_left = self._rested = 0
+        """Rounds that may rest, and those that have since anything was decided."""
 
     def savings(self, kind: str, sampled: bool) -> TextSavings:
         """Return those of a new text, which begin from what others of its kind have."""
@@ -109,7 +117,8 @@ class DraftRationing:
 
     def choose(self, texts: RationedTexts, step_ms: float, token_ms: float) -> ChosenRows:
         """Decide for every row of a round of `step_ms`, in which a token takes `token_ms`."""
-        income_ms = PROBE_SHARE / 2 * step_ms
+        rounds, self._rested = 1 + self._rested, 0
+        income_ms = PROBE_SHARE / 2 * step_ms * rounds
         asking, topk = self.asking, self.topk
         price = Price(asking.fixed_ms, asking.row_ms + topk.fixed_ms + topk.row_ms)
         asked = paying(texts.sources, price, token_ms)
@@ -118,9 +127,18 @@ class DraftRationing:
         headed = paying(texts.heads, price, token_ms)
         headed |= self._head_account.probed(texts.probed, headed, price, income_ms)
         for record in self._records.values():
-            record.rounds += 1
+            record.rounds += rounds
         self._token_ms = token_ms
+        self._rests_left = 0 if asked or headed else RESTS
         return ChosenRows(asked, headed)
+
+    def rests(self, row_count: int) -> bool:
+        """Whether a round in which no text begins is left as it is, and nothing decided."""
+        if row_count < ROWS_MANY or not self._rests_left:
+            return False
+        self._rests_left -= 1
+        self._rested += 1
+        return True
 
     def head_pays(self, text: TextSavings) -> bool:
         """Whether the draft head would have run for a text in the newest round."""
