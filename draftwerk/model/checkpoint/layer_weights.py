@@ -8,8 +8,9 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import BY_CLASS
 from draftwerk.model.checkpoint.checkpoint_tensors import NamedRows, Tensors
-from draftwerk.model.checkpoint.config import ModelConfig, Recurrence
+from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.expert_layers import expert_weights
+from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.recurrent_tensors import channels, input_rows
 from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.checkpoint.text_part import EMBEDDING, HEAD

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from draftwerk.model.checkpoint.config import Recurrence
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
+from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 
 INPUTS = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
 """The matrices of a delta rule's inputs."""

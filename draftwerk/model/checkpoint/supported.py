@@ -3,9 +3,10 @@
 from typing import NamedTuple
 
 from draftwerk.model.checkpoint.architectures import architecture_of
-from draftwerk.model.checkpoint.config import Activation, Experts, Recurrence
+from draftwerk.model.checkpoint.config import Activation, Experts
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.quantised.scheme import scheme_of
+from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
 COUNTS = (

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from draftwerk.model.checkpoint.config import STATE_LAYOUT, ModelConfig
+from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.packed_weights import identity_fingerprint, weights_fingerprint
+from draftwerk.model.checkpoint.recurrent_layers import STATE_LAYOUT
 from draftwerk.model.process.parts import merge_words
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.step.backend import LoadedModel

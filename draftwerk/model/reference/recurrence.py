@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import silu, softplus
 
 from draftwerk.model.batch.batch import BatchState
-from draftwerk.model.checkpoint.config import STATE_HEADER, Recurrence
+from draftwerk.model.checkpoint.recurrent_layers import STATE_HEADER, Recurrence
 from draftwerk.model.checkpoint.weights import RecurrentWeights
 
 NORM_EPS = 1e-6

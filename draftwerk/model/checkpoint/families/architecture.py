@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind, Recurrence
+from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
+from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
 Json = Mapping[str, Any]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
-from draftwerk.model.checkpoint.config import Experts, LayerKind, Mixer, Recurrence
+from draftwerk.model.checkpoint.config import Experts, LayerKind, Mixer
 from draftwerk.model.checkpoint.families.architecture import Architecture, GgufNames, Json
 from draftwerk.model.checkpoint.families.experts import experts_of, gguf_experts
 from draftwerk.model.checkpoint.families.granite import (
@@ -16,6 +16,7 @@ from draftwerk.model.checkpoint.families.granite import (
     granite_graph,
 )
 from draftwerk.model.checkpoint.families.windows import FULL
+from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
 MIXERS: dict[str, Mixer] = {

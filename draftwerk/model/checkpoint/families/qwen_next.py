@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from draftwerk.model.checkpoint.config import Graph, LayerKind, Recurrence
+from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
     Architecture,
     GgufNames,
@@ -17,6 +17,7 @@ from draftwerk.model.checkpoint.families.experts import (
     sparse_steps,
 )
 from draftwerk.model.checkpoint.families.windows import FULL
+from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
 LINEAR = "linear_attention"
