@@ -113,10 +113,12 @@ class NativeForward:
         self.embedding = packing.pack(weights)
         self._kept = packing.kept
         """[vocab, hidden]; None where it is stored."""
+        self.learnt_from: Sequence[int] = ()
+        """Tokens whose keys decide how all keys are kept."""
         if learns(kv_dtype):
             learn = partial(self._library.model_learn, self.handle)
-            text = text or tokens_of_all_parts(config.vocab_size)
-            learn_keys(self, config, text, (self.page_dtype, self.page_width), learn)
+            self.learnt_from = text or tokens_of_all_parts(config.vocab_size)
+            learn_keys(self, config, self.learnt_from, (self.page_dtype, self.page_width), learn)
 
     def add_adapter(self, adapter: Adapter) -> None:
         """Add an adapter behind those there are; batches name it by its number."""

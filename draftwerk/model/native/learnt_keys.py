@@ -1,6 +1,7 @@
 """What int4 needs to know of a model's keys, learnt once from one text as the model is loaded."""
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 
 import torch
 
@@ -53,6 +54,12 @@ Ein Zug fährt um acht Uhr in Berlin ab. La lune se lève derrière la colline. 
 def tokens_of_all_parts(vocab_size: int) -> list[int]:
     """Return what is learnt from without a text: some tokens of a vocabulary."""
     return [(13 + STEP * at) % vocab_size for at in range(TOKENS_MAX)]
+
+
+def learnt_words(text: Sequence[int]) -> tuple[str, ...]:
+    """Return what tells pages from those of other learnt keys; nothing without a text."""
+    learnt = f"{PIECE} {APART} {list(text[:TOKENS_MAX])}"
+    return (sha256(learnt.encode()).hexdigest(),) if text else ()
 
 
 def learn_keys(

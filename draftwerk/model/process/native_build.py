@@ -12,6 +12,7 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
 from draftwerk.model.native.build import Library
 from draftwerk.model.native.kv_pages import NativeTurn, copy_blocks, move_slots
+from draftwerk.model.native.learnt_keys import learnt_words
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import BROKEN, NativeSampler
 from draftwerk.model.native.trials import foretold_ms, native_roofline
@@ -72,6 +73,11 @@ def build_native(
     if options.measures and is_whole:  # a rank's rates are not the model's
         reading = _reading(options, part)
         roofline = native_roofline(model.config, forward, pages, pool, reading)
+    words = (
+        *kernel_words(kernels),
+        *state_words(model.config),
+        *learnt_words(forward.learnt_from),
+    )
     return Built(
         parts,
         "cpu",
@@ -82,9 +88,7 @@ def build_native(
         reading=reading,
         measured_s=part.measured_s + perf_counter() - begun,
         roofline=roofline,
-        fingerprint=page_fingerprint(
-            options, model.directory, (*kernel_words(kernels), *state_words(model.config))
-        ),
+        fingerprint=page_fingerprint(options, model.directory, words),
         blends=parts.turn_slots is not None,
     )
 

@@ -12,6 +12,7 @@ from draftwerk.model.native.learnt_keys import (
     TEXT,
     TOKENS_MAX,
     learn_keys,
+    learnt_words,
     tokens_of_all_parts,
 )
 from draftwerk.model.native.pool import Pool
@@ -23,6 +24,18 @@ def test_without_a_text_tokens_are_of_all_parts() -> None:
     text = tokens_of_all_parts(50_000)
     assert len(set(text)) == TOKENS_MAX
     assert max(text) - min(text) > 49_000
+
+
+def test_pages_are_told_from_those_of_keys_learnt_otherwise(pool: Pool) -> None:
+    config = tiny_config(head_size=16)
+    weights = random_weights(config)
+    texts = ((), (3, 4, 5), (3, 4, 6))
+    learnt = [
+        NativeForward(config, weights, "fp32", pool, "int4", text=text).learnt_from
+        for text in texts
+    ]
+    assert len({learnt_words(each) for each in learnt}) == len(texts)
+    assert learnt_words(NativeForward(config, weights, "fp32", pool).learnt_from) == ()
 
 
 def test_pieces_stand_apart_and_begin_texts_of_their_own(pool: Pool) -> None:
