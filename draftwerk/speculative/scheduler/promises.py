@@ -2,8 +2,7 @@
 
     slo ttft    a first token in danger is read in longer rounds; of two requests of one priority,
                 the one that is due first goes first
-    slo tpot    rounds are no longer than the strictest of what the running texts were promised,
-                and shorter while one of them is a little behind its time
+    slo tpot    rounds are no longer than the strictest of what the running texts were promised
     deadline    a request that has no token by then fails
 
 None of them changes a text: they decide who is served when, or not at all.
@@ -21,12 +20,6 @@ from draftwerk.speculative.scheduler.rounds.round_budget import DecodingRows, Un
 
 ROUND_S = 0.05
 """What a round takes, about: it turns times into ranks, so that only the order depends on it."""
-CATCH_UP_ROUNDS = 2
-"""In so many rounds a text that is behind its time comes up with it again."""
-SHORTENED = 0.7
-"""How short a round becomes for that at most, of what was promised."""
-LOST_TOKENS = 2
-"""A text that is behind by the time of so many tokens is not waited for: its promise is broken."""
 PATIENCE_ROUNDS = 128
 """By how many rounds a request that was promised nothing is due later than one due at once."""
 ReadingTime = Callable[[int, int], float]
@@ -80,21 +73,15 @@ def decoding_rows(decoding: Sequence[Text], now_s: float, priced: bool = False) 
             load = load.with_row(len(one.tokens) - 1, 1, 1)
     if not promised:
         return DecodingRows(sum(counts), load)
-    ahead = [one.deadlines.ahead_s(one.generated, now_s) for one in promised]
-    limits = [
-        round_limit_s(one.deadlines.promise.tpot, ahead_s)
-        for one, ahead_s in zip(promised, ahead, strict=True)
-    ]
-    tpot_s = min(limits)
-    spare_s = min(map(sum, zip(limits, (max(0.0, each) for each in ahead), strict=True))) - tpot_s
+    tpot_s = min(one.deadlines.promise.tpot for one in promised)
+    spare_s = (
+        min(
+            one.deadlines.promise.tpot + max(0.0, one.deadlines.ahead_s(one.generated, now_s))
+            for one in promised
+        )
+        - tpot_s
+    )
     return DecodingRows(sum(counts), load, tpot_s, max(0.0, spare_s))
-
-
-def round_limit_s(tpot_s: float, ahead_s: float) -> float:
-    """Return how long a round of a text may be: shorter while it is a little behind its time."""
-    if -LOST_TOKENS * tpot_s < ahead_s < 0.0:
-        return max(SHORTENED * tpot_s, tpot_s + ahead_s / CATCH_UP_ROUNDS)
-    return tpot_s
 
 
 def unread_prompts(ordered: Iterable[Text]) -> list[UnreadPrompt]:

@@ -135,25 +135,6 @@ def test_prompts_are_read_beside_texts_without_long_pauses() -> None:
         assert chunk.stop - chunk.start == count, "20 tokens take 30 ms"
 
 
-@pytest.mark.parametrize(
-    ("behind_s", "limit_s"),
-    [(-0.02, 0.05), (0.01, 0.045), (0.04, 0.035), (0.09, 0.035), (0.11, 0.05)],
-)
-def test_rounds_are_shorter_while_a_text_is_a_little_behind(
-    behind_s: float, limit_s: float
-) -> None:
-    world = world_of()
-    one, other = (submit(world, promise=Promise(tpot=0.05)) for _ in range(2))
-    decided(world, planned(world))
-    for each in (one, other):
-        each.deadlines.first_s = 1.0
-    one.deadlines.first_s -= behind_s + 0.5
-    other.deadlines.first_s += 1.0
-    rows = decoding_rows([one, other], 0.5)
-    assert rows.tpot_s == pytest.approx(limit_s)
-    assert rows.spare_s == pytest.approx(max(0.0, -behind_s)), "of the one that has least"
-
-
 def test_tokens_ahead_of_their_time_can_be_afforded() -> None:
     world = world_of()
     (one,) = [submit(world, 8, Promise(tpot=0.05))]
