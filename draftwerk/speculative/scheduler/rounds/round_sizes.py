@@ -36,7 +36,18 @@ REVISED_ROUNDS = 1024
 def rows_of(cost: StepCost, cache_tokens: int) -> int:
     """Return how many texts run at once over a cache of so many tokens."""
     held = max(ROWS_MIN, cache_tokens // TEXT_TOKENS)
+    if not gains_by_rows(cost):
+        return min(held, ROWS_ALWAYS)
     return min(held, max(ROWS_ALWAYS, knee_tokens(cost, near=NEAR_LEAST_OF_TEXT)), ROWS_MAX)
+
+
+def gains_by_rows(cost: StepCost) -> bool:
+    """Return whether a row beyond `ROWS_ALWAYS` costs less than those up to there in the mean.
+
+    Larger steps do not tell: they are measured on prompts, whose tokens need no logits.
+    """
+    half, whole = (FIRST_GAP_MS + cost.table(n)[n] for n in (ROWS_ALWAYS // 2, ROWS_ALWAYS))
+    return NEAR_LEAST_OF_TEXT * 2.0 * (whole - half) < whole
 
 
 def tokens_of(cost: StepCost, rows_max: int, gap_ms: float = FIRST_GAP_MS) -> int:

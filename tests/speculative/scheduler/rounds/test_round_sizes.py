@@ -55,6 +55,12 @@ def test_machines_of_three_shapes_choose_different_sizes() -> None:
     assert found == [(ROWS_ALWAYS, TOKENS_MIN), (50, TOKENS_MIN), (512, 1600)]
 
 
+def test_cheap_tokens_of_prompts_bring_no_rows() -> None:
+    prompts = StepCost(tuple((n, (0.4 if n <= ROWS_ALWAYS else 0.3) * n) for n in SIZES))
+    assert knee_tokens(prompts) > ROWS_ALWAYS
+    assert rows_of(prompts, 800 * TEXT_TOKENS) == ROWS_ALWAYS
+
+
 def test_a_tiny_cache_has_a_few_rows_nevertheless() -> None:
     assert rows_of(TWO_CORES, 16) == ROWS_MIN
 
