@@ -11,6 +11,7 @@ from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.scheduler.rounds.round_sizes import (
     NEAR_LEAST,
+    ROWS_ALWAYS,
     TEXT_TOKENS,
     knee_tokens,
     rows_of,
@@ -62,6 +63,8 @@ def reasons(measured: MeasuredModel) -> Iterator[tuple[str, str]]:
     if drafting:
         yield "memory for drafts", drafting
     room = f"the cache holds {cache_tokens}, and a text has {TEXT_TOKENS} of them at least"
+    if limits.rows_max == ROWS_ALWAYS < cache_tokens // TEXT_TOKENS:
+        room = "more of them would bring hardly more tokens a second"
     yield "texts at once", f"{limits.rows_max}: {room}"
     words = f"{limits.tokens_max}"
     if ready.step_costs:

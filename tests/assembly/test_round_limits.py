@@ -67,3 +67,11 @@ def test_what_was_chosen_is_told_with_its_reason() -> None:
     assert pause.startswith(f"{1e3 * PAUSE_S:.0f} ms")
     free = dict(reasons(MeasuredModel(ready, limits(prefer="throughput"), CACHE_TOKENS)))
     assert "pause of a text while prompts are read" not in free
+
+
+def test_rows_that_would_gain_nothing_are_told_so() -> None:
+    even = tuple((StepLoad(n, n), 0.4 * n) for n in (1, 64, 128, 512))
+    ready = Ready(device="cpu", attention="native", exact=True, step_costs=even)
+    chosen = round_limits(load({}, {}), PLANNED, ready, CACHE_TOKENS)
+    said = dict(reasons(MeasuredModel(ready, chosen, CACHE_TOKENS)))
+    assert said["texts at once"] == "128: more of them would bring hardly more tokens a second"
