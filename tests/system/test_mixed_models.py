@@ -4,14 +4,11 @@ from pathlib import Path
 
 from validation.mixed_models import experiment, parser
 
-MEMORY = "1200MiB"
-
 
 async def test_three_models_answer_all_within_memory_for_two_with_the_texts_of_each_alone(
-    model: Path, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    words = ["--tokens", "12", "--requests", "24", "--memory-max", MEMORY]
-    found = await experiment(parser().parse_args(words), tmp_path, str(model))
+    found = await experiment(parser().parse_args(["--tokens", "12", "--requests", "24"]), tmp_path)
     assert found["requests"] == 24
     assert found["refusals"] > 0, "none had to come back: nothing was short"
     assert sum(found["loads"].values()) > 3, "no model was ever unloaded and loaded again"
