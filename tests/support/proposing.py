@@ -6,7 +6,7 @@ from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Est
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import ChosenRows, RationedTexts
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row
+from draftwerk.speculative.protocol.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 
 
@@ -64,22 +64,15 @@ class RecklessBeside(Reckless):
         return super().finish(prepared, self._oracle(prepared.round), model_ms)
 
 
-class Recalling(Reckless):
+class Recalling(RecklessBeside):
     """Guesses what followed the same tokens in any text before, whatever it costs."""
 
     CONTEXT, LENGTH = 3, 4
 
     def __init__(self) -> None:
-        super().__init__(WITHOUT_MODEL)
+        super().__init__(lambda round_: tuple(map(self._draft, round_.rows)))
         self._texts: dict[int, tuple[int, ...]] = {}
         self._followers: dict[tuple[int, ...], int] = {}
-
-    def finish(
-        self, prepared: Prepared, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
-    ) -> tuple[Draft, ...]:
-        """Return what is recalled where anything is."""
-        found = tuple(self._draft(row) for row in prepared.round.rows)
-        return super().finish(prepared, found, model_ms)
 
     def _draft(self, row: Row) -> Draft:
         begun = (
@@ -95,8 +88,4 @@ class Recalling(Reckless):
                 break
             guessed.append(follower)
         tokens = tuple(guessed[self.CONTEXT :][: row.draft_max])
-        return (
-            Draft(tokens, tuple(range(-1, len(tokens) - 1)), ("recycle",) * len(tokens))
-            if tokens
-            else NO_DRAFT
-        )
+        return chain(tokens, "recycle")
