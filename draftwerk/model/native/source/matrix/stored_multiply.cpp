@@ -37,11 +37,14 @@ const Kernels &kernels(Kind kind) {
     }
 }
 
-// Sixteen bytes' sums: of all, and of the bytes at 0 and 1, or 2 and 3, of each word.
+// Sums of sixteen bytes: of all, and where pairs are summed apart, of those at 0 and 1, or 2 and 3,
+// of each word.
 struct Sums16 {
     int all, pairs[2];
 };
-Sums16 sums_of(const int8_t *bytes) {
+Sums16 sums_of(const Floats &whole, const int8_t *bytes) {
+    // Floats of small integers: the sum has the same bits in any order.
+    if constexpr (!native::PAIR_SUMS) return {static_cast<int>(reduce_add(whole)), {0, 0}};
     int lower = 0, upper = 0;
     for (int i = 0; i < 16; i += 4) {
         lower += bytes[i] + bytes[i + 1], upper += bytes[i + 2] + bytes[i + 3];
@@ -51,36 +54,39 @@ Sums16 sums_of(const int8_t *bytes) {
 
 // -centre times a sum, as products are summed here.
 int32_t start_of(int centre, const Sums16 &sums) {
-    if (!native::PAIR_SUMS) return -centre * sums.all;
+    if constexpr (!native::PAIR_SUMS) return -centre * sums.all;
     uint32_t lower = static_cast<uint16_t>(-centre * sums.pairs[0]);
     return static_cast<int32_t>(lower | static_cast<uint32_t>(-centre * sums.pairs[1]) << 16);
 }
 
-void put_group(const float *values, int count, StoredGroup &to) {
-    Floats first = load_first(values, count), second = load_first(values + LANES, count - LANES);
-    float most = reduce_max(max(absolute(first), absolute(second)));
+void put_group(const Floats (&values)[2], StoredGroup &to) {
+    float most = reduce_max(max(absolute(values[0]), absolute(values[1])));
     float scale = most < TINY ? 0.0f : most / 127.0f;
     Floats inverse = broadcast(scale > 0 ? 1.0f / scale : 0.0f);
-    auto *bytes = reinterpret_cast<uint8_t *>(to.bytes);
-    store_bytes(bytes, to_ints(first * inverse), LANES);
-    store_bytes(bytes + LANES, to_ints(second * inverse), LANES);
-    Sums16 half[2] = {sums_of(to.bytes), sums_of(to.bytes + 16)};
+    Sums16 half[2];
+    for (int i = 0; i < 2; i++) {
+        const Ints whole = to_ints(values[i] * inverse);
+        store_bytes(reinterpret_cast<uint8_t *>(to.bytes) + i * LANES, whole, LANES);
+        half[i] = sums_of(to_floats(whole), to.bytes + i * LANES);
+        to.weighed_halves[i] = scale * static_cast<float>(half[i].all);
+        to.start32[i] = start_of(32, half[i]);
+    }
     Sums16 all = {half[0].all + half[1].all,
                   {half[0].pairs[0] + half[1].pairs[0], half[0].pairs[1] + half[1].pairs[1]}};
     to.scale = scale, to.weighed = scale * static_cast<float>(all.all);
     to.start8 = start_of(8, all);
     to.start_wide = start_of(native::PAIR_SUMS ? 16 : 128, all);
-    for (int i = 0; i < 2; i++) {
-        to.weighed_halves[i] = scale * static_cast<float>(half[i].all);
-        to.start32[i] = start_of(32, half[i]);
-    }
 }
 
 }  // namespace
 
 void put_stored_row(const float *values, int k, StoredGroup *groups) {
     for (int begin = 0; begin < k; begin += BLOCK) {
-        put_group(values + begin, k - begin < BLOCK ? k - begin : BLOCK, groups[begin / BLOCK]);
+        const float *from = values + begin;
+        const int rest = k - begin;
+        StoredGroup &to = groups[begin / BLOCK];
+        if (rest >= BLOCK) put_group({load(from), load(from + LANES)}, to);
+        else put_group({load_first(from, rest), load_first(from + LANES, rest - LANES)}, to);
     }
 }
 
