@@ -73,28 +73,22 @@ def random_weights(config: ModelConfig) -> Weights:
         LayerWeights(
             attention_norm=ones,
             qkv=matrix(qkv, hidden),
-            qkv_bias=None,
-            query_norm=None,
-            key_norm=None,
             output=matrix(hidden, attended),
-            output_bias=None,
             ffn_norm=ones,
             gate_up=matrix(2 * ffn, hidden),
-            gate_up_bias=None,
             down=matrix(hidden, ffn),
-            down_bias=None,
         )
         for _ in range(config.layer_count)
     ]
     return Weights(embedding, layers, ones, embedding)
 
 
+def ints(values: Iterable[int]) -> torch.Tensor:
+    return torch.tensor(list(values), dtype=torch.int32)
+
+
 def one_row(tokens: int, kv_length: int, outputs: int) -> Batch:
     """Return a batch of one row that ends its sequence; logits of its last `outputs` tokens."""
-
-    def ints(values: Iterable[int]) -> torch.Tensor:
-        return torch.tensor(list(values), dtype=torch.int32)
-
     places = ints(range(kv_length - tokens, kv_length))
     return Batch(
         tokens=ints(range(tokens)),
@@ -110,10 +104,6 @@ def one_row(tokens: int, kv_length: int, outputs: int) -> Batch:
 
 def many_rows(rows: int, kv_length: int) -> Batch:
     """Return a batch of rows with blocks of their own, each of which decodes one token."""
-
-    def ints(values: Iterable[int]) -> torch.Tensor:
-        return torch.tensor(list(values), dtype=torch.int32)
-
     blocks = -(-kv_length // 16)
     last = kv_length - 1
     return Batch(
@@ -222,7 +212,7 @@ class Bench:
             lambda: self.model(batch, self.pages),
             lambda: native.measure_linears(handle, tokens, outputs),
             lambda: native.measure_stream(handle),
-            lambda: native.measure_multiply_adds(self.pool.handle, self.model.format, PEAK_STEPS),
+            self._peak,
         ]
         interleaved(runs, 2)
         whole, linears, stream, peak = interleaved(runs, 40 if tokens <= 64 else 12)
@@ -291,9 +281,7 @@ def report_sampler(pool: Pool, rows: int = 16) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Measure native forward passes against their floor."
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtypes", default="bf16,int8,int4,fp32")
     parser.add_argument("--threads", type=int, default=None)
     arguments = parser.parse_args()

@@ -5,7 +5,6 @@ for the tokens. A step here is the model process's. Text, tokenising and sockets
 planning and drafting of the next round do not: they come after it and are not in these figures.
 """
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +77,8 @@ def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) 
     }
     layers: list[LayerWeights] = []
     for _ in range(config.layer_count):
-        parts: dict[str, Any] = {field.name: None for field in fields(LayerWeights)}
-        parts |= {"attention_norm": ones(), "ffn_norm": ones()}
-        parts |= {name: matrix(*shape) for name, shape in shapes.items()}
-        layers.append(LayerWeights(**parts))
+        parts = {name: matrix(*shape) for name, shape in shapes.items()}
+        layers.append(LayerWeights(attention_norm=ones(), ffn_norm=ones(), **parts))
     head = matrix(config.vocab_size, hidden)
     weights = Weights(matrix(config.vocab_size, hidden), layers, ones(), head)
     return Checkpoint("random", Path(), config, weights)

@@ -84,16 +84,10 @@ class Widener:
         return LayerWeights(
             attention_norm=self._norm(layer.attention_norm),
             qkv=torch.cat([query, key, value]),
-            qkv_bias=None,
-            query_norm=None,
-            key_norm=None,
             output=output,
-            output_bias=None,
             ffn_norm=self._norm(layer.ffn_norm),
             gate_up=gate_up,
-            gate_up_bias=None,
             down=down,
-            down_bias=None,
         )
 
     def _idle(self, norm: Tensor) -> LayerWeights:
@@ -103,16 +97,10 @@ class Widener:
         return LayerWeights(
             attention_norm=self._norm(norm),
             qkv=self._random(heads * large.head_size, large.hidden_size),
-            qkv_bias=None,
-            query_norm=None,
-            key_norm=None,
             output=torch.zeros(large.hidden_size, attended, **self.factory),
-            output_bias=None,
             ffn_norm=self._norm(norm),
             gate_up=self._random(2 * large.ffn_size, large.hidden_size),
-            gate_up_bias=None,
             down=torch.zeros(large.hidden_size, large.ffn_size, **self.factory),
-            down_bias=None,
         )
 
     def _heads(self, rows: Tensor, heads: Tensor, count: int) -> Tensor:

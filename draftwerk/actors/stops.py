@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from draftwerk.speculative.replies.literals import overlap
+
 
 @dataclass(slots=True)
 class StopScanner:
@@ -26,7 +28,7 @@ class StopScanner:
             _, at, stop = min(found)
             sent, self.held = self.held[:at], ""
             return sent, stop
-        keep = max(_overlap(self.held, stop) for stop in self.stops)
+        keep = max(overlap(self.held, stop) for stop in self.stops)
         cut = len(self.held) - keep
         sent, self.held = self.held[:cut], self.held[cut:]
         return sent, ""
@@ -35,9 +37,3 @@ class StopScanner:
         """Return what is held: the text is over and no stop string came."""
         held, self.held = self.held, ""
         return held
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of `text` that begins `stop` without completing it."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from os import PathLike
-from types import TracebackType
 from typing import Self, Unpack
 
 from msgspec.structs import replace
@@ -71,12 +70,7 @@ class AsyncLLM:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def start(self) -> None:

@@ -62,7 +62,7 @@ async def alone(engine: Engine) -> list[ReadPrompt]:
 
 
 async def in_a_crowd(running: RunningEngine, turn: str, kills: bool) -> list[ReadPrompt]:
-    """Read all at once beside texts that are written; the target may be killed meanwhile."""
+    """Read all at once beside texts that are written; the target may be killed after the first."""
     engine, begun = running.engine, asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         texts = [
@@ -72,7 +72,7 @@ async def in_a_crowd(running: RunningEngine, turn: str, kills: bool) -> list[Rea
         await begun.wait()
         reads = [tasks.create_task(read(engine, *each)) for each in asked(turn)]
         if kills:
-            await asyncio.sleep(0.02)
+            await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
             process = engine.snapshot().models.processes["target"]
             assert process is not None
             os.kill(process, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """Weights by layer: which tensors of a checkpoint, and which of their rows, a layer is made of."""
 
 from collections.abc import Callable, Sequence
-from typing import NotRequired, TypedDict, overload
+from typing import Required, TypedDict, overload
 
 import torch
 from torch import Tensor
@@ -23,19 +23,19 @@ from draftwerk.model.checkpoint.weights import (
 )
 
 
-class MixerWeights(TypedDict):
+class MixerWeights(TypedDict, total=False):
     """What a layer's tokens see each other by, by the names of `LayerWeights`."""
 
-    qkv: Tensor
+    qkv: Required[Tensor]
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     key_norm: Tensor | None
-    output: Tensor
+    output: Required[Tensor]
     output_bias: Tensor | None
     sinks: Tensor | None
-    taps: Tensor | None
-    recurrent: RecurrentWeights | None
-    value_norm: NotRequired[Tensor | None]
+    taps: Tensor
+    recurrent: RecurrentWeights
+    value_norm: Tensor | None
 
 
 class LazyLayers(Sequence[LayerWeights]):
@@ -197,8 +197,6 @@ def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) 
         output=tensors.fused(output("weight")),
         output_bias=tensors.fused_bias(output("bias")),
         sinks=tensors.find(f"{layer}{names.sinks}.weight"),
-        taps=None,
-        recurrent=None,
     )
 
 
@@ -228,13 +226,9 @@ def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, index: int
     return MixerWeights(
         qkv=tensors.fused(inputs("weight")),
         qkv_bias=tensors.fused_bias(inputs("bias")),
-        query_norm=None,
-        key_norm=None,
         output=tensors.fused(outputs("weight")),
         output_bias=tensors.fused_bias(outputs("bias")),
-        sinks=None,
         taps=torch.cat(rows),
-        recurrent=None,
     )
 
 
@@ -255,11 +249,8 @@ def _recurrence(tensors: Tensors, config: ModelConfig, shard: Shard, index: int)
     return MixerWeights(
         qkv=tensors.fused(inputs("weight")),
         qkv_bias=tensors.fused_bias(inputs("bias")),
-        query_norm=None,
-        key_norm=None,
         output=tensors.fused(outputs("weight")),
         output_bias=tensors.fused_bias(outputs("bias")),
-        sinks=None,
         taps=_recurrent_taps(tensors, rule, f"{layer}conv1d."),
         recurrent=RecurrentWeights(
             decay=tensors.decay(f"{layer}A_log").flatten(),

@@ -98,19 +98,19 @@ class LayerWeights(Generic[M]):
     convolution [3 * hidden, hidden]: gates of its inputs, gates of its outputs, inputs. Behind the
     values the gates of outputs, where there are some. Of a recurrence as in `Recurrence.rows`.
     Without values where keys are those, and without keys where another layer's are read."""
-    qkv_bias: Tensor | None
-    query_norm: Tensor | None
-    """[head_size], or [heads * head_size] where a norm is over all heads, or each has its own."""
-    key_norm: Tensor | None
     output: M
-    output_bias: Tensor | None
     ffn_norm: Tensor | None
     gate_up: M | None
     """[2 * ffn, hidden]: all gate rows, then all up rows; without gates [ffn, hidden]. None where
     a token has experts alone."""
-    gate_up_bias: Tensor | None
     down: M | None
-    down_bias: Tensor | None
+    qkv_bias: Tensor | None = None
+    query_norm: Tensor | None = None
+    """[head_size], or [heads * head_size] where a norm is over all heads, or each has its own."""
+    key_norm: Tensor | None = None
+    output_bias: Tensor | None = None
+    gate_up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
     after_attention: Tensor | None = None
     """The norm of what attention adds."""
     after_ffn: Tensor | None = None

@@ -198,9 +198,8 @@ class GpuDraftTree(GpuDraftHead):
         """Record a tree for each of these counts of rows; more rows grow theirs in parts."""
         for count in sorted(rows, reverse=True):
             progress(f"recording draft trees of {count} rows")
-            buffers = self._buffers(count)
-            replay = recorder.record(lambda buffers=buffers: self._grown(buffers))
-            self.recorded[count] = buffers, replay
+            buffers, grow = self._unrecorded(count)
+            self.recorded[count] = buffers, recorder.record(grow)
         self.rows_max = max(self.recorded)
 
     @torch.inference_mode()
@@ -246,23 +245,20 @@ class GpuDraftTree(GpuDraftHead):
     ) -> Tensor:
         count = len(keyed)
         fitting = [rows for rows in self.recorded if rows >= count]
-        recorded = self.recorded[min(fitting)] if fitting else None
-        buffers = self._buffers(count) if recorded is None else recorded[0]
+        buffers, grow = self.recorded[min(fitting)] if fitting else self._unrecorded(count)
         buffers.send(keyed)
         buffers.states[:count] = states
         # A broken row's is no token; its tree is not read.
         buffers.tokens[:count, 0] = said.clamp(0, len(self.embedding) - 1)
         if ahead is not None:
             buffers.keys[:count, 2] += ahead
-        if recorded is None:
-            self._grown(buffers)
-        else:
-            recorded[1]()
+        grow()
         # The buffer may be written again before this is awaited.
         return buffers.found[:count].clone()
 
-    def _buffers(self, rows: int) -> Buffers:
-        return Buffers(rows, self.embedding.shape[1], self.device)
+    def _unrecorded(self, rows: int) -> tuple[Buffers, Callable[[], Tensor]]:
+        buffers = Buffers(rows, self.embedding.shape[1], self.device)
+        return buffers, lambda: self._grown(buffers)
 
     @torch.inference_mode()
     def _grown(self, buffers: Buffers) -> Tensor:

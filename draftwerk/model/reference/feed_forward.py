@@ -94,12 +94,21 @@ class FeedForward:
 
 
 class LayerEmbedder:
-    """The inputs of a model's layers beside the hidden state."""
+    """Embedded tokens, and the inputs of a model's layers beside the hidden state."""
 
     def __init__(self, config: ModelConfig, linear: TiledProducts, norm: Norms) -> None:
         self._config, self._graph = config, config.graph
         self._size = config.graph.per_layer_size
         self._linear, self._norm = linear, norm
+
+    def embedded(self, embedding: Tensor, tokens: Tensor) -> Tensor:
+        """Return the hidden state before the first layer."""
+        hidden, multiplier = embedding[tokens], self._graph.embedding_multiplier
+        if multiplier == 1.0:
+            return hidden
+        if self._graph.rounds_embedding_multiplier:
+            return hidden * torch.tensor(multiplier, dtype=hidden.dtype, device=hidden.device)
+        return hidden * multiplier
 
     def of(self, weights: Weights, tokens: Tensor, hidden: Tensor) -> Sequence[Tensor]:
         """Return each layer's input [T, per_layer_size] of embedded tokens; empty without any."""

@@ -100,7 +100,7 @@ class TorchForward:
         """
         rotations = self.rotaries.at(batch.positions, self.weights.embedding.dtype)
         if hidden is None:
-            hidden = self._embed(batch.tokens)
+            hidden = self.inputs.embedded(self.weights.embedding, batch.tokens)
         inputs = self.inputs.of(self.weights, batch.tokens, hidden)
         layers = self.weights.layers[: batch.layers]
         # Before the last stage every layer has all tokens: a later one goes on with them.
@@ -178,15 +178,6 @@ class TorchForward:
         if self.graph.residual_multiplier != 1.0:
             added = added * self.graph.residual_multiplier
         return hidden + added
-
-    def _embed(self, tokens: Tensor) -> Tensor:
-        hidden = self.weights.embedding[tokens]
-        multiplier = self.graph.embedding_multiplier
-        if multiplier == 1.0:
-            return hidden
-        if self.graph.rounds_embedding_multiplier:
-            return hidden * torch.tensor(multiplier, dtype=hidden.dtype, device=hidden.device)
-        return hidden * multiplier
 
     def _mix(
         self, layer: LayerWeights, stored: Mixed, index: int, batch: Batch, pages: Pages
@@ -283,7 +274,7 @@ class TorchForward:
         value = key if kind.keys_are_values else by_head[:, heads + kv_heads :]
         if self.graph.has_value_norm:
             value = self.norm(value, layer.value_norm)
-        graph, turn = self.graph, rotations[kind.rotary] if kind.rotary >= 0 else None
+        turn = rotations[kind.rotary] if kind.rotary >= 0 else None
         query = self._turned(query, layer.query_norm, turn)
         key = self._turned(key, layer.key_norm, turn)
         if kind.kv_from < 0:
@@ -291,11 +282,7 @@ class TorchForward:
             slots = self._batch_of(index, batch, pages).slots
             keys.flatten(0, 1)[slots] = key
             values.flatten(0, 1)[slots] = value
-        if not graph.temperature_beta:
-            return Mixed(query, gate)
-        turns = (batch.positions / graph.temperature_length).floor()
-        heat = 1 + graph.temperature_beta * torch.log1p(turns)
-        return Mixed(query * heat[:, None, None].to(query.dtype), gate)
+        return Mixed(self.rotaries.heated(query, batch.positions), gate)
 
     def _turned(self, heads: Tensor, norm: Tensor | None, turn: Rotation | None) -> Tensor:
         """Return queries or keys with their norm and their rotation, in the family's order."""

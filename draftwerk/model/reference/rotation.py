@@ -14,6 +14,7 @@ class Rotaries:
 
     def __init__(self, config: ModelConfig, device: torch.device) -> None:
         self._rotaries = config.rotaries
+        self._graph = config.graph
         self._rounding = config.graph.rotary_rounding
         self._frequencies = [
             torch.tensor(each.inverse_frequencies, device=device) for each in config.rotaries
@@ -38,6 +39,14 @@ class Rotaries:
             turning = turning.float()
         turned = rotated(turning, rotation).to(heads.dtype)
         return turned if size == heads.shape[-1] else torch.cat([turned, heads[..., size:]], -1)
+
+    def heated(self, queries: Tensor, positions: Tensor) -> Tensor:
+        """Return queries [T, heads, D] times what a family has for far positions."""
+        if not self._graph.temperature_beta:
+            return queries
+        turns = (positions / self._graph.temperature_length).floor()
+        heat = 1 + self._graph.temperature_beta * torch.log1p(turns)
+        return queries * heat[:, None, None].to(queries.dtype)
 
 
 def rotated(values: Tensor, rotation: Rotation) -> Tensor:

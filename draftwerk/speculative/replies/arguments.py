@@ -9,6 +9,7 @@ from typing import Protocol
 
 from draftwerk.speculative.replies.bare_arguments import BareScanner
 from draftwerk.speculative.replies.formats import CallFormat
+from draftwerk.speculative.replies.literals import overlap
 
 LITERALS = {"True": "true", "False": "false", "None": "null"}
 
@@ -127,7 +128,7 @@ class XmlScanner(ListedScanner):
         if self._state == "value":
             return self._json(held, out)
         at = held.find(each.close)
-        ready = held[:at] if at >= 0 else held[: len(held) - _partial(held, each.close)]
+        ready = held[:at] if at >= 0 else held[: len(held) - overlap(held, each.close)]
         out.append(_quoted(ready)[1:-1])
         if at < 0:
             return held[len(ready) :]
@@ -239,9 +240,3 @@ def _value_length(held: str, ends: str | tuple[str, ...]) -> int | None:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-def _partial(text: str, mark: str) -> int:
-    """Return the length of the longest end of `text` that begins `mark` without completing it."""
-    longest = min(len(text), len(mark) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 from draftwerk.speculative.replies.arguments import scanner_of
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
-from draftwerk.speculative.replies.parser import PartKind, ReplyParser, ReplyPart, overlap
+from draftwerk.speculative.replies.literals import overlap
+from draftwerk.speculative.replies.parser import PartKind, ReplyParser, ReplyPart
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, RETURN, CALL = "<|end|>", "<|return|>", "<|call|>"

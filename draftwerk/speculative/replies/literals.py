@@ -1,4 +1,4 @@
-"""Texts as a grammar writes them: literals, patterns of any text, and of text without a mark."""
+"""Texts as grammars write them: literals, patterns of any text, of text without a mark; marks."""
 
 import json
 from collections.abc import Mapping
@@ -33,3 +33,9 @@ def escaped_pattern(text: str) -> str:
     """Return a text as part of a regular expression between slashes."""
     named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
     return "".join(named.get(each, "\\" + each if each in META else each) for each in text)
+
+
+def overlap(text: str, mark: str) -> int:
+    """Return the length of the longest end of `text` that begins `mark` without completing it."""
+    longest = min(len(text), len(mark) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from draftwerk.speculative.replies.arguments import ArgumentScanner, scanner_of
 from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.replies.literals import overlap
 
 PartKind = Literal["reasoning", "text", "call", "arguments", "id", "end"]
 NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
@@ -274,9 +275,3 @@ class ReplyParser:
 def _may_become(text: str, mark: str) -> bool:
     """Whether a text is the beginning of a mark, and not yet all of it."""
     return text != mark and mark.startswith(text)
-
-
-def overlap(text: str, mark: str) -> int:
-    """Return the length of the longest end of `text` that begins `mark` without completing it."""
-    longest = min(len(text), len(mark) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)
