@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import httpx
@@ -22,24 +22,28 @@ MESSAGES = b'"messages": [{"role": "user", "content": "x"}]'
 CHAT_WITH = b"{" + MESSAGES + b", "
 
 
-def filled(start: bytes, item: bytes, end: bytes) -> bytes:
+Body = Callable[[], bytes]
+"""Made when it is sent."""
+
+
+def filled(start: bytes, item: bytes, end: bytes) -> Body:
     """Return a body of the greatest size, full of one item."""
     count = (SIZE - len(start) - len(end)) // (len(item) + 1)
-    return start + b",".join([item] * count) + end
+    return lambda: start + b",".join([item] * count) + end
 
 
-def numbered(start: bytes, item: bytes, end: bytes) -> bytes:
-    return start + b",".join(item % index for index in range(60_000)) + end
+def numbered(start: bytes, item: bytes, end: bytes) -> Body:
+    return lambda: start + b",".join(item % index for index in range(60_000)) + end
 
 
-HOSTILE: dict[str, tuple[str, bytes]] = {
+HOSTILE: dict[str, tuple[str, Body]] = {
     "lists of one token": (COMPLETION, filled(b'{"prompt": [', b"[1]", b"]}")),
     "lists of eight tokens": (COMPLETION, filled(b'{"prompt": [', b"[1,1,1,1,1,1,1,1]", b"]}")),
     "empty lists": (COMPLETION, filled(b'{"prompt": [', b"[]", b"]}")),
     "too many tokens": (COMPLETION, filled(b'{"prompt": [', b"1", b"]}")),
     "too many tokens in a list": (COMPLETION, filled(b'{"prompt": [[', b"1", b"]]}")),
     "texts": (COMPLETION, filled(b'{"prompt": [', b'"x"', b"]}")),
-    "deep": (COMPLETION, b'{"prompt": ' + b"[" * 200_000),
+    "deep": (COMPLETION, lambda: b'{"prompt": ' + b"[" * 200_000),
     "stops": (CHAT, filled(CHAT_WITH + b'"stop": [', b'"x"', b"]}")),
     "empty stops": (CHAT, filled(CHAT_WITH + b'"stop": [', b'""', b"]}")),
     "includes": (CHAT, filled(CHAT_WITH + b'"include": [', b'""', b"]}")),
@@ -57,17 +61,20 @@ HOSTILE: dict[str, tuple[str, bytes]] = {
     "an unknown field again and again": (CHAT, filled(CHAT_WITH, b'"z":1', b"}")),
     "unknown lists": (CHAT, filled(CHAT_WITH + b'"z": [', b"[]", b"]}")),
     "unsupported lists": (CHAT, filled(CHAT_WITH + b'"tools": [', b"[]", b"]}")),
-    "n of 10^9": (CHAT, CHAT_WITH + b'"n": 1000000000}'),
-    "a number of a million digits": (CHAT, CHAT_WITH + b'"n": ' + b"9" * (SIZE - 100) + b"}"),
-    "a lone surrogate": (CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}'),
+    "n of 10^9": (CHAT, lambda: CHAT_WITH + b'"n": 1000000000}'),
+    "a number of a million digits": (
+        CHAT,
+        lambda: CHAT_WITH + b'"n": ' + b"9" * (SIZE - 100) + b"}",
+    ),
+    "a lone surrogate": (CHAT, lambda: b'{"messages": [{"role": "user", "content": "\\ud800"}]}'),
     "metadata": (RESPONSES, numbered(b'{"input": "x", "metadata": {', b'"%d": ""', b"}}")),
     "input": (RESPONSES, filled(b'{"input": [', b'{"role":"user","content":""}', b"]}")),
     "tokens": (DETOKENIZE, filled(b'{"tokens": [', b"1", b"]}")),
 }
-OVER = {
-    "500 k stops": (CHAT, json.dumps({"messages": [], "stop": ["x"] * 500_000}).encode()),
-    "tokens over the context": (COMPLETION, b'{"prompt": [' + b"1," * 200_000 + b"1]}"),
-    "a text over the context": (COMPLETION, b'{"prompt": "' + b"word " * 200_000 + b'"}'),
+OVER: dict[str, tuple[str, Body]] = {
+    "500 k stops": (CHAT, lambda: json.dumps({"messages": [], "stop": ["x"] * 500_000}).encode()),
+    "tokens over the context": (COMPLETION, lambda: b'{"prompt": [' + b"1," * 200_000 + b"1]}"),
+    "a text over the context": (COMPLETION, lambda: b'{"prompt": "' + b"word " * 200_000 + b'"}'),
 }
 """Refused by their size, or by the engine."""
 
@@ -96,7 +103,8 @@ async def run(url: str, rounds: int) -> int:
     taken = 0
     print(f"{'body':36s}{'status':>7s}{'best':>9s}{'median':>9s}{'health, worst':>15s}")
     async with httpx.AsyncClient(base_url=url, timeout=30) as http:
-        for name, (path, body) in (HOSTILE | OVER).items():
+        for name, (path, made) in (HOSTILE | OVER).items():
+            body = made()
             took: list[float] = []
             statuses: set[int] = set()
             async with watched(url) as waits:
