@@ -12,6 +12,7 @@ import pytest
 from draftwerk import LLM
 from draftwerk.assembly import build
 from draftwerk.speculative.drafting.proposer import Proposer
+from tests.support.shared_nursery import shared_nursery as shared_nursery
 from tests.support.tiny_models import save_tiny_with_text
 from tests.support.waiting import DEADLINE_S
 from validation.forced_drafts import Everything

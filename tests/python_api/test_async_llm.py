@@ -1,7 +1,7 @@
 """The asynchronous API over a real engine with two places: cancellation, order, and its ends."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,8 @@ SHORT = SamplingParams(max_tokens=10, seed=1)
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def engine(tiny: Path) -> AsyncLLM:
-    return AsyncLLM(tiny, dtype="fp32", kv_memory="64MiB", requests_max=2)
+def engine(tiny: Path, report: Callable[[str], None] = print) -> AsyncLLM:
+    return AsyncLLM(tiny, report=report, dtype="fp32", kv_memory="64MiB", requests_max=2)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -120,11 +120,13 @@ async def test_a_model_that_cannot_be_is_an_error_of_the_start(tmp_path: Path) -
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(tiny: Path) -> None:
-    llm = engine(tiny)
+    loads = asyncio.Event()
+    llm = engine(tiny, lambda _: loads.set())
     starting = asyncio.create_task(llm.start())
-    await asyncio.sleep(0.5)
+    await loads.wait()
     starting.cancel()
     await asyncio.wait([starting])
+    assert starting.cancelled()
     await llm.close()
     with pytest.raises(ClosedError, match="has ended"):
         await llm.generate("Once")

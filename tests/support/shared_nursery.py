@@ -1,0 +1,54 @@
+"""One nursery for all engines of a test run's process: importing torch takes longest of a start.
+
+Model processes are forked as those of a server are. How a process is started without a nursery is
+tested by whole servers, and by the Python of README.md.
+"""
+
+import atexit
+import socket
+import subprocess
+from collections.abc import Generator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from draftwerk.actors.devices.forking import Nursery
+from draftwerk.assembly import build
+from draftwerk.assembly.loading.loaded_models import KnownModel, LoadedModels, load_models
+from draftwerk.assembly.loading.model_infos import Report
+from draftwerk.assembly.model_processes import NURSERY
+from draftwerk.machine.child_python import child_environment, python_command
+from draftwerk.settings.engine_settings import EngineSettings
+
+
+@cache
+def nursery_socket() -> socket.socket:
+    """Return the way to a nursery that ends with this process."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    with its:
+        process = subprocess.Popen(
+            python_command(NURSERY), stdin=its.fileno(), env=child_environment()
+        )
+    atexit.register(process.kill)
+    return ours
+
+
+def load(
+    settings: EngineSettings, report: Report, known: KnownModel
+) -> AbstractAsyncContextManager[LoadedModels]:
+    """Run model processes as `load_models` does, forked unless they are ranks of one model."""
+    if settings.ranks == 1 and known.nursery is None:
+        nursery = Nursery((), _socket=nursery_socket())
+        known = replace(known, nursery=nursery)
+    return load_models(settings, report, known)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def shared_nursery() -> Generator[None]:
+    """Have the engines of a module use it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "load_models", load)
+        yield
