@@ -1,45 +1,34 @@
-"""Whole servers over one folder of kept blocks: restarts and damage change no text."""
+"""Engines over one folder of kept blocks: restarts and damage change no text."""
 
 import random
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-import aiohttp
 import pytest
 import pytest_asyncio
 
-from benchmarks.support.server import draftwerk
-from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
+from draftwerk import AsyncLLM, SamplingParams
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPTS = [f"{number} tell me of " + "the sea and the land " * 6 for number in range(4)]
 
 
-class Server:
-    """A running server."""
+def fields_of(number: int) -> dict[str, Any]:
+    """Return how the prompt of a number is continued."""
+    return {"max_tokens": 24, "temperature": number % 2, "seed": number, "ignore_eos": True}
 
-    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
-        self.http, self.url = http, url
 
-    async def texts(self) -> list[str]:
-        found: list[str] = []
-        for number, prompt in enumerate(PROMPTS):
-            body = {
-                "prompt": prompt,
-                "max_tokens": 24,
-                "temperature": number % 2,
-                "seed": number,
-                "ignore_eos": True,
-            }
-            async with self.http.post(f"{self.url}/v1/completions", json=body) as response:
-                assert response.status == 200, await response.text()
-                found.append((await response.json())["choices"][0]["text"])
-        return found
+async def texts_of(llm: AsyncLLM) -> list[str]:
+    return [
+        (await llm.generate(prompt, SamplingParams(**fields_of(number)))).text
+        for number, prompt in enumerate(PROMPTS)
+    ]
 
-    async def metrics(self) -> MetricsPage:
-        return await fetch_metrics(self.http, self.url)
+
+def counted(llm: AsyncLLM, what: str) -> float:
+    """Return a counter of an engine's second tier."""
+    return llm.snapshot().store[what]
 
 
 def records(folder: Path) -> list[Path]:
@@ -63,49 +52,44 @@ def damage(paths: list[Path]) -> None:
         path.write_bytes(data)
 
 
-@asynccontextmanager
-async def serving(model: Path, *options: str) -> AsyncGenerator[Server]:
-    words = (str(model), "--dtype", "fp32", "--kv-memory", "8MiB", "--spare", "off", *options)
-    async with draftwerk(*words) as server, aiohttp.ClientSession() as http:
-        yield Server(http, server.url)
+def storing(model: Path, **settings: Any) -> AsyncLLM:
+    """Return an engine whose cache is small; `settings` say where it keeps blocks."""
+    return AsyncLLM(model, dtype="fp32", kv_memory="8MiB", **settings)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plain(model: Path) -> list[str]:
-    async with serving(model) as server:
-        return await server.texts()
+    async with storing(model) as llm:
+        return await texts_of(llm)
 
 
 async def test_a_restart_finds_what_was_kept_and_damage_is_a_miss(
     model: Path, plain: list[str], tmp_path: Path
 ) -> None:
-    options = ("--kv-store", str(tmp_path))
-    async with serving(model, *options) as server:
-        assert await server.texts() == plain
+    async with storing(model, kv_store=str(tmp_path)) as llm:
+        assert await texts_of(llm) == plain
     assert len(records(tmp_path)) > len(PROMPTS)
-    async with serving(model, *options) as server:
-        assert await server.texts() == plain
-        page = await server.metrics()
-        assert page.total("draftwerk_kv_store_hits_total") > 0
-        assert page.total("vllm:prefix_cache_hits_total") > 0
-        assert page.total("draftwerk_kv_store_refused_total") == 0
+    async with storing(model, kv_store=str(tmp_path)) as llm:
+        assert await texts_of(llm) == plain
+        assert counted(llm, "hits") > 0
+        assert llm.snapshot().counts.prefix_hits > 0
+        assert counted(llm, "refused") == 0
     damage(records(tmp_path))
-    async with serving(model, *options) as server:
-        assert await server.texts() == plain
-        page = await server.metrics()
-        assert page.total("draftwerk_kv_store_refused_total") > 0
-        assert page.total("draftwerk_actor_restarts_total") == 0
+    async with storing(model, kv_store=str(tmp_path)) as llm:
+        assert await texts_of(llm) == plain
+        assert counted(llm, "refused") > 0
+        assert llm.snapshot().actors.restarts == 0
 
 
-async def test_two_servers_and_a_small_bound_share_a_folder(
+async def test_two_engines_and_a_small_bound_share_a_folder(
     model: Path, plain: list[str], tmp_path: Path
 ) -> None:
-    options = ("--kv-store", str(tmp_path), "--kv-store-size", "64KiB")
-    async with serving(model, *options) as one, serving(model, *options) as two:
+    settings = {"kv_store": str(tmp_path), "kv_store_size": "64KiB"}
+    async with storing(model, **settings) as one, storing(model, **settings) as two:
         for _ in range(2):
-            assert await one.texts() == plain
-            assert await two.texts() == plain
+            assert await texts_of(one) == plain
+            assert await texts_of(two) == plain
         for path in records(tmp_path)[::2]:
             path.unlink(missing_ok=True)
-        assert await one.texts() == await two.texts() == plain
+        assert await texts_of(one) == await texts_of(two) == plain
     assert sum(path.stat().st_size for path in records(tmp_path)) <= 64 * 1024

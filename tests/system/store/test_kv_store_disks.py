@@ -1,4 +1,4 @@
-"""A whole server whose store is full, then read-only, and one that is killed as it writes."""
+"""An engine whose store is full, then read-only, and a server that is killed as it writes."""
 
 import asyncio
 import os
@@ -14,7 +14,14 @@ import pytest
 
 from draftwerk.loadtest.server.launcher import free_port, says_ready
 from draftwerk.loadtest.server.launcher import serving as process_of
-from tests.system.store.test_kv_store import Server, records, serving
+from tests.system.store.test_kv_store import (
+    PROMPTS,
+    counted,
+    fields_of,
+    records,
+    storing,
+    texts_of,
+)
 
 pytestmark = pytest.mark.asyncio
 DISK = "96k"
@@ -36,23 +43,21 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_a_full_disk_and_a_read_only_one_change_no_text(model: Path, disk: Path) -> None:
-    options = ("--kv-store", str(disk), "--kv-store-size", "1GiB")
-    async with serving(model, *options) as server:
-        texts = await server.texts()
+    settings = {"kv_store": str(disk), "kv_store_size": "1GiB"}
+    async with storing(model, **settings) as llm:
+        texts = await texts_of(llm)
         # Those that were let go are written behind: all prompts together are more than the disk.
-        while (await server.metrics()).total("draftwerk_kv_store_failed_writes_total") == 0:
-            assert await server.texts() == texts
+        while counted(llm, "failed_writes") == 0:
+            assert await texts_of(llm) == texts
         assert records(disk), "what fitted was kept"
         await anyio.run_process(["mount", "-o", "remount,ro", str(disk)])
-        assert await server.texts() == texts
-        page = await server.metrics()
-        assert page.total("draftwerk_actor_restarts_total") == 0
-    async with serving(model, *options) as server:  # the next one finds it read-only
-        assert await server.texts() == texts
-        page = await server.metrics()
-        assert page.total("draftwerk_kv_store_hits_total") > 0
-        assert page.total("draftwerk_kv_store_refused_total") == 0
-        assert page.total("draftwerk_actor_restarts_total") == 0
+        assert await texts_of(llm) == texts
+        assert llm.snapshot().actors.restarts == 0
+    async with storing(model, **settings) as llm:  # the next one finds it read-only
+        assert await texts_of(llm) == texts
+        assert counted(llm, "hits") > 0
+        assert counted(llm, "refused") == 0
+        assert llm.snapshot().actors.restarts == 0
 
 
 async def test_a_server_killed_as_it_writes_leaves_no_half_record(
@@ -61,15 +66,19 @@ async def test_a_server_killed_as_it_writes_leaves_no_half_record(
     words = [str(model), "--dtype", "fp32", "--kv-memory", "8MiB", "--spare", "off"]
     url = f"http://127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "draftwerk", "serve", *words, "--port", url.rpartition(":")[2]]
-    options = ("--kv-store", str(tmp_path))
-    async with process_of([*command, *options], url, ready=says_ready) as process:
+    texts: list[str] = []
+    async with process_of(
+        [*command, "--kv-store", str(tmp_path)], url, ready=says_ready
+    ) as process:
         async with aiohttp.ClientSession() as http:
-            texts = await Server(http, url).texts()
+            for number, prompt in enumerate(PROMPTS):
+                body = {"prompt": prompt, **fields_of(number)}
+                async with http.post(f"{url}/v1/completions", json=body) as response:
+                    texts.append((await response.json())["choices"][0]["text"])
         while not records(tmp_path):  # noqa: ASYNC110 - it writes behind the answers
             await asyncio.sleep(0.002)
         os.kill(process.pid, signal.SIGKILL)
-    async with serving(model, *options) as server:
-        assert await server.texts() == texts
-        page = await server.metrics()
-        assert page.total("draftwerk_kv_store_hits_total") > 0
-        assert page.total("draftwerk_kv_store_refused_total") == 0
+    async with storing(model, kv_store=str(tmp_path)) as llm:
+        assert await texts_of(llm) == texts
+        assert counted(llm, "hits") > 0
+        assert counted(llm, "refused") == 0
