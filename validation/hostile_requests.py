@@ -22,21 +22,21 @@ MESSAGES = b'"messages": [{"role": "user", "content": "x"}]'
 CHAT_WITH = b"{" + MESSAGES + b", "
 
 
-Body = Callable[[], bytes]
+HostileBody = Callable[[], bytes]
 """Made when it is sent."""
 
 
-def filled(start: bytes, item: bytes, end: bytes) -> Body:
+def filled(start: bytes, item: bytes, end: bytes) -> HostileBody:
     """Return a body of the greatest size, full of one item."""
     count = (SIZE - len(start) - len(end)) // (len(item) + 1)
     return lambda: start + b",".join([item] * count) + end
 
 
-def numbered(start: bytes, item: bytes, end: bytes) -> Body:
+def numbered(start: bytes, item: bytes, end: bytes) -> HostileBody:
     return lambda: start + b",".join(item % index for index in range(60_000)) + end
 
 
-HOSTILE: dict[str, tuple[str, Body]] = {
+HOSTILE: dict[str, tuple[str, HostileBody]] = {
     "lists of one token": (COMPLETION, filled(b'{"prompt": [', b"[1]", b"]}")),
     "lists of eight tokens": (COMPLETION, filled(b'{"prompt": [', b"[1,1,1,1,1,1,1,1]", b"]}")),
     "empty lists": (COMPLETION, filled(b'{"prompt": [', b"[]", b"]}")),
@@ -71,7 +71,7 @@ HOSTILE: dict[str, tuple[str, Body]] = {
     "input": (RESPONSES, filled(b'{"input": [', b'{"role":"user","content":""}', b"]}")),
     "tokens": (DETOKENIZE, filled(b'{"tokens": [', b"1", b"]}")),
 }
-OVER: dict[str, tuple[str, Body]] = {
+OVER: dict[str, tuple[str, HostileBody]] = {
     "500 k stops": (CHAT, lambda: json.dumps({"messages": [], "stop": ["x"] * 500_000}).encode()),
     "tokens over the context": (COMPLETION, lambda: b'{"prompt": [' + b"1," * 200_000 + b"1]}"),
     "a text over the context": (COMPLETION, lambda: b'{"prompt": "' + b"word " * 200_000 + b'"}'),

@@ -77,7 +77,7 @@ def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) 
     }
     layers: list[LayerWeights] = []
     for _ in range(config.layer_count):
-        parts = {name: matrix(*shape) for name, shape in shapes.items()}
+        parts: dict[str, Any] = {name: matrix(*shape) for name, shape in shapes.items()}
         layers.append(LayerWeights(attention_norm=ones(), ffn_norm=ones(), **parts))
     head = matrix(config.vocab_size, hidden)
     weights = Weights(matrix(config.vocab_size, hidden), layers, ones(), head)

@@ -10,8 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from benchmarks.support.server import draftwerk
+from draftwerk import AsyncLLM, SamplingParams
 from draftwerk.loadtest.server.metrics import fetch_metrics
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.native.build import NativeUnavailable, library_path
@@ -148,20 +150,12 @@ async def test_a_killed_target_goes_on_with_every_adapter(client: ReceiptClient)
 
 
 async def test_merged_and_beside_the_model_are_the_same_adapter(folders: dict[str, Path]) -> None:
-    settings = (*SETTINGS, "--dtype", "fp32")
-    question = {"prompt": "A b c", "max_tokens": 12, "temperature": 0, "logprobs": 1}
-    texts: list[str] = []
-    for words, models in (
-        (("--lora", f"a={folders[NAMES[0]]}"), ("base", "base:a")),
-        (("--lora-merge", str(folders[NAMES[0]])), ("base",)),
-    ):
-        async with (
-            draftwerk(str(folders["base"]), *settings, *words) as server,
-            aiohttp.ClientSession() as http,
-        ):
-            for model in models:
-                body = {**question, "model": model}
-                async with http.post(f"{server.url}{COMPLETIONS}", json=body) as response:
-                    texts.append((await response.json())["choices"][0]["text"])
-    plain, beside, merged = texts
-    assert merged == beside != plain
+    base, adapter = folders["base"], str(folders[NAMES[0]])
+    settings: Json = {"dtype": "fp32", "kv_memory": "16MiB"}
+    params = SamplingParams(max_tokens=12, temperature=0.0)
+    async with AsyncLLM(base, lora=[f"a={adapter}"], **settings) as llm:
+        plain = await llm.generate("A b c", params)
+        beside = await llm.generate("A b c", replace(params, lora="a"))
+    async with AsyncLLM(base, lora_merge=[adapter], **settings) as llm:
+        merged = await llm.generate("A b c", params)
+    assert merged.text == beside.text != plain.text

@@ -44,7 +44,7 @@ AT_ONCE_S = 0.05
     ("path", "made"), hostile_requests.HOSTILE.values(), ids=hostile_requests.HOSTILE.keys()
 )
 def test_a_hostile_body_is_refused_without_delaying_others(
-    path: str, made: hostile_requests.Body
+    path: str, made: hostile_requests.HostileBody
 ) -> None:
     raw, took = made(), list[float]()
     for _ in range(3):
