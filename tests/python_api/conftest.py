@@ -50,6 +50,8 @@ def server_url(tiny: Path) -> Generator[str]:
         "fp32",
         "--kv-memory",
         "64MiB",
+        "--spare",
+        "off",
         "--served-model-name",
         NAME,
     )
