@@ -22,8 +22,6 @@ from draftwerk.model.step.backend import LoadedModel
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, chain
 from draftwerk.speculative.sampling.params import Sampling
 
-PREFILL = 512
-
 
 def shape_of_8b(**changes: Any) -> ModelConfig:
     """Return the shape of Llama-3.1-8B."""

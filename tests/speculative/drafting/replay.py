@@ -6,7 +6,6 @@ A keyed target's text does not depend on drafts, so verdicts can be made from a 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from time import perf_counter
 from typing import NamedTuple
 
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
@@ -47,7 +46,7 @@ class Recording(NamedTuple):
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a replay came to; times in ms, `propose_s` in seconds of this process."""
+    """What a replay came to; times in ms."""
 
     tokens: int = 0
     rounds: int = 0
@@ -57,13 +56,8 @@ class ReplayReport:
     """Of it, what asking sources, the head and the top-k took."""
     drafted: int = 0
     accepted: int = 0
-    propose_s: float = 0.0
     drafted_by: dict[str, int] = field(default_factory=dict[str, int])
     accepted_by: dict[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def us_per_row(self) -> float:
-        return 1e6 * self.propose_s / max(1, self.rows)
 
     @property
     def tokens_per_row(self) -> float:
@@ -168,11 +162,9 @@ class Replay:
             occupancy=self._occupancy.share(waiting),
             report=self._report,
         )
-        begun = perf_counter()
         prepared = self.proposer.prepare(round_, has_model=self.model is not None)
         model_drafts, model_ms = self._ask(prepared, players)
         drafts = self.proposer.finish(prepared, model_drafts, model_ms)
-        report.propose_s += perf_counter() - begun
         load = NO_LOAD
         for row, draft in zip(round_.rows, drafts, strict=True):
             count = 1 + len(draft.tokens)

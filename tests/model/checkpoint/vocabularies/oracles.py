@@ -11,7 +11,6 @@ CORPUS = [
     "Grüße aus Köln, 🦊 und 日本語のテキスト; 12345 Äpfel",
     "def f(x):\n    return x + 1  # done\t<user> and more",
 ] * 4
-USER = ("<user>", "again")
 LETTERS = " \n\t  aeinrt  theAndKölñ日本語🦊é\u0301ﬁ①½1289.,;:!?'\"()<>_-ßxyzЖ" + (
     "\u05e9\u0644\u0627\u200b\u3000\u00a0"
 )
