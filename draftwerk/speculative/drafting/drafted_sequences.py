@@ -24,7 +24,8 @@ DEPTH_MIN = 4
 """Least tokens in a path; the most follow what is accepted."""
 FOLLOWED_MAX = 4
 """Texts that a draft head which does not pay is told of, where that takes time: those it is probed
-for. What it is not told of a prompt it does not know later."""
+for, from shortly before a probe until it was in vain. What it is not told of a prompt it does not
+know later."""
 
 
 FOLLOWED = Draft(wants_topk=False, wants_head=False)
@@ -61,13 +62,13 @@ class DraftedSequences:
         self.states: dict[int, DraftedSequence] = {}
         self._methods, self._memories, self._noise = methods, memories, noise
         self._controller, self._rationing = controller, rationing
-        self._followed_max = followed_max
+        self._followed_max, self._pays = followed_max, rationing.head_pays
 
     def read(self, round_: Round) -> ReadRows:
         """Record all rows but those of searches, which are drafted for together."""
         states, grown = dict[int, DraftedSequence](), set[int]()
         sources, heads, probed = RationedTexts({}, {}, {})
-        blank = [NO_FEEDBACK] * len(round_.rows)
+        blank, is_told = [NO_FEEDBACK] * len(round_.rows), self._is_told
         for place, row in enumerate(round_.rows):
             if row.branch is not None:
                 continue
@@ -77,6 +78,8 @@ class DraftedSequences:
                 continue
             if state.followed:
                 blank[place] = FOLLOWED
+                if not (is_told or state.has_head_tree or self._pays(state.head_savings)):
+                    state.followed, blank[place] = False, NO_FEEDBACK
             if not row.samples:
                 continue
             if row.draft_max:
@@ -178,7 +181,12 @@ class DraftedSequences:
             followed=head is not None and self._is_followed(head_savings),
         )
 
+    @property
+    def _is_told(self) -> bool:
+        """Whether the draft head is told of texts that it may not pay for."""
+        return self._followed_max == inf or self._rationing.head_probe_is_near
+
     def _is_followed(self, savings: TextSavings) -> bool:
         """Whether the draft head is told of a new text."""
         followed = sum(state.followed for state in self.states.values())
-        return followed < self._followed_max or self._rationing.head_pays(savings)
+        return (self._is_told and followed < self._followed_max) or self._pays(savings)

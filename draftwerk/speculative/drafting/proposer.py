@@ -85,7 +85,7 @@ class Proposer:
         self._sequences.forget(round_.finished_ids)
         read = self._sequences.read(round_)
         regular = not (branches or has_model or read.opens or read.grown)
-        if not (read.states or branches) or (regular and self._rationing.rests(len(read.states))):
+        if not (read.states or branches) or (regular and self._rationing.rests()):
             return Prepared(round_, NO_ROUND, [], read.blank)
         row_load = _row_load(round_)
         step_ms = self._controller.cost.ms(row_load)

@@ -19,15 +19,16 @@ HEAD_MS = 0.5
 """About what a draft head takes for a row, until it is measured."""
 PROBE_SHARE = 0.01
 """Share of a round's time for probes, a half for the sources' and a half for the head's."""
+VAIN_SHARE = 0.5
+"""Part of it after a probe in vain, until a row pays again."""
 PROBED_MAX = 8
 """Rows that are probed at once, where there are so many: much of what a head takes is the same for
 one row and for several."""
 
 
 RESTS = 3
-"""Rounds of many rows in which nothing is decided, after one in which nothing was wanted: no text
-begins then, and what others save changes slowly."""
-ROWS_MANY = 8
+"""Rounds in which nothing is decided, after one in which nothing was wanted: no text begins then,
+and what others save changes slowly."""
 
 
 class RationedTexts(NamedTuple):
@@ -64,10 +65,14 @@ class Price(NamedTuple):
 class ProbeAccount:
     """Time saved up for the next probe of rows that do not pay; enough for one to begin with."""
 
-    __slots__ = ("_count", "ms")
+    __slots__ = ("_count", "_part", "is_near", "ms")
 
     def __init__(self) -> None:
         self.ms, self._count = inf, 0
+        self._part = 1.0
+        """Of the income, what is saved."""
+        self.is_near = True
+        """Whether rows are probed soon: half of what many take is there."""
 
     def probed(
         self, texts: dict[int, TextSavings], chosen: set[int], price: Price, income_ms: float
@@ -76,14 +81,19 @@ class ProbeAccount:
 
         Those that are `chosen` already need no probe.
         """
+        if chosen:
+            self._part = 1.0
         waiting = len(texts) - sum(index in texts for index in chosen)
-        if not waiting:
+        if texts and not waiting:
             return set()
-        cost_ms = price.ms(min(waiting, PROBED_MAX))
-        self.ms = min(self.ms + income_ms, cost_ms)
-        if self.ms < cost_ms:
+        most_ms = price.ms(PROBED_MAX)
+        self.ms = min(self.ms + self._part * income_ms, most_ms)
+        self.is_near = self.ms >= most_ms / 2
+        if not waiting or self.ms < price.ms(min(waiting, PROBED_MAX)):
             return set()
         self.ms = 0.0
+        self.is_near = False
+        self._part = VAIN_SHARE
         self._count += 1
         longest = sorted(texts.keys() - chosen, key=lambda index: texts[index].probed_at)
         found = {*longest[:PROBED_MAX]}
@@ -132,9 +142,9 @@ class DraftRationing:
         self._rests_left = 0 if asked or headed else RESTS
         return ChosenRows(asked, headed)
 
-    def rests(self, row_count: int) -> bool:
+    def rests(self) -> bool:
         """Whether a round in which no text begins is left as it is, and nothing decided."""
-        if row_count < ROWS_MANY or not self._rests_left:
+        if not self._rests_left:
             return False
         self._rests_left -= 1
         self._rested += 1
@@ -143,6 +153,11 @@ class DraftRationing:
     def head_pays(self, text: TextSavings) -> bool:
         """Whether the draft head would have run for a text in the newest round."""
         return text.tokens * self._token_ms > self._head_price.row_ms
+
+    @property
+    def head_probe_is_near(self) -> bool:
+        """Whether the draft head will soon be probed for texts that it is told of."""
+        return self._head_account.is_near
 
     @property
     def _head_price(self) -> Price:
