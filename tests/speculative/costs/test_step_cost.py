@@ -7,7 +7,8 @@ import pytest
 
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.costs.work import ModelShape, StepLoad
+from draftwerk.speculative.costs.work import StepLoad
+from tests.speculative.costs.test_work import SHAPE
 
 
 def plain(tokens: int) -> StepLoad:
@@ -81,17 +82,6 @@ def test_nonsense_is_not_learnt() -> None:
     assert not cost.known(5)
 
 
-SHAPE = ModelShape(
-    layer_count=30,
-    hidden_size=576,
-    num_heads=9,
-    num_kv_heads=3,
-    head_size=64,
-    ffn_size=1536,
-    vocab_size=49152,
-    weight_bytes=2.0,
-    kv_bytes=2.0,
-)
 RATES = MachineRates(flops_per_s=6e11, bytes_per_s=3e10, attention_flops_per_s=2.5e11)
 ROOFLINE = Roofline(shape=SHAPE, rates=RATES)
 
