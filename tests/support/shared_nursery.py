@@ -41,14 +41,16 @@ def load(
 ) -> AbstractAsyncContextManager[LoadedModels]:
     """Run model processes as `load_models` does, forked unless they are ranks of one model."""
     if settings.ranks == 1 and known.nursery is None:
-        nursery = Nursery((), _socket=nursery_socket())
-        known = replace(known, nursery=nursery)
+        if nursery_socket().fileno() < 0:  # it was too late to answer once
+            nursery_socket.cache_clear()
+        known = replace(known, nursery=Nursery(python_command(NURSERY), _socket=nursery_socket()))
     return load_models(settings, report, known)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def shared_nursery() -> Generator[None]:
     """Have the engines of a module use it."""
+    nursery_socket()  # here: it ends with the thread that starts it
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "load_models", load)
         yield
