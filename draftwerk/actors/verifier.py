@@ -9,6 +9,7 @@ from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
 from draftwerk.actors.messages import CacheMessage, Decided
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.machine.cpus import step_aside
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
 
@@ -55,6 +56,8 @@ class Verifier:
         async for proposal in sent:
             with self.trace.span("verifier", f"step {proposal.round.round_id}"):
                 verdict = await self.model.receive()
+            # Else the model's process waits for this one while other CPUs are idle.
+            step_aside(verdict.report.cpu)
             self.device_clock.observe(verdict.round_id, verdict.report, self.trace)
             # The cache's mailbox has a place for every round under way: never full.
             self.cache.send_nowait(

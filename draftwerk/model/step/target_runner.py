@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from draftwerk.machine.cpus import current_cpu
 from draftwerk.model.batch.builder import NO_STATE, BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.blend.blend_rows import check_blend, copy_segments, lay_out, probe_rows
@@ -162,6 +163,7 @@ class TargetRunner:
                 sample_ms=(computed - answers.forwarded_at) * 1e3,
                 gap_ms=gap_ms,
                 begun_s=begun,
+                cpu=current_cpu(),
                 topk_rows=answers.topk[0],
                 topk_ms=answers.topk[1] * 1e3,
             ),

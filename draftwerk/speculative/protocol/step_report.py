@@ -31,6 +31,8 @@ class StepReport(Plain, frozen=True):
     """From the end of the step before to the forward pass, if there was work all the time."""
     begun_s: float = 0.0
     """When the step began, on the monotonic clock that the processes of a machine share."""
+    cpu: int = -1
+    """That its thread ran on at the end; -1 where nobody tells."""
     draft_ms: float = 0.0
     """Time of the draft sources right before it, where they run in the model's process."""
 
