@@ -24,11 +24,12 @@ class Pages:
     """Of layers with windows, where they have blocks of their own; these are the others' then."""
     window_blocks: WindowBlocks = NO_WINDOW_BLOCKS
     """Which of these blocks a row reads."""
+    block_count: int = field(init=False)
     block_size: int = field(init=False)
     """A tensor's shape takes longer to look up, and every row asks for it."""
 
     def __post_init__(self) -> None:
-        self.block_size = self.keys.shape[2]
+        self.block_count, self.block_size = self.keys.shape[1:3]
 
     @property
     def window_first(self) -> int:

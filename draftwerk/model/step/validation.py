@@ -13,12 +13,13 @@ def check_row(
 ) -> None:
     """Raise BadRow unless the row's tokens, slots and draft are all in range."""
     known = len(sequence.tokens)
-    least = row.start if _is_known(row) else row.start + 1
-    if not 0 <= row.start <= known or not least <= row.stop <= known:
+    is_empty = row.start >= row.stop and not (row.start == row.stop and _is_known(row))
+    if is_empty or not 0 <= row.start <= row.stop <= known:
         raise BadRow(f"row {row.start}..{row.stop} is outside its {known} known tokens")
     if row.samples and row.stop != known:
         raise BadRow(f"a sampling row stops at {row.stop}, not at its {known} known tokens")
-    _check_draft(row, draft)
+    if draft.tokens or draft.parents:
+        _check_draft(row, draft, vocab_size)
     if pages.states is not None:
         _check_state(row, pages.states)
     reserved = -(-(row.stop + len(draft.tokens)) // pages.block_size)
@@ -29,10 +30,8 @@ def check_row(
         _check_window(row, reserved, pages)
     if not (_within(sequence.tokens[row.start : row.stop], vocab_size)):
         raise BadRow("a token is outside the vocabulary")
-    if not _within(row.answers, vocab_size):
+    if row.answers and not _within(row.answers, vocab_size):
         raise BadRow("an answer is outside the vocabulary")
-    if not _within(draft.tokens, vocab_size):
-        raise BadRow("a drafted token is outside the vocabulary")
 
 
 def _check_blocks(row: Row, sequence: CachedSequence, pages: Pages) -> None:
@@ -41,7 +40,7 @@ def _check_blocks(row: Row, sequence: CachedSequence, pages: Pages) -> None:
     Those behind the row's start may be others than before.
     """
     known = min(sequence.checked_blocks, row.start // pages.block_size)
-    if not _within(row.blocks[known:], pages.keys.shape[1]):
+    if known < len(row.blocks) and not _within(row.blocks[known:], pages.block_count):
         raise BadRow("a block is outside the pages")
     sequence.checked_blocks = len(row.blocks)
 
@@ -82,8 +81,10 @@ def _is_known(row: Row) -> bool:
     return row.branch is not None and row.samples and bool(row.branch.known)
 
 
-def _check_draft(row: Row, draft: Draft) -> None:
+def _check_draft(row: Row, draft: Draft, vocab_size: int) -> None:
     count = len(draft.tokens)
+    if not _within(draft.tokens, vocab_size):
+        raise BadRow("a drafted token is outside the vocabulary")
     if count > (row.draft_max if row.samples else 0):
         raise BadRow(f"{count} drafted nodes where {row.draft_max} are reserved")
     if is_chain(draft):
