@@ -29,7 +29,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def llm(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[LLM]:
     """An engine with a draft model of other weights, which drafts whatever that takes."""
     draft = tmp_path_factory.mktemp("draft")
@@ -40,7 +40,7 @@ def llm(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[LLM]:
             yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server_url(tiny: Path) -> Generator[str]:
     """`draftwerk serve` over the same weights, without a draft model."""
     options = (
