@@ -1,7 +1,8 @@
 """Whether speculation ever costs: `python -m benchmarks.speed.never_slower --questions FILE`.
 
 For each category, temperature and number of users, the same requests are served with drafts (auto)
-and without, in turn; the figure is the median over the repeats of seconds without ÷ seconds with.
+and without, in turn, `--turns` times a repeat; the figure is the median over the repeats of seconds
+without ÷ seconds with. A machine's pace changes within seconds: short runs meet it both ways.
 "adversarial" prompts are noise at a high temperature, which no source can guess and every source
 keeps guessing. Each run has a tenant of its own, so that none finds another's prompts or outputs.
 The cache's memory is used before anything is measured, up to 256 MiB: a run in which more of it
@@ -139,9 +140,13 @@ async def cells(given: argparse.Namespace) -> dict[tuple[str, float, int], float
             for users in given.users:
                 wave = prompts[: max(given.count, users)]
                 crowd = Crowd(running, given, category, temperature, wave, users)
-                timed = await in_turn((False, True), given.repeats, crowd.seconds)
-                pairs = zip(timed[False], timed[True], strict=True)
-                found[category, temperature, users] = middle(off / on for off, on in pairs)
+                runs = given.repeats * given.turns
+                timed = await in_turn((False, True), runs, crowd.seconds)
+                found[category, temperature, users] = middle(
+                    sum(timed[False][first : first + given.turns])
+                    / sum(timed[True][first : first + given.turns])
+                    for first in range(0, runs, given.turns)
+                )
     return found
 
 
@@ -159,6 +164,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     )
     options.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     options.add_argument("--categories", nargs="+", help="all without it")
+    options.add_argument("--turns", type=int, default=1, help="runs of each way in a repeat")
     options.add_argument("--characters", type=int, help="of each prompt at most")
     options.add_argument("--kv-memory", default="2GiB", help="48 long prompts at once take much")
     options.add_argument("--short", action="store_true", help="in five minutes")
