@@ -1,6 +1,7 @@
 """The table of formats that keys and values are kept in, beside that of the activations.
 
-A new one is a row here, a name in `KvDtype`, and the kernels that store and read it. Settings,
+A new one is a row here, a name in `KvDtype`, and the kernels that store and read it: of a CPU's a
+file in model/native/source/attention/kv, and a row of the table beside that folder. Settings,
 approximations, plans of memory, refusals, pages and fingerprints follow the table.
 """
 
@@ -31,7 +32,7 @@ class KvFormat(NamedTuple):
     scale_bytes: int = 0
     """Behind a head's key, and behind its value."""
     native_code: int | None = None
-    """Of the enumeration `Format` in source/matrix/matrix.h; None: a GPU's kernels have it."""
+    """The row of source/attention/kv_formats.cpp; None: a GPU's kernels have it."""
     learns: bool = False
     """Whether a model that is whole learns how to keep keys, as it is loaded."""
     refusals: tuple[tuple[str, Callable[[PagedHeads], bool]], ...] = ()
@@ -67,7 +68,7 @@ ROWS: tuple[KvFormat, ...] = (
         "keys in 5 bits and values in 4, turned by a Hadamard matrix, a scale a head",
         bits=4.5,
         scale_bytes=2,
-        native_code=4,
+        native_code=3,
         learns=True,
         refusals=(CONVOLVES, UNEVEN),
     ),

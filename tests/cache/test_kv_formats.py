@@ -2,6 +2,7 @@
 
 import re
 from importlib import resources
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -14,7 +15,11 @@ from draftwerk.cache.kv_formats import (
     needed_for,
     refusal_of,
 )
+from draftwerk.model.native.calls.native_shape import KV_CODES
 from draftwerk.settings.approximations import NAMES
+
+PRODUCT = Path(str(resources.files("draftwerk")))
+KERNELS = PRODUCT / "model" / "native" / "source" / "attention"
 
 
 def test_every_row_has_a_name_that_can_be_asked_for_and_an_approximation() -> None:
@@ -24,13 +29,26 @@ def test_every_row_has_a_name_that_can_be_asked_for_and_an_approximation() -> No
         assert NAMES[f"kv-{name}"].meaning == row.meaning
 
 
-def test_codes_are_those_of_the_kernels() -> None:
-    source = resources.files("draftwerk.model.native") / "source" / "matrix" / "matrix.h"
-    found = re.search(r"enum class Format \{([^}]*)\}", source.read_text())
+def test_codes_are_rows_of_the_kernels() -> None:
+    found = re.search(r"ROWS\[\].* = \{([^}]*)\}", (KERNELS / "kv_formats.cpp").read_text())
     assert found is not None
-    kernels = re.findall(r"\w+(?= = \d)", found[1])
+    kernels = found[1].split(", ")
+    assert [f"{name}_kv" for name in KV_CODES] == kernels
+    assert [*KV_CODES.values()] == [*range(len(kernels))]
+
+
+def test_a_format_of_kernels_is_one_row_and_one_file_in_each_language() -> None:
+    """So that the next one changes four product files at most."""
+    sources = {path: path.read_text() for path in KERNELS.parent.rglob("*.*")}
     for name, row in NATIVE_KV_FORMATS.items():
-        assert row.native_code == kernels.index(name)
+        naming = {path for path, text in sources.items() if re.search(rf"\b{name}_kv\b", text)}
+        own = KERNELS / "kv" / f"{name}.cpp"
+        assert naming == {KERNELS / "kv_formats.cpp", own}
+        own_classes = re.findall(r"struct (\w+) final : KvFormat", sources[own])
+        assert len(own_classes) == 1 and row.head_bytes(64)
+    sources |= {path: path.read_text() for path in PRODUCT.rglob("*.py")}
+    branches = r"\bFormat::int|\bkv_format *[=!]=|\bkv *[=!]= *&|kv_dtype *[=!]= *.int"
+    assert not [path for path, text in sources.items() if re.search(branches, text)]
 
 
 @pytest.mark.parametrize(("name", "needed"), [("int4", "native kernels"), ("fp8", "a GPU")])

@@ -49,8 +49,8 @@ class NativeForward:
     quantised by the file already, each part in its own type; with 8-bit activations. Matrices are
     repacked; of `weights` only an embedding that is not stored is kept.
 
-    `kv_dtype` names the format of keys and values: as the activations, int8 with a scale
-    a head, or int4 (see source/attention/codes.h).
+    `kv_dtype` names the format of keys and values: as the activations, or a row of
+    source/attention/kv_formats.cpp.
     Pages are [layers, blocks, slots, KV heads, `page_width`] of `page_dtype`.
 
     With a `store` the packed weights are in its memory; where it has them already, matrices may be
@@ -61,7 +61,7 @@ class NativeForward:
     `on_layer` is told of each layer of the model once it is packed.
 
     A model that keeps nothing reads the pages of its `host`, to which its layers' `kv_from` refer.
-    For int4 the keys of a `text` are learnt from; without one, those of tokens of all parts.
+    Formats that learn do so from a `text`; without one, from tokens of all parts.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.calls.structs import LayerShape, Shape, ShardColumns
 from draftwerk.model.native.stored import STORED
 
-STORED_FORMAT = 3
+STORED_FORMAT = 2
 FORMATS = {"fp32": 0, "bf16": 1, "int8": STORED_FORMAT, "int4": STORED_FORMAT}
 """What weights that are not quantised can be served as."""
 QUANTISED = {"int8": "Q8_0", "int4": "IQ4_NL"}

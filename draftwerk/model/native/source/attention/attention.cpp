@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "attention/codes.h"
 #include "attention/gather.h"
 #include "simd/tile.h"
 
@@ -114,7 +113,7 @@ struct Tile {
     size_t row_bytes() const {
         return shape.padded() * (shape.in_fp32() ? sizeof(float) : sizeof(PairElement));
     }
-    bool has_scales() const { return shape.kv == Format::int4; }
+    bool has_scales() const { return shape.kv->has_scales; }
     int words_of(int elements) const { return shape.in_fp32() ? elements : elements / 2; }
 
     void gather(int rows) const {
@@ -126,24 +125,11 @@ struct Tile {
         // Positions that only fill up a vector repeat a real one: finite, and never weighed.
         for (int i = count; i < round_up(count, LANES); i++) offsets[i] = offsets[count - 1];
         int words = words_of(shape.head_size);
-        auto *keys = static_cast<const uint8_t *>(lane.keys);
-        scratch.values = static_cast<const uint8_t *>(lane.values);
-        int64_t *at = scratch.value_offsets;
-        if (shape.kv == Format::int8) {
-            widen_heads(keys, offsets, count, shape.head_size, at, scratch.widened);
-            gather_keys(scratch.widened, at, count, words, scratch.keys, scratch.ahead);
-            widen_heads(scratch.values, offsets, count, shape.head_size, at, scratch.widened);
-            scratch.values = scratch.widened;
-        } else if (shape.kv == Format::int4) {
-            const int size = shape.head_size;
-            widen_keys(lane, offsets, count, size, at, scratch.widened, scratch.key_scales);
-            gather_keys(scratch.widened, at, count, words, scratch.keys, scratch.ahead);
-            widen_values(lane, offsets, count, size, at, scratch.widened, scratch.value_scales);
-            scratch.values = scratch.widened;
-        } else {
-            gather_keys(keys, offsets, count, words, scratch.keys, scratch.ahead);
-            memcpy(at, offsets, round_up(count, LANES) * sizeof(int64_t));
-        }
+        Widened to{scratch.widened, scratch.value_offsets, scratch.key_scales};
+        const uint8_t *keys = shape.kv->keys(lane, offsets, count, shape.head_size, to);
+        gather_keys(keys, to.offsets, count, words, scratch.keys, scratch.ahead);
+        to.scales = scratch.value_scales;
+        scratch.values = shape.kv->values(lane, offsets, count, shape.head_size, to);
         // Heads that lie apart may be in each other's way in the L1 cache, if read more than once.
         if (rows > PRODUCT_ROWS || shape.head_size < shape.padded()) copy_values(words);
     }
@@ -204,11 +190,12 @@ struct Tile {
                     });
         for (int row = first; row < last && has_scales(); row++) {
             float *scores = scratch.scores + row * COLUMNS_MAX;
-            const Floats mean = broadcast(scratch.taken[2 * row]);
-            const Floats own = broadcast(scratch.taken[2 * row + 1]), zero = broadcast(0.0f);
+            const Floats positive = broadcast(scratch.taken[row].positive);
+            const Floats negative = broadcast(scratch.taken[row].negative);
+            const Floats zero = broadcast(0.0f);
             for (int i = 0; i < count; i += LANES) {
                 const Floats scale = load(scratch.key_scales + i);
-                const Floats more = select(less(scale, zero), own, mean);
+                const Floats more = select(less(scale, zero), negative, positive);
                 store(scores + i, fma(load(scores + i), max(scale, zero - scale), more));
             }
         }
@@ -349,7 +336,7 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
     reserve(rows * COLUMNS_MAX * 4);                                      // scores
     reserve(COLUMNS_MAX * static_cast<size_t>(shape.head_size) * sizeof(bf16) + 64);  // widened
     for (int i = 0; i < 2; i++) reserve(COLUMNS_MAX * sizeof(float));     // scales
-    reserve(2 * rows * sizeof(float));                                    // taken
+    reserve(rows * sizeof(Taken));                                        // taken
     for (size_t i = 0; i <= sums.size(); i++) {                           // tile and sums
         reserve(rows * padded * 4), reserve(rows * 4), reserve(rows * 4);
     }
@@ -359,7 +346,8 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
     auto floats_at = [&] { return reinterpret_cast<float *>(bytes_at()); };
     query = bytes_at(), turned = floats_at(), keys = bytes_at(), copied = bytes_at(), probabilities = floats_at();
     scores = floats_at(), widened = bytes_at();
-    key_scales = floats_at(), value_scales = floats_at(), taken = floats_at();
+    key_scales = floats_at(), value_scales = floats_at();
+    taken = reinterpret_cast<Taken *>(bytes_at());
     auto partial_at = [&] {
         float *output = floats_at(), *largest = floats_at();
         return Partial{output, largest, floats_at()};
@@ -369,14 +357,12 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
 }
 
 void load_queries(const AttentionShape &shape, const float *const *heads, int rows,
-                  const std::vector<float> &forms, int kv_head, AttentionScratch &scratch) {
+                  const float *form, AttentionScratch &scratch) {
     for (int row = 0; row < rows; row++) {
         const float *head = heads[row];
-        if (shape.kv == Format::int4) {
+        if (shape.kv->has_scales) {
             float *turned = scratch.turned + row * shape.padded();
-            const KeyForm form = form_of(forms, kv_head, shape.head_size);
-            const Taken taken = turn_query(form, head, shape.head_size, turned);
-            scratch.taken[2 * row] = taken.mean, scratch.taken[2 * row + 1] = taken.first;
+            scratch.taken[row] = shape.kv->turn_query(form, head, shape.head_size, turned);
             head = turned;
         }
         for (int i = 0; i < shape.padded(); i += LANES) {

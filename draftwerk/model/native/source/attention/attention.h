@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "attention/kv_formats.h"
 #include "matrix/matrix.h"
 #include "simd/simd.h"
 #include "threads/memory.h"
@@ -23,17 +24,11 @@ constexpr int COLUMNS_MAX = SPAN + NODES_MAX + 1;
 
 struct AttentionShape {
     int heads, kv_heads, head_size;
-    Format kv;
+    const KvFormat *kv;
     float scale;                  // of scores
     float softcap;                // c: scores become c tanh(score / c); 0: they stay
-    bool in_fp32() const { return kv == Format::fp32; }
-    // One head's key or value in the pages: [head_size] of float or bf16, or of signed bytes and
-    // then the float that scales them, or as in codes.h.
-    size_t head_bytes() const {
-        if (kv == Format::int8) return head_size + sizeof(float);
-        if (kv == Format::int4) return head_size / 2 + head_size / 16 + sizeof(bf16);
-        return head_size * (in_fp32() ? sizeof(float) : sizeof(bf16));
-    }
+    bool in_fp32() const { return kv->in_fp32; }
+    size_t head_bytes() const { return kv->head_bytes(head_size); }
     int group() const { return heads / kv_heads; }
     int padded() const { return round_up(head_size, 32); }
     int tokens_per_block() const { return group() >= QUERY_ROWS ? 1 : QUERY_ROWS / group(); }
@@ -86,13 +81,6 @@ struct Block {
     int index_of(int tile) const { return tile < head() ? tile : tile - window_tile() + head(); }
 };
 
-// One KV head of one layer: where position 0 of slot 0 is, and the distance between slots.
-struct Lane {
-    const void *keys;
-    const void *values;
-    size_t stride;                // bytes
-};
-
 // The running result of some query rows: unnormalised output, largest score, sum of exponentials.
 struct Partial {
     float *output;                // [rows][padded]
@@ -126,12 +114,12 @@ struct AttentionScratch {
     Ahead ahead;
     Memory memory;
     uint8_t *keys, *copied;       // [pair of inputs][COLUMNS_MAX][2], [COLUMNS_MAX][padded]; or floats
-    uint8_t *widened;             // int8 or int4 keys or values in bf16, [COLUMNS_MAX][head_size]
+    uint8_t *widened;             // keys or values in bf16, [COLUMNS_MAX][head_size]
     uint8_t *query;
     float *turned;                // queries of the tiles that are kept, [rows][padded]
     float *scores, *probabilities;    // [rows][COLUMNS_MAX], [rows][SPAN]
-    float *key_scales, *value_scales;  // of int4, [COLUMNS_MAX]
-    float *taken;                 // of int4: scores of what keys are kept less of, [rows][2]
+    float *key_scales, *value_scales;  // of formats that have them, [COLUMNS_MAX]
+    Taken *taken;                 // likewise, [rows]
     Partial tile;
     std::vector<Partial> sums;    // by KV head
     const uint8_t *values;        // what is read: in the pages, widened or copied
@@ -148,10 +136,10 @@ int tile_count(const Block &block);
 // How many times something is fetched while few rows attend to one head of a whole tile.
 int fetches_per_head(const AttentionShape &shape);
 
-// Puts the query heads [tokens][group][head_size] (float) of a block into the scratch; the forms are
-// of all KV heads, for int4.
+// Puts the query heads [tokens][group][head_size] (float) of a block into the scratch, as the form
+// of their KV head has them.
 void load_queries(const AttentionShape &shape, const float *const *heads, int rows,
-                  const std::vector<float> &forms, int kv_head, AttentionScratch &scratch);
+                  const float *form, AttentionScratch &scratch);
 
 // Attends to one tile and leaves its result in scratch.tile; the total of a row that sees none of
 // it is 0.

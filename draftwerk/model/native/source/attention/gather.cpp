@@ -1,23 +1,5 @@
 #include "attention/gather.h"
 
-void widen_heads(const uint8_t *base, const int64_t *offsets, int count, int size,
-                 int64_t *widened, uint8_t *out) {
-    for (int at = 0; at < round_up(count, LANES); at++) {
-        if (at >= count) {
-            widened[at] = widened[count - 1];
-            continue;
-        }
-        const uint8_t *head = base + offsets[at];
-        float scale;
-        memcpy(&scale, head + size, sizeof scale);
-        widened[at] = static_cast<int64_t>(at) * size * sizeof(bf16);
-        for (int i = 0; i < size; i += LANES) {
-            Floats value = to_floats(load_bytes(head + i, size - i)) * broadcast(scale);
-            store_bf16(reinterpret_cast<bf16 *>(out + widened[at]) + i, value, size - i);
-        }
-    }
-}
-
 void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out,
                  Ahead &ahead) {
     constexpr int SIDE = native::LANES;   // of the squares that are transposed

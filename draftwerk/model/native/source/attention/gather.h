@@ -4,11 +4,6 @@
 
 #include "attention/attention.h"
 
-// Widens int8 heads, each followed by its scale, to bf16, and returns where each is, also of
-// the positions that fill up a vector.
-void widen_heads(const uint8_t *base, const int64_t *offsets, int count, int size,
-                 int64_t *widened, uint8_t *out);
-
 // Keys as [head dimension, or pair of them][COLUMNS_MAX]; `words` are 4 bytes of a head.
 void gather_keys(const uint8_t *base, const int64_t *offsets, int count, int words, uint8_t *out,
                  Ahead &ahead);

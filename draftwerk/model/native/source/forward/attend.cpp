@@ -1,5 +1,4 @@
 // The attention stage: the batch cut into blocks of query rows, and the blocks into items.
-#include "attention/codes.h"
 #include "forward/forward.h"
 #include "forward/rows.h"
 
@@ -139,12 +138,13 @@ void Forward::cut_into_splits(Cut &cut, const AttentionShape &attention) {
 void Forward::learn_forms(Layer &layer, const AttentionShape &attention) {
     const int size = attention.head_size, group = attention.group();
     const auto stride = static_cast<size_t>(qkv(1) - qkv(0));
-    layer.learnt.clear();
+    layer.learnt = layer.forms;
     for (int head = 0; head < attention.kv_heads; head++) {
         const float *queries = qkv(0) + head * group * size;
         const float *keys = qkv(0) + (attention.heads + head) * size;
-        learn_form({queries, keys, stride, batch.row_starts, batch.row_count, group, size},
-                   layer.learnt);
+        attention.kv->learn_form(
+            {queries, keys, stride, batch.row_starts, batch.row_count, group, size},
+            &layer.learnt[head * attention.kv->form_size(size)]);
     }
 }
 
@@ -187,7 +187,7 @@ void Forward::load_heads(int layer, const Block &block, int kv_head, int tile,
             heads[rows] = turned(at, size, heads[rows], scratch.turned + rows * attention.padded());
         }
     }
-    load_queries(attention, heads, rows, model.layers[layer].forms, kv_head, scratch);
+    load_queries(attention, heads, rows, model.layers[layer].form(attention, kv_head), scratch);
 }
 
 void Forward::look_ahead(int layer, const Block &block, const Part &part, Ahead &ahead) const {
@@ -333,7 +333,7 @@ void Forward::finish(int layer, const Block &block, int kv_head, const Partial &
             int head = model.shard.heads.first + kv_head * attention.group() + g;
             int column = head * size;
             float *out = sum.output + static_cast<size_t>(row) * attention.padded();
-            if (attention.kv == Format::int4) ::turn(out, size);
+            attention.kv->turn_back(model.layers[layer].form(attention, kv_head), size, out);
             const Floats total = broadcast(total_of(layer, head, sum, row));
             for (int i = 0; i < attention.padded(); i += LANES) {
                 Floats value = load(out + i) / total;

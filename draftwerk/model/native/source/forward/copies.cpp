@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "attention/kv_formats.h"
 #include "forward/rows.h"
 #include "matrix/half.h"
 #include "simd/elementary.h"
@@ -39,8 +40,7 @@ void turn_keys(const TurnedKeys &turned, int layer) {
                                          : reinterpret_cast<const float *>(from + at)[i];
             }
             rotate<false>(head.data(), cosine.data(), sine.data(), half);
-            store_kv(head.data(), turned.size, turned.is_bf16 ? Format::bf16 : Format::fp32,
-                     to + at);
+            store_floats(head.data(), turned.size, !turned.is_bf16, to + at);
         }
     }
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/codes.h"
 #include "matrix/packing.h"
 
 static Shard whole(const Shape &shape) {
@@ -49,7 +48,7 @@ void Model::learn(bool begins) {
     learns = begins;
     for (Layer &layer : layers) {
         const AttentionShape &own = views[layer.view].shape;
-        if (begins) layer.forms = plain_forms(own.kv_heads, own.head_size);
+        if (begins) layer.begin_forms(own);
         else if (layer.attends() && layer.stores()) layer.forms = layer.learnt;
     }
     for (Layer &layer : layers) {
@@ -57,11 +56,19 @@ void Model::learn(bool begins) {
     }
 }
 
+void Layer::begin_forms(const AttentionShape &attention) {
+    const int floats = attention.kv->form_size(attention.head_size);
+    forms.resize(static_cast<size_t>(attention.kv_heads) * floats);
+    for (int head = 0; head < attention.kv_heads; head++) {
+        attention.kv->begin_form(attention.head_size, &forms[head * floats]);
+    }
+}
+
 AttentionShape Model::attention(const LayerShape &of) const {
     const int size = of.head_size ? of.head_size : shape.head_size;
     const float usual = 1.0f / std::sqrt(static_cast<float>(size));
     return {shard.heads.count, of.kv_heads ? of.kv_heads : shard.kv_heads.count, size,
-            static_cast<Format>(shape.kv_format),
+            &kv_format(shape.kv_format),
             shape.attention_scale > 0 ? shape.attention_scale : usual, shape.attention_softcap};
 }
 

@@ -18,7 +18,7 @@ struct Shape {
     int32_t vocab, hidden, layers, heads, kv_heads, head_size, ffn;
     int32_t format;               // of the matrices
     int32_t in_bf16;              // intermediate values are rounded to bf16
-    int32_t kv_format;            // of keys and values: fp32, bf16, int8 or int4
+    int32_t kv_format;            // a row of attention/kv_formats.cpp
     int32_t norm;                 // NormKind
     int32_t activation;           // Activation
     int32_t is_gated;             // the FFN has a matrix of gates
@@ -159,10 +159,14 @@ struct Layer {
     Matrix input_gate, input_output;     // of the layer's own embedding
     std::vector<float> after_input;      // the norm of what that adds
     std::vector<float> scalar;           // of the hidden state behind the layer; or empty
-    std::vector<float> forms, learnt;    // of keys in int4, see codes.h; those that are yet to count
+    std::vector<float> forms, learnt;    // of its KV heads; those that are yet to count
     LayerShape shape;
     int view = 0;                        // in the model's views
     int number = 0;                      // among those that recur
+    const float *form(const AttentionShape &attention, int kv_head) const {
+        return forms.data() + kv_head * attention.kv->form_size(attention.head_size);
+    }
+    void begin_forms(const AttentionShape &attention);
     bool attends() const { return static_cast<Mixer>(shape.mixer) == Mixer::attention; }
     bool has_window() const { return attends() && shape.window > 0; }
     bool stores() const { return shape.kv_from < 0; }

@@ -1,6 +1,5 @@
 // The stages that take one token after another.
 #include "simd/elementary.h"
-#include "attention/codes.h"
 #include "forward/forward.h"
 #include "forward/rows.h"
 
@@ -274,15 +273,9 @@ void Forward::rope(const Layer &layer, int index, int row) {
     if (shape.temperature_beta > 0 && first == 0) heat_queries(heads, keys * size, row);
     for (int head = 0; head < stored; head++) {
         const int32_t slot = page_slot(index, row);
-        const float *key = heads + (keys + head) * size, *value = heads + (values + head) * size;
-        void *key_to = at_head(keys_of(index), index, slot, head);
-        void *value_to = at_head(values_of(index), index, slot, head);
-        if (attention.kv == Format::int4) {
-            store_codes(form_of(layer.forms, head, size), key, value, size,
-                        static_cast<uint8_t *>(key_to), static_cast<uint8_t *>(value_to));
-            continue;
-        }
-        store_kv(key, size, attention.kv, key_to);
-        store_kv(value, size, attention.kv, value_to);
+        attention.kv->store_head(layer.form(attention, head), heads + (keys + head) * size,
+                                 heads + (values + head) * size, size,
+                                 at_head(keys_of(index), index, slot, head),
+                                 at_head(values_of(index), index, slot, head));
     }
 }

@@ -156,30 +156,3 @@ void add_to(const float *product, int size, float *x) {
         store_first(x + i, rounded<BF16>(load_first(x + i, left) + p), left);
     }
 }
-
-// Signed bytes, the largest 127, and then what scales them.
-inline void store_scaled(const float *head, int size, uint8_t *to) {
-    Floats most = broadcast(0.0f);
-    for (int i = 0; i < size; i += LANES) {
-        most = max(most, absolute(load_first(head + i, size - i)));
-    }
-    float largest = reduce_max(most), scale = largest < TINY ? 0.0f : largest / 127.0f;
-    Floats inverse = broadcast(scale > 0 ? 1.0f / scale : 0.0f);
-    for (int i = 0; i < size; i += LANES) {
-        store_bytes(to + i, to_ints(load_first(head + i, size - i) * inverse), size - i);
-    }
-    memcpy(to + size, &scale, sizeof scale);
-}
-
-// Writes one head's key or value into the pages.
-inline void store_kv(const float *head, int size, Format format, void *to) {
-    if (format == Format::int8) return store_scaled(head, size, static_cast<uint8_t *>(to));
-    for (int i = 0; i < size; i += LANES) {
-        Floats value = without_tiny(load_first(head + i, size - i));
-        if (format == Format::fp32) {
-            store_first(static_cast<float *>(to) + i, value, size - i);
-        } else {
-            store_bf16(static_cast<bf16 *>(to) + i, value, size - i);
-        }
-    }
-}

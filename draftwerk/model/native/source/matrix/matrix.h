@@ -18,8 +18,7 @@
 #include "simd/simd.h"
 #include "threads/memory.h"
 
-// int8 is a format of keys and values alone.
-enum class Format { fp32 = 0, bf16 = 1, int8 = 2, stored = 3, int4 = 4 };
+enum class Format { fp32 = 0, bf16 = 1, stored = 2 };
 
 using native::PANEL;
 constexpr int TILE = 48;

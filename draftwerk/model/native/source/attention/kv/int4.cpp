@@ -1,17 +1,42 @@
-#include "attention/codes.h"
-
+// Keys in five bits and values in four.
+//
+//     a key      codes, four bits each | fifth bits of the first half  | scale, bf16
+//     a value    codes, four bits each | fifth bits of the key's other | scale, bf16
+//
+// Heads are turned by a Hadamard matrix, which is its own inverse: their numbers are about normal
+// then, and take the nearest of the levels that are best for those (Lloyd, Max). What the products
+// read are levels alone: queries are turned, scores and probabilities have the scales, and what
+// was weighed is turned back.
+//
+// A key is kept less one of two others, whichever is nearer: the mean of keys, or that of a text's
+// first token, which is unlike all others and is seen most; the scale's sign tells which. What is
+// taken away comes back as a score of its own. Before keys are turned, each of their channels is
+// multiplied by a factor, and that of the queries is divided by it.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <vector>
+
+#include "attention/kv_formats.h"
+#include "simd/simd.h"
 
 namespace {
 
+constexpr int CODE_UNIT = 16;  // heads have a multiple of so many numbers
 constexpr int REFITS = 2;      // how often a scale is fitted to the levels that it gave
 constexpr int CODES_MAX = 1024;
 constexpr bf16 SIGN = 0x8000;
-constexpr int FORM_PARTS = 4;  // of a KeyForm
 constexpr float LEAST = 0x1p-100f;      // of scales: they have a sign
 constexpr double SHARED = 1.0 / 256;    // of a channel's spread: that of all
+
+// The keys and factors of a form, [head_size] each.
+constexpr int FORM_PARTS = 4;
+struct KeyForm {
+    const float *mean, *first, *factors, *inverses;
+    KeyForm(const float *form, int size)
+        : mean(form), first(form + size), factors(form + 2 * size), inverses(form + 3 * size) {}
+};
 
 // The upper halves of levels, as bf16; the lower ones are their negatives.
 constexpr std::array<uint16_t, 16> KEY_HALF = {
@@ -75,25 +100,24 @@ void put(const uint8_t *codes, int size, const uint8_t *fifths, bf16 scale, uint
 // Widens heads, after `fifths_at` has read the fifth bits of each.
 template <size_t COUNT, class Fifths>
 void widen_codes(const std::array<uint16_t, COUNT> &levels, const void *base,
-                 const int64_t *offsets, int count, int size, int64_t *widened, uint8_t *out,
-                 float *scales, Fifths fifths_at) {
+                 const int64_t *offsets, int count, int size, Widened to, Fifths fifths_at) {
     uint8_t fifths[CODES_MAX / 8 + 4] = {};
     for (int at = 0; at < round_up(count, LANES); at++) {
         if (at >= count) {
-            widened[at] = widened[count - 1], scales[at] = scales[count - 1];
+            to.offsets[at] = to.offsets[count - 1], to.scales[at] = to.scales[count - 1];
             continue;
         }
         const uint8_t *head = static_cast<const uint8_t *>(base) + offsets[at];
         fifths_at(head, offsets[at], fifths);
         bf16 scale;
         memcpy(&scale, head + size / 2 + size / CODE_UNIT, sizeof scale);
-        scales[at] = widen(scale);
-        widened[at] = static_cast<int64_t>(at) * size * sizeof(bf16);
-        for (int i = 0; i < size; i += 2 * LANES) {
+        to.scales[at] = widen(scale);
+        to.offsets[at] = static_cast<int64_t>(at) * size * sizeof(bf16);
+        uint8_t *out = to.room + static_cast<int64_t>(at) * size * sizeof(bf16);
+        for (int i = 0; i < size; i += 2 * LANES, out += 2 * LANES * sizeof(bf16)) {
             uint32_t bits;
             memcpy(&bits, fifths + i / 8, sizeof bits);
-            native::look_up_words<COUNT>(levels.data(), head + i / 2, (size - i) / 2, bits,
-                                         out + widened[at] + i * sizeof(bf16));
+            native::look_up_words<COUNT>(levels.data(), head + i / 2, (size - i) / 2, bits, out);
         }
     }
 }
@@ -130,28 +154,11 @@ void share(std::vector<double> &squares) {
     for (double &each : squares) each += SHARED * sum / static_cast<double>(squares.size());
 }
 
-}  // namespace
-
-std::vector<float> plain_forms(int kv_heads, int size) {
-    std::vector<float> forms(static_cast<size_t>(kv_heads) * FORM_PARTS * size, 0.0f);
-    for (size_t i = 0; i < forms.size(); i++) {
-        if (i / size % FORM_PARTS >= FORM_PARTS / 2) forms[i] = 1.0f;
-    }
-    return forms;
-}
-
-KeyForm form_of(const std::vector<float> &forms, int kv_head, int size) {
-    const float *at = forms.data() + static_cast<size_t>(kv_head) * FORM_PARTS * size;
-    return {at, at + size, at + 2 * size, at + 3 * size};
-}
-
 // Errors of a kept key are alike in all channels: those of scores are the least where a factor is
 // the root of how much queries vary to how much keys do.
-void learn_form(const HeadRows &rows, std::vector<float> &forms) {
+void learn(const HeadRows &rows, float *form) {
     const int size = rows.size;
     std::vector<double> keys(size), queries(size);
-    forms.resize(forms.size() + FORM_PARTS * size);
-    float *form = &forms[forms.size() - FORM_PARTS * size];
     float *mean = form, *first = form + size, *factors = form + 2 * size;
     const std::vector<int> tokens = later_tokens(rows);
     for (int i = 0; i < size; i++) {
@@ -177,6 +184,7 @@ void learn_form(const HeadRows &rows, std::vector<float> &forms) {
     }
 }
 
+// In pieces of the greatest power of two that divides its size.
 void turn(float *head, int size) {
     const int piece = size & -size;
     const float norm = 1.0f / std::sqrt(static_cast<float>(piece));
@@ -189,15 +197,6 @@ void turn(float *head, int size) {
         }
     }
     for (int i = 0; i < size; i++) head[i] *= norm;
-}
-
-Taken turn_query(const KeyForm &form, const float *query, int size, float *turned) {
-    const Taken taken{product(query, form.mean, size), product(query, form.first, size)};
-    for (int i = 0; i < size; i += LANES) {
-        store(turned + i, load(query + i) * load(form.inverses + i));
-    }
-    turn(turned, size);
-    return taken;
 }
 
 void store_codes(const KeyForm &form, const float *key, const float *value, int size,
@@ -221,19 +220,52 @@ void store_codes(const KeyForm &form, const float *key, const float *value, int 
     put(codes, size, fifths + size / CODE_UNIT, scale, value_to);
 }
 
-void widen_keys(const Lane &lane, const int64_t *offsets, int count, int size, int64_t *widened,
-                uint8_t *out, float *scales) {
-    const auto *values = static_cast<const uint8_t *>(lane.values);
-    const int half = size / CODE_UNIT;
-    widen_codes(KEY_LEVELS, lane.keys, offsets, count, size, widened, out, scales,
-                [&](const uint8_t *head, int64_t offset, uint8_t *fifths) {
-                    memcpy(fifths, head + size / 2, half);
-                    memcpy(fifths + half, values + offset + size / 2, half);
-                });
-}
+struct Codes final : KvFormat {
+    constexpr Codes() : KvFormat(false, true) {}
+    size_t head_bytes(int size) const override {
+        return size / 2 + size / CODE_UNIT + sizeof(bf16);
+    }
+    void store_head(const float *form, const float *key, const float *value, int size,
+                    void *key_to, void *value_to) const override {
+        store_codes({form, size}, key, value, size, static_cast<uint8_t *>(key_to),
+                    static_cast<uint8_t *>(value_to));
+    }
+    const uint8_t *keys(const Lane &lane, const int64_t *offsets, int count, int size,
+                        const Widened &to) const override {
+        const auto *values = static_cast<const uint8_t *>(lane.values);
+        const int half = size / CODE_UNIT;
+        widen_codes(KEY_LEVELS, lane.keys, offsets, count, size, to,
+                    [&](const uint8_t *head, int64_t offset, uint8_t *fifths) {
+                        memcpy(fifths, head + size / 2, half);
+                        memcpy(fifths + half, values + offset + size / 2, half);
+                    });
+        return to.room;
+    }
+    const uint8_t *values(const Lane &lane, const int64_t *offsets, int count, int size,
+                          const Widened &to) const override {
+        widen_codes(VALUE_LEVELS, lane.values, offsets, count, size, to,
+                    [](const uint8_t *, int64_t, uint8_t *) {});
+        return to.room;
+    }
+    int form_size(int size) const override { return FORM_PARTS * size; }
+    void begin_form(int size, float *form) const override {
+        std::fill(form, form + FORM_PARTS / 2 * size, 0.0f);
+        std::fill(form + FORM_PARTS / 2 * size, form + FORM_PARTS * size, 1.0f);
+    }
+    void learn_form(const HeadRows &rows, float *form) const override { learn(rows, form); }
+    Taken turn_query(const float *of, const float *query, int size, float *turned) const override {
+        const KeyForm form(of, size);
+        const Taken taken{product(query, form.mean, size), product(query, form.first, size)};
+        for (int i = 0; i < size; i += LANES) {
+            store(turned + i, load(query + i) * load(form.inverses + i));
+        }
+        turn(turned, size);
+        return taken;
+    }
+    void turn_back(const float *, int size, float *head) const override { turn(head, size); }
+};
+constexpr Codes INT4;
 
-void widen_values(const Lane &lane, const int64_t *offsets, int count, int size, int64_t *widened,
-                  uint8_t *out, float *scales) {
-    widen_codes(VALUE_LEVELS, lane.values, offsets, count, size, widened, out, scales,
-                [](const uint8_t *, int64_t, uint8_t *) {});
-}
+}  // namespace
+
+const KvFormat &int4_kv() { return INT4; }
