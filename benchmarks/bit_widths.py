@@ -29,7 +29,7 @@ class Form(NamedTuple):
 
     kind: str
     method: str = NONE
-    kv_dtype: Literal["auto", "int8"] = "auto"
+    kv_dtype: Literal["auto", "int8", "int4"] = "auto"
 
     @property
     def kv(self) -> str:
@@ -43,6 +43,7 @@ FORMS = (
     Form("Q8_0"),
     Form("Q8_0", "smoothquant"),
     Form("Q8_0", kv_dtype="int8"),
+    Form("Q8_0", kv_dtype="int4"),
     Form("Q4_1"),
     Form("Q4_K_M"),
     Form("Q4_0"),

@@ -46,6 +46,7 @@ from draftwerk.model.native.format_difference import (
     difference,
     own_texts,
 )
+from draftwerk.model.native.learnt_keys import TEXT
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import dequantised
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -68,8 +69,8 @@ class FormatQuality:
         self.source = source
         self.folder = folder
         self.pool = pool
-        self.exact = self.model(str(source.directory), "fp32")
         self.tokenizer = TextTokenizer(source.directory)
+        self.exact = self.model(str(source.directory), "fp32")
         prompts = prompts_of(self.tokenizer)
         self.texts = own_texts(self.exact, prompts, SAMPLED)
 
@@ -78,7 +79,8 @@ class FormatQuality:
         loaded: Checkpoint = load(
             source, None, keeps_blocks=dtype == STORED, dequantise=dequantised
         )
-        return paged(loaded, dtype, self.pool, len(TOPICS), WINDOW, kv_dtype)
+        text = self.tokenizer.encode(TEXT)
+        return paged(loaded, dtype, self.pool, len(TOPICS), WINDOW, kv_dtype, text)
 
     def file(self, kind: str, method: str = NONE) -> Path:
         """Return the source's file of a type by a method, written if it is not there."""

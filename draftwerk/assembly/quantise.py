@@ -1,5 +1,6 @@
 """`draftwerk quantise`: writes a GGUF of a chosen type, and measures what that costs and gains."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,10 +129,19 @@ def measured(source: Location, output: Path, report: OnProgress) -> list[str]:
 
 
 def paged(
-    model: Checkpoint, dtype: str, pool: Pool, rows: int, length: int, kv_dtype: str = "auto"
+    model: Checkpoint,
+    dtype: str,
+    pool: Pool,
+    rows: int,
+    length: int,
+    kv_dtype: str = "auto",
+    text: Sequence[int] = (),
 ) -> PagedModel:
-    """Return a loaded model that computes a few texts of a length."""
-    forward = NativeForward(model.config, model.weights, dtype, pool, kv_dtype)
+    """Return a loaded model that computes a few texts of a length.
+
+    Formats of keys and values that learn do so from a `text`.
+    """
+    forward = NativeForward(model.config, model.weights, dtype, pool, kv_dtype, text=text)
     return PagedModel(model.config, forward, rows, length)
 
 
