@@ -96,6 +96,27 @@ class DraftedSequences:
         opens = bool([row for row in round_.rows if row.new_sequence is not None])
         return ReadRows(states, RationedTexts(sources, heads, probed), grown, blank, opens)
 
+    def resting(self, round_: Round) -> list[Draft] | None:
+        """Return the drafts of a round that brings nothing but tokens, and None of any other.
+
+        Whether a head that keeps something of texts is told of one is decided as rows are read.
+        """
+        found, keeps = list[Draft](), self._followed_max < inf
+        for row in round_.rows:
+            if row.new_sequence or row.branch or row.feedback != NOTHING_LEARNED:
+                return None
+            state = self.states[row.sequence_id]
+            if state.given or (state.followed and keeps):
+                return None
+            found.append(FOLLOWED if state.followed else NO_FEEDBACK)
+        return found
+
+    def record(self, round_: Round) -> None:
+        """Record the rows of a round that rested."""
+        for row in round_.rows:
+            state = self._read(row)
+            state.drafts = state.drafts or (row.samples and row.draft_max > 0)
+
     def forget(self, sequence_ids: Iterable[int]) -> None:
         """Forget sequences; their outputs go to the store.
 

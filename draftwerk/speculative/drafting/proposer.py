@@ -18,6 +18,7 @@ from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence,
 from draftwerk.speculative.drafting.rationing import ChosenRows, DraftRationing
 from draftwerk.speculative.drafting.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.rounds import Draft, Round
+from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX
 from draftwerk.speculative.sources.store import Memories
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
@@ -25,6 +26,8 @@ from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 if TYPE_CHECKING:
     from draftwerk.speculative.sampling.gumbel import Gumbels
 
+REPORTS_AT_ONCE = 4
+"""Steps whose costs are learnt together."""
 NO_ROUND = RoundLoad(0, 0, 0)
 """Of a round in which nothing is drafted."""
 
@@ -66,6 +69,11 @@ class Proposer:
         )
         self._beam_drafts = BeamDrafts()
         self._searches = SearchDrafts(self._beam_drafts, self._controller, self._sequences.has_head)
+        # Behind a step no code is in the caches: what runs several times at once costs less.
+        self._unread: list[Round] = []
+        """Rounds that rested."""
+        self._reports: list[StepReport] = []
+        """Of steps that nothing was learnt from yet."""
 
     def seed(self, measured: Iterable[MeasuredStep]) -> None:
         """Take in steps of the target, measured before the first round."""
@@ -76,17 +84,26 @@ class Proposer:
 
         Rows whose sources are not asked have a tree where there is a draft model for it.
         """
-        begun = self._now()
-        self._controller.cost.learn(round_.report.load, round_.report.device_ms)
-        self._rationing.learn(round_.report)
         branches = [row for row in round_.rows if row.branch is not None]
         if branches or round_.finished_ids:
+            self._catch_up()
             self._beam_drafts.read(round_, self._sequences.text)
-        self._sequences.forget(round_.finished_ids)
+            self._sequences.forget(round_.finished_ids)
+        if self._rationing.may_rest and not has_model:
+            blank = self._sequences.resting(round_)
+            if blank is not None:
+                self._rationing.rest()
+                self._unread.append(round_)
+                return Prepared(round_, NO_ROUND, [], blank)
+        self._catch_up()
+        begun = self._now()
+        self._learn_costs(round_.report)
         read = self._sequences.read(round_)
-        regular = not (branches or has_model or read.opens or read.grown)
-        if not (read.states or branches) or (regular and self._rationing.rests()):
+        if not (read.states or branches):
+            if all(row.samples for row in round_.rows):
+                self._rationing.want_nothing()
             return Prepared(round_, NO_ROUND, [], read.blank)
+        self._rationing.want_something()
         row_load = _row_load(round_)
         step_ms = self._controller.cost.ms(row_load)
         chosen = self._policy.choices(self._estimates, read.texts, row_load.tokens, step_ms)
@@ -142,6 +159,24 @@ class Proposer:
     def sequence_count(self) -> int:
         """Return how many sequences are remembered."""
         return len(self._sequences.states)
+
+    def _catch_up(self) -> None:
+        """Learn from the rounds that rested."""
+        for round_ in self._unread:
+            self._learn_costs(round_.report)
+            self._sequences.record(round_)
+        self._unread.clear()
+
+    def _learn_costs(self, report: StepReport) -> None:
+        """Learn from some reports at once, from one of an unknown size without delay."""
+        cost = self._controller.cost
+        self._reports.append(report)
+        if len(self._reports) < REPORTS_AT_ONCE and cost.known(report.load.tokens):
+            return
+        for one in self._reports:
+            cost.learn(one.load, one.device_ms)
+            self._rationing.learn(one)
+        self._reports.clear()
 
     def _now(self) -> float:
         return 0.0 if self._clock is None else self._clock()

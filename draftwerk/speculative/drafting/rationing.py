@@ -25,7 +25,6 @@ PROBED_MAX = 8
 """Rows that are probed at once, where there are so many: much of what a head takes is the same for
 one row and for several."""
 
-
 RESTS = 3
 """Rounds in which nothing is decided, after one in which nothing was wanted: no text begins then,
 and what others save changes slowly."""
@@ -139,16 +138,27 @@ class DraftRationing:
         for record in self._records.values():
             record.rounds += rounds
         self._token_ms = token_ms
-        self._rests_left = 0 if asked or headed else RESTS
+        if not (asked or headed):
+            self.want_nothing()
         return ChosenRows(asked, headed)
 
-    def rests(self) -> bool:
-        """Whether a round in which no text begins is left as it is, and nothing decided."""
-        if not self._rests_left:
-            return False
+    @property
+    def may_rest(self) -> bool:
+        """Whether a round in which no text begins may be left as it is, and nothing decided."""
+        return self._rests_left > 0
+
+    def want_something(self) -> None:
+        """Let the next round be decided."""
+        self._rests_left = 0
+
+    def want_nothing(self) -> None:
+        """Let the next rounds rest."""
+        self._rests_left, self._rested = RESTS, 0
+
+    def rest(self) -> None:
+        """Leave a round as it is."""
         self._rests_left -= 1
         self._rested += 1
-        return True
 
     def head_pays(self, text: TextSavings) -> bool:
         """Whether the draft head would have run for a text in the newest round."""
