@@ -155,11 +155,6 @@ class Proposer:
         self._beam_drafts.check()
         self._sequences.check()
 
-    @property
-    def sequence_count(self) -> int:
-        """Return how many sequences are remembered."""
-        return len(self._sequences.states)
-
     def _catch_up(self) -> None:
         """Learn from the rounds that rested."""
         for round_ in self._unread:

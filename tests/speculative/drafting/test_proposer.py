@@ -97,7 +97,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         make_round(finished_ids=scheduler.running_set.take_finished_ids()),
         (),
     )
-    assert proposer.sequence_count == 0
+    assert not proposer._sequences.states
     stored = [
         token
         for name_space in "ab"
@@ -215,7 +215,7 @@ def test_a_finished_output_serves_its_name_space_only() -> None:
         replay.close()
     assert rounds[0] == rounds[1] == 300
     assert rounds[2] < 60
-    assert proposer.sequence_count == 0
+    assert not proposer._sequences.states
 
 
 def test_a_request_without_speculation_teaches_the_store_nothing() -> None:
