@@ -321,14 +321,15 @@ int fetches_per_head(const AttentionShape &shape) {
 }
 
 AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_heads) {
-    size_t rows = std::max(shape.group(), QUERY_ROWS), padded = shape.padded();
+    const size_t padded = shape.padded();
+    rows = std::max(shape.group(), QUERY_ROWS), row_bytes = padded * 4;
     size_t bytes = 0;
     std::vector<size_t> begins;
     auto reserve = [&](size_t size) {
         begins.push_back(bytes);
         bytes += (size + 63) / 64 * 64;
     };
-    reserve(rows * padded * 4);                                           // query
+    reserve(shape.kv_heads * rows * row_bytes);                           // queries
     reserve(rows * padded * 4);                                           // turned
     reserve(COLUMNS_MAX * padded * 4);                                    // keys
     reserve(COLUMNS_MAX * padded * 4);                                    // copied
@@ -336,7 +337,7 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
     reserve(rows * COLUMNS_MAX * 4);                                      // scores
     reserve(COLUMNS_MAX * static_cast<size_t>(shape.head_size) * sizeof(bf16) + 64);  // widened
     for (int i = 0; i < 2; i++) reserve(COLUMNS_MAX * sizeof(float));     // scales
-    reserve(rows * sizeof(Taken));                                        // taken
+    reserve(shape.kv_heads * rows * sizeof(Taken));                       // taken
     for (size_t i = 0; i <= sums.size(); i++) {                           // tile and sums
         reserve(rows * padded * 4), reserve(rows * 4), reserve(rows * 4);
     }
@@ -344,10 +345,10 @@ AttentionScratch::AttentionScratch(const AttentionShape &shape) : sums(shape.kv_
     auto next = begins.begin();
     auto bytes_at = [&] { return memory.as<uint8_t>() + *next++; };
     auto floats_at = [&] { return reinterpret_cast<float *>(bytes_at()); };
-    query = bytes_at(), turned = floats_at(), keys = bytes_at(), copied = bytes_at(), probabilities = floats_at();
+    queries = bytes_at(), turned = floats_at(), keys = bytes_at(), copied = bytes_at(), probabilities = floats_at();
     scores = floats_at(), widened = bytes_at();
     key_scales = floats_at(), value_scales = floats_at();
-    taken = reinterpret_cast<Taken *>(bytes_at());
+    takens = reinterpret_cast<Taken *>(bytes_at());
     auto partial_at = [&] {
         float *output = floats_at(), *largest = floats_at();
         return Partial{output, largest, floats_at()};

@@ -115,11 +115,12 @@ struct AttentionScratch {
     Memory memory;
     uint8_t *keys, *copied;       // [pair of inputs][COLUMNS_MAX][2], [COLUMNS_MAX][padded]; or floats
     uint8_t *widened;             // keys or values in bf16, [COLUMNS_MAX][head_size]
-    uint8_t *query;
+    uint8_t *queries, *query;     // of all KV heads, [head][rows][padded]; those of one
     float *turned;                // queries of the tiles that are kept, [rows][padded]
     float *scores, *probabilities;    // [rows][COLUMNS_MAX], [rows][SPAN]
     float *key_scales, *value_scales;  // of formats that have them, [COLUMNS_MAX]
-    Taken *taken;                 // likewise, [rows]
+    Taken *takens, *taken;        // likewise, [head][rows], [rows]
+    size_t rows, row_bytes;       // of a head's queries at most, of one
     Partial tile;
     std::vector<Partial> sums;    // by KV head
     const uint8_t *values;        // what is read: in the pages, widened or copied
@@ -129,6 +130,9 @@ struct AttentionScratch {
     const void *gathered_lane = nullptr;
     int64_t gathered_offsets[COLUMNS_MAX];
     AttentionScratch(const AttentionShape &shape);
+    void select(int kv_head) {
+        query = queries + kv_head * rows * row_bytes, taken = takens + kv_head * rows;
+    }
 };
 
 int tile_count(const Block &block);
@@ -136,8 +140,8 @@ int tile_count(const Block &block);
 // How many times something is fetched while few rows attend to one head of a whole tile.
 int fetches_per_head(const AttentionShape &shape);
 
-// Puts the query heads [tokens][group][head_size] (float) of a block into the scratch, as the form
-// of their KV head has them.
+// Puts the query heads [tokens][group][head_size] (float) of a block into the scratch, where the
+// selected KV head's are, as its form has them.
 void load_queries(const AttentionShape &shape, const float *const *heads, int rows,
                   const float *form, AttentionScratch &scratch);
 

@@ -240,8 +240,12 @@ void Forward::attend(int layer, int item, AttentionScratch &scratch) {
             const Block &next = cut.blocks[later];
             look_ahead(layer, next, {0, attention.kv_heads, next.tile_at(0)}, scratch.ahead);
         }
+        // Behind the tiles that are kept queries are rotated otherwise.
+        const bool was_kept = index > 0 && block.tile_at(index - 1) < block.kept;
+        const bool turns = index == 0 || (was_kept && tile >= block.kept);
         for (int kv_head = 0; kv_head < attention.kv_heads; kv_head++) {
-            load_heads(layer, block, kv_head, tile, scratch);
+            scratch.select(kv_head);
+            if (turns) load_heads(layer, block, kv_head, tile, scratch);
             scratch.gathered = 0;
             attend_tile(attention, block, lane(layer, kv_head), tile, scratch);
             merge(attention, scratch.sums[kv_head], scratch.tile, rows, index == 0);
@@ -284,6 +288,7 @@ void Forward::attend_heads(Cut &cut, int layer, const Split &split, int kv_head,
     const AttentionShape &attention = model.attention(layer);
     const int tile = split.part.tile, padded = attention.padded();
     scratch.gathered = 0;
+    scratch.select(kv_head);
     for (int index = split.first; index < split.last; index++) {
         const Block &block = cut.blocks[index];
         int rows = (block.end - block.begin) * attention.group();
