@@ -100,6 +100,18 @@ class ProbeAccount:
             texts[index].probed_at = self._count
         return found
 
+    def begun(self, texts: dict[int, TextSavings], price: Price) -> set[int]:
+        """Return the rows that were never asked: a text that is known shows at its first tokens.
+
+        What that takes is saved up for before others are probed.
+        """
+        found = {index for index, text in texts.items() if text.is_new}
+        for index in found:
+            texts[index].is_new = False
+        if found:
+            self.ms = max(0.0, self.ms - price.ms(len(found)))
+        return found
+
 
 class DraftRationing:
     """Runs sources and head for the rows that pay, and for others from their accounts."""
@@ -132,6 +144,7 @@ class DraftRationing:
         price = Price(asking.fixed_ms, asking.row_ms + topk.fixed_ms + topk.row_ms)
         asked = paying(texts.sources, price, token_ms)
         asked |= self._source_account.probed(texts.sources, asked, price, income_ms)
+        asked |= self._source_account.begun(texts.sources, price)
         price = self._head_price
         headed = paying(texts.heads, price, token_ms)
         headed |= self._head_account.probed(texts.probed, headed, price, income_ms)

@@ -40,7 +40,7 @@ class SavingsRecord:
 class TextSavings:
     """One text's; the record's until it has been drafted for."""
 
-    __slots__ = ("_learnt_at", "_taught", "own", "probed_at", "record")
+    __slots__ = ("_learnt_at", "_taught", "is_new", "own", "probed_at", "record")
 
     def __init__(self, record: SavingsRecord) -> None:
         self.record = record
@@ -52,6 +52,8 @@ class TextSavings:
         """Rounds of which the record has learnt."""
         self.probed_at = 0
         """When it was last probed, by the count of probes; 0 for never."""
+        self.is_new = True
+        """Whether its sources were never asked."""
 
     @property
     def tokens(self) -> float:
