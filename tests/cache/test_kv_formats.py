@@ -15,7 +15,6 @@ from draftwerk.cache.kv_formats import (
     needed_for,
     refusal_of,
 )
-from draftwerk.model.native.calls.native_shape import KV_CODES
 from draftwerk.settings.approximations import NAMES
 
 PRODUCT = Path(str(resources.files("draftwerk")))
@@ -27,14 +26,6 @@ def test_every_row_has_a_name_that_can_be_asked_for_and_an_approximation() -> No
     for name, row in KV_FORMATS.items():
         assert NAMES[f"kv-{name}"].sets == ("kv_dtype", name)
         assert NAMES[f"kv-{name}"].meaning == row.meaning
-
-
-def test_codes_are_rows_of_the_kernels() -> None:
-    found = re.search(r"ROWS\[\].* = \{([^}]*)\}", (KERNELS / "kv_formats.cpp").read_text())
-    assert found is not None
-    kernels = found[1].split(", ")
-    assert [f"{name}_kv" for name in KV_CODES] == kernels
-    assert [*KV_CODES.values()] == [*range(len(kernels))]
 
 
 def test_a_format_of_kernels_is_one_row_and_one_file_in_each_language() -> None:

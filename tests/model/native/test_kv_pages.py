@@ -1,9 +1,13 @@
 """Copies between blocks and slots do what the plain ones in `model.reference.kv_pages` do."""
 
+import re
+from importlib import resources
+
 import pytest
 import torch
 
 from draftwerk.model.native import kv_pages
+from draftwerk.model.native.calls.native_shape import KV_CODES
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference import kv_pages as plain
 from tests.model.native.models import random_pages, tiny_config
@@ -31,3 +35,12 @@ def test_nothing_to_copy_and_nowhere_to_copy_to(pool: Pool) -> None:
         kv_pages.copy_blocks(pages, ((0, 8),))
     with pytest.raises(ValueError, match="outside"):
         kv_pages.move_slots(pages, [(-1, 0)])
+
+
+def test_codes_of_formats_are_rows_of_the_kernels() -> None:
+    table = resources.files("draftwerk") / "model/native/source/attention/kv_formats.cpp"
+    found = re.search(r"ROWS\[\].* = \{([^}]*)\}", table.read_text())
+    assert found is not None
+    kernels = found[1].split(", ")
+    assert [f"{name}_kv" for name in KV_CODES] == kernels
+    assert [*KV_CODES.values()] == [*range(len(kernels))]
