@@ -21,6 +21,9 @@ PROBE_SHARE = 0.01
 """Share of a round's time for probes, a half for the sources' and a half for the head's."""
 VAIN_SHARE = 0.5
 """Part of it after a probe in vain, until a row pays again."""
+GAIN_MIN = 2.0
+"""How many times what asking takes a row's sources have to save: a row that ends a token sooner
+does not end sooner what is waited for together with others."""
 PROBED_MAX = 8
 """Rows that are probed at once, where there are so many: much of what a head takes is the same for
 one row and for several."""
@@ -142,7 +145,8 @@ class DraftRationing:
         income_ms = PROBE_SHARE / 2 * step_ms * rounds
         asking, topk = self.asking, self.topk
         price = Price(asking.fixed_ms, asking.row_ms + topk.fixed_ms + topk.row_ms)
-        asked = paying(texts.sources, price, token_ms)
+        dear = Price(price.fixed_ms, GAIN_MIN * price.row_ms)
+        asked = paying(texts.sources, dear, token_ms)
         asked |= self._source_account.probed(texts.sources, asked, price, income_ms)
         asked |= self._source_account.begun(texts.sources, price)
         price = self._head_price

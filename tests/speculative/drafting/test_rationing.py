@@ -13,8 +13,10 @@ from draftwerk.speculative.drafting.rationing import (
     PROBED_MAX,
     TOPK_MS,
     VAIN_SHARE,
+    DraftRationing,
     Price,
     ProbeAccount,
+    RationedTexts,
     paying,
 )
 from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
@@ -103,6 +105,16 @@ def test_rows_pay_for_themselves_and_together_for_what_is_fixed() -> None:
     assert paying(texts, Price(0.3, 0.3), token_ms=1.0) == {2, 3}
     assert paying(texts, Price(0.5, 0.3), token_ms=1.0) == set()
     assert paying(texts, Price(0.5, 0.3), token_ms=4.0) == {1, 2, 3}
+
+
+def test_sources_are_asked_where_they_save_twice_what_that_takes() -> None:
+    rationing = DraftRationing()
+    asking, topk = rationing.asking, rationing.topk
+    takes = asking.row_ms + topk.fixed_ms + topk.row_ms
+    texts = {row: saving(times * takes) for row, times in enumerate((1.5, 2.5))}
+    for begun in (True, False):
+        found = rationing.choose(RationedTexts(texts, {}, {}), step_ms=0.0, token_ms=1.0)
+        assert found.asked == ({0, 1} if begun else {1})
 
 
 def test_probes_wait_until_there_is_time_for_several_rows_and_each_has_its_turn() -> None:
