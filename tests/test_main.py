@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 
+from draftwerk.loadtest.server.launcher import free_port
+
 
 def test_words_of_the_command_line_are_utf8_in_any_locale() -> None:
     plain = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
     ran = subprocess.run(
-        [sys.executable, "-m", "draftwerk", "serve", "/nowhere/ünï"],
+        [sys.executable, "-m", "draftwerk", "serve", "/nowhere/ünï", "--port", str(free_port())],
         env={**os.environ, **plain},
         capture_output=True,
         timeout=120,
