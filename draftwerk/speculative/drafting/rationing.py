@@ -104,9 +104,9 @@ class ProbeAccount:
         return found
 
     def begun(self, texts: dict[int, TextSavings], price: Price) -> set[int]:
-        """Return the rows that were never asked: a text that is known shows at its first tokens.
+        """Return the rows of new texts: one that is known shows at its first tokens.
 
-        What that takes is saved up for before others are probed.
+        What asking them takes comes out of what was saved, as far as that goes.
         """
         found = {index for index, text in texts.items() if text.is_new}
         for index in found:

@@ -53,7 +53,7 @@ class TextSavings:
         self.probed_at = 0
         """When it was last probed, by the count of probes; 0 for never."""
         self.is_new = True
-        """Whether its sources were never asked."""
+        """Whether its sources have yet to be asked as it begins."""
 
     @property
     def tokens(self) -> float:
