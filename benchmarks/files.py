@@ -24,7 +24,7 @@ from typing import Any
 
 import anyio
 
-from benchmarks.kernels import interleaved, spread
+from benchmarks.kernels import interleaved
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.engine import engine
 from benchmarks.support.llama_library import LlamaModel
@@ -136,7 +136,7 @@ def products_over_floor(path: Path, rows: Sequence[int]) -> tuple[float, ...]:
         *(partial(native.measure_linears, forward.handle, count, count) for count in rows),
     ]
     interleaved(runs, 2)
-    read, peak, *products = (spread(times)[0] for times in interleaved(runs, READ_ROUNDS))
+    read, peak, *products = interleaved(runs, READ_ROUNDS)
     floors = (max(read, count * each / macs * peak) for count in rows)
     return tuple(taken / floor for taken, floor in zip(products, floors, strict=True))
 

@@ -6,18 +6,13 @@ milliseconds, medians of interleaved measurements.
 
 import argparse
 
-import torch
-
-from benchmarks.kernels import interleaved, one_row, spread
+from benchmarks.kernels import KV_LENGTH, interleaved, one_row, pages_for
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.native.calls.native_shape import FORMATS
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.reference.kv_pages import allocate
 
-KV_LENGTH = 260
-BLOCK_SIZE = 16
 ROUNDS = 60
 
 
@@ -28,13 +23,11 @@ def measure(dtype: str, context: int = KV_LENGTH) -> tuple[float, float]:
     """
     model = load(None, None)
     forward = NativeForward(model.config, model.weights, dtype, Pool())
-    cpu = torch.device("cpu")
-    blocks = context // BLOCK_SIZE + 2
-    pages = allocate(model.config, blocks, BLOCK_SIZE, forward.page_dtype, cpu, forward.page_width)
+    pages = pages_for(model.config, forward, context // 16 + 2)
     batch = one_row(1, context, 1)
     runs = [lambda: forward(batch, pages), lambda: library().measure_stream(forward.handle)]
     interleaved(runs, 5)
-    step, floor = (spread(times)[0] for times in interleaved(runs, ROUNDS))
+    step, floor = interleaved(runs, ROUNDS)
     return step, floor
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.support.runners import build_runner
 from draftwerk.model.checkpoint.hub import locate, safetensors_directory
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
@@ -23,6 +22,7 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.beams.beam_searching import Found, Server, found_by_transformers
+from tests.support.runners import build_runner
 from validation.transformers_oracle import prompts_of
 
 BLOCK_SIZE = 16

@@ -20,8 +20,6 @@ import anyio
 import msgspec
 from torch import Tensor
 
-from benchmarks.support.runners import build_runner
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
@@ -40,6 +38,8 @@ from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.chi_square import least, p_value
+from tests.support.runners import build_runner
+from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText
 from validation.forced_drafts import SOURCES, Everything
 from validation.matrix import DefaultWords

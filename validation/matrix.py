@@ -17,8 +17,6 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from benchmarks.support.runners import build_runner
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.checkpoint.hub import locate
@@ -33,6 +31,8 @@ from draftwerk.speculative.protocol.rounds import (
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.proposing import Reckless
+from tests.support.runners import build_runner
+from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText
 from validation.forced_drafts import SOURCES, Everything, Oracle
 from validation.matrix_engines import BLOCK_SIZE, PROMPTS, Matrix

@@ -5,8 +5,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from benchmarks.support.runners import build_runner
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -20,6 +18,8 @@ from draftwerk.speculative.protocol.rounds import (
     Verdict,
 )
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.support.runners import build_runner
+from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText
 
 BLOCK_SIZE = 8

@@ -22,8 +22,6 @@ from typing import Any
 import anyio
 from jsonschema import Draft202012Validator, FormatChecker
 
-from benchmarks.support.runners import build_runner
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Failed
@@ -38,6 +36,8 @@ from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
+from tests.support.runners import build_runner
+from tests.support.thread_device import ThreadDevice
 from validation.random_schemas import Schema, whole
 
 AT_ONCE = 8

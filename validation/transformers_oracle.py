@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.support.runners import build_draft_runner, build_runner
 from draftwerk.model.checkpoint.hub import locate, safetensors_directory
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.draft_runner import DraftRunner
@@ -25,6 +24,7 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
+from tests.support.runners import build_draft_runner, build_runner
 
 BLOCKS = 2048
 

@@ -5,9 +5,7 @@
 visit goes on.
 Parts: `kernels` (error against the twin, time), `texts` (of the default model beside a CPU's),
 `steps` (8B shapes, random weights), `drafts` (chains of a draft model of 1B, trees of a draft head
-for 8B), `timeline` (steps as a Chrome trace, and the gaps between them), `text` (the default model
-widened to 8B, through the whole engine). With `timeline` alone `--output` is the trace itself, else
-the trace lies beside it as NAME.trace.json.
+for 8B).
 `--smoke` runs what can run on a CPU, in Triton's interpreter, at toy sizes: what only a device can
 tell is printed as pending.
 """
@@ -17,16 +15,14 @@ import json
 import os
 import platform
 import sys
-import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PARTS = ("kernels", "texts", "steps", "drafts", "timeline", "text")
-ON_A_CPU = ("kernels", "texts", "steps", "drafts", "timeline")
+PARTS = ("kernels", "texts", "steps", "drafts")
 ALL = "all"
-PENDING = ("us", "_over_floor", "tok_s")
+PENDING = ("us", "_over_floor")
 """Ends of the names of figures that only a device can tell."""
 TEXTS = 4
 TEXT_TOKENS = 96
@@ -44,10 +40,6 @@ SMOKE_CHAINS = [(2, 3, 20)]
 HEADS = [1, 4, 16, 64]
 """Rows."""
 SMOKE_HEADS = [1, 2]
-TRACED = [(1, 8, 1024), (16, 8, 1024), (1, 1, 1024)]
-SMOKE_TRACED = [(2, 3, 20)]
-TRACED_STEPS = 30
-SMOKE_TRACED_STEPS = 4
 BLOCK_SIZE = 16
 DTYPES = ("bf16", "fp16", "fp32", "fp8", "w8a8", "int8", "int4", "stored")
 
@@ -61,7 +53,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.0, help="that a visit may take")
     parser.add_argument("--dtype", default="bf16", choices=DTYPES, help="stored: of texts alone")
     parser.add_argument("--kv-dtype", default="auto", choices=["auto", "fp8"], help="of the pages")
-    parser.add_argument("--exact", action="store_true", help="steps and text in exact mode")
+    parser.add_argument("--exact", action="store_true", help="steps and texts in exact mode")
     parser.add_argument("--attention", default="auto", help="the backend of steps")
     parser.add_argument("--output", type=Path, help="a JSON file for the results; of all, a folder")
     arguments = parser.parse_args()
@@ -81,7 +73,7 @@ def main() -> None:
     if not arguments.smoke and not torch.cuda.is_available():
         sys.exit("benchmarks.gpu: torch sees no GPU here; --smoke runs what can run without one")
     found = measure(arguments)
-    if arguments.output and arguments.parts != ["timeline"]:
+    if arguments.output:
         arguments.output.write_text(json.dumps(found, indent=1))
 
 
@@ -100,53 +92,47 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run the parts asked for; return their rows, what they ran on, and its limits."""
     import torch
 
-    from benchmarks.gpu.timing import GpuClock
+    from benchmarks.gpu.timing import GpuClock, GpuPlace
     from draftwerk.model.gpu.build import FORMATS
+    from draftwerk.model.gpu.graphs import CudaRecorder
 
-    device = torch.device("cpu" if arguments.smoke else "cuda")
+    smoke = arguments.smoke
+    device = torch.device("cpu" if smoke else "cuda")
     # The interpreter multiplies through NumPy, which has no bfloat16.
-    name = "fp32" if arguments.smoke else arguments.dtype
+    name = "fp32" if smoke else arguments.dtype
     dtype = FORMATS[name].dtype
-    clock = GpuClock(device, 1) if arguments.smoke else GpuClock(device)
+    clock = GpuClock(device, 1) if smoke else GpuClock(device)
     limits = clock.limits(dtype)
-    if not arguments.smoke:
+    if not smoke:
         print(f"copy {limits.bytes_s / 1e12:.2f} TB/s, product {limits.flops / 1e12:.1f} TFLOP/s")
     found: dict[str, Any] = {
-        "machine": "CPU, interpreted" if arguments.smoke else torch.cuda.get_device_name(),
+        "machine": "CPU, interpreted" if smoke else torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "options": {key: str(value) for key, value in vars(arguments).items()},
         "limits": limits._asdict(),
     }
-    with tempfile.TemporaryDirectory() as directory:
-        parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
-            "kernels": lambda: kernels(arguments, device, dtype, clock, limits),
-            "texts": lambda: texts(arguments),
-            "steps": lambda: steps(arguments, name, device, dtype, clock, limits),
-            "drafts": lambda: drafts(arguments, name, device, dtype, clock, limits),
-            "timeline": lambda: timeline(arguments, name, device, dtype),
-            "text": lambda: text(arguments, Path(directory), device),
-        }
-        for part in arguments.parts or PARTS:
-            if arguments.smoke and part not in ON_A_CPU:
-                print(f"\n{part}: needs a GPU")
-                continue
-            print(f"\n{part}")
-            found[part] = parts[part]()
-            for row in found[part]:
-                cells = {key: _cell(key, value, arguments.smoke) for key, value in row.items()}
-                print("  ".join(f"{key} {cell}" for key, cell in cells.items()))
+    at = GpuPlace(device, dtype, None if smoke else CudaRecorder(), clock, limits)
+    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "kernels": lambda: kernels(smoke, at),
+        "texts": lambda: texts(arguments),
+        "steps": lambda: steps(arguments, name, at),
+        "drafts": lambda: drafts(arguments, name, at),
+    }
+    for part in arguments.parts or PARTS:
+        print(f"\n{part}")
+        found[part] = parts[part]()
+        for row in found[part]:
+            cells = {key: _cell(key, value, smoke) for key, value in row.items()}
+            print("  ".join(f"{key} {cell}" for key, cell in cells.items()))
     return found
 
 
-def kernels(
-    arguments: argparse.Namespace, device: Any, dtype: Any, clock: Any, limits: Any
-) -> list[dict[str, Any]]:
+def kernels(smoke: bool, at: Any) -> list[dict[str, Any]]:
     from benchmarks.gpu.kernels import SMOKE, Shapes, attention_rows, product_rows, small_rows
 
-    shapes = SMOKE if arguments.smoke else Shapes()
-    place = shapes, device, dtype, clock, limits
-    return [*attention_rows(*place), *small_rows(*place), *product_rows(*place)]
+    shapes = SMOKE if smoke else Shapes()
+    return [*attention_rows(shapes, at), *small_rows(shapes, at), *product_rows(shapes, at)]
 
 
 def texts(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -162,36 +148,28 @@ def texts(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return device_rows(settings, text_cases(*sizes), arguments.smoke)
 
 
-def steps(
-    arguments: argparse.Namespace, name: str, device: Any, dtype: Any, clock: Any, limits: Any
-) -> list[dict[str, Any]]:
+def steps(arguments: argparse.Namespace, name: str, at: Any) -> list[dict[str, Any]]:
     from benchmarks.gpu.steps import SMOKE, shape_of_8b, step_rows
-    from draftwerk.model.gpu.graphs import CudaRecorder
 
     cases = SMOKE_STEPS if arguments.smoke else STEPS
     config = shape_of_8b(**(SMOKE if arguments.smoke else {}))
-    recorder = None if arguments.smoke else CudaRecorder()
-    settings = settings_of(arguments, name, cases)
-    return step_rows(config, settings, device, dtype, recorder, clock, limits, cases)
+    return step_rows(config, settings_of(arguments, name, cases), at, cases)
 
 
-def drafts(
-    arguments: argparse.Namespace, name: str, device: Any, dtype: Any, clock: Any, limits: Any
-) -> list[dict[str, Any]]:
+def drafts(arguments: argparse.Namespace, name: str, at: Any) -> list[dict[str, Any]]:
     from benchmarks.gpu.drafts import SMOKE_HEAD, chain_rows, head_rows, shape_of_1b
     from benchmarks.gpu.steps import SMOKE, shape_of_8b
-    from draftwerk.model.gpu.graphs import CudaRecorder
 
-    recorder = None if arguments.smoke else CudaRecorder()
     cases = SMOKE_CHAINS if arguments.smoke else CHAINS
     settings = settings_of(arguments, name, [(rows, n + 1, context) for rows, n, context in cases])
-    small, large = (
-        (shape_of_8b(**SMOKE),) * 2 if arguments.smoke else (shape_of_1b(), shape_of_8b())
-    )
-    chains = chain_rows(small, settings, device, dtype, recorder, clock, limits, cases)
-    counts = SMOKE_HEADS if arguments.smoke else HEADS
-    sizes = SMOKE_HEAD if arguments.smoke else {}
-    return [*chains, *head_rows(large, device, dtype, recorder, clock, limits, counts, **sizes)]
+    if arguments.smoke:
+        small = large = shape_of_8b(**SMOKE)
+        counts, sizes = SMOKE_HEADS, SMOKE_HEAD
+    else:
+        small, large = shape_of_1b(), shape_of_8b()
+        counts, sizes = HEADS, {}
+    chains = chain_rows(small, settings, at, cases)
+    return [*chains, *head_rows(large, at, counts, **sizes)]
 
 
 def settings_of(arguments: argparse.Namespace, name: str, cases: list[tuple[int, int, int]]) -> Any:
@@ -209,42 +187,6 @@ def settings_of(arguments: argparse.Namespace, name: str, cases: list[tuple[int,
         rows_max=rows_max,
         kv_dtype=arguments.kv_dtype,
     )
-
-
-def timeline(
-    arguments: argparse.Namespace, name: str, device: Any, dtype: Any
-) -> list[dict[str, Any]]:
-    from benchmarks.gpu.steps import SMOKE, shape_of_8b
-    from benchmarks.gpu.timeline import timeline_rows
-    from draftwerk.model.gpu.graphs import CudaRecorder
-
-    cases = SMOKE_TRACED if arguments.smoke else TRACED
-    steps = SMOKE_TRACED_STEPS if arguments.smoke else TRACED_STEPS
-    config = shape_of_8b(**(SMOKE if arguments.smoke else {}))
-    recorder = None if arguments.smoke else CudaRecorder()
-    # Every step may commit all its tokens.
-    grown = [(rows, length * (steps + 4), context) for rows, length, context in cases]
-    settings = settings_of(arguments, name, grown)
-    path: Path | None = arguments.output
-    if path is not None and arguments.parts != ["timeline"]:
-        path = path.with_suffix(".trace.json")
-    return timeline_rows(config, settings, device, dtype, recorder, cases, steps, path)
-
-
-def text(arguments: argparse.Namespace, directory: Path, device: Any) -> list[dict[str, Any]]:
-    from benchmarks.gpu.text import text_rows, write_widened
-    from draftwerk.api.core.config import Settings
-
-    write_widened(directory, device)
-    settings = Settings(
-        model=str(directory),
-        device="cuda",
-        exact=arguments.exact,
-        dtype=arguments.dtype,
-        kv_dtype=arguments.kv_dtype,
-        kv_memory="8GiB",
-    )
-    return text_rows(settings)
 
 
 def _cell(key: str, value: object, smoke: bool) -> str:

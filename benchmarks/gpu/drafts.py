@@ -8,10 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
-from benchmarks.gpu.steps import random_model, shape_of_8b, verify_round, weight_bytes, weight_count
-from benchmarks.gpu.timing import GpuClock, GpuLimits
+from benchmarks.gpu.steps import (
+    random_model,
+    shape_of_8b,
+    token_bytes,
+    verify_round,
+    weight_bytes,
+    weight_count,
+)
+from benchmarks.gpu.timing import GpuPlace
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.draft_head.chains import Wanted
@@ -19,7 +27,6 @@ from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import EXPANDED, LEVELS, Start
 from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 from draftwerk.model.gpu.draft_tree import GpuDraftTree
-from draftwerk.model.gpu.graphs import Recorder
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
@@ -41,26 +48,21 @@ def shape_of_1b() -> ModelConfig:
 def chain_rows(
     config: ModelConfig,
     settings: GpuSettings,
-    device: torch.device,
-    dtype: torch.dtype,
-    recorder: Recorder | None,
-    clock: GpuClock,
-    limits: GpuLimits,
+    at: GpuPlace,
     cases: list[tuple[int, int, int]],
 ) -> list[dict[str, Any]]:
     """Measure chains of (rows, tokens, context)."""
-    model = random_model(config, dtype, device)
+    model = random_model(config, at.dtype, at.device)
     read, parameters = weight_bytes(model, settings.dtype), sum(weight_count(model))
-    parts, _ = gpu_parts(model, settings._replace(drafts=True), recorder, progress=print)
-    kv = 2 * config.layer_count * config.num_kv_heads * config.head_size
-    kv *= parts.pages.keys.element_size()
+    parts, _ = gpu_parts(model, settings._replace(drafts=True), at.recorder, progress=print)
+    kv = token_bytes(config, parts)
     found: list[dict[str, Any]] = []
     for rows, length, context in cases:
         logits = parts.run(verify_round(settings.block_size, rows, 1, context)).clone()
         wanted = _wanted(rows, length, context, settings.block_size)
-        # The last token of a chain is not fed.
-        floor = limits.floor_us(read + rows * context * kv, 2.0 * parameters * rows) * (length - 1)
-        chain_us = clock.wall_us(_whole(parts, logits, wanted))
+        fed = length - 1  # all tokens but the last
+        work = fed * (read + rows * context * kv), fed * 2.0 * parameters * rows
+        chain_us = at.clock.wall_us(_whole(parts, logits, wanted))
         found.append(
             {
                 "drafts": "chain",
@@ -69,9 +71,8 @@ def chain_rows(
                 "length": length,
                 "context": context,
                 "chain_us": chain_us,
-                "by_token_us": clock.wall_us(_by_token(parts, logits, wanted)),
-                "floor_us": floor,
-                "measured_over_floor": chain_us / floor,
+                "by_token_us": at.clock.wall_us(_by_token(parts, logits, wanted)),
+                **at.over_floor(chain_us, *work),
             }
         )
     return found
@@ -118,17 +119,13 @@ def _by_token(parts: LoadedModel, logits: Tensor, wanted: list[Wanted]) -> Calla
 
 def head_rows(
     config: ModelConfig,
-    device: torch.device,
-    dtype: torch.dtype,
-    recorder: Recorder | None,
-    clock: GpuClock,
-    limits: GpuLimits,
+    at: GpuPlace,
     counts: list[int],
     inner: int = INNER,
     vocabulary: int = VOCABULARY,
 ) -> list[dict[str, Any]]:
     """Measure trees of so many rows, for a target whose layers do not matter."""
-    model = random_model(shape_of_8b(**_sizes(config), layer_count=1), dtype, device)
+    model = random_model(replace(config, layer_count=1), at.dtype, at.device)
     hidden = config.hidden_size
     head = DraftHead(
         vocabulary=torch.arange(vocabulary, dtype=torch.int32),
@@ -140,20 +137,18 @@ def head_rows(
         norm=torch.ones(hidden),
     )
     draft_tree = GpuDraftTree(head, model.weights)
-    if recorder is not None:
-        draft_tree.record(counts, recorder, print)
+    if at.recorder is not None:
+        draft_tree.record(counts, at.recorder, print)
     weights = 5 * hidden * inner + hidden * vocabulary
     found: list[dict[str, Any]] = []
     for rows in counts:
-        states = torch.randn(rows, hidden, device=device)
+        states = torch.randn(rows, hidden, device=at.device)
         keyed = [(SequenceNoise(SAMPLING), row) for row in range(rows)]
-        said = torch.ones(rows, dtype=torch.int32, device=device)
+        said = torch.ones(rows, dtype=torch.int32, device=at.device)
         starts = [Start(state, 1, row, SequenceNoise(SAMPLING)) for row, state in enumerate(states)]
         opened = rows * (1 + EXPANDED * (LEVELS - 1))
-        floor = limits.floor_us(
-            LEVELS * weights * draft_tree.small.element_size(), 2.0 * weights * opened
-        )
-        tree_us = clock.microseconds(
+        read = LEVELS * weights * draft_tree.small.element_size()
+        tree_us = at.clock.microseconds(
             lambda states=states, said=said, keyed=keyed: draft_tree.queue(states, said, keyed)
         )
         found.append(
@@ -161,14 +156,8 @@ def head_rows(
                 "drafts": "head",
                 "rows": rows,
                 "tree_us": tree_us,
-                "alone_us": clock.wall_us(lambda starts=starts: draft_tree.grow(starts)),
-                "floor_us": floor,
-                "measured_over_floor": tree_us / floor,
+                "alone_us": at.clock.wall_us(lambda starts=starts: draft_tree.grow(starts)),
+                **at.over_floor(tree_us, read, 2.0 * weights * opened),
             }
         )
     return found
-
-
-def _sizes(config: ModelConfig) -> dict[str, int]:
-    names = ("vocab_size", "hidden_size", "num_heads", "num_kv_heads", "head_size", "ffn_size")
-    return {name: getattr(config, name) for name in names}

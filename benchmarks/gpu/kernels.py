@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.gpu.timing import GpuClock, GpuLimits
+from benchmarks.gpu.timing import GpuPlace
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
@@ -68,16 +68,14 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
-def attention_rows(
-    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: GpuClock, limits: GpuLimits
-) -> list[dict[str, Any]]:
+def attention_rows(shapes: Shapes, at: GpuPlace) -> list[dict[str, Any]]:
     """Measure every available backend, for chains and, where it takes them, trees."""
     found: list[dict[str, Any]] = []
     for exact in (False, True):
         for name in BACKENDS:
             for page in PAGES:
                 try:
-                    needs = Needs(device, page, exact, shapes.context + 16)
+                    needs = Needs(at.device, page, exact, shapes.context + 16)
                     chosen = choose_attention(name, needs)
                 except Refused as error:
                     print(f"attention {name}, pages of {page}, exact {exact}: {error}")
@@ -88,9 +86,7 @@ def attention_rows(
                             case = verify_round(shapes, rows, length, page, tree)
                             if tree and not (case.facts and case.facts.masked):
                                 continue
-                            numbers = _attention(
-                                chosen.attention, shapes, case, page, device, dtype, clock, limits
-                            )
+                            numbers = _attention(chosen.attention, shapes, case, page, at)
                             found.append(
                                 {
                                     "kernel": f"attention {name}",
@@ -106,15 +102,9 @@ def attention_rows(
 
 
 def _attention(
-    attention: Any,
-    shapes: Shapes,
-    case: Batch,
-    page: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    clock: GpuClock,
-    limits: GpuLimits,
+    attention: Any, shapes: Shapes, case: Batch, page: int, at: GpuPlace
 ) -> dict[str, float]:
+    device, dtype = at.device, at.dtype
     blocks = int(case.block_tables.max()) + 1
     kv = (blocks, page, shapes.kv_heads, shapes.head_size)
     keys, values = (torch.randn(kv, device=device).to(dtype) for _ in range(2))
@@ -125,16 +115,15 @@ def _attention(
     error = relative_error(
         attention(query, keys, values, batch), attend(query, keys, values, batch)
     )
-    taken = clock.microseconds(lambda: attention(query, keys, values, batch))
+    taken = at.clock.microseconds(lambda: attention(query, keys, values, batch))
     read = 2 * int(case.kv_lengths.sum()) * kv[2] * kv[3] * keys.element_size()
-    floor = limits.floor_us(read + 2 * query.numel() * query.element_size())
-    return {"error": error, "us": taken, "floor_us": floor, "measured_over_floor": taken / floor}
+    read += 2 * query.numel() * query.element_size()
+    return {"error": error, "us": taken, **at.over_floor(taken, read)}
 
 
-def small_rows(
-    shapes: Shapes, device: torch.device, dtype: torch.dtype, clock: GpuClock, limits: GpuLimits
-) -> list[dict[str, Any]]:
+def small_rows(shapes: Shapes, at: GpuPlace) -> list[dict[str, Any]]:
     """Measure the fused operations and the sampler at a few batch sizes."""
+    device, dtype = at.device, at.dtype
     ours, found = triton_ops(), []
     for tokens in sorted({rows * length for rows in shapes.rows for length in shapes.lengths}):
         residual = torch.randn(tokens, shapes.hidden, device=device).to(dtype)
@@ -163,36 +152,24 @@ def small_rows(
         }
         for name, (run, moved) in cases.items():
             error = relative_error(run(ours), run(TORCH_OPS))
-            found.append(_row(name, tokens, error, clock, lambda r=run: r(ours), limits, moved))
+            found.append(_row(name, tokens, error, at, lambda r=run: r(ours), moved))
         logits = torch.randn(tokens, shapes.vocab, device=device) * 3
         requests = [
             SamplingRequest(row, row, Sampling(temperature=0.8, seed=row)) for row in range(tokens)
         ]
         differ = choose_many(logits, requests) != choose_many_twin(logits, requests)
-        moved = 4 * logits.numel()
-        found.append(
-            _row(
-                "keyed argmax",
-                tokens,
-                float(differ),
-                clock,
-                lambda x=logits, a=requests: choose_many(x, a),
-                limits,
-                moved,
-            )
-        )
+        work, moved = lambda x=logits, a=requests: choose_many(x, a), 4 * logits.numel()
+        found.append(_row("keyed argmax", tokens, float(differ), at, work, moved))
     return found
 
 
 def product_rows(
     shapes: Shapes,
-    device: torch.device,
-    dtype: torch.dtype,
-    clock: GpuClock,
-    limits: GpuLimits,
+    at: GpuPlace,
     counts: Sequence[int] = (1, 8, FEW_ROWS, FEW_ROWS + 1, 2 * FEW_ROWS),
 ) -> list[dict[str, Any]]:
     """Measure products of few bits and of bytes beside the plain one, with `counts` of tokens."""
+    device, dtype = at.device, at.dtype
     found: list[dict[str, Any]] = []
     sizes = {"gate_up": (2 * shapes.ffn, shapes.hidden), "down": (shapes.hidden, shapes.ffn)}
     for name, size in sizes.items():
@@ -212,9 +189,7 @@ def product_rows(
                     twin = bytes_twin(values, weight)
                 error = relative_error(run(values), twin)
                 label = f"product {name} {kind}"
-                found.append(
-                    _row(label, tokens, error, clock, lambda r=run, v=values: r(v), limits, moved)
-                )
+                found.append(_row(label, tokens, error, at, lambda r=run, v=values: r(v), moved))
     return found
 
 
@@ -238,20 +213,8 @@ def bytes_twin(values: Tensor, weight: Tensor) -> Tensor:
 
 
 def _row(
-    name: str,
-    tokens: int,
-    error: float,
-    clock: GpuClock,
-    work: Any,
-    limits: GpuLimits,
-    moved: float,
+    name: str, tokens: int, error: float, at: GpuPlace, work: Any, moved: float
 ) -> dict[str, Any]:
-    taken, floor = clock.microseconds(work), limits.floor_us(moved)
-    return {
-        "kernel": name,
-        "tokens": tokens,
-        "error": error,
-        "us": taken,
-        "floor_us": floor,
-        "measured_over_floor": taken / floor,
-    }
+    taken = at.clock.microseconds(work)
+    floor = at.over_floor(taken, moved)
+    return {"kernel": name, "tokens": tokens, "error": error, "us": taken, **floor}

@@ -74,7 +74,6 @@ STAGES = (
         70,
         (KILLS, *FEW_KILLS, "--", "--device", "cpu"),
     ),
-    stage("timeline", "the gap between two steps", 30, part("timeline")),
     stage("steps-w8a8", "the step in w8a8", 50, part("steps", "--dtype", "w8a8", smoke=False)),
     stage(
         "texts-stored",
@@ -82,7 +81,6 @@ STAGES = (
         60,
         part("texts", "--dtype", "stored", smoke=False),
     ),
-    stage("widened", "true text at an 8B model's cost", 90, part("text", smoke=False)),
     stage("steps-exact", "what --exact costs", 50, part("steps", "--exact")),
     VisitStage(
         "tests",
@@ -92,8 +90,8 @@ STAGES = (
     ),
     VisitStage(
         "cores",
-        "the kernels on its CPU's cores, beside their floors",
-        ("benchmarks.kernels",),
+        "products and steps of the default model on its CPU's cores",
+        ("benchmarks.compare", "."),
         90,
     ),
 )

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.timing import GpuClock, GpuLimits
+from benchmarks.gpu.timing import GpuPlace
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.gpu.build import GpuSettings, gpu_parts
-from draftwerk.model.gpu.graphs import Recorder
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, chain
@@ -103,27 +102,21 @@ def weight_bytes(model: Checkpoint, dtype: str) -> float:
 def step_rows(
     config: ModelConfig,
     settings: GpuSettings,
-    device: torch.device,
-    dtype: torch.dtype,
-    recorder: Recorder | None,
-    clock: GpuClock,
-    limits: GpuLimits,
+    at: GpuPlace,
     cases: list[tuple[int, int, int]],
 ) -> list[dict[str, Any]]:
     """Measure (rows, new tokens, context) rounds, and a prefill."""
-    model = random_model(config, dtype, device)
+    model = random_model(config, at.dtype, at.device)
     read = weight_bytes(model, settings.dtype)
     parameters = sum(weight_count(model))
-    parts, chosen = gpu_parts(model, settings, recorder, progress=print)
-    kv = 2 * config.layer_count * config.num_kv_heads * config.head_size
-    kv *= parts.pages.keys.element_size()
+    parts, chosen = gpu_parts(model, settings, at.recorder, progress=print)
+    kv = token_bytes(config, parts)
     found: list[dict[str, Any]] = []
     for rows, length, context in cases:
         builder = verify_round(settings.block_size, rows, length, context)
-        step_us = clock.wall_us(lambda builder=builder: _step(parts, builder))
-        device_us = clock.microseconds(lambda builder=builder: parts.run(builder))
+        step_us = at.clock.wall_us(lambda builder=builder: _step(parts, builder))
+        device_us = at.clock.microseconds(lambda builder=builder: parts.run(builder))
         flops = 2.0 * parameters * rows * length
-        floor = limits.floor_us(read + rows * (context + length) * kv, flops)
         found.append(
             {
                 "attention": chosen.name,
@@ -135,11 +128,16 @@ def step_rows(
                 "step_us": step_us,
                 "forward_us": device_us,
                 "gap_us": step_us - device_us,
-                "floor_us": floor,
-                "measured_over_floor": step_us / floor,
+                **at.over_floor(step_us, read + rows * (context + length) * kv, flops),
             }
         )
     return found
+
+
+def token_bytes(config: ModelConfig, parts: LoadedModel) -> int:
+    """Return what the keys and values of a token take."""
+    numbers = 2 * config.layer_count * config.num_kv_heads * config.head_size
+    return numbers * parts.pages.keys.element_size()
 
 
 def verify_round(block_size: int, rows: int, length: int, context: int) -> BatchBuilder:

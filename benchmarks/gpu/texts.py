@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 
-from benchmarks.gpu.text import PROMPTS
 from benchmarks.speed.speculation import decode
 from benchmarks.support.engine import chat, engine
 from draftwerk.actors.engine import Engine
@@ -22,6 +21,12 @@ from draftwerk.model.native.isa import NONE, VARIABLE
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
+PROMPTS = (
+    "Explain how a bicycle stays upright.",
+    "Write a Python function that merges two sorted lists.",
+    "List ten facts about the sea, then repeat the list in reverse.",
+    "Summarise: a cache keeps what was asked for last, because it is asked for again soon.",
+)
 TIE_NATS = 0.02
 """Rounding of a forward pass in bf16 moves a token's score by about as much."""
 WAYS = ("plain", "drafted", "together")

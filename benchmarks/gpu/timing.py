@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from draftwerk.model.gpu.graphs import Recorder
+
 REPEATS = 20
 FLUSH_BYTES = 256 << 20
 """Written between two runs, so that nothing is still in the cache."""
@@ -70,3 +72,19 @@ class GpuClock:
         matrix = torch.randn(size, size, device=self.device).to(dtype)
         product_us = self.microseconds(lambda: matrix @ matrix)
         return GpuLimits(2 * source.numel() / copy_us * 1e6, 2 * size**3 / product_us * 1e6)
+
+
+class GpuPlace(NamedTuple):
+    """Where and with what the parts are measured."""
+
+    device: torch.device
+    dtype: torch.dtype
+    recorder: Recorder | None
+    """Of CUDA graphs, where there is a GPU."""
+    clock: GpuClock
+    limits: GpuLimits
+
+    def over_floor(self, taken_us: float, bytes_: float, flops: float = 0.0) -> dict[str, float]:
+        """Return the floor of so much work, and what it took over that."""
+        floor = self.limits.floor_us(bytes_, flops)
+        return {"floor_us": floor, "measured_over_floor": taken_us / floor}

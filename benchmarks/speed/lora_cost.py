@@ -8,7 +8,6 @@ adapters cost; and the same of a prompt's chunk of 256 tokens with one adapter.
 """
 
 import argparse
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,8 +19,8 @@ from benchmarks.kernels import (
     interleaved,
     many_rows,
     one_row,
+    pages_for,
     random_weights,
-    spread,
 )
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.checkpoint.config import ModelConfig
@@ -30,12 +29,10 @@ from draftwerk.model.checkpoint.lora.lora_weights import Adapter, LoraMatrices
 from draftwerk.model.native.calls.native_shape import FORMATS
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.reference.kv_pages import allocate
 
 ROWS, ADAPTERS = 16, 8
 CHUNK = 256
 ROUNDS = 40
-BLOCK_SIZE = 16
 MODULES = {
     "all": ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
     "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
@@ -71,16 +68,11 @@ def random_adapter(config: ModelConfig, modules: tuple[str, ...], rank: int) -> 
 
 def measured(forward: NativeForward, batch: Batch, adapters: list[int]) -> Cost:
     """Return what a step takes without adapters and with those of its rows."""
-    cpu = torch.device("cpu")
-    config, blocks = default_shape(), int(batch.block_tables.max()) + 1
-    pages = allocate(config, blocks, BLOCK_SIZE, forward.page_dtype, cpu, forward.page_width)
+    pages = pages_for(default_shape(), forward, int(batch.block_tables.max()) + 1)
     adapted = replace(batch, adapters=torch.tensor(adapters, dtype=torch.int32))
-    runs: list[Callable[[], object]] = [
-        lambda: forward(batch, pages),
-        lambda: forward(adapted, pages),
-    ]
+    runs = [lambda: forward(batch, pages), lambda: forward(adapted, pages)]
     interleaved(runs, 3)
-    return Cost(*(spread(times)[0] for times in interleaved(runs, ROUNDS)))
+    return Cost(*interleaved(runs, ROUNDS))
 
 
 def report(dtype: str, rank: int, modules: tuple[str, ...]) -> None:

@@ -19,10 +19,10 @@ import aiohttp
 import anyio
 
 from benchmarks.support.bench import ResultTable, run, show
-from benchmarks.support.random_gguf import SHAPES, write
+from benchmarks.support.mixed_gguf import LLAMA_SHAPES, write
 from benchmarks.support.server import draftwerk
 from draftwerk.machine.host import held_bytes, proportional_bytes
-from draftwerk.model.checkpoint.hub import cache_directory, embedded
+from draftwerk.model.checkpoint.hub import cache_directory
 
 SAMPLE_S = 0.25
 PROMPT = "The rivers of Europe, in the order of their length, are "
@@ -92,9 +92,7 @@ async def add_start(found: ResultTable, name: str, path: Path, given: argparse.N
 def file_of(given: argparse.Namespace) -> Path:
     """Return the file of a shape, written if it is not there."""
     path = given.folder / f"{given.shape}-Q4_K_M.gguf"
-    if not path.exists():
-        write(path, SHAPES[given.shape], embedded())
-    return path
+    return write(path, LLAMA_SHAPES[given.shape], "Q4_K_M")
 
 
 def size_of(path: Path) -> int:
@@ -131,7 +129,7 @@ async def measure(given: argparse.Namespace) -> ResultTable:
 def table(argv: Sequence[str] | None = None) -> ResultTable:
     """Write the file if it is not there, and measure."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--shape", choices=SHAPES, default="1B")
+    options.add_argument("--shape", choices=LLAMA_SHAPES, default="1B")
     options.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     options.add_argument("--tokens", type=int, default=48)
     options.add_argument("--kv-memory", default="256MiB")

@@ -16,9 +16,8 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks.support.random_gguf import SHAPES, write
+from benchmarks.support.mixed_gguf import LLAMA_SHAPES, write
 from benchmarks.support.server import draftwerk
-from draftwerk.model.checkpoint.hub import embedded
 
 POLL_S = 0.05
 
@@ -54,7 +53,7 @@ async def turned(http: aiohttp.ClientSession, what: str, model: str, state: str)
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("model", nargs="?", default="", help="a directory or a GGUF file")
-    made.add_argument("--shape", choices=tuple(SHAPES), default="1B")
+    made.add_argument("--shape", choices=LLAMA_SHAPES, default="1B")
     made.add_argument("--dtype", default="auto")
     made.add_argument("--repeats", type=int, default=5)
     return made
@@ -65,8 +64,8 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         path = arguments.model
         if not path:
-            path = str(Path(folder) / f"{arguments.shape}.gguf")
-            write(Path(path), SHAPES[arguments.shape], embedded())
+            file = Path(folder) / f"{arguments.shape}.gguf"
+            path = str(write(file, LLAMA_SHAPES[arguments.shape], "Q4_K_M"))
         first, *again = asyncio.run(loads(arguments, path))
     print(json.dumps({"first_s": first, "again_s": again, "median_s": median(again)}, indent=1))
 

@@ -34,7 +34,6 @@ from benchmarks.support.bench import (
     run,
     show,
 )
-from benchmarks.virtual.simulated_sizes import RoundSizes
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta
@@ -47,6 +46,8 @@ from draftwerk.speculative.scheduler.rounds.round_sizes import FIRST_REVISIONS
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 VOCAB = 40_000
+RoundSizes = tuple[int, int]
+"""Texts at once, and tokens of a round."""
 LOOK_S = 0.1
 """Between two counts of the texts that run."""
 

@@ -1,7 +1,10 @@
 """GGUF files of a shape and a mix of types: random weights, the default model's vocabulary."""
 
+from collections.abc import Iterator
+from itertools import islice, product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import gguf
 import numpy as np
@@ -12,8 +15,13 @@ from draftwerk.model.checkpoint.hub import embedded
 
 SMALL_BYTES = 0x1C
 """Blocks of bytes below it are small positive numbers in every type: all halves are."""
-DIFFERENT_ROWS = 64
+SCALE = {"Q4_K": 6e-5, "Q6_K": 1e-5}
+"""With which random quants are of a model's size."""
+MINIMUM = 7.5
+"""Times the scale, in the middle of Q4_K's quants."""
+DIFFERENT_ROWS = 1024
 """Of a matrix, which repeats them: what a product takes does not depend on the values."""
+TOKENS, MERGES, TYPES = (f"tokenizer.ggml.{name}" for name in ("tokens", "merges", "token_type"))
 CONTEXT_TOKENS = 8192
 WITHOUT_256 = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
 """What llama.cpp writes instead where a width is no multiple of 256."""
@@ -33,6 +41,9 @@ class FileShape(NamedTuple):
     used: int = 0
     convolving: tuple[int, ...] = ()
     """Layers that convolve over three tokens, as LFM2's."""
+    vocab: int = 0
+    """Tokens, if more than the default model's."""
+    is_tied: bool = True
 
     @property
     def architecture(self) -> str:
@@ -49,6 +60,11 @@ SHAPES = {
     "LFM2-350M": FileShape(16, 1024, 4608, 16, 8, convolving=(0, 1, 3, 4, 6, 7, 9, 11, 13, 15)),
 }
 """Qwen3-30B-A3B has eight times the layers of the one with experts."""
+LLAMA_SHAPES = {
+    "1B": FileShape(16, 2048, 8192, 32, 8, vocab=128_256),
+    "8B": FileShape(32, 4096, 14336, 32, 8, 128, vocab=128_256, is_tied=False),
+}
+"""Those of Llama 3.2 and 3.1."""
 TAPS = 3
 FILE_TYPES = {"Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q6_K": 18}
 
@@ -56,34 +72,58 @@ FILE_TYPES = {"Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q6_K": 18}
 def type_of(mix: str, tensor: str, inputs: int, better: bool) -> str:
     """Return a matrix's type in a mix; `better` layers are those that Q4_K_M gives more bits."""
     found = "Q4_K" if mix == "Q4_K_M" else mix
-    if mix != "Q8_0" and tensor == "token_embd":
+    if mix != "Q8_0" and tensor == "head":
         found = "Q6_K"
     if mix == "Q4_K_M" and better and tensor in ("attn_v", "ffn_down", "ffn_down_exps"):
         found = "Q6_K"
     return WITHOUT_256.get(found, found) if inputs % 256 else found
 
 
-def blocks(kind: GGMLQuantizationType, rows: int, inputs: int) -> NDArray[np.uint8]:
+def blocks(kind: GGMLQuantizationType, rows: int, inputs: int, seed: int) -> NDArray[np.uint8]:
     """Return random blocks as bytes [rows, bytes a row]."""
     of, size = GGML_QUANT_SIZES[kind]
-    generator = np.random.default_rng(rows)
-    some = generator.integers(0, SMALL_BYTES, (DIFFERENT_ROWS, inputs // of * size), dtype=np.uint8)
-    return some[np.arange(rows) % DIFFERENT_ROWS]
+    scale = np.float16(SCALE.get(kind.name, 0.0))
+    shape = min(rows, DIFFERENT_ROWS), inputs // of, size
+    some = np.random.default_rng(seed).integers(0, 256 if scale else SMALL_BYTES, shape, np.uint8)
+    if kind.name == "Q4_K":
+        some[..., :4] = np.array([scale, scale * MINIMUM], np.float16).view(np.uint8)
+    elif scale:
+        some[..., -2:] = np.array([scale], np.float16).view(np.uint8)
+    return np.resize(some, (rows, *some.shape[1:])).reshape(rows, -1)
+
+
+def new_pairs(tokens: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of tokens that together are none yet."""
+    known = set(tokens)
+    words = [token for token in tokens if token.isascii() and token.isalpha()]
+    for second, first in product(words[:400], words[:4000]):
+        if first + second not in known:
+            known.add(first + second)
+            yield first, second
 
 
 def write(path: Path, shape: FileShape, mix: str) -> Path:
-    """Write a model of this shape with a tied head, unless the file is there."""
+    """Write a model of this shape, unless the file is there."""
     if path.exists():
         return path
     known = gguf.GGUFReader(embedded())
-    tokens = len(known.fields["tokenizer.ggml.tokens"].data)
+    vocabulary: list[str] = known.fields[TOKENS].contents()
+    pairs = [*islice(new_pairs(vocabulary), max(0, shape.vocab - len(vocabulary)))]
+    tokens = len(vocabulary) + len(pairs)
+    more: dict[str, list[Any]] = {
+        TOKENS: [first + second for first, second in pairs],
+        MERGES: [f"{first} {second}" for first, second in pairs],
+        TYPES: [int(gguf.TokenType.NORMAL)] * len(pairs),
+    }
     part = path.with_suffix(".part")
     writer = gguf.GGUFWriter(part, shape.architecture)
     own = {"general.architecture", "general.file_type"}
     for name, field in known.fields.items():
         if not name.startswith(("GGUF.", "llama.")) and name not in own:
             inner = field.types[-1] if len(field.types) > 1 else None
-            writer.add_key_value(name, field.contents(), field.types[0], inner)
+            value = field.contents()
+            value = [*value, *more[name]] if name in more else value
+            writer.add_key_value(name, value, field.types[0], inner)
     writer.add_file_type(FILE_TYPES[mix])
     writer.add_vocab_size(tokens)
     writer.add_block_count(shape.layers)
@@ -104,24 +144,35 @@ def write(path: Path, shape: FileShape, mix: str) -> Path:
         writer.add_expert_feed_forward_length(shape.ffn)
     heads, kv = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
 
+    head = "token_embd" if shape.is_tied else "output"
+
     def matrix(name: str, rows: int, inputs: int, better: bool = False) -> None:
-        kind = GGMLQuantizationType[type_of(mix, name.split(".")[-1], inputs, better)]
-        writer.add_tensor(f"{name}.weight", blocks(kind, rows, inputs), raw_dtype=kind)
+        tensor = "head" if name == head else name.split(".")[-1]
+        kind = GGMLQuantizationType[type_of(mix, tensor, inputs, better)]
+        writer.add_tensor(
+            f"{name}.weight", blocks(kind, rows, inputs, crc32(name.encode())), raw_dtype=kind
+        )
 
     def experts(name: str, rows: int, inputs: int, better: bool = False) -> None:
         kind = GGMLQuantizationType[type_of(mix, name.split(".")[-1], inputs, better)]
-        every = blocks(kind, shape.experts * rows, inputs)
+        every = blocks(kind, shape.experts * rows, inputs, crc32(name.encode()))
         writer.add_tensor(f"{name}.weight", every.reshape(shape.experts, rows, -1), raw_dtype=kind)
+
+    def is_better(layer: int) -> bool:
+        eighth = shape.layers // 8
+        return layer < eighth or layer % 3 == 2 or layer >= shape.layers - eighth
 
     def feed_forward(at: str, layer: int) -> None:
         matrix(f"{at}ffn_gate", shape.ffn, shape.hidden)
         matrix(f"{at}ffn_up", shape.ffn, shape.hidden)
-        matrix(f"{at}ffn_down", shape.hidden, shape.ffn, layer % 2 == 0)
+        matrix(f"{at}ffn_down", shape.hidden, shape.ffn, is_better(layer))
 
     def norm(name: str, size: int = shape.hidden) -> None:
         writer.add_tensor(f"{name}.weight", np.ones(size, np.float32))
 
     matrix("token_embd", tokens, shape.hidden)
+    if not shape.is_tied:
+        matrix("output", tokens, shape.hidden)
     if shape.convolving:
         writer.add_shortconv_l_cache(TAPS)
     norm("token_embd_norm" if shape.convolving else "output_norm")
@@ -138,7 +189,7 @@ def write(path: Path, shape: FileShape, mix: str) -> Path:
             continue
         matrix(f"{at}attn_q", heads, shape.hidden)
         matrix(f"{at}attn_k", kv, shape.hidden)
-        matrix(f"{at}attn_v", kv, shape.hidden, layer % 2 == 0)
+        matrix(f"{at}attn_v", kv, shape.hidden, is_better(layer))
         matrix(f"{at}attn_output", shape.hidden, heads)
         if shape.experts or shape.convolving:
             norm(f"{at}attn_q_norm", shape.head_size)
@@ -148,7 +199,7 @@ def write(path: Path, shape: FileShape, mix: str) -> Path:
             writer.add_tensor(f"{at}ffn_gate_inp.weight", scores.astype(np.float32))
             experts(f"{at}ffn_gate_exps", shape.ffn, shape.hidden)
             experts(f"{at}ffn_up_exps", shape.ffn, shape.hidden)
-            experts(f"{at}ffn_down_exps", shape.hidden, shape.ffn, layer % 2 == 0)
+            experts(f"{at}ffn_down_exps", shape.hidden, shape.ffn, is_better(layer))
             continue
         feed_forward(at, layer)
     writer.write_header_to_file()

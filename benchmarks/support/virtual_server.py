@@ -13,7 +13,6 @@ from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Deadlines, Promise
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.lengths import HEAD_TOKENS
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
 STOP = 0
@@ -43,8 +42,6 @@ class VirtualText:
     """When its client comes; of a user who has asked before, when that was answered."""
     promise: Promise = NOTHING_PROMISED
     priority: int = 0
-    kind: int = 0
-    """Texts of one kind have prompts that begin alike; 0: none does."""
     begun_s: float = 0.0
     times_s: list[float] = field(default_factory=list[float])
     is_refused: bool = False
@@ -110,9 +107,6 @@ class VirtualServer:
         self._live[self._asked] = text
         # Every prompt is another one: what the prefix cache saves is not what is measured.
         tokens = [self._asked * 7919 + n for n in range(text.prompt)]
-        if text.kind:
-            head = min(HEAD_TOKENS, text.prompt)
-            tokens[:head] = [text.kind] * head
         self.scheduler.submit(
             Sequence(
                 sequence_id=self._asked,

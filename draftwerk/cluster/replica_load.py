@@ -14,8 +14,7 @@ class RoutingCosts:
     tie_tokens: float = 16.0
     """Costs that differ by less are equal: a block."""
     fetched_share: float = 0.15
-    """What a block costs that is fetched from another replica, as a share of computing it (about
-    what `python -m benchmarks.cluster.peer_blocks` measures)."""
+    """What a block costs that is fetched from another replica, as a share of computing it."""
     hot_uses: float = 8.0
     """A block used more often than this by each of its holders in `HEAT_S` counts less where it
     is missing: computed once more it serves many, so hot prefixes come to have more holders."""

@@ -4,7 +4,6 @@ import random
 
 import msgspec
 
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.audit import Audit, kind
 from draftwerk.actors.devices.device import ThreadWorker
 from draftwerk.actors.engine import running
@@ -14,6 +13,7 @@ from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors import loops
 from tests.support.simulation import Fates, Setting, parts
+from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyTarget
 from tests.support.waiting import until
 

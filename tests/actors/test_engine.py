@@ -12,7 +12,6 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
@@ -28,6 +27,7 @@ from draftwerk.speculative.sources.store import Memories
 from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
 from tests.support.simulation import expected
+from tests.support.thread_device import ThreadDevice
 from tests.support.toy import STOP, TalkativeTarget, ToyTarget, ToyText, plain_text
 
 PROMPT = (1, 2, 3, 4, 5)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.devices.device import ThreadWorker
 from draftwerk.actors.mailbox import Outbox, mailbox, receive_all
 from draftwerk.actors.monitoring.histogram import Histogram
 from tests.actors.loops import on_both_loops, on_virtual_time, settle
+from tests.support.thread_device import ThreadDevice
 from tests.support.waiting import DEADLINE_S, until
 
 READERS = 3

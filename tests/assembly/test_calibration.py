@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.support.runners import build_runner
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.assembly import calibration
@@ -28,6 +26,8 @@ from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.engine_texts import texts_of as engine_texts
 from tests.support.planted_outliers import save_planted
+from tests.support.runners import build_runner
+from tests.support.thread_device import ThreadDevice
 from validation.forced_drafts import Everything
 
 TEXTS = CalibrationTexts(16, 48)

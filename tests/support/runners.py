@@ -45,6 +45,16 @@ def cache_with_kernels(home: Path) -> Path:
     return home
 
 
+def build_runner(options: ModelOptions) -> TargetRunner:
+    """Return a target model. Raises Refused."""
+    return TargetRunner(build(options).parts, options.successor_count)
+
+
+def build_draft_runner(options: ModelOptions) -> DraftRunner:
+    """Return a draft model. Raises Refused."""
+    return DraftRunner(build(options, drafts=True).parts)
+
+
 def make_runner(directory: Path, block_count: int = 128, block_size: int = 4) -> TargetRunner:
     """Return a float32 runner with small blocks, so that every text crosses many."""
     model = load(str(directory), FP32)

@@ -8,8 +8,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from benchmarks.support.runners import build_runner
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
@@ -23,6 +21,8 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.support.runners import build_runner
+from tests.support.thread_device import ThreadDevice
 from validation.forced_drafts import Everything
 
 RULES = "You are a careful assistant who answers in short sentences and repeats the question first."

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.support.runners import build_runner
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.runners import build_runner
 from tests.support.tiny_models import TinyWords, save_tiny
 from validation.distribution import DOUBLED, LENIENT, LawTest, run
 from validation.matrix_engines import BLOCK_SIZE

@@ -12,8 +12,6 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from benchmarks.support.runners import build_runner
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.engine import running
@@ -27,6 +25,8 @@ from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.engine_texts import texts_of
+from tests.support.runners import build_runner
+from tests.support.thread_device import ThreadDevice
 from tests.support.tiny_models import TinyWords, save_tiny
 from tests.support.waiting import until
 

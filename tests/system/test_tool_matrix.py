@@ -18,8 +18,6 @@ import jsonschema
 import msgspec
 import pytest
 
-from benchmarks.support.runners import build_runner
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
@@ -37,6 +35,8 @@ from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.pairwise import pairwise
 from tests.support.proposing import Reckless
+from tests.support.runners import build_runner
+from tests.support.thread_device import ThreadDevice
 from tests.support.tiny_models import save_tiny_with_text
 from validation.forced_drafts import Everything, Oracle
 

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.support.runners import build_runner
-from benchmarks.support.thread_device import ThreadDevice
 from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.cache.window_table import WindowBlocks
 from draftwerk.model.checkpoint.model_options import AttentionWindow
@@ -20,7 +18,8 @@ from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.engine_texts import texts_of
 from tests.support.proposing import Recalling
-from tests.support.runners import require_kernels
+from tests.support.runners import build_runner, require_kernels
+from tests.support.thread_device import ThreadDevice
 from tests.support.tiny_models import GEMMA4_EXPERTS, TinyWords, save_tiny
 
 pytestmark = pytest.mark.anyio

@@ -21,7 +21,7 @@ from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS, WaitingQ
 
 OVERBOOKING = 1.2
 """The expected peak of blocks may be so many times the pool: some texts end early, and a pool that
-is never full serves fewer at once (fitted with benchmarks.speed.small_cache)."""
+is never full serves fewer at once."""
 
 
 class ComputedCount(NamedTuple):

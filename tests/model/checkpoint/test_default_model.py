@@ -13,7 +13,6 @@ from gguf import GGUFReader
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.support.runners import build_draft_runner, build_runner
 from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate, safetensors_directory
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -22,6 +21,7 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
+from tests.support.runners import build_draft_runner, build_runner
 
 if importlib.util.find_spec(DEFAULT_PACKAGE) is None:
     pytest.skip("the default model is not installed", allow_module_level=True)
