@@ -305,6 +305,7 @@ constexpr Kernels kernels_of() {
     if constexpr (IS_TILED) found.tiled = multiply_tiled<KIND>;
     if constexpr (OFTEN) found.of[3] = multiply_panel<KIND, 3>;
     if constexpr (OFTEN && native::STORED_ROWS > 4) {
+        found.of[5] = multiply_panel<KIND, 5>;
         found.of[6] = multiply_panel<KIND, 6>;
         found.of[8] = multiply_panel<KIND, 8>;
     }

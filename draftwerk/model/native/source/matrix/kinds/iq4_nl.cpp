@@ -1,3 +1,3 @@
 #include "matrix/stored_kernel.h"
 
-const stored_kernel::Kernels stored_kernel::IQ4_NL = kernels_of<Kind::iq4_nl, false>();
+const stored_kernel::Kernels stored_kernel::IQ4_NL = kernels_of<Kind::iq4_nl, true>();
