@@ -1,8 +1,10 @@
 """Whether speculation ever costs: `python -m benchmarks.speed.never_slower --questions FILE`.
 
 For each category, temperature and number of users, the same requests are served with drafts (auto)
-and without, in turn, `--turns` times a repeat; the figure is the median over the repeats of seconds
-without ÷ seconds with. A machine's pace changes within seconds: short runs meet it both ways.
+and without, in turn; the figure is seconds without ÷ seconds with, of all such pairs, and how far
+it may be from the truth. Where the error is above `--error`, twice as many are measured, and so on
+up to `--repeats-max`. A machine's pace changes within seconds: short runs meet it both ways.
+In brackets stands what drafts take outside the forward pass, in percent of the time without.
 "adversarial" prompts are noise at a high temperature, which no source can guess and every source
 keeps guessing. Each run has a tenant of its own, so that none finds another's prompts or outputs.
 The cache's memory is used before anything is measured, up to 256 MiB: a run in which more of it
@@ -20,14 +22,17 @@ from pathlib import Path
 from statistics import geometric_mean
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import NamedTuple
 
 import anyio
+import torch
 from msgspec.structs import replace
 
 from benchmarks.speed.eagle_shape import save_eagle
 from benchmarks.speed.hybrid_shape import save_hybrid
-from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
+from benchmarks.support.bench import ResultTable, in_turn, parser, run, show, user_columns
 from benchmarks.support.engine import chat, engine
+from benchmarks.support.paired import Uncertain, location, ratio
 from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Failed
@@ -76,6 +81,26 @@ async def serve(running: Engine, prompts: list[str], users: int, options: Option
     return perf_counter() - begun
 
 
+class Timing(NamedTuple):
+    """What a run took."""
+
+    seconds: float
+    forward_s: float
+    """Of them, in forward passes."""
+
+
+class Cell(NamedTuple):
+    """A category at a temperature, with some users."""
+
+    faster: Uncertain
+    """Seconds without drafts ÷ seconds with."""
+    besides: Uncertain
+    """What drafts take outside the forward pass, as a share of the seconds without."""
+
+    def __str__(self) -> str:
+        return f"{self.faster} ({100 * self.besides.value:+.1f})"
+
+
 @dataclass(frozen=True, slots=True)
 class Crowd:
     """Some users with prompts of one category."""
@@ -87,8 +112,8 @@ class Crowd:
     prompts: list[str]
     users: int
 
-    async def seconds(self, drafts: bool, repeat: int) -> float:
-        """Return how long it takes to serve them all."""
+    async def timing(self, drafts: bool, repeat: int) -> Timing:
+        """Serve them all."""
         options = Options(
             sampling=Sampling(temperature=self.temperature, seed=self.given.seed),
             tokens_max=self.given.tokens,
@@ -96,7 +121,30 @@ class Crowd:
             speculation=Speculation(enabled=drafts),
             tenant=f"{self.category} {self.temperature} {self.users} {repeat} {drafts}",
         )
-        return await serve(self.running, self.prompts, self.users, options)
+        before = self._forward_s()
+        seconds = await serve(self.running, self.prompts, self.users, options)
+        return Timing(seconds, self._forward_s() - before)
+
+    async def cell(self) -> Cell:
+        """Measure pairs until the error is small, or there are too many."""
+        off, on, count = list[Timing](), list[Timing](), self.given.repeats
+        while True:
+            timed = await in_turn((False, True), count, self.timing, first=len(off))
+            off, on = off + timed[False], on + timed[True]
+            pairs = [*zip(off, on, strict=True)]
+            faster = ratio((without.seconds, with_.seconds) for without, with_ in pairs)
+            count = min(len(off), self.given.repeats_max - len(off))
+            if faster.error <= self.given.error or count <= 0:
+                break
+        besides = ((_rest(with_) - _rest(without)) / without.seconds for without, with_ in pairs)
+        return Cell(faster, location(besides))
+
+    def _forward_s(self) -> float:
+        return self.running.snapshot().models.device_busy_s["forward"]
+
+
+def _rest(timing: Timing) -> float:
+    return timing.seconds - timing.forward_s
 
 
 def prompts_of(given: argparse.Namespace) -> dict[tuple[str, float], list[str]]:
@@ -125,9 +173,9 @@ async def warm_up(running: Engine) -> None:
             await serve(running, noise(16, -1 - wave), 16, options)
 
 
-async def cells(given: argparse.Namespace) -> dict[tuple[str, float, int], float]:
-    """Return the ratio by category, temperature and users: above one, drafts gain."""
-    found: dict[tuple[str, float, int], float] = {}
+async def cells(given: argparse.Namespace) -> dict[tuple[str, float, int], Cell]:
+    """Return what was measured by category, temperature and users."""
+    found: dict[tuple[str, float, int], Cell] = {}
     settings = Settings(
         model=given.model,
         dtype=given.dtype,
@@ -140,13 +188,7 @@ async def cells(given: argparse.Namespace) -> dict[tuple[str, float, int], float
             for users in given.users:
                 wave = prompts[: max(given.count, users)]
                 crowd = Crowd(running, given, category, temperature, wave, users)
-                runs = given.repeats * given.turns
-                timed = await in_turn((False, True), runs, crowd.seconds)
-                found[category, temperature, users] = middle(
-                    sum(timed[False][first : first + given.turns])
-                    / sum(timed[True][first : first + given.turns])
-                    for first in range(0, runs, given.turns)
-                )
+                found[category, temperature, users] = await crowd.cell()
     return found
 
 
@@ -164,7 +206,8 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     )
     options.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     options.add_argument("--categories", nargs="+", help="all without it")
-    options.add_argument("--turns", type=int, default=1, help="runs of each way in a repeat")
+    options.add_argument("--error", type=float, default=0.01, help="of a cell that is sure enough")
+    options.add_argument("--repeats-max", type=int, default=0, help="where it has more")
     options.add_argument("--characters", type=int, help="of each prompt at most")
     options.add_argument("--kv-memory", default="2GiB", help="48 long prompts at once take much")
     options.add_argument("--short", action="store_true", help="in five minutes")
@@ -175,6 +218,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     given = options.parse_args(argv)
     if given.short:
         vars(given).update(SHORT)
+    torch.manual_seed(given.seed)
     with TemporaryDirectory() as directory:
         if given.model == HYBRID:
             save_hybrid(Path(directory))
@@ -182,15 +226,16 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
         if given.draft_head == EAGLE:
             save_eagle(Path(directory), given.model or None)
             given.draft_head = directory
-        ratios = run(cells, given)
+        measured = run(cells, given)
     found = ResultTable(["category, T", *user_columns(given.users)])
-    for category, temperature in dict.fromkeys(key[:2] for key in ratios):
-        row = (ratios[category, temperature, users] for users in given.users)
+    for category, temperature in dict.fromkeys(key[:2] for key in measured):
+        row = (str(measured[category, temperature, users]) for users in given.users)
         found.add(f"{category}, {temperature:g}", *row)
+    ratios = {key: cell.faster.value for key, cell in measured.items()}
     least = min(ratios, key=ratios.__getitem__)
     where = f"{least[0]}, T = {least[1]:g}, {least[2]} users"
     mean = geometric_mean(ratios.values())
-    found.notes.append(f"mean {mean:.2f}, least {ratios[least]:.2f}: {where}")
+    found.notes.append(f"mean {mean:.2f}, least {measured[least].faster}: {where}")
     return found
 
 
