@@ -141,10 +141,11 @@ class SequenceStates:
 
     def begin_row(self, start: int, stop: int, reach: int, prompt_count: int) -> StateUse:
         """Return what a row does that computes start .. stop, and a path as far as `reach`."""
-        saves: list[tuple[int, int]] = []
+        saves, pool = list[tuple[int, int]](), self.rules.pool
         for position in self._boundaries(start, stop, reach, prompt_count):
-            for slot in self.rules.pool.take(1) or ():
-                saves.append((position, slot))
+            # What only drafts would come to leaves room for a sequence to enter, from a snapshot.
+            if pool.available > (self.rules.own + 1 if position > stop else 0):
+                saves.extend((position, slot) for slot in pool.take(1) or ())
         use = self.go_on(self._latest, tuple(saves))
         self._latest = use.target
         return use

@@ -95,6 +95,15 @@ def test_one_that_was_not_reached_is_not_kept() -> None:
     assert list(of.pool.names) == [b"one"]
 
 
+@pytest.mark.parametrize("drafted", [0, 1])
+def test_one_that_only_drafts_reach_leaves_room_for_a_sequence_to_enter(drafted: int) -> None:
+    of = rules(count=5)
+    states = read_prompt(of, 5)
+    stop = 2 * SIZE - drafted
+    assert len(states.begin_row(5, stop, 2 * SIZE, 5).saves) == 1 - drafted
+    assert (SequenceStates(of).enter(NAMES[:1]) is None) == (not drafted)
+
+
 @pytest.mark.parametrize("under_way", [0, 1, 2])
 def test_all_comes_home(under_way: int) -> None:
     of = rules(own=3)
