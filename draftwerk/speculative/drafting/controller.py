@@ -82,8 +82,8 @@ class Controller:
 
     def learn(
         self, tree: DraftTree, sequence_acceptance: SequenceAcceptance, new_token_ids: Sequence[int]
-    ) -> int:
-        """Score every opinion in a tree by what was committed; return how many were right."""
+    ) -> list[int]:
+        """Score every opinion in a tree by what was committed; return the nodes that were right."""
         path = tree.follow(new_token_ids)
         truths = dict(
             zip([-1, *path], new_token_ids, strict=False)
@@ -101,7 +101,7 @@ class Controller:
         for source, predicted in enumerate(expected):
             if predicted:
                 sequence_acceptance.learn(source, predicted, hits[source])
-        return len(path)
+        return path
 
     def learn_model(self, token_count: int, ms: float, unread: int = 0) -> None:
         """Record the time that the draft model took for its longest chain.

@@ -12,7 +12,7 @@ from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED
 from draftwerk.speculative.protocol.rounds import NO_FEEDBACK, Draft, NewSequence, Round, Row
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.ngram_index import Occurrences, SequenceText
-from draftwerk.speculative.sources.registry import SourceInputs, make_sources
+from draftwerk.speculative.sources.registry import NUMBERS, SourceInputs, make_sources
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.store import Memories
 from draftwerk.speculative.sources.tree import NODES_MAX
@@ -168,7 +168,10 @@ class DraftedSequences:
         """Learn from the tree that was proposed for these tokens."""
         tree = state.tree
         assert tree is not None
-        right = self._controller.learn(tree, state.sequence_acceptance, new_token_ids)
+        path = self._controller.learn(tree, state.sequence_acceptance, new_token_ids)
+        if path:
+            self._rationing.learn_right(of_head=tree.owners[path[0]] == NUMBERS["head"])
+        right = len(path)
         depth = state.depth_max
         grown = 2 * depth if right >= depth else (depth + right + 2) // 2
         state.depth_max = min(max(grown, DEPTH_MIN), NODES_MAX)

@@ -211,6 +211,8 @@ class Proposer:
         depth_max = min(state.depth_max, room)
         if asked:
             state.text.occurrences.index(INDEX_MAX)
+            if state.text.pending:
+                self._rationing.learn_right(of_head=False)
             for source in state.sources:
                 source.propose(tree, depth_max)
         elif state.head is not None:

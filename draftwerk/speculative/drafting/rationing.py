@@ -4,6 +4,7 @@ They run for the rows that are expected to save more time than this takes. Other
 account that a share of every round's time goes into; so drafts that never pay cost no more than it.
 """
 
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -20,7 +21,9 @@ HEAD_MS = 0.5
 PROBE_SHARE = 0.01
 """Share of a round's time for probes, a half for the sources' and a half for the head's."""
 VAIN_SHARE = 0.5
-"""Part of it after a probe in vain, until a row pays again."""
+"""Part of it after a probe, until rows pay."""
+VAIN_KEPT, VAIN_MIN = 0.7, 1 / 8
+"""Of that part, what is left after a probe in which no guess was right, and the least part."""
 GAIN_MIN = 2.0
 """How many times what asking takes a row's sources have to save: a row that ends a token sooner
 does not end sooner what is waited for together with others."""
@@ -65,7 +68,10 @@ class Price(NamedTuple):
 
 
 class ProbeAccount:
-    """Time saved up for the next probe of rows that do not pay; enough for one to begin with."""
+    """Time saved up for the next probe of rows that do not pay; enough for one to begin with.
+
+    Below zero, what new texts were asked is owed.
+    """
 
     __slots__ = ("_count", "_part", "is_near", "ms")
 
@@ -83,8 +89,6 @@ class ProbeAccount:
 
         Those that are `chosen` already need no probe.
         """
-        if chosen:
-            self._part = 1.0
         waiting = len(texts) - sum(index in texts for index in chosen)
         if texts and not waiting:
             return set()
@@ -95,25 +99,31 @@ class ProbeAccount:
             return set()
         self.ms = 0.0
         self.is_near = False
-        self._part = VAIN_SHARE
-        self._count += 1
+        self._part = min(VAIN_SHARE, max(VAIN_MIN, VAIN_KEPT * self._part))
         longest = sorted(texts.keys() - chosen, key=lambda index: texts[index].probed_at)
-        found = {*longest[:PROBED_MAX]}
+        return self._counted(texts, longest[:PROBED_MAX])
+
+    def begun(self, texts: dict[int, TextSavings], chosen: set[int], price: Price) -> set[int]:
+        """Return the rows of new texts, of which one that is known shows at its first tokens.
+
+        They wait while anything is owed.
+        """
+        if self.ms <= 0.0:
+            return set()
+        found = [index for index, text in texts.items() if text.is_new and index not in chosen]
+        if found:
+            self.ms = min(self.ms, price.ms(PROBED_MAX)) - price.ms(len(found))
+        return self._counted(texts, found)
+
+    def save(self, part: float) -> None:
+        """Save this part of the income at least, until a probe is in vain."""
+        self._part = max(part, self._part)
+
+    def _counted(self, texts: dict[int, TextSavings], found: Sequence[int]) -> set[int]:
+        self._count += 1
         for index in found:
             texts[index].probed_at = self._count
-        return found
-
-    def begun(self, texts: dict[int, TextSavings], price: Price) -> set[int]:
-        """Return the rows of new texts: one that is known shows at its first tokens.
-
-        What asking them takes comes out of what was saved, as far as that goes.
-        """
-        found = {index for index, text in texts.items() if text.is_new}
-        for index in found:
-            texts[index].is_new = False
-        if found:
-            self.ms = max(0.0, self.ms - price.ms(len(found)))
-        return found
+        return {*found}
 
 
 class DraftRationing:
@@ -134,6 +144,10 @@ class DraftRationing:
         """Return those of a new text, which begin from what others of its kind have."""
         return TextSavings(self._records.setdefault((kind, sampled), SavingsRecord()))
 
+    def learn_right(self, of_head: bool) -> None:
+        """Take in that a guess of the sources or of the head was right, or cannot be made yet."""
+        (self._head_account if of_head else self._source_account).save(VAIN_SHARE)
+
     def learn(self, report: StepReport) -> None:
         """Record what the draft head and the top-k of some rows took in a step."""
         self.head.learn(report.head_rows, report.head_ms)
@@ -147,10 +161,14 @@ class DraftRationing:
         price = Price(asking.fixed_ms, asking.row_ms + topk.fixed_ms + topk.row_ms)
         dear = Price(price.fixed_ms, GAIN_MIN * price.row_ms)
         asked = paying(texts.sources, dear, token_ms)
+        if asked:
+            self._source_account.save(1.0)
+        asked |= self._source_account.begun(texts.sources, asked, price)
         asked |= self._source_account.probed(texts.sources, asked, price, income_ms)
-        asked |= self._source_account.begun(texts.sources, price)
         price = self._head_price
         headed = paying(texts.heads, price, token_ms)
+        if headed:
+            self._head_account.save(1.0)
         headed |= self._head_account.probed(texts.probed, headed, price, income_ms)
         for record in self._records.values():
             record.rounds += rounds
@@ -191,10 +209,10 @@ class DraftRationing:
         return Price(self.head.fixed_ms, self.head.row_ms + self.asking.row_ms)
 
     def check(self) -> None:
-        """Assert that costs are sound, and that no more was spent than had been saved."""
+        """Assert that costs are sound, and that the head has taken no more than was saved."""
         for cost in (self.asking, self.topk, self.head):
             cost.check()
-        assert min(self._source_account.ms, self._head_account.ms) >= 0.0
+        assert self._head_account.ms >= 0.0
 
 
 def paying(texts: dict[int, TextSavings], price: Price, token_ms: float) -> set[int]:

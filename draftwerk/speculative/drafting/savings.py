@@ -40,7 +40,7 @@ class SavingsRecord:
 class TextSavings:
     """One text's; the record's until it has been drafted for."""
 
-    __slots__ = ("_learnt_at", "_taught", "is_new", "own", "probed_at", "record")
+    __slots__ = ("_learnt_at", "_taught", "own", "probed_at", "record")
 
     def __init__(self, record: SavingsRecord) -> None:
         self.record = record
@@ -51,9 +51,12 @@ class TextSavings:
         self._taught = 0.0
         """Rounds of which the record has learnt."""
         self.probed_at = 0
-        """When it was last probed, by the count of probes; 0 for never."""
-        self.is_new = True
-        """Whether its sources have yet to be asked as it begins."""
+        """When it was last probed, as the account counts; 0 for never."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it was neither probed nor drafted for."""
+        return not self.probed_at and self.own == -inf
 
     @property
     def tokens(self) -> float:
