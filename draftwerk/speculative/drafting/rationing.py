@@ -31,7 +31,7 @@ PROBED_MAX = 8
 """Rows that are probed at once, where there are so many: much of what a head takes is the same for
 one row and for several."""
 
-RESTS = 3
+RESTS = 7
 """Rounds in which nothing is decided, after one in which nothing was wanted: no text begins then,
 and what others save changes slowly."""
 
