@@ -36,14 +36,19 @@ def nursery_socket() -> socket.socket:
     return ours
 
 
+def nursery() -> Nursery:
+    """Return the nursery as a server sees its own."""
+    if nursery_socket().fileno() < 0:  # it was too late to answer once
+        nursery_socket.cache_clear()
+    return Nursery(python_command(NURSERY), _socket=nursery_socket())
+
+
 def load(
     settings: EngineSettings, report: Report, known: KnownModel
 ) -> AbstractAsyncContextManager[LoadedModels]:
     """Run model processes as `load_models` does, forked unless they are ranks of one model."""
     if settings.ranks == 1 and known.nursery is None:
-        if nursery_socket().fileno() < 0:  # it was too late to answer once
-            nursery_socket.cache_clear()
-        known = replace(known, nursery=Nursery(python_command(NURSERY), _socket=nursery_socket()))
+        known = replace(known, nursery=nursery())
     return load_models(settings, report, known)
 
 

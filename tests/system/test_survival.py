@@ -15,16 +15,19 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from draftwerk.actors.devices.child import spawn
+from draftwerk.actors.devices.child import Child, spawn
+from draftwerk.actors.devices.forking import Nursery
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.machine.child_python import python_command
 from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.speculative.protocol.forks import Order
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.shared_nursery import nursery
 from tests.support.tiny_models import TinyWords, save_tiny
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -44,13 +47,16 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def worker(role: str, directory: Path) -> list[str]:
+def started(forks: Nursery, role: str, directory: Path) -> Callable[[], Awaitable[Child]]:
+    """Return what starts a model process."""
     options = ModelOptions(
         source=str(directory), dtype="fp32", block_count=BLOCKS, block_size=BLOCK_SIZE
     )
-    return python_command(
+    command = python_command(
         "draftwerk.model.process.worker", role, msgspec.json.encode(options).decode()
     )
+    order = Order(role, msgspec.to_builtins(options), ())
+    return partial(forks.spawn, order, (), partial(spawn, command))
 
 
 @dataclass(slots=True)
@@ -72,13 +78,12 @@ class Processes:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def processes(directory: Path) -> AsyncGenerator[Processes]:
-    """Both processes, started once: each takes seconds to import torch."""
+    """Both processes, started once."""
+    forks = nursery()
     made = Processes(
-        ProcessDevice[Proposal, Verdict](
-            partial(spawn, worker("target", directory)), Verdict, PATIENT_S
-        ),
+        ProcessDevice[Proposal, Verdict](started(forks, "target", directory), Verdict, PATIENT_S),
         ProcessDevice[Round, tuple[Draft, ...]](
-            partial(spawn, worker("draft", directory)), tuple[Draft, ...], PATIENT_S
+            started(forks, "draft", directory), tuple[Draft, ...], PATIENT_S
         ),
     )
     try:
@@ -222,7 +227,7 @@ async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_the_nex
 
 
 async def test_a_model_that_cannot_be_served_is_refused_with_a_reason(tmp_path: Path) -> None:
-    device = ProcessDevice[Proposal, Verdict](partial(spawn, worker("target", tmp_path)), Verdict)
+    device = ProcessDevice[Proposal, Verdict](started(nursery(), "target", tmp_path), Verdict)
     with pytest.raises(ModelRefusedError, match="config"):
         await device.start()
     assert device.process_id is None
