@@ -24,14 +24,13 @@ from draftwerk.model.gpu.kernels.w8a8 import (
 )
 from draftwerk.model.gpu.kernels.weight_only import (
     BLOCK_N,
-    DEQUANTISE_ROWS,
     MERGE_LANES,
     add_parts_kernel,
-    dequantise_kernel,
     product_kernel,
     stages_of,
     warps_of,
 )
+from draftwerk.model.gpu.kernels.widening import DEQUANTISE_ROWS, dequantise_kernel
 from draftwerk.model.gpu.sampler import choose_kernel, greatest_kernel, keyed_kernel
 
 FP8_PAGES = {"keys": "*fp8e4nv", "values": "*fp8e4nv"}

@@ -16,7 +16,8 @@ from draftwerk.model.checkpoint.weights import LayerWeights, WeightMatrix
 from draftwerk.model.gpu.kernels.gguf_blocks import FORMATS, arranged
 from draftwerk.model.gpu.kernels.products import Prepare, Product, dense, tiled
 from draftwerk.model.gpu.kernels.quantised import Quantised, joined
-from draftwerk.model.gpu.kernels.weight_only import dequantised, few_bits
+from draftwerk.model.gpu.kernels.weight_only import few_bits
+from draftwerk.model.gpu.kernels.widening import dequantised
 
 
 class DeviceBlocks:

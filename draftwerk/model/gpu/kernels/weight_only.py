@@ -19,6 +19,13 @@ from torch.nn.functional import linear
 from draftwerk.model.gpu.kernels.launch import ceil_div, core_count, launch, power_of_two
 from draftwerk.model.gpu.kernels.products import Prepare, Product
 from draftwerk.model.gpu.kernels.quantised import Quantised, by_rows
+from draftwerk.model.gpu.kernels.widening import (
+    dequantised,
+    format_constants,
+    group_scale,
+    pointers,
+    whole_codes,
+)
 
 BLOCK_N = 128
 """Weight rows of a tile."""
@@ -31,58 +38,6 @@ LEAST_ROWS = 16
 PROGRAMS_PER_CORE = 2
 SPLIT_UNITS_MIN = 4
 MERGE_LANES = 1024
-DEQUANTISE_ROWS = 32
-
-
-@triton.jit
-def whole_codes(
-    code,
-    high,
-    block,
-    half,
-    n,
-    lanes,
-    real,
-    ROWS: tl.constexpr,
-    BITS: tl.constexpr,
-    OFFSET: tl.constexpr,
-    TYPE: tl.constexpr,
-):
-    """Return a block's codes in a type of floats that holds them."""
-    if BITS == 8:
-        return code.to(TYPE)
-    whole = code >> (half * 4) & 15
-    if BITS > 4:
-        HIGH: tl.constexpr = BITS - 4  # pyright: ignore
-        MASK: tl.constexpr = (1 << HIGH) - 1  # pyright: ignore
-        PER_UNIT: tl.constexpr = 8 // HIGH  # pyright: ignore
-        line = (block // PER_UNIT * ROWS + n).to(tl.int64)
-        more = tl.load(high + line[None, :] * 32 + lanes[:, None], mask=real[None, :], other=0)
-        shift = (block % PER_UNIT * HIGH).to(tl.uint8)
-        whole = whole | (more >> shift & MASK) << 4
-    # By way of signed bytes, which Triton widens without a conversion for each.
-    return whole.to(tl.int8, bitcast=True).to(TYPE) - OFFSET
-
-
-@triton.jit
-def group_scale(
-    scales,
-    steps,
-    block,
-    piece,
-    n,
-    real,
-    ROWS: tl.constexpr,
-    GROUP: tl.constexpr,
-    STEPS: tl.constexpr,
-):
-    """Return the scales, or the minima, of one group of every row."""
-    line = ((block * (32 // GROUP) + piece) * ROWS + n).to(tl.int64)
-    scale = tl.load(scales + line, mask=real, other=0.0).to(tl.float32)
-    if STEPS:
-        step = tl.load(steps + (block // 8 * ROWS + n).to(tl.int64), mask=real, other=0.0)
-        scale = scale * step.to(tl.float32)
-    return scale
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -155,58 +110,6 @@ def add_parts_kernel(parts, out, count, PARTS: tl.constexpr, LANES: tl.constexpr
     tl.store(out + source, total.to(out.dtype.element_ty), mask=real)
 
 
-@triton.jit(do_not_specialize=["count"])
-def dequantise_kernel(
-    index,
-    codes,
-    high,
-    scales,
-    minima,
-    steps,
-    minimum_steps,
-    out,
-    count,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BITS: tl.constexpr,
-    GROUP: tl.constexpr,
-    OFFSET: tl.constexpr,
-    MINIMA: tl.constexpr,
-    STEPS: tl.constexpr,
-    CHOSEN: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """Widen one unit of columns of BLOCK_N rows: of all in order, or of those that are CHOSEN."""
-    HALVES: tl.constexpr = 1 if BITS == 8 else 2  # pyright: ignore
-    unit = tl.program_id(0)
-    place = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    real = place < count
-    n = place
-    if CHOSEN:
-        n = tl.load(index + place, mask=real, other=0)
-    line = (unit * ROWS + n).to(tl.int64)
-    for piece in tl.static_range(32 // GROUP):  # pyright: ignore
-        lanes = piece * GROUP + tl.arange(0, GROUP)
-        code = tl.load(codes + line[None, :] * 32 + lanes[:, None], mask=real[None, :], other=0)
-        for half in tl.static_range(HALVES):  # pyright: ignore
-            block = unit * HALVES + half
-            whole = whole_codes(
-                code, high, block, half, n, lanes, real, ROWS, BITS, OFFSET, tl.float32
-            )
-            scale = group_scale(scales, steps, block, piece, n, real, ROWS, GROUP, STEPS)
-            wide = whole * scale[None, :]
-            if MINIMA:
-                wide += group_scale(
-                    minima, minimum_steps, block, piece, n, real, ROWS, GROUP, STEPS
-                )[None, :]
-            column = (block * 32 + lanes)[:, None]
-            tl.store(
-                out + place.to(tl.int64)[None, :] * COLUMNS + column,
-                wide.to(out.dtype.element_ty),
-                mask=real[None, :] & (column < COLUMNS),
-            )
-
-
 def product(values: Tensor, weight: Quantised, block_m: int) -> Tensor:
     """Map [T, columns] to [T, rows]; float32 sums in tiles of `block_m` rows."""
     values = values.contiguous()
@@ -219,7 +122,7 @@ def product(values: Tensor, weight: Quantised, block_m: int) -> Tensor:
         product_kernel,
         (ceil_div(count, block_m), ceil_div(rows, BLOCK_N), parts),
         values,
-        *_pointers(weight),
+        *pointers(weight),
         target,
         count,
         UNITS=len(weight.codes),
@@ -234,24 +137,6 @@ def product(values: Tensor, weight: Quantised, block_m: int) -> Tensor:
         grid = (ceil_div(out.numel(), MERGE_LANES),)
         launch(add_parts_kernel, grid, target, out, out.numel(), PARTS=parts, LANES=MERGE_LANES)
     return out
-
-
-def _pointers(weight: Quantised) -> list[Tensor]:
-    """Return the tensors that a kernel takes; of those that are None it reads nothing."""
-    return [weight.codes if tensor is None else tensor for tensor in weight.tensors]
-
-
-def format_constants(weight: Quantised) -> dict[str, int | bool]:
-    """Return what kernels are compiled for."""
-    return {
-        "ROWS": weight.rows,
-        "COLUMNS": weight.columns,
-        "BITS": weight.bits,
-        "GROUP": weight.group,
-        "OFFSET": weight.offset,
-        "MINIMA": weight.minima is not None,
-        "STEPS": weight.steps is not None,
-    }
 
 
 def stages_of(bits: int, offset: int, block_m: int) -> int:
@@ -270,24 +155,6 @@ def split_of(weight: Quantised, cores: int) -> int:
     """Return how many units of columns a program takes; it depends on the matrix alone."""
     wanted = ceil_div(PROGRAMS_PER_CORE * cores, ceil_div(weight.rows, BLOCK_N))
     return max(SPLIT_UNITS_MIN, ceil_div(len(weight.codes), wanted))
-
-
-def dequantised(weight: Quantised, dtype: torch.dtype, chosen: Tensor | None = None) -> Tensor:
-    """Return the matrix that codes stand for, or some of its rows, by index."""
-    count = weight.rows if chosen is None else len(chosen)
-    out = torch.empty(count, weight.columns, dtype=dtype, device=weight.codes.device)
-    launch(
-        dequantise_kernel,
-        (len(weight.codes), ceil_div(count, DEQUANTISE_ROWS)),
-        weight.codes if chosen is None else chosen,
-        *_pointers(weight),
-        out,
-        count,
-        CHOSEN=chosen is not None,
-        BLOCK_N=DEQUANTISE_ROWS,
-        **format_constants(weight),
-    )
-    return out
 
 
 def weight_only(quantise: Callable[[Tensor], Quantised], exact: bool = False) -> Prepare:

@@ -29,7 +29,7 @@ def values(count: int, columns: int) -> Tensor:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_arranged_blocks_stand_for_what_the_file_says(kind: str):
     """To the bit, by the twin and by the kernel, all rows and some."""
-    from draftwerk.model.gpu.kernels.weight_only import dequantised
+    from draftwerk.model.gpu.kernels.widening import dequantised
 
     matrix = drawn(kind, 37, 512)
     found, expected = arranged(matrix, DEVICE), plain_values(matrix).to(DEVICE)
@@ -41,7 +41,8 @@ def test_arranged_blocks_stand_for_what_the_file_says(kind: str):
 
 @pytest.mark.parametrize("kind", [kind for kind in FORMATS if not kind.endswith("_K")])
 def test_a_row_need_not_fill_the_units(kind: str):
-    from draftwerk.model.gpu.kernels.weight_only import dequantised, product
+    from draftwerk.model.gpu.kernels.weight_only import product
+    from draftwerk.model.gpu.kernels.widening import dequantised
 
     matrix = drawn(kind, 9, 96)
     found, expected = arranged(matrix, DEVICE), plain_values(matrix).to(DEVICE)

@@ -103,7 +103,7 @@ def test_products_of_halves_stay_within_their_rounding(quantise):
 @pytest.mark.parametrize("dtype", [FP32, HALF])
 @pytest.mark.parametrize("shape", [(40, 192), (33, 50)])
 def test_dequantised_equals_the_twin(quantise, dtype: torch.dtype, shape):
-    from draftwerk.model.gpu.kernels.weight_only import dequantised
+    from draftwerk.model.gpu.kernels.widening import dequantised
 
     weight = quantise(random(11, *shape))
     torch.testing.assert_close(dequantised(weight, dtype), weight.dequantised(dtype))
