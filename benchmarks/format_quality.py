@@ -2,7 +2,6 @@
 
     python -m benchmarks.format_quality FOLDER [--model MODEL] [--kinds Q4_K_M Q8_0 ...]
                                         [--methods none awq gptq ...] [--off-grid]
-                                        [--llama-perplexity PROGRAM]
 
 writes the model into FOLDER in each type, by each method of `draftwerk quantise --method` (files
 that are there are taken as they are), has it write texts, and compares next-token distributions
@@ -10,8 +9,6 @@ after their tokens, in nats of Kullback-Leibler divergence:
 
     served      the file as it is served, to the source in float32
     rounding    the same, to the file's own values in float32: what 8-bit activations cost
-    llama.cpp   the same of llama.cpp's own products, by its tool; both over the second halves of
-                windows of 512 tokens of the same text, as that tool has them
 
 `int8` and `int4` among the types are what `--dtype` makes of the source. With `--off-grid` each
 weight of the layers is first moved at random within a step of Q4_1: the default model's lie on such
@@ -19,15 +16,11 @@ a grid, which would favour that type.
 """
 
 import argparse
-import os
-import re
-import subprocess
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from draftwerk.assembly.calibration import TOPICS, CalibrationTexts, prompts_of
 from draftwerk.assembly.quantise import paged, write
@@ -42,7 +35,6 @@ from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.native.format_difference import (
     FormatDifference,
     PagedModel,
-    TextSample,
     difference,
     own_texts,
 )
@@ -55,11 +47,10 @@ KINDS = (
     "Q8_0", "Q6_K", "Q5_K_M", "Q5_1", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0", "IQ4_NL",
     "IQ4_XS", "MXFP4", "Q3_K_M", "Q2_K",
 )  # fmt: skip
-WINDOW = 512
-"""Tokens that llama.cpp's tool reads at once; the first half are context alone."""
+LONGEST = 512
+"""Tokens of a text, at most."""
 SAMPLED = 128
 QUANTISED_HERE = ("int8", "int4")
-MEAN = re.compile(r"Mean\s+KLD:\s+([-\d.]+)")
 
 
 class FormatQuality:
@@ -80,7 +71,7 @@ class FormatQuality:
             source, None, keeps_blocks=dtype == STORED, dequantise=dequantised
         )
         text = self.tokenizer.encode(TEXT)
-        return paged(loaded, dtype, self.pool, len(TOPICS), WINDOW, kv_dtype, text)
+        return paged(loaded, dtype, self.pool, len(TOPICS), LONGEST, kv_dtype, text)
 
     def file(self, kind: str, method: str = NONE) -> Path:
         """Return the source's file of a type by a method, written if it is not there."""
@@ -98,7 +89,7 @@ class FormatQuality:
             write_quantised(open_source(locate(str(path))), "F32", values, lambda _: None)
         return values
 
-    def line(self, kind: str, method: str, perplexity: Path | None) -> str:
+    def line(self, kind: str, method: str) -> str:
         """Return a line of the table."""
         if kind in QUANTISED_HERE:
             served = self.model(str(self.source.directory), kind)
@@ -109,39 +100,7 @@ class FormatQuality:
         whole = difference(self.exact, served, self.texts)
         rounding = difference(own, served, self.texts)
         size = path.stat().st_size / 1e6
-        line = f"{kind:7s} {method:11s} {size:6.0f} {_numbers(whole)} {_numbers(rounding)}"
-        if perplexity is None:
-            return line
-        windows = self.windows()
-        ours = difference(own, served, windows)
-        return f"{line}  {ours.kl_mean:9.5f} {self.llama(perplexity, path, values):9.5f}"
-
-    def windows(self) -> list[TextSample]:
-        """Return the text that llama.cpp's tool is given, cut as it cuts it."""
-        encoded = self.tokenizer.encode(self.text())
-        return [
-            TextSample([*tokens.tolist()], WINDOW // 2)
-            for tokens in torch.tensor(encoded).split(WINDOW)
-            if len(tokens) == WINDOW
-        ]
-
-    def text(self) -> str:
-        """Return all texts in one."""
-        return "\n\n".join(self.tokenizer.decode(text.tokens) for text in self.texts)
-
-    def llama(self, perplexity: Path, path: Path, values: Path) -> float:
-        """Return the same divergence of llama.cpp's products, from its own in float32."""
-        text, base = self.folder / "texts.txt", self.folder / "exact.dat"
-        text.write_text(self.text())
-        common = ["-f", str(text), "-c", str(WINDOW), "-t", str(self.pool.threads)]
-        common += ["--kl-divergence-base", str(base)]
-        _run(perplexity, ["-m", str(values), *common])
-        found = _run(perplexity, ["-m", str(path), *common, "--kl-divergence"])
-        base.unlink()
-        match = MEAN.search(found)
-        if match is None:
-            raise ValueError(f"{perplexity} printed no mean: {found[-500:]}")
-        return float(match[1])
+        return f"{kind:7s} {method:11s} {size:6.0f} {_numbers(whole)} {_numbers(rounding)}"
 
 
 def off_grid(source: Source) -> Source:
@@ -174,26 +133,15 @@ def _numbers(found: FormatDifference) -> str:
     return f" {found.kl_mean:8.5f} {found.kl_p99:8.4f} {100 * found.same_best:6.1f} %"
 
 
-def _run(program: Path, arguments: Sequence[str]) -> str:
-    env = {**os.environ, "LD_LIBRARY_PATH": str(program.parent)}
-    command = [str(program), *arguments]
-    found = subprocess.run(
-        command, check=True, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    return found.stdout
-
-
-def lines(
-    quality: FormatQuality, kinds: Sequence[str], methods: Sequence[str], perplexity: Path | None
-) -> Iterator[str]:
+def lines(quality: FormatQuality, kinds: Sequence[str], methods: Sequence[str]) -> Iterator[str]:
     """Yield the table."""
     count = sum(len(text.tokens) - text.prompt_length for text in quality.texts)
     yield f"{quality.source.name}, {len(quality.texts)} texts of its own, {count} tokens"
-    yield f"{'':28s}served{'':22s}rounding{'':20s}of windows"
-    yield f"type    method          MB{2 * '      mean    99 %     best'}       ours llama.cpp"
+    yield f"{'':28s}served{'':22s}rounding"
+    yield f"type    method          MB{2 * '      mean    99 %     best'}"
     for kind in kinds:
         for method in methods[:1] if kind in QUANTISED_HERE else methods:
-            yield quality.line(kind, method, perplexity)
+            yield quality.line(kind, method)
 
 
 def main() -> None:
@@ -204,13 +152,12 @@ def main() -> None:
     parser.add_argument("--model", default=None)
     parser.add_argument("--kinds", nargs="+", default=KINDS)
     parser.add_argument("--methods", nargs="+", default=[NONE])
-    parser.add_argument("--llama-perplexity", type=Path, default=None)
     parser.add_argument("--off-grid", action="store_true", help="move weights off a Q4_1 grid")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     source = source_of(given.model, given.folder, given.off_grid)
     quality = FormatQuality(source, given.folder, Pool())
-    for line in lines(quality, given.kinds, given.methods, given.llama_perplexity):
+    for line in lines(quality, given.kinds, given.methods):
         print(line, flush=True)
 
 

@@ -19,31 +19,57 @@ from statistics import median
 
 import aiohttp
 
-from benchmarks.cluster.text_clients import ServedText, TextClient, all_answers
+from benchmarks.support.server import draftwerk
+from benchmarks.support.streams import Stream, run, run_all, streams
+from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
 
 READY_S = 240.0
-PROCESS = "draftwerk_device_process{"
+MOVES = "draftwerk_stream_moves_total"
 
 
-async def metrics(client: TextClient) -> dict[str, float]:
-    """Return the page of metrics, by name and labels."""
-    async with client.session.get(client.url + "/metrics") as reply:
-        lines = (await reply.text()).splitlines()
-    return {
-        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
-        for line in lines
-        if not line.startswith("#")
-    }
+@dataclass(frozen=True, slots=True)
+class ClusterClient:
+    """A client of a server with replicas."""
 
+    http: aiohttp.ClientSession
+    url: str
+    tokens: int
 
-async def replica_processes(client: TextClient) -> dict[str, int]:
-    """Return the process of each replica by its name: the parent of its model's process."""
-    found: dict[str, int] = {}
-    for name, value in (await metrics(client)).items():
-        if name.startswith(PROCESS) and ' target"' in name:
-            replica = name.split('"')[1].removesuffix(" target")
-            found[replica] = parent_of(int(value))
-    return found
+    def requests(self, count: int) -> list[Stream]:
+        """Return requests of all kinds: those of `streams`, some of two choices, some whole."""
+        found = streams(count, self.tokens)
+        for one in found[:-1:8]:
+            one.body |= {"n": 2, "temperature": 0.8, "logprobs": True}
+        for one in found[4:-1:8]:
+            one.body["stream"] = False
+        return found
+
+    async def answers(self, count: int) -> list[Stream]:
+        """Return what this many requests at once get."""
+        found = self.requests(count)
+        await run_all(self.http, self.url, found)
+        return found
+
+    async def metrics(self) -> MetricsPage:
+        return await fetch_metrics(self.http, self.url)
+
+    async def processes(self) -> dict[str, int]:
+        """Return the process of each replica by its name: the parent of its model's process."""
+        page = (await self.metrics()).by_label("draftwerk_device_process", "device")
+        return {
+            name.removesuffix(" target"): parent_of(int(process))
+            for name, process in page.items()
+            if name.endswith(" target")
+        }
+
+    async def kill(self, after_s: float) -> str:
+        """Kill the replica that has the most to do; returns its name."""
+        await asyncio.sleep(after_s)
+        processes = await self.processes()
+        running = (await self.metrics()).by_label("draftwerk_replica_running", "replica")
+        name = max(processes, key=lambda each: running.get(each, 0))
+        os.kill(processes[name], signal.SIGKILL)
+        return f"{name} with {running.get(name, 0):g} running"
 
 
 def parent_of(process: int) -> int:
@@ -52,61 +78,29 @@ def parent_of(process: int) -> int:
         return int(stat.read().rpartition(")")[2].split()[1])
 
 
-async def killed(client: TextClient, after_s: float) -> str:
-    """Kill the replica that has the most to do; returns its name."""
-    await asyncio.sleep(after_s)
-    processes = await replica_processes(client)
-    page = await metrics(client)
-    running = {
-        name: page.get(f'draftwerk_replica_running{{replica="{name}"}}', 0) for name in processes
-    }
-    name = max(processes, key=lambda each: running[each])
-    os.kill(processes[name], signal.SIGKILL)
-    return f"{name} with {running[name]:g} running"
-
-
 @asynccontextmanager
-async def served(options: argparse.Namespace) -> AsyncGenerator[TextClient]:
-    """Serve for the length of the block."""
-    command = [sys.executable, "-m", "draftwerk", "serve", "--port", str(options.port)]
-    command += ["--replicas", str(options.replicas), *options.serve]
-    server = await asyncio.create_subprocess_exec(*command, stdout=sys.stderr)
+async def served(options: argparse.Namespace) -> AsyncGenerator[ClusterClient]:
+    """Serve for the length of the block, once every replica is there."""
     timeout = aiohttp.ClientTimeout(total=300)
-    try:
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            client = TextClient(session, f"http://127.0.0.1:{options.port}", options.tokens)
-            await ready(client, server, options.replicas)
-            yield client
-    finally:
-        if server.returncode is None:
-            server.terminate()
-        await server.wait()
-
-
-async def ready(client: TextClient, server: asyncio.subprocess.Process, replicas: int) -> None:
-    """Wait until every replica is there."""
-    async with asyncio.timeout(READY_S):
-        while True:
-            if server.returncode is not None:
-                raise SystemExit(f"the server ended with {server.returncode}")
-            try:
-                async with client.session.get(client.url + "/ready") as reply:
-                    up = reply.status == 200
-                if up and len(await replica_processes(client)) >= replicas:
-                    return
-            except (aiohttp.ClientError, OSError, ValueError):
-                pass
-            await asyncio.sleep(0.5)
+    async with (
+        draftwerk("--replicas", str(options.replicas), *options.serve) as server,
+        aiohttp.ClientSession(timeout=timeout) as http,
+    ):
+        client = ClusterClient(http, server.url, options.tokens)
+        async with asyncio.timeout(READY_S):
+            while len(await client.processes()) < options.replicas:  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+        yield client
 
 
 @dataclass(slots=True)
 class SteadyLoad:
     """The recorded requests again and again, by as many clients as there are of them."""
 
-    client: TextClient
+    client: ClusterClient
     streams: int
     requests: int
-    found: list[tuple[int, ServedText]] = field(default_factory=list[tuple[int, ServedText]])
+    found: list[tuple[int, Stream]] = field(default_factory=list[tuple[int, Stream]])
     """What was answered, by the request's number."""
 
     async def run(self) -> None:
@@ -115,8 +109,10 @@ class SteadyLoad:
 
         async def one_after_another() -> None:
             for number in numbers:
-                answer = await self.client.answer(number % self.streams)
-                self.found.append((number % self.streams, answer))
+                place = number % self.streams
+                one = self.client.requests(self.streams)[place]
+                await run(self.client.http, self.client.url, one)
+                self.found.append((place, one))
 
         await asyncio.gather(*(one_after_another() for _ in range(self.streams)))
 
@@ -134,53 +130,39 @@ async def restarted(load: "asyncio.Task[None]") -> str:
     return f"restarted all replicas {count} times"
 
 
-def differences(plain: list[ServedText], found: Iterable[tuple[int, ServedText]]) -> list[str]:
+def differences(plain: Sequence[Stream], found: Iterable[tuple[int, Stream]]) -> list[str]:
     """Return what is not as it was undisturbed."""
-    lines: list[str] = []
-    for number, answer in found:
-        want = plain[number]
-        if answer.error:
-            lines.append(f"request {number} ({answer.kind}): {answer.error}")
-        elif answer.texts != want.texts:
-            lines.append(f"request {number} ({answer.kind}): another text")
-    return lines
+    return [
+        f"{one.name}: {one.ending if one.texts == plain[place].texts else 'another text'}"
+        for place, one in found
+        if (one.texts, one.ending) != (plain[place].texts, plain[place].ending)
+    ]
 
 
-async def run(options: argparse.Namespace) -> int:
-    """Run the comparison, and print what came of it."""
+async def compared(options: argparse.Namespace) -> int:
+    """Run the comparison, print what came of it, and return the exit code."""
     async with served(options) as client:
-        await all_answers(client, 4, first=1000)  # warm
-        plain = await all_answers(client, options.streams)
-        faults = [f"undisturbed: {each.error}" for each in plain if each.error]
+        await client.answers(4)  # warm
+        plain = await client.answers(options.streams)
         load = SteadyLoad(client, options.streams, options.requests or options.streams)
         sending = asyncio.create_task(load.run())
         if options.drain:
-            what = await restarted(sending)
+            print(await restarted(sending))
         else:
-            what = f"killed {await killed(client, options.after_s)}"
+            print(f"killed {await client.kill(options.after_s)}")
         await sending
-        faults += differences(plain, load.found)
-        page = await metrics(client)
-    print(what)
-    return verdict(plain, load.found, faults, page, options.pause_s)
-
-
-def verdict(
-    plain: list[ServedText],
-    found: list[tuple[int, ServedText]],
-    faults: list[str],
-    page: dict[str, float],
-    pause_s: float,
-) -> int:
-    """Print what came of a run; returns the exit code."""
-    moved = {name: value for name, value in page.items() if "stream_moves" in name}
-    pauses = [each.pause_s for _, each in found if len(each.times) > 2]
-    usual = [each.pause_s for each in plain if len(each.times) > 2]
-    print(f"{len(found)} requests, {len(faults)} faults; moves {moved}")
+        moved = sum((await client.metrics()).by_label(MOVES, "reason").values())
+    faults = [f"{one.name}, undisturbed: {one.ending}" for one in plain if not one.texts]
+    faults += differences(plain, load.found)
+    pauses, usual = (
+        [one.pause_s for one in found if len(one.arrivals) > 2]
+        for found in ([one for _, one in load.found], plain)
+    )
+    print(f"{len(load.found)} requests, {len(faults)} faults; {moved:g} streams moved")
     print(f"longest pause of a stream: p50 {median(pauses):.2f} s, max {max(pauses):.2f} s")
     print(f"undisturbed:               p50 {median(usual):.2f} s, max {max(usual):.2f} s")
     print(*faults[:10], sep="\n")
-    kept = not faults and median(pauses) <= pause_s and sum(moved.values()) > 0
+    kept = not faults and median(pauses) <= options.pause_s and moved > 0
     print("passed" if kept else "FAILED: every text, no error, streams moved, short pauses")
     return 0 if kept else 1
 
@@ -195,9 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--requests", type=int, default=0, help="as many as streams if 0")
     parser.add_argument("--pause-s", type=float, default=1.0, help="at the median, at most")
     parser.add_argument("--drain", action="store_true", help="restart all replicas instead")
-    parser.add_argument("--port", type=int, default=18411)
     parser.add_argument("serve", nargs="*", help="after --: options of `draftwerk serve`")
-    return asyncio.run(run(parser.parse_args(arguments)))
+    return asyncio.run(compared(parser.parse_args(arguments)))
 
 
 if __name__ == "__main__":

@@ -11,15 +11,13 @@ waits until there is one again; with `--hasty` it does not. A text that differs 
 
 import argparse
 import asyncio
-import json
 import random
 import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, pairwise
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -126,17 +124,17 @@ async def started(arguments: argparse.Namespace) -> AsyncGenerator[KillServer]:
         yield KillServer(http, server.url, server.pid)
 
 
-async def experiment(arguments: argparse.Namespace) -> dict[str, object]:
-    """KillRun the streams twice on one server and compare; returns what was measured."""
+async def experiment(arguments: argparse.Namespace) -> None:
+    """KillRun the streams twice on one server, compare, and print what was measured."""
     async with started(arguments) as server:
         plain = await server.run(arguments, 0)
         disturbed = await server.run(arguments, arguments.count)
     compare(plain, disturbed)
-    return report(arguments, plain, disturbed)
+    report(arguments, plain, disturbed)
 
 
-def report(arguments: argparse.Namespace, plain: KillRun, disturbed: KillRun) -> dict[str, object]:
-    """Print and return what the signals did."""
+def report(arguments: argparse.Namespace, plain: KillRun, disturbed: KillRun) -> None:
+    """Print what the signals did."""
     print(
         f"{len(disturbed.streams)} streams, {arguments.count} x SIG{arguments.signal}: "
         "all texts equal"
@@ -145,24 +143,11 @@ def report(arguments: argparse.Namespace, plain: KillRun, disturbed: KillRun) ->
     for each in disturbed.recoveries:
         unready = "-" if each.unready_s is None else f"{each.unready_s:.3f}"
         print(f"{each.at_s:8.2f}{unready:>11s}{each.ready_s:13.3f}{each.token_s:13.3f}")
-    found: dict[str, object] = {
-        "streams_at_once": len(plain.streams),
-        "streams": len(disturbed.streams),
-        "process": arguments.process,
-        "signal": arguments.signal,
-        "ready_s_median": median(each.ready_s for each in disturbed.recoveries),
-        "token_s_median": median(each.token_s for each in disturbed.recoveries),
-        "token_s_max": max(each.token_s for each in disturbed.recoveries),
-        "longest_pause_s": {
-            "undisturbed": plain.longest_pause_s,
-            "disturbed": disturbed.longest_pause_s,
-        },
-        "seconds": {"undisturbed": plain.seconds, "disturbed": disturbed.seconds},
-        "undisturbed": plain.counted,
-        "disturbed": disturbed.counted,
-    }
-    print(json.dumps(found, indent=1))
-    return {**found, "recoveries": [asdict(each) for each in disturbed.recoveries]}
+    waits = [each.token_s for each in disturbed.recoveries]
+    print(f"text again after {median(waits):.3f} s (median; {max(waits):.3f} at most)")
+    for name, run in (("undisturbed", plain), ("disturbed", disturbed)):
+        print(f"{name}: {run.seconds:.1f} s, no text for {run.longest_pause_s:.3f} s at most")
+        print(*(f"{value:12g} {counter}" for counter, value in run.counted.items()), sep="\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -178,16 +163,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--tokens", type=int, default=192, help="of each stream")
     made.add_argument("--hasty", action="store_true", help="do not wait for a spare process")
     made.add_argument("--seed", type=int, default=1)
-    made.add_argument("--output", type=Path)
     made.add_argument("serve", nargs="*", help="more arguments of `draftwerk serve`, behind --")
     return made
 
 
 def main() -> None:
-    arguments = parser().parse_args()
-    found = asyncio.run(experiment(arguments))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(found, indent=1))
+    asyncio.run(experiment(parser().parse_args()))
 
 
 if __name__ == "__main__":

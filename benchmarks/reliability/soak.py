@@ -8,36 +8,22 @@ half of the run and its value at rest afterwards.
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import perf_counter
 
 import aiohttp
 
 from benchmarks.support.processes import children, descriptors, model_process, rss_mb
 from benchmarks.support.server import draftwerk
-from draftwerk.loadtest.client.http.sse import sse_events
+from benchmarks.support.streams import events_of
 from draftwerk.loadtest.server.metrics import fetch_metrics
 
-WORDS = [
-    "river",
-    "stone",
-    "light",
-    "garden",
-    "winter",
-    "engine",
-    "copper",
-    "letter",
-    "window",
-    "market",
-]
+WORDS = ("river", "stone", "light", "garden", "winter", "engine", "copper", "letter")
 GAUGES = {
     "tasks": "draftwerk_tasks",
     "blocks_used": "draftwerk_blocks_used",
@@ -92,7 +78,7 @@ class Soak:
                 self.outcomes[str(response.status)] += 1
                 return
             first = True
-            async for event in _events(response):
+            async for event in events_of(response):
                 if first:
                     self.latencies.append((perf_counter(), perf_counter() - begun))
                     first = False
@@ -142,15 +128,6 @@ class Soak:
         return found
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield what came: the events of a stream, or a whole reply."""
-    if response.content_type != "text/event-stream":
-        yield await response.read()
-        return
-    async for event in sse_events(response.content.iter_any()):
-        yield event
-
-
 def slope_per_hour(samples: list[dict[str, float]], name: str) -> float:
     """Return the least-squares slope of a value, per hour."""
     at = [sample["at"] / 3600 for sample in samples]
@@ -164,29 +141,20 @@ def p99(values: list[float]) -> float:
     return sorted(values)[min(len(values) - 1, int(0.99 * len(values)))] if values else float("nan")
 
 
-def report(soak: Soak, rest: dict[str, float]) -> dict[str, object]:
-    """Print and return slopes over the second half, the values at rest, and first-token times."""
+def report(soak: Soak, rest: dict[str, float]) -> None:
+    """Print slopes over the second half, the values at rest, and first-token times."""
     late = soak.samples[len(soak.samples) // 2 :]
     names = [name for name in late[0] if name != "at"]
     print(f"{'':14s}{'median':>12s}{'slope/h':>12s}{'p99':>12s}{'at rest':>12s}")
-    rows: dict[str, object] = {}
     for name in names:
         values = sorted(sample[name] for sample in late)
         row = (values[len(values) // 2], slope_per_hour(late, name), p99(values), rest[name])
-        rows[name] = dict(zip(("median", "slope_per_hour", "p99", "at_rest"), row, strict=True))
         print(f"{name:14s}" + "".join(f"{value:12.2f}" for value in row))
     quarters = first_token_p99s(soak, 4)
     print("first token p99 by quarter: " + ", ".join(f"{each:.3f}" for each in quarters) + " s")
     print(dict(soak.outcomes))
     in_time = soak.lags[LAG_MAX_S] / soak.lags["+Inf"]
     print(f"the event loop woke at most {LAG_MAX_S} s late {100 * in_time:.2f} times in a hundred")
-    return {
-        "gauges": rows,
-        "first_token_p99_s": quarters,
-        "loop_lag_in_time": in_time,
-        "loop_lags": soak.lags,
-        "outcomes": soak.outcomes,
-    }
 
 
 def first_token_p99s(soak: Soak, count: int) -> list[float]:
@@ -199,7 +167,7 @@ def first_token_p99s(soak: Soak, count: int) -> list[float]:
     return [p99(part) for part in parts]
 
 
-async def run(arguments: argparse.Namespace) -> dict[str, object]:
+async def run(arguments: argparse.Namespace) -> None:
     timeout = aiohttp.ClientTimeout(total=120)
     connector = aiohttp.TCPConnector(limit=0)
     async with (
@@ -213,7 +181,7 @@ async def run(arguments: argparse.Namespace) -> dict[str, object]:
                 tasks.create_task(soak.client(http, until))
             tasks.create_task(soak.kill(until, arguments.kill_every_s))
             tasks.create_task(soak.watch(http, until))
-        return report(soak, await soak.rest(http))
+        report(soak, await soak.rest(http))
 
 
 def main() -> None:
@@ -222,12 +190,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=12)
     parser.add_argument("--kill-every-s", type=float, default=60, help="0: never")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path)
     parser.add_argument("serve", nargs="*", help="more arguments of `draftwerk serve`, behind --")
-    arguments = parser.parse_args()
-    found = asyncio.run(run(arguments))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(found, indent=1))
+    asyncio.run(run(parser.parse_args()))
 
 
 if __name__ == "__main__":

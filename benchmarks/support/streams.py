@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
@@ -19,13 +21,18 @@ class Stream:
 
     name: str
     kind: str
-    """sse, ws or beams."""
+    """sse, ws or beams; a whole reply comes as the first does."""
     body: dict[str, Any]
     texts: dict[int, str] = field(default_factory=dict[int, str])
     """By choice."""
     ending: str = ""
     arrivals: list[float] = field(default_factory=list[float])
     """When text came, by `perf_counter`."""
+
+    @property
+    def pause_s(self) -> float:
+        """The longest time between two pieces of text."""
+        return max((then - before for before, then in pairwise(self.arrivals)), default=0.0)
 
     def add(self, text: str, choice: int = 0) -> None:
         if text:
@@ -78,14 +85,23 @@ async def _sse(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:
         if response.status != 200:
             stream.ending = f"{response.status}: {await response.text()}"
             return
-        async for data in sse_events(response.content.iter_any()):
+        async for data in events_of(response):
             event = json.loads(data)
             if "error" in event:
                 stream.ending = str(event["error"])
             for choice in event.get("choices", ()):
-                text = choice.get("text") or choice.get("delta", {}).get("content") or ""
-                stream.add(text, choice["index"])
+                said = choice.get("delta") or choice.get("message") or {}
+                stream.add(choice.get("text") or said.get("content") or "", choice["index"])
                 stream.ending = choice.get("finish_reason") or stream.ending
+
+
+async def events_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield what came: the events of a stream, or a whole reply."""
+    if response.content_type != "text/event-stream":
+        yield await response.read()
+        return
+    async for event in sse_events(response.content.iter_any()):
+        yield event
 
 
 async def _socket(http: aiohttp.ClientSession, url: str, stream: Stream) -> None:

@@ -14,14 +14,8 @@ import openai
 import pytest
 import pytest_asyncio
 
-from benchmarks.cluster.replica_kills import (
-    differences,
-    killed,
-    metrics,
-    replica_processes,
-    served,
-)
-from benchmarks.cluster.text_clients import ServedText, TextClient, all_answers
+from benchmarks.cluster.replica_kills import ClusterClient, differences, served
+from benchmarks.support.streams import Stream
 from draftwerk.actors.monitoring.snapshot import ActorFigures, Snapshot
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.cluster.cluster_settings import cluster_settings
@@ -50,35 +44,34 @@ SERVE = ("--dtype", "fp32", "--kv-memory", "32MiB", "--spare", "off", "--kv-peer
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TextClient]:
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[ClusterClient]:
     directory: Path = tmp_path_factory.mktemp("tiny")
     save_tiny_with_text(directory, seed=3)
-    options = argparse.Namespace(port=18431, replicas=2, tokens=60, serve=[str(directory), *SERVE])
+    options = argparse.Namespace(replicas=2, tokens=60, serve=[str(directory), *SERVE])
     async with served(options) as found:
         yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plain(client: TextClient) -> list[ServedText]:
-    return await all_answers(client, STREAMS)
+async def plain(client: ClusterClient) -> list[Stream]:
+    return await client.answers(STREAMS)
 
 
-async def test_every_kind_of_request_is_served(plain: list[ServedText]) -> None:
-    assert [each.error for each in plain] == [""] * STREAMS
-    assert all(any(each.texts.values()) for each in plain)
+async def test_every_kind_of_request_is_served(plain: list[Stream]) -> None:
+    assert all(any(each.texts.values()) for each in plain), [each.ending for each in plain]
 
 
-async def test_errors_and_capabilities_are_those_of_one_process(client: TextClient) -> None:
-    async with client.session.post(client.url + "/v1/completions", json={"prompt": 3.5}) as reply:
+async def test_errors_and_capabilities_are_those_of_one_process(client: ClusterClient) -> None:
+    async with client.http.post(client.url + "/v1/completions", json={"prompt": 3.5}) as reply:
         assert reply.status == 400
         assert (await reply.json())["error"]["param"] == "prompt"
-    async with client.session.get(client.url + "/v1/capabilities") as reply:
+    async with client.http.get(client.url + "/v1/capabilities") as reply:
         assert (await reply.json())["exact"] is True
-    async with client.session.get(client.url + "/nowhere") as reply:
+    async with client.http.get(client.url + "/nowhere") as reply:
         assert reply.status == 404
 
 
-async def test_the_stock_client_streams_over_sse_and_websocket(client: TextClient) -> None:
+async def test_the_stock_client_streams_over_sse_and_websocket(client: ClusterClient) -> None:
     async with openai.AsyncOpenAI(base_url=client.url + "/v1", api_key="none") as stock:
         model = (await stock.models.list()).data[0].id
         stream = await stock.chat.completions.create(
@@ -95,11 +88,11 @@ async def test_the_stock_client_streams_over_sse_and_websocket(client: TextClien
     assert kinds.count("response.output_text.delta") > 2 and kinds[-1] != "error"
 
 
-async def test_the_door_is_that_of_one_process(client: TextClient) -> None:
-    async with client.session.get(client.url + "/ready") as reply:
+async def test_the_door_is_that_of_one_process(client: ClusterClient) -> None:
+    async with client.http.get(client.url + "/ready") as reply:
         assert len(reply.headers.getall("x-request-id")) == 1
         assert set((await reply.json())["replicas"].values()) == {"ready"}
-    async with client.session.get(client.url + "/") as reply:
+    async with client.http.get(client.url + "/") as reply:
         assert reply.status == 200 and "draftwerk" in await reply.text()
 
 
@@ -143,38 +136,34 @@ class FixedSnapshot:
 
 
 async def test_both_replicas_work_and_are_counted_apart(
-    client: TextClient, plain: list[ServedText]
+    client: ClusterClient, plain: list[Stream]
 ) -> None:
     assert plain
-    page = await metrics(client)
-    each = [value for name, value in page.items() if "replica_generation_tokens_total" in name]
+    page = await client.metrics()
+    each = page.by_label("draftwerk_replica_generation_tokens_total", "replica").values()
     assert len(each) == 2 and all(each)
-    total = next(value for name, value in page.items() if "vllm:generation_tokens_total" in name)
-    assert total == sum(each)
+    assert page.total("vllm:generation_tokens_total") == sum(each)
 
 
-async def test_a_killed_replica_changes_no_text(
-    client: TextClient, plain: list[ServedText]
-) -> None:
-    before = await replica_processes(client)
-    kill = asyncio.create_task(killed(client, 0.1))
-    found = await all_answers(client, STREAMS)
+async def test_a_killed_replica_changes_no_text(client: ClusterClient, plain: list[Stream]) -> None:
+    before = await client.processes()
+    kill = asyncio.create_task(client.kill(0.1))
+    found = await client.answers(STREAMS)
     await kill
     assert differences(plain, enumerate(found)) == []
     assert len(before) == 2
 
 
 async def test_replicas_fetch_blocks_from_each_other(
-    client: TextClient, plain: list[ServedText]
+    client: ClusterClient, plain: list[Stream]
 ) -> None:
     async with asyncio.timeout(120):
-        while len(await replica_processes(client)) < 2:  # noqa: ASYNC110 - the killed one is back
+        while len(await client.processes()) < 2:  # noqa: ASYNC110 - the killed one is back
             await asyncio.sleep(0.5)
         hits = 0.0
         while not hits:  # as they are not told that the other has them at once
-            assert differences(plain, enumerate(await all_answers(client, STREAMS))) == []
-            page = await metrics(client)
-            hits = next(value for name, value in page.items() if "kv_store_hits_total" in name)
+            assert differences(plain, enumerate(await client.answers(STREAMS))) == []
+            hits = (await client.metrics()).total("draftwerk_kv_store_hits_total")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own
