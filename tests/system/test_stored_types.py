@@ -3,18 +3,12 @@
 The gate runs one mix of many types; `make test-grid` the others.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
 import pytest
 
 from benchmarks.reliability.kills import compare, parser, started
-from draftwerk.actors.client_prompts import Chat, ChatMessage
-from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
-from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.engine import Engine
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -22,18 +16,11 @@ from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
 from draftwerk.model.checkpoint.quantising.sources import open_source
 from draftwerk.model.checkpoint.stored_matrix import GGUF_KINDS
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.support.default_engine import BLOCK_SIZE, answers, engine
 from tests.support.runners import build_runner
-from tests.support.thread_device import ThreadDevice
-from validation.forced_drafts import Everything
 
-BLOCK_SIZE = 16
-SOURCES = ("ngram", "suffix", "recycle", "head")
-RULES = "You are a careful assistant who answers in short sentences and repeats the question first."
 TRIES = 4
 """Of crowds in few blocks: whether one is preempted depends on when requests arrive."""
 QUESTIONS = (
@@ -84,55 +71,18 @@ def runner(path: Path) -> TargetRunner:
     return build_runner(options)
 
 
-@asynccontextmanager
-async def engine(runner: TargetRunner, card: ModelInfo, block_count: int) -> AsyncGenerator[Engine]:
-    async with running(
-        EngineParts(
-            text=TextTokenizer(Path(card.directory)),
-            target=lambda: ThreadDevice(TargetRunner(runner.parts, 16).step),
-            block_count=block_count,
-            block_size=BLOCK_SIZE,
-            context_max=card.context_max,
-            stop_token_ids=card.eos_token_ids,
-            limits=RoundLimits(rows_max=8, tokens_max=96),
-            expects_lengths=False,
-            proposer=lambda: Proposer(SOURCES, policy=Everything()),
-        )
-    ) as one:
-        yield one
-
-
 async def texts(
     running_engine: Engine, *, drafts: bool, at_once: bool, beams: int = 1
 ) -> list[list[str]]:
-    """Return the choices of every question, asked at once or in turn."""
-    sampling = Sampling(temperature=0.0 if beams > 1 else 0.8, top_p=1.0, seed=2026)
-    answers = [[""] * beams for _ in QUESTIONS]
-
-    async def ask(number: int) -> None:
-        prompt = Chat((ChatMessage("system", RULES), ChatMessage("user", QUESTIONS[number])))
-        options = Options(
-            sampling=sampling,
-            tokens_max=24,
-            choices=beams,
-            beam_width=beams,
-            speculation=Speculation(enabled=drafts),
-        )
-        async with running_engine.generate(prompt, options, request_id=str(number)) as events:
-            async for event in events:
-                if isinstance(event, Started):
-                    continue
-                assert isinstance(event, Delta | Ended)
-                answers[number][event.choice] += event.text
-
-    if not at_once:
-        for number in range(len(QUESTIONS)):
-            await ask(number)
-        return answers
-    async with anyio.create_task_group() as tasks:
-        for number in range(len(QUESTIONS)):
-            tasks.start_soon(ask, number)
-    return answers
+    """Return the choices of every question."""
+    options = Options(
+        sampling=Sampling(temperature=0.0 if beams > 1 else 0.8, top_p=1.0, seed=2026),
+        tokens_max=24,
+        choices=beams,
+        beam_width=beams,
+        speculation=Speculation(enabled=drafts),
+    )
+    return await answers(running_engine, QUESTIONS, options, at_once=at_once)
 
 
 def test_mixes_hold_every_type_that_is_served() -> None:
