@@ -3,7 +3,8 @@
 MEMORY = 0.95
 """Weight of what was known before, at each measurement."""
 SURPRISE_MAX = 3.0
-"""Times what was expected: a core that does something else for a while teaches no more."""
+"""Times what was expected: a core that does something else for a while teaches no more. Where so
+many times as much was expected, it had, and what was known is forgotten."""
 
 
 class RowCost:
@@ -24,8 +25,10 @@ class RowCost:
         """Take in that some rows took so long."""
         if not rows or ms <= 0.0:
             return
-        if self._weight:
-            ms = min(ms, SURPRISE_MAX * self.ms(rows))
+        expected = self.ms(rows)
+        ms = min(ms, SURPRISE_MAX * expected)
+        if SURPRISE_MAX * ms < expected:
+            self._weight = self._squares = self._products = 0.0
         old = MEMORY * self._weight
         self._weight = old + 1.0
         row_step, ms_step = rows - self._mean, ms - self._ms

@@ -8,7 +8,7 @@ from draftwerk.speculative.drafting.row_cost import SURPRISE_MAX, AskingCost, Ro
 
 
 def test_what_is_fixed_is_told_from_what_each_row_takes() -> None:
-    cost = RowCost(0.5)
+    cost = RowCost(2.0)
     for rows in (1, 16, 4, 2, 8, 16, 1):
         cost.learn(rows, 4.0 + 0.9 * rows)
     assert cost.ms(12) == pytest.approx(4.0 + 0.9 * 12)
@@ -28,6 +28,14 @@ def test_one_slow_round_teaches_little() -> None:
         cost.learn(1, 1.0)
     cost.learn(1, 1000.0)
     assert 1.0 < cost.ms(1) < 1.0 + 0.1 * SURPRISE_MAX
+
+
+def test_after_a_slow_beginning_it_is_known_soon() -> None:
+    cost = RowCost(0.5)
+    cost.learn(4, 1000.0)
+    assert cost.ms(4) == SURPRISE_MAX * 2.0
+    cost.learn(4, 1.6)
+    assert cost.ms(4) == pytest.approx(1.6)
 
 
 @given(st.lists(st.tuples(st.integers(0, 64), st.floats(0.0, 1e4)), max_size=60))
