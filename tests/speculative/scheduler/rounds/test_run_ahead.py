@@ -116,7 +116,7 @@ def test_blocks_of_an_ended_row_are_not_free_for_loads_until_it_is_answered() ->
 
 
 def test_so_it_is_with_slots_of_states() -> None:
-    world = World(Random(1), block_count=40, block_size=4, limits=AHEAD, state_slots=8)
+    world = World(Random(1), block_count=40, block_size=4, limits=AHEAD, state_slots=9)
     one = submit(world, [1, 2, 3, 4, 5], tokens_max=9)
     first, second = plan(world), plan(world)
     world.scheduler.cancel(one.request.request_id)
