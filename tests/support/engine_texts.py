@@ -1,12 +1,25 @@
 """The texts of many requests to one engine, which come one after the other."""
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import anyio
 
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.sampling.params import Sampling
+
+T = TypeVar("T")
+
+
+def any_request(number: int) -> tuple[tuple[int, ...], Options]:
+    """Return a request over the default model's tokens: half of them greedy, half seeded."""
+    sampling = Sampling(temperature=float(number % 2), seed=number)
+    prompt = tuple(100 + (7 * number + n) % 900 for n in range(12))
+    return prompt, Options(sampling=sampling, tokens_max=60, ignore_eos=True)
 
 
 async def texts_of(
@@ -29,4 +42,21 @@ async def texts_of(
         for number in range(count):
             tasks.start_soon(stream, number)
             await anyio.sleep(0.002 * (number % 3))
+    return found
+
+
+async def though_killed(engine: Engine, ask: Callable[[], Awaitable[T]], role: str = "target") -> T:
+    """Return what is answered while a model process is killed, once it generates."""
+
+    async def kill() -> None:
+        begun = engine.snapshot().counts.generated_tokens
+        while engine.snapshot().counts.generated_tokens == begun:  # noqa: ASYNC110
+            await anyio.sleep(0.001)
+        victim = engine.snapshot().models.processes[role]
+        assert victim is not None
+        os.kill(victim, signal.SIGKILL)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(kill)
+        found = await ask()
     return found

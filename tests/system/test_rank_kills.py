@@ -1,24 +1,20 @@
-"""A server whose target is divided, under live streams: a rank's death is a device's death."""
+"""An engine whose target is divided: a rank's death is a device's death."""
 
+from functools import partial
 from pathlib import Path
 
-import pytest
-
-from benchmarks.reliability.kills import compare, parser, started
-from tests.support.tiny_models import save_tiny_with_text
-
-SERVE = ("--dtype", "fp32", "--kv-memory", "64MiB", "--spare", "off")
+from draftwerk.assembly.build import build_engine
+from draftwerk.settings.engine_settings import EngineSettings
+from tests.support.engine_texts import any_request, texts_of, though_killed
 
 
-@pytest.mark.asyncio
-async def test_a_killed_rank_changes_no_stream(tmp_path: Path) -> None:
-    save_tiny_with_text(tmp_path, seed=3)
-    words = ("--model", str(tmp_path), "--streams", "5", "--tokens", "120")
-    asked = parser().parse_args(
-        [*words, "--process", "rank 1", "--hasty", "--", *SERVE, "--tensor-parallel", "2"]
+async def test_a_killed_rank_changes_no_text(model: Path) -> None:
+    settings = EngineSettings(
+        model=str(model), dtype="fp32", kv_memory="64MiB", spare="off", tensor_parallel=2
     )
-    async with started(asked) as server:
-        plain = await server.run(asked, 0)
-        run = await server.run(asked, 1)
-    compare(plain, run)
-    assert (run.counted["restarts"], run.counted["recoveries"]) == (0, 1)
+    async with build_engine(settings, print) as found:
+        ask = partial(texts_of, found.engine, any_request, 5)
+        plain = await ask()
+        assert await though_killed(found.engine, ask, "rank 1") == plain
+        counted = found.engine.snapshot()
+        assert (counted.actors.restarts, counted.models.recoveries) == (0, 1)

@@ -3,12 +3,13 @@
 The gate runs one mix of many types; `make test-grid` the others.
 """
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from benchmarks.reliability.kills import compare, parser, started
 from draftwerk.actors.engine import Engine
+from draftwerk.assembly.build import build_engine
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -16,9 +17,11 @@ from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
 from draftwerk.model.checkpoint.quantising.sources import open_source
 from draftwerk.model.checkpoint.stored_matrix import GGUF_KINDS
 from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.default_engine import BLOCK_SIZE, answers, engine
+from tests.support.engine_texts import though_killed
 from tests.support.runners import build_runner
 
 TRIES = 4
@@ -127,12 +130,10 @@ async def test_beams_are_the_same_with_drafts(runner: TargetRunner, card: ModelI
         assert len({text for choices in plain for text in choices}) == 3 * len(QUESTIONS)
 
 
-async def test_a_killed_model_process_changes_no_stream(path: Path) -> None:
-    words = ["--model", str(path), "--streams", "4", "--tokens", "160"]
-    serve = ("--dtype", "stored", "--kv-memory", "128MiB", "--stall-s", "1")
-    arguments = parser().parse_args([*words, "--", *serve])
-    async with started(arguments) as server:
-        plain = await server.run(arguments, 0)
-        disturbed = await server.run(parser().parse_args([*words, "--count", "1", "--hasty"]), 1)
-        compare(plain, disturbed)
-        assert disturbed.counted["recoveries"] == 1
+async def test_a_killed_model_process_changes_no_text(path: Path) -> None:
+    settings = EngineSettings(model=str(path), kv_memory="128MiB", spare="off")
+    async with build_engine(settings, print) as found:
+        ask = partial(texts, found.engine, drafts=True, at_once=True)
+        plain = await ask()
+        assert await though_killed(found.engine, ask) == plain
+        assert found.engine.snapshot().models.recoveries == 1
