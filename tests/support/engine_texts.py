@@ -56,7 +56,8 @@ async def though_killed(engine: Engine, ask: Callable[[], Awaitable[T]], role: s
         assert victim is not None
         os.kill(victim, signal.SIGKILL)
 
+    found = list[T]()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kill)
-        found = await ask()
-    return found
+        found.append(await ask())
+    return found[0]
