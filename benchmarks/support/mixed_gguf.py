@@ -11,6 +11,7 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from numpy.typing import NDArray
 
+from draftwerk.model.checkpoint.files.gguf_header import read_gguf_header
 from draftwerk.model.checkpoint.hub import embedded
 
 SMALL_BYTES = 0x1C
@@ -106,8 +107,8 @@ def write(path: Path, shape: FileShape, mix: str) -> Path:
     """Write a model of this shape, unless the file is there."""
     if path.exists():
         return path
-    known = gguf.GGUFReader(embedded())
-    vocabulary: list[str] = known.fields[TOKENS].contents()
+    known = read_gguf_header(embedded())
+    vocabulary: list[str] = known.fields[TOKENS]
     pairs = [*islice(new_pairs(vocabulary), max(0, shape.vocab - len(vocabulary)))]
     tokens = len(vocabulary) + len(pairs)
     more: dict[str, list[Any]] = {
@@ -118,12 +119,11 @@ def write(path: Path, shape: FileShape, mix: str) -> Path:
     part = path.with_suffix(".part")
     writer = gguf.GGUFWriter(part, shape.architecture)
     own = {"general.architecture", "general.file_type"}
-    for name, field in known.fields.items():
-        if not name.startswith(("GGUF.", "llama.")) and name not in own:
-            inner = field.types[-1] if len(field.types) > 1 else None
-            value = field.contents()
-            value = [*value, *more[name]] if name in more else value
-            writer.add_key_value(name, value, field.types[0], inner)
+    for name, value in known.fields.items():
+        if not name.startswith("llama.") and name not in own:
+            kind, *inner = map(gguf.GGUFValueType, known.kinds[name])
+            added = [*value, *more[name]] if name in more else value
+            writer.add_key_value(name, added, kind, *inner)
     writer.add_file_type(FILE_TYPES[mix])
     writer.add_vocab_size(tokens)
     writer.add_block_count(shape.layers)

@@ -54,6 +54,8 @@ class GgufHeader(NamedTuple):
     path: Path
     fields: dict[str, Any]
     """Metadata by its keys."""
+    kinds: dict[str, tuple[int, ...]]
+    """The type of each field; of a list also that of what it holds."""
     tensors: dict[str, GgufTensor]
 
 
@@ -83,6 +85,7 @@ class _HeaderReader:
         self.data = data
         self.at = 0
         self.subject = "the GGUF header"
+        self.kinds: dict[str, tuple[int, ...]] = {}
 
     def read(self) -> GgufHeader:
         if self.data[:4] != MAGIC:
@@ -92,7 +95,8 @@ class _HeaderReader:
         tensor_count, field_count = self.number(LENGTH), self.number(LENGTH)
         fields = self._fields(field_count)
         found = [self._entry() for _ in range(self._counted(tensor_count, 24, "tensors"))]
-        return GgufHeader(self.path, fields, self._placed(found, self._alignment(fields)))
+        tensors = self._placed(found, self._alignment(fields))
+        return GgufHeader(self.path, fields, self.kinds, tensors)
 
     def refuse(self, reason: str, at: int | None = None) -> NoReturn:
         where = self.at if at is None else at
@@ -139,18 +143,18 @@ class _HeaderReader:
             self.subject = f"metadata field {key!r}"
             if key in fields:
                 self.refuse("it comes twice", begin)
-            fields[key] = self._value(self.number(WORD))
+            kind = self.number(WORD)
+            inner = (self.number(WORD),) if kind == ARRAY else ()
+            self.kinds[key] = (kind, *inner)
+            fields[key] = self._array(*inner) if inner else self._value(kind)
         self.subject = "the table of tensors"
         return fields
 
     def _value(self, kind: int) -> Any:
-        if kind == STRING:
-            return self.text()
-        if kind == ARRAY:
-            return self._array(self.number(WORD), self.number(LENGTH))
-        return self._numbers(kind, 1)[0]
+        return self.text() if kind == STRING else self._numbers(kind, 1)[0]
 
-    def _array(self, kind: int, count: int) -> list[Any]:
+    def _array(self, kind: int) -> list[Any]:
+        count = self.number(LENGTH)
         if kind == STRING:
             return self._texts(self._counted(count, STRING_BYTES_MIN, "strings"))
         return self._numbers(kind, count)

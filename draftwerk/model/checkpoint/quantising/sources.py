@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from gguf import GGUFValueType, GGUFWriter
 
-from draftwerk.model.checkpoint.files.gguf_header import GgufTensor
+from draftwerk.model.checkpoint.files.gguf_header import GgufTensor, read_gguf_header
 from draftwerk.model.checkpoint.files.gguf_shards import read_gguf
 from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
 from draftwerk.model.checkpoint.gguf_source import METHOD, dequantised
@@ -17,11 +17,10 @@ from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.quantising.safetensors_source import SafetensorsSource
 from draftwerk.model.checkpoint.quantising.searches import Floats
 from draftwerk.model.checkpoint.supported import experts_of, sizes_of
-from draftwerk.model.checkpoint.unsupported import Refused
 
 QUERIES_OF_SHARED_KEYS = 4
 KEPT_OUT = (
-    *("GGUF.", "split.", "general.architecture", "general.file_type", "general.quantization"),
+    *("split.", "general.architecture", "general.file_type", "general.quantization"),
     METHOD,
 )
 """Metadata of a file that another file of the same model does not have."""
@@ -95,11 +94,8 @@ def _float32(tensor: GgufTensor) -> Floats:
 
 def copy_fields(path: Path, writer: GGUFWriter) -> None:
     """Write the metadata of a file, but for what says how it is made."""
-    for field in GGUFReader(path).fields.values():
-        if field.name.startswith(KEPT_OUT):
-            continue
-        kind, *inner = field.types
-        if len(inner) > 1:
-            raise Refused(f"{path}: metadata field {field.name!r} has lists of lists")
-        is_list = kind == GGUFValueType.ARRAY
-        writer.add_key_value(field.name, field.contents(), kind, inner[-1] if is_list else None)
+    header = read_gguf_header(path)
+    for name, value in header.fields.items():
+        if not name.startswith(KEPT_OUT):
+            kind, *inner = map(GGUFValueType, header.kinds[name])
+            writer.add_key_value(name, value, kind, *inner)

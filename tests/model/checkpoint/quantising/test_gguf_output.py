@@ -241,6 +241,7 @@ def test_a_gguf_keeps_its_metadata(tmp_path: Path):
     for name, field in before.fields.items():
         if not name.startswith("GGUF.") and name != "general.file_type":
             assert after.fields[name].contents() == field.contents(), name
+            assert after.fields[name].types[:2] == field.types[:2], name
     assert {each.name for each in after.tensors} == {each.name for each in before.tensors}
 
 
