@@ -9,10 +9,10 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from gguf import GGUFReader
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from draftwerk.model.checkpoint.files.gguf_header import read_gguf_header, tensor_bytes
 from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate, safetensors_directory
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -146,8 +146,8 @@ def test_its_info_has_what_it_needs(directory: Path):
 
 def test_a_quantised_tensor_is_dequantised_then_rounded_to_bf16(directory: Path, gguf: Path):
     """Q4_1: blocks of 32 numbers, a scale and a minimum in float16, low nibbles before high."""
-    packed = next(t for t in GGUFReader(gguf).tensors if t.name == "blk.3.ffn_down.weight")
-    blocks = np.array(packed.data).reshape(576, -1, 20)
+    packed = read_gguf_header(gguf).tensors["blk.3.ffn_down.weight"]
+    blocks = tensor_bytes(np.fromfile(gguf, np.uint8), packed).reshape(576, -1, 20)
     scale, least = (blocks[..., n : n + 2].copy().view(np.float16).astype("f4") for n in (0, 2))
     nibbles = np.concatenate([blocks[..., 4:] & 15, blocks[..., 4:] >> 4], axis=-1)
     expected = torch.from_numpy((nibbles * scale + least).reshape(576, 1536))
