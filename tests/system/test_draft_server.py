@@ -109,10 +109,12 @@ def test_a_killed_process_changes_no_text(llm: LLM) -> None:
     plain = tokens_of([llm.generate(prompt, off) for prompt in PROMPTS])
     processes = llm.snapshot().models.processes
     role = "draft" if "draft" in processes else "target"
+    victim = processes[role]
+    assert victim is not None
     streams = [llm.stream(prompt, PARAMS) for prompt in PROMPTS]
     texts = [[*next(stream).token_ids] for stream in streams]
-    os.kill(processes[role] or 0, signal.SIGKILL)
+    os.kill(victim, signal.SIGKILL)
     for text, stream in zip(texts, streams, strict=True):
         text += [token for delta in stream for token in delta.token_ids]
     assert texts == plain
-    wait_until(lambda: llm.snapshot().models.processes[role] not in (processes[role], None))
+    wait_until(lambda: llm.snapshot().models.processes[role] not in (victim, None))
