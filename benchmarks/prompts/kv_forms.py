@@ -3,12 +3,12 @@
     python -m benchmarks.prompts.kv_forms [--model MODEL] [--prompts N] [--forms FORM ...]
 
 A form has so many bits for each number of a head's key, and of its value. Heads are turned by a
-Hadamard matrix, so that their numbers are about normal, and take the nearest of the levels that
-are best for those (Lloyd, Max), times a scale in bf16. Of a learnt form a key is kept less the mean
-of keys or less the key of a text's first token, whichever is nearer, and its channels are
-multiplied by factors: both are learnt from one text, as in `--kv-dtype int4`. What is measured is
-as in `draftwerk doctor --approximate`: each prompt is read over what is kept, and next tokens are
-compared in an exact answer. All of it in torch, in float32.
+Hadamard matrix, so that their numbers are about normal, and take levels of a trellis that are best
+for those (Lloyd, Max), times a scale in bf16. Of a learnt form a key is kept less the mean of keys
+or less the key of a text's first token, whichever is nearer, a value perhaps less that token's, and
+their channels are multiplied by factors: all are learnt from one text, as in `--kv-dtype int4`.
+What is measured is as in `draftwerk doctor --approximate`: each prompt is read over what is kept,
+and next tokens are compared in an exact answer. All of it in torch, in float32.
 """
 
 import argparse
@@ -42,9 +42,14 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 BLOCK_SIZE = 16
 SHARED = 1 / 256
 """Of a channel's spread: that of all."""
-REFITS = 2
-"""How often a scale is fitted to the levels that it gave."""
+TRIES = {5: (0.95, 1.05), 4: (0.8, 0.9)}
+"""By bits, scales of numbers that vary by one: the nearer direction is kept."""
 SCALE_BYTES = 2
+RUN = 32
+"""Numbers behind which a trellis begins anew."""
+STATES = 8
+PER_ONE = 32
+"""Steps of a number by which the levels around it are found."""
 
 
 class KeptForm(NamedTuple):
@@ -66,10 +71,10 @@ FORMS = {
 }
 
 
-class KeyForm(NamedTuple):
-    """What keys are kept less of, and times: [heads, size] each."""
+class HeadForm(NamedTuple):
+    """What keys or values are kept less of, whichever is nearer, and times: [heads, size] each."""
 
-    mean: Tensor
+    usual: Tensor
     first: Tensor
     factors: Tensor
 
@@ -79,24 +84,26 @@ class KeptAttention:
 
     def __init__(self, form: KeptForm) -> None:
         self.form = form
-        self.learnt: list[KeyForm] = []
-        """Of each layer."""
+        self.learnt: list[tuple[HeadForm, HeadForm]] = []
+        """Of each layer's keys and values."""
         self.learns = False
         self.calls = 0
 
     def __call__(
         self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, scoring: Scoring = PLAIN
     ) -> Tensor:
-        learnt = None
+        learnt = (None, None)
         if self.form.is_learnt and self.learns:
-            own, later = keys.flatten(0, 1)[batch.slots.long()], query.new_ones(len(query)).bool()
+            own, worth = (each.flatten(0, 1)[batch.slots.long()] for each in (keys, values))
+            later = query.new_ones(len(query)).bool()
             later[batch.row_starts[:-1].long()] = False
-            self.learnt.append(learnt_form(query[later], own[later], own[0]))
+            of_keys = learnt_form(query[later], own[later], own[0])
+            self.learnt.append((of_keys, learnt_values(worth[later], worth[0])))
         elif self.form.is_learnt:
             learnt = self.learnt[self.calls % len(self.learnt)]
             self.calls += 1
-        kept_keys = kept(keys, self.form.key_bits, learnt)
-        kept_values = rounded_heads(values, self.form.value_bits)
+        kept_keys = kept(keys, self.form.key_bits, learnt[0])
+        kept_values = kept(values, self.form.value_bits, learnt[1])
         return attend(query, kept_keys, kept_values, batch, scoring)
 
     def learn(self, begins: bool) -> None:
@@ -104,39 +111,52 @@ class KeptAttention:
         self.learns = begins
 
 
-def learnt_form(queries: Tensor, keys: Tensor, first: Tensor) -> KeyForm:
+def learnt_form(queries: Tensor, keys: Tensor, first: Tensor) -> HeadForm:
     """Return the form of keys [tokens, heads, size] with the least errors of scores."""
     mean = keys.mean(0)
     asked = queries.unflatten(1, (keys.shape[1], -1)).square().sum((0, 2))
     spread = (keys - mean).square().sum(0)
+    return HeadForm(mean, first, factors_of(asked, spread))
+
+
+def learnt_values(values: Tensor, first: Tensor) -> HeadForm:
+    """Return the form of values [tokens, heads, size]."""
+    spread = values.square().sum(0)
+    return HeadForm(torch.zeros_like(first), first, factors_of(torch.ones_like(spread), spread))
+
+
+def factors_of(asked: Tensor, spread: Tensor) -> Tensor:
+    """Return what balances how much channels are asked for and how much they vary."""
     asked, spread = (each + SHARED * each.mean(-1, keepdim=True) for each in (asked, spread))
     factors = (asked / spread).sqrt().sqrt()
-    return KeyForm(mean, first, torch.where(factors.isfinite() & (factors > 0), factors, 1.0))
+    return torch.where(factors.isfinite() & (factors > 0), factors, 1.0)
 
 
-def kept(heads: Tensor, bits: int, learnt: KeyForm | None) -> Tensor:
+def kept(heads: Tensor, bits: int, learnt: HeadForm | None) -> Tensor:
     """Return heads [..., size] as they are read again."""
     if learnt is None:
         return rounded_heads(heads, bits)
-    apart = [(heads - each) * learnt.factors for each in (learnt.mean, learnt.first)]
+    apart = [(heads - each) * learnt.factors for each in (learnt.usual, learnt.first)]
     lengths = [each.square().sum(-1, keepdim=True) for each in apart]
     is_first = lengths[1] < lengths[0]
     near = rounded_heads(torch.where(is_first, apart[1], apart[0]), bits) / learnt.factors
-    return near + torch.where(is_first, learnt.first, learnt.mean)
+    return near + torch.where(is_first, learnt.first, learnt.usual)
 
 
 def rounded_heads(heads: Tensor, bits: int) -> Tensor:
     """Return heads turned, rounded to levels at a scale of each, and turned back."""
-    turn, levels = hadamard(heads.shape[-1]), normal_levels(bits)
+    turn, levels = hadamard(heads.shape[-1]), normal_levels(bits + 2)
     turned = heads @ turn
-    scale = turned.square().mean(-1, keepdim=True).sqrt()
-    found = nearest(turned / kept_scale(scale), levels)
-    for _ in range(REFITS):
-        scale = (turned * found).sum(-1, keepdim=True) / found.square().sum(-1, keepdim=True)
-        found = nearest(turned / kept_scale(scale), levels)
-    along = (turned * found).sum(-1, keepdim=True)
+    spread, best, nearest_by = turned.square().mean(-1, keepdim=True).sqrt(), turned, -1.0
+    for each in TRIES.get(bits, (1.0,)):
+        found = followed(turned / kept_scale(spread * each), levels)
+        along = (turned * found).sum(-1, keepdim=True)
+        near = along * along.abs() / found.square().sum(-1, keepdim=True)
+        best = torch.where(near > nearest_by, found, best)
+        nearest_by = near.clamp_min(nearest_by)
+    along = (turned * best).sum(-1, keepdim=True)
     straight = turned.square().sum(-1, keepdim=True) / along
-    return found * kept_scale(torch.where(along > 0, straight, scale)) @ turn
+    return best * kept_scale(torch.where(along > 0, straight, spread)) @ turn
 
 
 def kept_scale(scale: Tensor) -> Tensor:
@@ -144,9 +164,49 @@ def kept_scale(scale: Tensor) -> Tensor:
     return scale.clamp_min(2.0**-100).bfloat16().float()
 
 
-def nearest(numbers: Tensor, levels: Tensor) -> Tensor:
-    """Return the nearest level of each number."""
-    return levels[torch.bucketize(numbers.contiguous(), (levels[1:] + levels[:-1]) / 2)]
+def followed(numbers: Tensor, levels: Tensor) -> Tensor:
+    """Return the levels that a trellis has for numbers [..., size]."""
+    found, size = torch.empty_like(numbers), numbers.shape[-1]
+    for first in range(0, size, 2 * RUN):
+        count = min(RUN, (size - first) // 2)
+        for start in (first, first + count):
+            run = numbers[..., start : start + count]
+            found[..., start : start + count] = best_way(run.flatten(0, -2), levels).view(run.shape)
+    return found
+
+
+def best_way(numbers: Tensor, levels: Tensor) -> Tensor:
+    """Return the levels of a run [heads, count] with the least errors together (Viterbi).
+
+    A state is the last three u of codes, the latest lowest; a branch's label is the state that it
+    leads to, whose lowest bit is inverted if the u that it forgets was set.
+    """
+    states = torch.arange(STATES)
+    subsets = (states >> 2) | (states & 2) | ((states & 1) << 2)
+    choices = around(numbers, levels, subsets)
+    errors = (choices - numbers[..., None]).square()
+    cost = torch.where(states == 0, 0.0, 1e30).expand(len(numbers), -1)
+    forgotten: list[Tensor] = []
+    for error in errors.unbind(1):
+        clear = cost[:, states >> 1] + error
+        was_set = cost[:, 4 + (states >> 1)] + error[:, states ^ 1]
+        forgotten.append((was_set < clear).long())
+        cost = torch.minimum(clear, was_set)
+    state = cost.argmin(1, keepdim=True)
+    for at, each in reversed([*enumerate(forgotten)]):
+        bit = each.gather(1, state)
+        choices[:, at, 0] = choices[:, at].gather(1, state ^ bit)[:, 0]
+        state = state >> 1 | bit << 2
+    return choices[..., 0]
+
+
+def around(numbers: Tensor, levels: Tensor, subsets: Tensor) -> Tensor:
+    """Return of eight levels in order around each number those of the subsets [..., 8]."""
+    half, last = STATES // 2, len(levels) - STATES
+    middles = (levels[half - 1 : half - 1 + last] + levels[half : half + last]) / 2
+    steps = (numbers * PER_ONE).round().clamp(-4 * PER_ONE, 4 * PER_ONE - 1)
+    start = torch.bucketize(steps / PER_ONE, middles)[..., None]
+    return levels[start + (subsets - start) % STATES]
 
 
 @cache

@@ -105,8 +105,11 @@ def test_int8_keys_and_values_stay_near_the_model(head_size: int, pool: Pool) ->
 
 @pytest.mark.parametrize("head_size", [16, 32, 64, 128])
 def test_int4_keys_and_values_are_those_of_the_twin(head_size: int, pool: Pool) -> None:
-    """The native products have queries and probabilities in bf16; the twin has both in float32."""
-    config = tiny_config(head_size=head_size)
+    """The native products have queries and probabilities in bf16; the twin has both in float32.
+
+    One layer: those of a second would be of other numbers, whose codes may be others.
+    """
+    config = tiny_config(head_size=head_size, layer_count=1)
     weights = random_weights(config)
     kept = twin_of(config, weights, FORMS["5+4 learnt"])
     native = NativeForward(config, weights, "fp32", pool, "int4")

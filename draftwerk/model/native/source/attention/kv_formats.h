@@ -9,6 +9,7 @@ struct Lane {
     const void *keys;
     const void *values;
     size_t stride;                // bytes
+    const float *form;
 };
 
 // Where heads of a tile may be put as the products read them: room for all, and what is returned
@@ -21,7 +22,7 @@ struct Widened {
 
 // What the tokens of some texts have computed of one KV head, `stride` numbers apart.
 struct HeadRows {
-    const float *queries, *keys;  // of the first token; queries of `group` heads side by side
+    const float *queries, *keys, *values;    // of the first token; `group` queries side by side
     size_t stride;
     const int32_t *starts;        // [texts + 1]
     int texts, group, size;

@@ -142,8 +142,9 @@ void Forward::learn_forms(Layer &layer, const AttentionShape &attention) {
     for (int head = 0; head < attention.kv_heads; head++) {
         const float *queries = qkv(0) + head * group * size;
         const float *keys = qkv(0) + (attention.heads + head) * size;
+        const float *values = keys + attention.kv_heads * size;
         attention.kv->learn_form(
-            {queries, keys, stride, batch.row_starts, batch.row_count, group, size},
+            {queries, keys, values, stride, batch.row_starts, batch.row_count, group, size},
             &layer.learnt[head * attention.kv->form_size(size)]);
     }
 }
@@ -162,7 +163,7 @@ int Forward::open_attention(int layer) {
 
 Lane Forward::lane(int layer, int kv_head) const {
     return {at_head(keys_of(layer), layer, 0, kv_head), at_head(values_of(layer), layer, 0, kv_head),
-            slot_bytes(layer)};
+            slot_bytes(layer), model.layers[layer].form(model.attention(layer), kv_head)};
 }
 
 // What was rotated by a token's position, at the place that it has behind the tiles that are kept

@@ -48,6 +48,12 @@ inline Floats select(Mask mask, Floats yes, Floats no) {
     return _mm256_blendv_ps(no, yes, mask.lanes);
 }
 
+#define DRAFTWERK_PERMUTES_EIGHTS
+template <int... FROM>
+inline Floats permute_eights(Floats a) {
+    return _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(FROM...));
+}
+
 // Half the lanes at a time, down to one.
 inline float reduce_add(Floats a) {
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

@@ -52,6 +52,13 @@ inline Floats select(Mask mask, Floats yes, Floats no) {
     return _mm512_mask_mov_ps(no, mask.bits, yes);
 }
 
+#define DRAFTWERK_PERMUTES_EIGHTS
+template <int... FROM>
+inline Floats permute_eights(Floats a) {
+    alignas(64) static constexpr int from[] = {FROM..., (FROM + 8)...};
+    return _mm512_permutexvar_ps(_mm512_load_si512(from), a);
+}
+
 // Half the lanes at a time, down to one.
 inline float reduce_add(Floats a) {
     __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -260,15 +267,38 @@ inline Ints look_up(const int8_t *table, Ints bytes) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), bytes);
 }
 #define DRAFTWERK_LOOKS_UP_WORDS
-template <int COUNT>
-inline void look_up_words(const uint16_t *table, const uint8_t *from, int count, uint32_t fifths,
-                          uint8_t *to) {
-    __m512i pairs = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(count), from));
-    pairs = _mm512_or_si512(pairs, _mm512_slli_epi32(pairs, 12));
-    __m512i codes = _mm512_and_si512(pairs, _mm512_set1_epi16(15));
-    if (COUNT > 16) codes = _mm512_mask_add_epi16(codes, fifths, codes, _mm512_set1_epi16(16));
-    const __m512i words = _mm512_maskz_loadu_epi16(COUNT > 16 ? ~0u : 0xffffu, table);
-    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(codes, words));
+template <bool HAS_UPPERS>
+inline void look_up_words(const uint16_t *table, const uint8_t *from, int count,
+                          const uint8_t *uppers, uint8_t *to) {
+    const __mmask32 all = count >= 32 ? ~0u : (1u << count) - 1;
+    auto before = [&](int far) { return _mm256_maskz_loadu_epi8(all & ~0u << far, from - far); };
+    auto bytes = [](int value) { return _mm256_set1_epi8(static_cast<char>(value)); };
+    // a ^ (b & c), and a | (b & c)
+    const __m256i own = _mm256_ternarylogic_epi32(before(0), before(3), bytes(0x88), 0x78);
+    auto with = [](__m256i a, __m256i b, __m256i c) {
+        return _mm256_ternarylogic_epi32(a, b, c, 0xf8);
+    };
+    const __m256i last = before(1), second = before(2);
+    __m256i at[2] = {own, _mm256_srli_epi16(own, 4)};
+    const __m256i above[2][2] = {{_mm256_slli_epi16(last, 1), _mm256_slli_epi16(second, 2)},
+                                 {_mm256_srli_epi16(last, 3), _mm256_srli_epi16(second, 2)}};
+    for (int half = 0; half < 2; half++) {
+        at[half] = _mm256_and_si256(at[half], bytes(0x0f));
+        at[half] = with(at[half], above[half][0], bytes(0x10));
+        at[half] = with(at[half], above[half][1], bytes(0x20));
+        const __m512i words = _mm512_cvtepu8_epi16(at[half]);
+        auto part = [&](int i) {
+            return _mm512_permutex2var_epi16(load_ints(table + 64 * i), words,
+                                             load_ints(table + 64 * i + 32));
+        };
+        __m512i found = part(0);
+        if (HAS_UPPERS) {
+            uint32_t upper;
+            memcpy(&upper, uppers + half * count / 8, sizeof upper);
+            found = _mm512_mask_mov_epi16(found, upper, part(1));
+        }
+        store(to + half * count * 2, found);
+    }
 }
 template <int SHIFT>
 inline Ints nibbles(Ints bytes) {

@@ -20,18 +20,23 @@
 #error "no vectors for this instruction set"
 #endif
 
-// Of codes below COUNT, `count` bytes of two nibbles and a fifth bit of each, the words that a table
-// has; at most 32, and what is behind them may be written too.
+// Words from a table for `count` bytes, at most 32: first of their lower nibbles, then of the upper.
+// A nibble's bit 3 enters a register, and what the register holds tells together with the nibble which
+// of 64 words it means, as `trellis::widen` has it; `uppers` are one more bit of each. What is behind
+// them may be written too.
 #ifndef DRAFTWERK_LOOKS_UP_WORDS
 namespace native {
-template <int COUNT>
-inline void look_up_words(const uint16_t *table, const uint8_t *from, int count, uint32_t fifths,
-                          uint8_t *to) {
-    if (COUNT <= 16) fifths = 0;
-    for (int i = 0; i < count && i < 16; i++, fifths >>= 2) {
-        const uint16_t pair[2] = {table[(from[i] & 15) | (fifths & 1) << 4],
-                                  table[from[i] >> 4 | (fifths & 2) << 3]};
-        memcpy(to + i * sizeof pair, pair, sizeof pair);
+template <bool HAS_UPPERS>
+inline void look_up_words(const uint16_t *table, const uint8_t *from, int count,
+                          const uint8_t *uppers, uint8_t *to) {
+    for (int i = 0, before = 0; i < 2 * count; i++) {
+        if (i == count) before = 0;
+        const int nibble = i < count ? from[i] & 15 : from[i - count] >> 4;
+        int at = nibble ^ (before << 1 & 8);
+        at |= (before & 3) << 4;
+        if (HAS_UPPERS) at |= (uppers[i / 8] >> i % 8 & 1) << 6;
+        memcpy(to + i * sizeof *table, table + at, sizeof *table);
+        before = before << 1 | nibble >> 3;
     }
 }
 }  // namespace native
@@ -130,6 +135,19 @@ inline uint32_t first_lanes(int count) {
 inline Floats select(const Mask &mask, const Floats &yes, const Floats &no) {
     return by_part<Floats>(
         [&](int i) { return native::select(mask.part[i], yes.part[i], no.part[i]); });
+}
+// Lanes of each eight, those of these numbers.
+template <int... FROM>
+inline Floats permute_eights(const Floats &a) {
+#ifdef DRAFTWERK_PERMUTES_EIGHTS
+    return by_part<Floats>([&](int i) { return native::permute_eights<FROM...>(a.part[i]); });
+#else
+    constexpr int from[] = {FROM...};
+    float lanes[LANES], found[LANES];
+    store(lanes, a);
+    for (int i = 0; i < LANES; i++) found[i] = lanes[(i & 8) + from[i & 7]];
+    return load(found);
+#endif
 }
 // The first `count` lanes, and others behind them.
 inline Floats keep_first(const Floats &value, int count, const Floats &others) {
