@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 // One KV head of one layer: where position 0 of slot 0 is, and the distance between slots.
 struct Lane {
@@ -32,6 +33,14 @@ struct HeadRows {
 struct Taken {
     float positive, negative;
 };
+
+// Calls `widen` with the size of heads, a constant where it is one that many models have.
+template <class Widen>
+void of_size(int size, Widen widen) {
+    if (size == 64) widen(std::integral_constant<int, 64>());
+    else if (size == 128) widen(std::integral_constant<int, 128>());
+    else widen(size);
+}
 
 struct KvFormat {
     bool in_fp32;                 // the products read floats, or else pairs of bf16

@@ -20,10 +20,10 @@
 #error "no vectors for this instruction set"
 #endif
 
-// Words from a table for `count` bytes, at most 32: first of their lower nibbles, then of the upper.
-// A nibble's bit 3 enters a register, and what the register holds tells together with the nibble which
-// of 64 words it means, as `trellis::widen` has it; `uppers` are one more bit of each. What is behind
-// them may be written too.
+// Words from a table for `count` bytes, at most 32: first of their lower nibbles, then of the
+// upper. A nibble's bit 3 enters a register, and what the register holds tells together with the
+// nibble which of 64 words it means, as `trellis::widen` has it; `uppers` are one more bit of each.
+// What is behind them may be written too.
 #ifndef DRAFTWERK_LOOKS_UP_WORDS
 namespace native {
 template <bool HAS_UPPERS>

@@ -5,7 +5,8 @@
 //
 // Heads are turned by a Hadamard matrix, which is its own inverse: their numbers are about normal
 // then, and take the levels of a trellis (trellis.h). What the products read are levels alone:
-// queries are turned, scores and probabilities have the scales, and what was weighed is turned back.
+// queries are turned, scores and probabilities have the scales, and what was weighed is turned
+// back.
 //
 // A key is kept less one of two others, whichever is nearer: the mean of keys, or that of a text's
 // first token, which is unlike all others and is seen most; the scale's sign tells which. What is
@@ -42,9 +43,9 @@ struct Form {
 };
 
 // Widens heads, each by itself.
-template <class Each>
-void widen_heads(const void *base, const int64_t *offsets, int count, int size, const Widened &to,
-                 Each each) {
+template <class Size, class Each>
+[[gnu::always_inline]] inline void widen_heads(const void *base, const int64_t *offsets, int count,
+                                               Size size, const Widened &to, Each each) {
     for (int at = 0; at < round_up(count, LANES); at++) {
         if (at >= count) {
             to.offsets[at] = to.offsets[count - 1], to.scales[at] = to.scales[count - 1];
@@ -106,8 +107,8 @@ void turn(float *head, int size) {
     for (int i = 0; i < size; i++) head[i] *= norm;
 }
 
-// Errors of what is kept are alike in all channels: they matter the least where a factor is the root
-// of how much a channel is asked for to how much it varies.
+// Errors of what is kept are alike in all channels: they matter the least where a factor is the
+// root of how much a channel is asked for to how much it varies.
 void put_factors(const std::vector<double> &asked, const std::vector<double> &spread, float *to) {
     const size_t size = spread.size();
     for (size_t i = 0; i < size; i++) {
@@ -180,8 +181,8 @@ struct Scaled {
         if (near > -1.0f && !(near < nearness)) return;
         near = nearness, along = to, best = 1 - best;
     }
-    // What is kept is as long in the head's direction as the head is, for else all scores would be a
-    // little too small.
+    // What is kept is as long in the head's direction as the head is, for else all scores would be
+    // a little too small.
     bf16 scale() const { return kept(along > 0 ? square / along : spread); }
     void put(bool is_signed, uint8_t *to) const {
         trellis::pack(codes(), size, to);
@@ -234,26 +235,29 @@ struct Codes final : KvFormat {
     const uint8_t *keys(const Lane &lane, const int64_t *offsets, int count, int size,
                         const Widened &to) const override {
         const auto *values = static_cast<const uint8_t *>(lane.values) + size / 2;
-        const int half = size / CODE_UNIT;
         uint8_t fifths[trellis::CODES_MAX / 8 + 4] = {};
-        widen_heads(lane.keys, offsets, count, size, to,
-                    [&](const uint8_t *head, int64_t offset, int, uint8_t *out) {
-                        memcpy(fifths, head + size / 2, half);
-                        memcpy(fifths + half, values + offset, half);
-                        trellis::widen<true>(head, fifths, size, out);
-                    });
+        of_size(size, [&](auto size) {
+            widen_heads(lane.keys, offsets, count, size, to,
+                        [&](const uint8_t *head, int64_t offset, int, uint8_t *out) {
+                            memcpy(fifths, head + size / 2, size / CODE_UNIT);
+                            memcpy(fifths + size / CODE_UNIT, values + offset, size / CODE_UNIT);
+                            trellis::widen<true>(head, fifths, size, out);
+                        });
+        });
         return to.room;
     }
     const uint8_t *values(const Lane &lane, const int64_t *offsets, int count, int size,
                           const Widened &to) const override {
         const Form form(lane.form, size);
-        widen_heads(lane.values, offsets, count, size, to,
-                    [&](const uint8_t *head, int64_t, int at, uint8_t *out) {
-                        trellis::widen<false>(head, nullptr, size, out);
-                        if (to.scales[at] >= 0) return;
-                        to.scales[at] = -to.scales[at];
-                        add_first(form, to.scales[at], size, reinterpret_cast<bf16 *>(out));
-                    });
+        of_size(size, [&](auto size) {
+            widen_heads(lane.values, offsets, count, size, to,
+                        [&](const uint8_t *head, int64_t, int at, uint8_t *out) {
+                            trellis::widen<false>(head, nullptr, size, out);
+                            if (to.scales[at] >= 0) return;
+                            to.scales[at] = -to.scales[at];
+                            add_first(form, to.scales[at], size, reinterpret_cast<bf16 *>(out));
+                        });
+        });
         return to.room;
     }
     int form_size(int size) const override { return FORM_PARTS * size; }

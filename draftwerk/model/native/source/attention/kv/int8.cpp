@@ -20,8 +20,9 @@ void store_bytes_of(const float *head, int size, uint8_t *to) {
 }
 
 // A copy of where heads go is nothing that their numbers could overwrite.
-const uint8_t *widen_heads(const void *base, const int64_t *offsets, int count, int size,
-                           Widened to) {
+template <class Size>
+[[gnu::always_inline]] inline void widen_heads(const void *base, const int64_t *offsets, int count,
+                                               Size size, Widened to) {
     for (int at = 0; at < round_up(count, LANES); at++) {
         if (at >= count) {
             to.offsets[at] = to.offsets[count - 1];
@@ -37,7 +38,6 @@ const uint8_t *widen_heads(const void *base, const int64_t *offsets, int count, 
             store_bf16(out + i, value, size - i);
         }
     }
-    return to.room;
 }
 
 struct Bytes final : KvFormat {
@@ -50,11 +50,13 @@ struct Bytes final : KvFormat {
     }
     const uint8_t *keys(const Lane &lane, const int64_t *offsets, int count, int size,
                         const Widened &to) const override {
-        return widen_heads(lane.keys, offsets, count, size, to);
+        of_size(size, [&](auto size) { widen_heads(lane.keys, offsets, count, size, to); });
+        return to.room;
     }
     const uint8_t *values(const Lane &lane, const int64_t *offsets, int count, int size,
                           const Widened &to) const override {
-        return widen_heads(lane.values, offsets, count, size, to);
+        of_size(size, [&](auto size) { widen_heads(lane.values, offsets, count, size, to); });
+        return to.room;
     }
 };
 constexpr Bytes INT8;

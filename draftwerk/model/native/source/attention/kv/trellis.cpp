@@ -13,7 +13,8 @@ namespace {
 constexpr float NEVER = 1e30f;
 
 // Around each number eight levels in order have one of each label: tables of where they begin, by
-// number, and of the levels by label. Lanes are the labels of a key's number, then those of a value's.
+// number, and of the levels by label. Lanes are the labels of a key's number, then those of a
+// value's.
 constexpr int NUMBERS = 256;
 constexpr float PER_ONE = 32;
 struct Windows {

@@ -31,8 +31,8 @@ struct Codes {
 // Chooses the codes of a key in five bits and a value in four, with the least errors.
 void choose(const float *key, const float *value, int size, Codes &keys, Codes &values);
 
-// The upper halves of levels, as bf16; the lower ones are their negatives. They are those that round
-// normal numbers best (Lloyd, Max).
+// The upper halves of levels, as bf16; the lower ones are their negatives. They are those that
+// round normal numbers best (Lloyd, Max).
 constexpr std::array<uint16_t, 64> FINE = {
     0x3c25, 0x3cf8, 0x3d4f, 0x3d91, 0x3dba, 0x3de4, 0x3e07, 0x3e1c, 0x3e31, 0x3e46, 0x3e5b,
     0x3e70, 0x3e83, 0x3e8e, 0x3e98, 0x3ea3, 0x3eae, 0x3eba, 0x3ec5, 0x3ed0, 0x3edc, 0x3ee8,
@@ -45,9 +45,9 @@ constexpr std::array<uint16_t, 32> COARSE = {
     0x3f1d, 0x3f2d, 0x3f3e, 0x3f50, 0x3f62, 0x3f75, 0x3f85, 0x3f90, 0x3f9b, 0x3fa7, 0x3fb4,
     0x3fc2, 0x3fd1, 0x3fe1, 0x3ff4, 0x4004, 0x400f, 0x401d, 0x402d, 0x4043, 0x4064};
 
-// Subset s has each eighth level from s on, and branches have labels: bit 0 is u xor that before the
-// last three, then the last and the one before. That order reversed is the subset, so that the two
-// subsets a state may choose from are as far apart as can be.
+// Subset s has each eighth level from s on, and branches have labels: bit 0 is u xor that before
+// the last three, then the last and the one before. That order reversed is the subset, so that the
+// two subsets a state may choose from are as far apart as can be.
 constexpr int label_of(int subset) {
     return (subset & 1) << 2 | (subset & 2) | (subset >> 2 & 1);
 }
@@ -69,8 +69,8 @@ constexpr auto table_of(const std::array<uint16_t, HALF> &upper) {
 constexpr auto FINE_LEVELS = table_of(FINE);
 constexpr auto COARSE_LEVELS = table_of(COARSE);
 
-// A byte has the codes of two runs' numbers: u is bit 3 of each. Fine ones have the rank's fourth bit
-// apart.
+// A byte has the codes of two runs' numbers: u is bit 3 of each. Fine ones have the rank's fourth
+// bit apart.
 inline void pack(const Codes &codes, int size, uint8_t *to) {
     for (int first = 0; first < size; first += 2 * RUN) {
         const int run = run_at(first, size);
