@@ -17,7 +17,8 @@ from draftwerk.model.checkpoint.hub import DEFAULT_NAME
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Grammar, Sampling
-from tests.system.test_default_model import engine
+from tests.support.default_engine import engine
+from tests.system.test_default_model import built, card
 
 WORD = {"type": "string", "maxLength": 20}
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -63,7 +64,7 @@ async def test_answers_belong_to_their_schema_and_end(name: str, temperature: fl
     drawn = own.given() if temperature is None else {"temperature": temperature}
     grammar = schema_grammar(msgspec.Raw(json.dumps(SCHEMAS[name]).encode()), "it")
     validator = Draft202012Validator(json.loads(grammar.text))
-    async with engine("bf16", 512) as running:
+    async with engine(built("bf16"), card(), 512) as running:
         answers = [
             await answer(running, grammar, msgspec.structs.replace(Sampling(seed=seed), **drawn))
             for seed in range(2)
@@ -75,7 +76,7 @@ async def test_answers_belong_to_their_schema_and_end(name: str, temperature: fl
 
 
 async def test_any_object_has_no_white_space_to_spare() -> None:
-    async with engine("bf16", 512) as running:
+    async with engine(built("bf16"), card(), 512) as running:
         answers = [await answer(running, ANY_OBJECT, Sampling(seed=seed)) for seed in range(3)]
     for text, _ in answers:
         outside = STRING.sub('""', text).partition('"')[0]
