@@ -146,7 +146,9 @@ async def test_a_killed_target_goes_on_with_every_adapter(client: ReceiptClient)
     os.kill(victim, signal.SIGKILL)
     for one, other in zip(undisturbed, await again, strict=True):
         assert one["choices"] == other["choices"]
-    assert await process() != victim
+    async with asyncio.timeout(60):  # where all was answered before, it is replaced after that
+        while await process() == victim:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def test_merged_and_beside_the_model_are_the_same_adapter(folders: dict[str, Path]) -> None:
