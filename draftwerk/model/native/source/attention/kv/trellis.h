@@ -86,7 +86,8 @@ template <bool IS_FINE>
 inline void widen(const uint8_t *packed, const uint8_t *fourths, int size, uint8_t *out) {
     for (int first = 0; first < size; first += 2 * RUN) {
         native::look_up_words<IS_FINE>(IS_FINE ? FINE_LEVELS.data() : COARSE_LEVELS.data(),
-                                       packed + first / 2, run_at(first, size), fourths + first / 8,
+                                       packed + first / 2, run_at(first, size),
+                                       IS_FINE ? fourths + first / 8 : nullptr,
                                        out + first * sizeof(bf16));
     }
 }
