@@ -46,10 +46,14 @@ async def disturbed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[
 
 
 async def test_a_killed_target_changes_no_stream(disturbed: Disturbed) -> None:
-    run = await disturbed.by("--count", "2", "--hasty")
-    while not run.counted["recomputed_tokens"]:  # no round was in flight at either signal
+    for _ in range(5):
         run = await disturbed.by("--count", "2", "--hasty")
-    assert (run.counted["restarts"], run.counted["recoveries"]) == (0, 2)
+        restarts, recoveries = run.counted["restarts"], run.counted["recoveries"]
+        assert restarts + recoveries == 2
+        # Actors start anew if blocks were half copied; a round was in flight at most signals.
+        if not restarts and run.counted["recomputed_tokens"]:
+            break
+    assert restarts == 0, "blocks are seldom half copied"
     assert 0 < run.counted["recomputed_tokens"] <= 2 * ROUND_MAX, "only rounds in flight"
 
 
