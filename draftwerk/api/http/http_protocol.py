@@ -10,6 +10,7 @@ import socket
 import sys
 from typing import Any, ClassVar, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from draftwerk.api.core.config import Settings
@@ -134,13 +135,50 @@ class PatientHttp(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.header_bytes += len(data)
-        super().data_received(data)
+        self.feed(data)
         if self.upgraded:
             return
         if self.headers_open and self.header_bytes > HEADERS_MAX:
             self.refuse(431, "The headers are too large.")
         elif self.waits_without_limit():
             self.arm(self.limits.header_deadline_s, self.on_header_deadline)
+
+    def feed(self, data: bytes) -> None:
+        """Parse what came; a request for a protocol that is not spoken here stays HTTP/1.1.
+
+        Of such a request (Java's clients ask for HTTP/2 in each) the parser skips the body: it is
+        parsed once more without the header that asked.
+        """
+        self._unset_keepalive_if_required()
+        parts = [memoryview(data)]
+        while parts:
+            part = parts.pop()
+            assert self.parser is not None
+            try:
+                self.parser.feed_data(part)
+            except httptools.HttpParserError:
+                return self.send_400_response("")
+            except httptools.HttpParserUpgrade as found:
+                if self._should_upgrade():
+                    return self.handle_websocket_upgrade()
+                if self.asks_for_unknown_protocol():
+                    parts += [part[found.args[0] :], memoryview(self.head_without_upgrade())]
+                    self.parser = httptools.HttpRequestParser(self)
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def asks_for_unknown_protocol(self) -> bool:
+        """Whether the request, whose headers are whole, is to be parsed once more."""
+        assert self.parser is not None
+        asks = self.parser.should_upgrade() and any(name == b"upgrade" for name, _ in self.headers)
+        return asks and not self._should_upgrade()
+
+    def head_without_upgrade(self) -> bytes:
+        """Return the request's line and its other headers."""
+        assert self.parser is not None
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % field for field in self.headers if field[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -151,6 +189,8 @@ class PatientHttp(HttpToolsProtocol):
         cast("dict[str, Any]", self.scope)["extensions"] = {ABORT: self.transport.abort}
 
     def on_headers_complete(self) -> None:
+        if self.asks_for_unknown_protocol():
+            return
         self.headers_open = False
         self.disarm()
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -184,6 +224,8 @@ class PatientHttp(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.asks_for_unknown_protocol():
+            return
         self.disarm()
         if not self.transport.is_closing():
             super().on_message_complete()
