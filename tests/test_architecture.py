@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = (PACKAGE, "benchmarks", "tests", "training", "validation")
 LINKS = ("actors", "api", "cache", "loadtest", "speculative")
 """Rooms of the package that are shown at the root as well."""
+ROOMS = sorted(each.name for each in (ROOT / PACKAGE).iterdir() if (each / "__init__.py").exists())
 FILES_MAX = 15
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 ARROWS_MAX = {"speculative": 23, "model": 47, "api": 25}
@@ -22,9 +23,9 @@ ARROWS_MAX = {"speculative": 23, "model": 47, "api": 25}
 
 
 @cache
-def graph() -> grimp.ImportGraph:
-    """Return who imports whom at run time; a name for the type checker alone ties nothing."""
-    return grimp.build_graph(PACKAGE, cache_dir=None, exclude_type_checking_imports=True)
+def graph(with_types: bool = False) -> grimp.ImportGraph:
+    """Return who imports whom at run time, or for the type checker as well."""
+    return grimp.build_graph(PACKAGE, cache_dir=None, exclude_type_checking_imports=not with_types)
 
 
 def room(module: str, folder: str) -> str | None:
@@ -85,7 +86,16 @@ def test_circles_are_found() -> None:
 
 
 def test_no_file_imports_itself_through_others() -> None:
-    assert circles(sorted(graph().modules), graph().find_modules_directly_imported_by) == []
+    found = graph(with_types=True)
+    assert circles(sorted(found.modules), found.find_modules_directly_imported_by) == []
+
+
+@pytest.mark.parametrize("folder", ROOMS)
+def test_no_arrow_runs_back_up_inside_a_room(folder: str) -> None:
+    found = arrows(folder)
+    names = sorted({name for ends in found for name in ends})
+    assert names
+    assert circles(names, lambda name: {to for at, to in found if at == name}) == []
 
 
 def test_no_room_imports_through_the_front_of_the_package() -> None:

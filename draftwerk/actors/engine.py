@@ -11,6 +11,7 @@ import anyio
 
 from draftwerk.actors.admitting import check_request, events_max
 from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.devices.restarts import report, without_bugs
 from draftwerk.actors.engine_parts import EngineParts, Measurements
 from draftwerk.actors.ledger import Ledger
 from draftwerk.actors.mailbox import Inbox, mailbox
@@ -18,7 +19,6 @@ from draftwerk.actors.messages import Event, Submit, TokenizerMessage
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.actors.pipeline import Pipeline
-from draftwerk.actors.restarts import report, without_bugs
 from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.requests.request import Options

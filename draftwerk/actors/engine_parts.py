@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import Device, ThreadWorker, Worker
 from draftwerk.actors.devices.recovering_target import RecoveryStats
+from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
 from draftwerk.actors.monitoring.request_stages import RequestStages
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.actors.restarts import RestartLimit
 from draftwerk.actors.text import TextTools
 from draftwerk.actors.tier_two.kept_pool import BlockStore
 from draftwerk.cache.blocks import BlockPool

@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -10,7 +9,6 @@ import msgspec
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, receive_all
 from draftwerk.actors.messages import Cancel, Delta, Ended, Event, Failed
-from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.cluster.frame_stream import FrameStream, LinkLostError
 from draftwerk.cluster.protocol import (
     Depart,
@@ -23,9 +21,7 @@ from draftwerk.cluster.protocol import (
     TurnedAway,
     block_key,
 )
-
-if TYPE_CHECKING:
-    from draftwerk.cluster.replica_server import ReplicaServer
+from draftwerk.cluster.replica_state import LiveRequest, ReplicaState
 
 NEVER_S = 1e9
 REPORT_S = 0.2
@@ -40,24 +36,10 @@ DECODER = msgspec.msgpack.Decoder(FromDoor)
 
 
 @dataclass(slots=True, eq=False)
-class LiveRequest:
-    """What a request still costs here."""
-
-    tokens: float
-    """To be computed before its first token, as the door expects; 0 once that has come."""
-    rows: int
-    """Texts that it generates now."""
-    choices_left: int
-    """Of the texts that its client waits for; a beam search generates more than these."""
-    since_s: float
-    """When it came, on the event loop's clock."""
-
-
-@dataclass(slots=True, eq=False)
 class DoorConnection:
     """One door's requests."""
 
-    server: "ReplicaServer"
+    replica: ReplicaState
     frames: FrameStream[FromDoor]
     door_id: str
     received: int = 0
@@ -69,15 +51,15 @@ class DoorConnection:
 
     async def run(self) -> None:
         """Serve the door until it is gone; then cancel what it had here."""
-        self.server.doors.add(self)
-        if self.server.is_leaving:
+        self.replica.doors.add(self.frames)
+        if self.replica.is_leaving:
             self.frames.send(Leaving())
         reports = asyncio.create_task(self._report())
         try:
             while True:
                 self._take(await self.frames.receive(NEVER_S))
         finally:
-            self.server.doors.discard(self)
+            self.replica.doors.discard(self.frames)
             tasks = [reports, *self.tasks.values()]
             for task in tasks:
                 task.cancel()
@@ -96,15 +78,15 @@ class DoorConnection:
                 if task is not None:
                     task.cancel()
             case Depart():
-                self.server.on_depart.set()
+                self.replica.on_depart.set()
             case Hello():
                 raise LinkLostError("a second greeting")
 
     async def _generate(self, placement: Placement) -> None:
         """Run one request, and pass its events on."""
-        server, submit = self.server, placement.submit
+        replica, submit = self.replica, placement.submit
         options = submit.options
-        if server.is_leaving:
+        if replica.is_leaving:
             self.frames.send(TurnedAway(request_id=submit.request_id))
             return
         choices = options.choices - len(submit.ended)
@@ -114,9 +96,9 @@ class DoorConnection:
             choices,
             asyncio.get_running_loop().time(),
         )
-        server.live.add(request)
+        replica.live.add(request)
         try:
-            async with server.engine.generate(
+            async with replica.engine.generate(
                 submit.prompt,
                 options,
                 request_id=f"{self.door_id}/{submit.request_id}",
@@ -127,7 +109,7 @@ class DoorConnection:
         except (OverloadedError, DrainingError):
             self.frames.send(TurnedAway(request_id=submit.request_id))
         finally:
-            server.ended(request)
+            replica.ended(request)
 
     async def _pass_on(self, request_id: str, stream: Inbox[Event], request: LiveRequest) -> None:
         while True:
@@ -140,7 +122,7 @@ class DoorConnection:
                     self._send(request_id, (broken,))
                 return
             if any(isinstance(each, Failed) and each.kind == "failed" for each in events) and (
-                self.server.engine.snapshot().draining
+                self.replica.engine.snapshot().draining
             ):
                 # The engine has ended: that is this replica's fault, and not the request's.
                 self.frames.abort()
@@ -170,26 +152,21 @@ class DoorConnection:
         while True:
             self.frames.send(self._next_report(with_snapshot=count % SNAPSHOT_EVERY == 0))
             count += 1
-            loads = min(max(len(self.server.doors), 1), LOADS_MAX)
+            loads = min(max(len(self.replica.doors), 1), LOADS_MAX)
             for _ in range(loads - 1):
                 await asyncio.sleep(REPORT_S / loads)
-                self.frames.send(LoadReport(received=self.received, work=self.server.work()))
+                self.frames.send(LoadReport(received=self.received, work=self.replica.work()))
             await asyncio.sleep(REPORT_S / loads)
 
     def _next_report(self, with_snapshot: bool) -> LoadReport:
-        engine = self.server.engine
+        engine = self.replica.engine
         names = frozenset(engine.cached_names())
         added, dropped = names - self.reported, self.reported - names
         self.reported = names
         return LoadReport(
             received=self.received,
-            work=self.server.work(),
+            work=self.replica.work(),
             added=tuple(map(block_key, added)),
             dropped=tuple(map(block_key, dropped)),
             snapshot=engine.snapshot() if with_snapshot else None,
         )
-
-
-def computed_tokens(snapshot: Snapshot) -> int:
-    """Return how many prompt tokens were computed since the engine began."""
-    return snapshot.counts.prefix_queries - snapshot.counts.prefix_hits

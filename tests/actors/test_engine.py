@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwerk.actors.devices.device import DeviceLostError
+from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
-from draftwerk.actors.restarts import RestartLimit
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.requests.request import CHOICES_MAX, Options

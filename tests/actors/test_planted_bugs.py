@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from draftwerk.actors.restarts import RestartLimit
+from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.running_set import RunningSet

@@ -5,15 +5,16 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
+from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
-from draftwerk.actors.restarts import RestartLimit
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.protocol import ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.cluster.replica_state import ReplicaState
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.toy import STOP, ToyTarget, ToyText
@@ -91,13 +92,13 @@ class Replica:
             block_size=BLOCK_SIZE,
             name_secret=b"names",
         )
-        self.server = ReplicaServer(self.engine, info, SECRET)
+        self.server = ReplicaServer(ReplicaState(self.engine), info, SECRET)
         self.port = await self.stack.enter_async_context(self.server.listening("127.0.0.1"))
 
     def kill(self) -> None:
         """End its connections as the system does for a process that was killed."""
-        for door in list(self.server.doors):
-            door.frames.abort()
+        for door in list(self.server.state.doors):
+            door.abort()
 
 
 @dataclass
@@ -147,7 +148,7 @@ async def small_cluster(
                 await replica.engine.idle()
             # The last round may be under way, and the end of a link not yet read.
             await until(lambda at=replica: not at.engine.snapshot().load.blocks_used)
-            await until(lambda at=replica: not at.server.live)
+            await until(lambda at=replica: not at.server.state.live)
             replica.engine.check()
     finally:
         for task in cluster.tasks:

@@ -22,6 +22,7 @@ from draftwerk.cluster.cluster_settings import cluster_settings
 from draftwerk.cluster.protocol import ReplicaInfo
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.cluster.replica_state import ReplicaState
 from tests.cluster.small_cluster import CONTEXT, SECRET, Replica
 from tests.support.tiny_models import save_tiny_with_text
 from tests.support.toy import ToyText
@@ -106,7 +107,7 @@ async def test_a_stuck_engine_fails_serves_health_check(snapshot: Snapshot, faul
 
     loop = asyncio.get_running_loop()
     engine, server = FixedSnapshot(snapshot), loop.create_future()
-    server.set_result(ReplicaServer(engine, REPLICA, b""))  # type: ignore[arg-type]
+    server.set_result(ReplicaServer(ReplicaState(engine), REPLICA, b""))  # type: ignore[arg-type]
     replica: Any = SimpleNamespace(
         settings=cluster_settings({"stuck_s": 60.0}),
         stop=asyncio.Event(),
@@ -182,7 +183,7 @@ async def test_a_replica_that_leaves_is_not_called_lost(
         async with asyncio.timeout(30):
             await door.joined.wait()
             if leaves:
-                await replica.server.leave(limit_s=5)
+                await replica.server.state.leave(limit_s=5)
             await replica.stack.aclose()
             while door.links:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -198,6 +199,6 @@ async def test_serve_asks_for_waits_on_the_loop_that_counts_them() -> None:
     # A plain function is called on a thread, where there is no loop: then no wait is reported.
     assert inspect.iscoroutinefunction(EngineReplica.record_autoscaling_stats)
     server = asyncio.get_running_loop().create_future()
-    server.set_result(ReplicaServer(FixedSnapshot(Snapshot()), REPLICA, b""))  # type: ignore[arg-type]
+    server.set_result(ReplicaServer(ReplicaState(FixedSnapshot(Snapshot())), REPLICA, b""))  # type: ignore[arg-type]
     replica: Any = SimpleNamespace(server=server)
     assert await EngineReplica.record_autoscaling_stats(replica) == {"wait_s": 0.0}

@@ -96,7 +96,7 @@ async def test_new_requests_go_to_the_open_replicas_of_the_largest_pool() -> Non
 async def test_texts_are_those_of_one_engine() -> None:
     async with small_cluster(Replica("a"), Replica("b")) as cluster:
         outcomes = await crowd(cluster, 24, seed=1)
-        snapshots = [each.server.engine.snapshot() for each in cluster.replicas.values()]
+        snapshots = [each.server.state.engine.snapshot() for each in cluster.replicas.values()]
         assert all(each.counts.rounds for each in snapshots)
     assert sum(each.ending == "finished" for each in outcomes) > 10
 
@@ -108,7 +108,7 @@ async def test_no_stream_is_lost_with_a_replica(seed: int) -> None:
         clients = asyncio.create_task(crowd(cluster, 40, seed))
         for name in "ab":
             await asyncio.sleep(rng.uniform(0.03, 0.08))
-            await until(lambda at=cluster.replicas[name]: at.server.live)
+            await until(lambda at=cluster.replicas[name]: at.server.state.live)
             cluster.replicas[name].kill()
         await asyncio.sleep(0.03)
         await cluster.add(Replica("d"))
@@ -122,7 +122,7 @@ async def test_streams_wait_for_a_replica_where_there_is_none() -> None:
     async with small_cluster(Replica("a")) as cluster:
         streams = [asyncio.create_task(texts(cluster.door, str(n))) for n in range(8)]
         cluster.replicas["a"].may_step.clear()
-        await until(lambda: len(cluster.replicas["a"].server.live) == 8)
+        await until(lambda: len(cluster.replicas["a"].server.state.live) == 8)
         cluster.replicas["a"].kill()
         await until(lambda: not cluster.door.links)
         assert not cluster.door.snapshot().models.target_up
@@ -139,9 +139,9 @@ async def test_a_replica_that_leaves_hands_its_streams_over() -> None:
         clients = asyncio.create_task(crowd(cluster, 30, 7))
         leaving = cluster.replicas["a"]
         leaving.may_step.clear()  # none of its streams can end
-        await until(lambda: leaving.server.live)
-        await leaving.server.leave(DEADLINE_S)
-        assert not leaving.server.live
+        await until(lambda: leaving.server.state.live)
+        await leaving.server.state.leave(DEADLINE_S)
+        assert not leaving.server.state.live
         leaving.may_step.set()
         await clients
         assert cluster.door.moves["leaving"] > 0
@@ -150,7 +150,7 @@ async def test_a_replica_that_leaves_hands_its_streams_over() -> None:
 async def test_the_last_replica_that_leaves_keeps_its_streams_to_their_ends() -> None:
     async with small_cluster(Replica("a")) as cluster:
         streams = [asyncio.create_task(texts(cluster.door, str(n))) for n in range(5)]
-        last = cluster.replicas["a"].server
+        last = cluster.replicas["a"].server.state
         await until(lambda: len(last.live) == 5)
         await last.leave(DEADLINE_S)
         found = await asyncio.gather(*streams)
@@ -163,10 +163,10 @@ async def test_streams_that_stayed_with_the_last_replica_go_to_the_next() -> Non
         text = asyncio.create_task(texts(cluster.door, "r"))
         last = cluster.replicas["a"]
         last.may_step.clear()
-        await until(lambda: last.server.live)
-        leaving = asyncio.create_task(last.server.leave(DEADLINE_S))
+        await until(lambda: last.server.state.live)
+        leaving = asyncio.create_task(last.server.state.leave(DEADLINE_S))
         await until(lambda: not cluster.door.links["a"].is_open)
-        assert last.server.live
+        assert last.server.state.live
         await cluster.add(Replica("b"))
         await leaving
         last.may_step.set()

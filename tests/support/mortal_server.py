@@ -18,11 +18,11 @@ from trio._core import _run as scheduler
 
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
+from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.recurrent_states import StateSlots
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
 from draftwerk.speculative.drafting.proposer import Proposer

@@ -18,13 +18,13 @@ from trio._core import _run as scheduler
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.devices.process import LOADING_SILENCE_S, STEP_S, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
+from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.actors.restarts import RestartLimit
 from draftwerk.cache.page_layout import JOURNAL_BYTES
 from draftwerk.cache.recurrent_states import StateSlots
 from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks

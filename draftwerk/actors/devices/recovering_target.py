@@ -15,8 +15,8 @@ import anyio
 from draftwerk.actors.devices.child import Child
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import BEAT_S, ModelRefusedError, ProcessDevice
+from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight, token_count
-from draftwerk.actors.restarts import RestartLimit
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 

@@ -39,6 +39,7 @@ from draftwerk.cluster.ray_serve.links import keep_links
 from draftwerk.cluster.replica_health import stuck
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.cluster.replica_state import ReplicaState
 from draftwerk.cluster.scaling import replicas_for
 from draftwerk.machine.version import __version__
 
@@ -77,7 +78,7 @@ class EngineReplica:
         """Raise where Serve should replace this replica."""
         if self.host.done():
             raise RuntimeError("the replica has left, or its engine has ended")
-        snapshot = self.server.result().engine.snapshot()
+        snapshot = self.server.result().state.engine.snapshot()
         self.fault = self.fault or stuck(snapshot, self.settings.stuck_s)
         if self.fault:
             self.stop.set()  # its streams go elsewhere at once, Serve takes a while
@@ -86,7 +87,7 @@ class EngineReplica:
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Return what the number of replicas follows; were it no coroutine, Serve would call it on
         a thread without the loop that the waits are counted on."""
-        return {"wait_s": self.server.result().work().wait_s if self.server.done() else 0.0}
+        return {"wait_s": self.server.result().state.work().wait_s if self.server.done() else 0.0}
 
     async def __del__(self) -> None:
         """Hand the streams over, then end the model; Serve calls it, and waits."""
@@ -122,7 +123,7 @@ class EngineReplica:
         told = ToldPeers(secret, PeerAddress(host, 0), peers)
         async with build_engine(settings, log.info, own_key, told=told) as running:
             info = await replica_info(own_id, running, settings.requests_max)
-            server = ReplicaServer(running.engine, info, links_secret, self.stop)
+            server = ReplicaServer(ReplicaState(running.engine, self.stop), info, links_secret)
             async with server.listening(host) as port:
                 address = Address(info.replica_id, host, port, running.peer_port)
                 await asyncio.to_thread(directory.enter, address)
@@ -130,7 +131,7 @@ class EngineReplica:
                 await self.stop.wait()
                 with suppress(Exception):  # the entry's reader would find out by itself
                     await asyncio.to_thread(directory.remove, info.replica_id)
-                await server.leave(max(HAND_OVER_S, settings.drain_s))
+                await server.state.leave(max(HAND_OVER_S, settings.drain_s))
 
 
 async def replica_info(replica_id: str, running: "RunningEngine", requests_max: int) -> ReplicaInfo:

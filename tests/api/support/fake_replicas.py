@@ -22,6 +22,7 @@ from draftwerk.cluster.protocol import ReplicaInfo
 from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
+from draftwerk.cluster.replica_state import ReplicaState
 from draftwerk.speculative.requests.request import Options
 from tests.api.support.fake_engine import ByteText, FakeEngine
 from tests.support.waiting import DEADLINE_S
@@ -164,7 +165,9 @@ async def behind_replicas(fake: FakeEngine, model: ServedModel) -> AsyncGenerato
     async with AsyncExitStack() as stack:
         tasks: list[asyncio.Task[None]] = []
         for name in REPLICAS:
-            server = ReplicaServer(FakeReplica(fake), replica_info(name, fake, model), SECRET)
+            server = ReplicaServer(
+                ReplicaState(FakeReplica(fake)), replica_info(name, fake, model), SECRET
+            )
             port = await stack.enter_async_context(server.listening("127.0.0.1"))
             link = await connect("127.0.0.1", port, SECRET, "door", DEADLINE_S)
             door.join(link)

@@ -13,6 +13,7 @@ import pytest
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.cluster.replica_server import ReplicaServer
+from draftwerk.cluster.replica_state import ReplicaState
 from draftwerk.speculative.requests.request import Options
 from tests.api.support.fake_engine import FakeEngine
 from tests.api.support.fake_replicas import FakeReplica, replica_info
@@ -82,11 +83,11 @@ async def serve_host(model: ServedModel) -> AsyncGenerator[ServeHost]:
         servers: list[ReplicaServer] = []
         for name, port, replica in zip(REPLICAS, door.replica_ports, replicas, strict=True):
             info = replica_info(name, replica.fake, model)
-            server = ReplicaServer(replica, info, secret)
+            server = ReplicaServer(ReplicaState(replica), info, secret)
             await stack.enter_async_context(server.listening("127.0.0.1", port))
             servers.append(server)
         await asyncio.to_thread(door.wait_ready)
         async with asyncio.timeout(LINKED_S):
-            while not all(server.doors for server in servers):  # noqa: ASYNC110
+            while not all(server.state.doors for server in servers):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         yield ServeHost(f"http://127.0.0.1:{door.port}", replicas)

@@ -1,0 +1,113 @@
+"""What runs on a replica: its engine, the doors that are connected, and their live requests."""
+
+import asyncio
+from collections.abc import KeysView
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.mailbox import Inbox
+from draftwerk.actors.messages import Event
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.cluster.frame_stream import FrameStream
+from draftwerk.cluster.protocol import FromDoor, Leaving, ReplicaWork
+from draftwerk.speculative.requests.request import Options
+
+PACE_S = 1.0
+PACE_SHARE = 0.3
+"""Of the latest second in the pace of prefill."""
+
+
+class ReplicaEngine(Protocol):
+    """The part of `actors.engine.Engine` that a replica needs."""
+
+    def generate(
+        self,
+        prompt: Prompt,
+        options: Options,
+        *,
+        request_id: str,
+        committed: tuple[tuple[int, ...], ...] = (),
+        ended: tuple[int, ...] = (),
+    ) -> AbstractAsyncContextManager[Inbox[Event]]: ...
+
+    def snapshot(self) -> Snapshot: ...
+
+    def cached_names(self) -> KeysView[bytes]: ...
+
+
+@dataclass(slots=True, eq=False)
+class LiveRequest:
+    """What a request still costs here."""
+
+    tokens: float
+    """To be computed before its first token, as the door expects; 0 once that has come."""
+    rows: int
+    """Texts that it generates now."""
+    choices_left: int
+    """Of the texts that its client waits for; a beam search generates more than these."""
+    since_s: float
+    """When it came, on the event loop's clock."""
+
+
+@dataclass(slots=True, eq=False)
+class ReplicaState:
+    """The work of all doors together."""
+
+    engine: ReplicaEngine
+    on_depart: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a command has asked this replica to leave."""
+    doors: set[FrameStream[FromDoor]] = field(default_factory=set[FrameStream[FromDoor]])
+    live: set[LiveRequest] = field(default_factory=set[LiveRequest])
+    is_leaving: bool = False
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _prefill_tokens_s: float = 0.0
+    """Prompt tokens computed in a second lately, while some waited; 0 where that is not known."""
+
+    async def leave(self, limit_s: float) -> None:
+        """Have every stream go on elsewhere; returns once none is left here, or at the limit."""
+        self.is_leaving = True
+        for door in self.doors:
+            door.send(Leaving())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while self.live:
+                    self._idle.clear()
+                    await self._idle.wait()
+
+    def work(self) -> ReplicaWork:
+        """Return what this replica has to do."""
+        now = asyncio.get_running_loop().time()
+        queued = sum(each.tokens for each in self.live)
+        waits = [now - each.since_s for each in self.live if each.tokens]
+        pace = self._prefill_tokens_s
+        return ReplicaWork(
+            queued_tokens=queued,
+            decode_rows=sum(each.rows for each in self.live if not each.tokens),
+            requests=len(self.live),
+            wait_s=max([queued / pace if pace else 0.0, *waits]),
+        )
+
+    async def watch_pace(self) -> None:
+        """Measure how quickly prompts are computed while some wait."""
+        computed = computed_tokens(self.engine.snapshot())
+        while True:
+            waited = any(each.tokens for each in self.live)
+            await asyncio.sleep(PACE_S)
+            before, computed = computed, computed_tokens(self.engine.snapshot())
+            if waited and computed > before:
+                pace = (computed - before) / PACE_S
+                self._prefill_tokens_s += PACE_SHARE * (pace - (self._prefill_tokens_s or pace))
+                self._prefill_tokens_s = self._prefill_tokens_s or pace
+
+    def ended(self, request: LiveRequest) -> None:
+        """Forget a request of which nothing is left here."""
+        self.live.discard(request)
+        if not self.live:
+            self._idle.set()
+
+
+def computed_tokens(snapshot: Snapshot) -> int:
+    """Return how many prompt tokens were computed since the engine began."""
+    return snapshot.counts.prefix_queries - snapshot.counts.prefix_hits
