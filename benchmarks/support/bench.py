@@ -9,16 +9,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 import anyio
-import msgspec
 
-
-class MeasuredLine(msgspec.Struct, frozen=True):
-    """What one step of a benchmark measured: those that ask the same can be joined."""
-
-    asked: str
-
-
-LineKind = TypeVar("LineKind", bound=MeasuredLine)
 Way = TypeVar("Way", bound=Hashable)
 Found = TypeVar("Found")
 COMMON: dict[str, dict[str, Any]] = {
@@ -102,21 +93,6 @@ async def in_turn(
         for way in reversed(ways) if repeat % 2 else ways:
             found[way].append(await measure(way, repeat))
     return found
-
-
-def known_lines(file: Path | None, kind: type[LineKind], asked: str) -> list[LineKind]:
-    """Return what earlier runs that asked the same added to a file of JSON lines."""
-    if file is None or not file.exists():
-        return []
-    lines = (msgspec.json.decode(line, type=kind) for line in file.read_bytes().splitlines())
-    return [line for line in lines if line.asked == asked]
-
-
-def add_line(file: Path | None, line: MeasuredLine) -> None:
-    """Add what was measured to a file, if there is one."""
-    if file is not None:
-        with file.open("ab") as lines:
-            lines.write(msgspec.json.encode(line) + b"\n")
 
 
 def middle(values: Iterable[float]) -> float:

@@ -2,20 +2,10 @@
 
 import asyncio
 import math
-from pathlib import Path
 
 import pytest
 
-from benchmarks.support.bench import (
-    MeasuredLine,
-    ResultTable,
-    add_line,
-    cell_text,
-    in_turn,
-    known_lines,
-    middle,
-    parser,
-)
+from benchmarks.support.bench import ResultTable, cell_text, in_turn, middle, parser
 
 
 def test_common_options_have_the_defaults_that_are_given() -> None:
@@ -45,20 +35,6 @@ def test_repeats_go_on_from_earlier_ones() -> None:
 
     asyncio.run(in_turn(["a", "b"], 1, measure, first=1))
     assert order == [("b", 1), ("a", 1)]
-
-
-class Lap(MeasuredLine, frozen=True):
-    seconds: float
-
-
-def test_lines_of_a_file_are_joined_if_they_asked_the_same(tmp_path: Path) -> None:
-    file = tmp_path / "laps"
-    assert known_lines(None, Lap, "short") == known_lines(file, Lap, "short") == []
-    laps = [Lap("short", 1.0), Lap("long", 9.0), Lap("short", 2.0)]
-    for lap in laps:
-        add_line(file, lap)
-        add_line(None, lap)
-    assert known_lines(file, Lap, "short") == [laps[0], laps[2]]
 
 
 def test_a_table_is_aligned_on_a_terminal_and_plain_in_a_page() -> None:

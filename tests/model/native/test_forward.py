@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from benchmarks.prompts.kv_forms import FORMS, twin_of
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.native.calls.native_shape import QUANTISED
 from draftwerk.model.native.forward import NativeForward
@@ -11,6 +10,7 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import dequantised, quantised
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.speculative.protocol.rounds import Draft
+from tests.model.native.kept_heads import twin_of
 from tests.model.native.models import (
     part,
     random_pages,
@@ -111,7 +111,7 @@ def test_int4_keys_and_values_are_those_of_the_twin(head_size: int, pool: Pool) 
     """
     config = tiny_config(head_size=head_size, layer_count=1)
     weights = random_weights(config)
-    kept = twin_of(config, weights, FORMS["5+4 learnt"])
+    kept = twin_of(config, weights)
     native = NativeForward(config, weights, "fp32", pool, "int4")
     ours = random_pages(config, torch.int8, width=native.page_width)
     theirs = random_pages(config, torch.float32)

@@ -1,74 +1,36 @@
-"""How far texts are from exact ones where keys and values are kept in a few bits.
+"""The plain twin of keys and values in `int4`: what is kept of them, in torch and float32.
 
-    python -m benchmarks.prompts.kv_forms [--model MODEL] [--prompts N] [--forms FORM ...]
-
-A form has so many bits for each number of a head's key, and of its value. Heads are turned by a
-Hadamard matrix, so that their numbers are about normal, and take levels of a trellis that are best
-for those (Lloyd, Max), times a scale in bf16. Of a learnt form a key is kept less the mean of keys
-or less the key of a text's first token, whichever is nearer, a value perhaps less that token's, and
-their channels are multiplied by factors: all are learnt from one text, as in `--kv-dtype int4`.
-What is measured is as in `draftwerk doctor --approximate`: each prompt is read over what is kept,
-and next tokens are compared in an exact answer. All of it in torch, in float32.
+Heads are turned by a Hadamard matrix, so that their numbers are about normal, and take levels of a
+trellis that are best for those (Lloyd, Max), times a scale in bf16. A key is kept less the mean of
+keys or less the key of a text's first token, whichever is nearer, a value perhaps less that
+token's, and their channels are multiplied by factors: all are learnt from one text.
 """
 
-import argparse
 import math
-from collections.abc import Iterator, Sequence
 from functools import cache
-from pydoc_data.topics import topics
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from draftwerk.assembly.approximation_doctor import ANSWER, own_prompts
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.attention.signature import PLAIN, Scoring
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.weights import Weights
-from draftwerk.model.native.learnt_keys import TEXT, learn_keys, tokens_of_all_parts
+from draftwerk.model.native.learnt_keys import learn_keys, tokens_of_all_parts
 from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.approximation_trial import ApproximationTrial
-from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.blend.blend_trial import BlendTrial
-from draftwerk.model.step.distances import summary
-from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.text.tokenizer import TextTokenizer
 
-BLOCK_SIZE = 16
+KEY_BITS, VALUE_BITS = 5, 4
 SHARED = 1 / 256
 """Of a channel's spread: that of all."""
-TRIES = {5: (0.95, 1.05), 4: (0.8, 0.9)}
+TRIES = {KEY_BITS: (0.95, 1.05), VALUE_BITS: (0.8, 0.9)}
 """By bits, scales of numbers that vary by one: the nearer direction is kept."""
-SCALE_BYTES = 2
 RUN = 32
 """Numbers behind which a trellis begins anew."""
 STATES = 8
 PER_ONE = 32
 """Steps of a number by which the levels around it are found."""
-
-
-class KeptForm(NamedTuple):
-    """How a head's key and value are kept."""
-
-    key_bits: int
-    value_bits: int
-    is_learnt: bool
-
-    def head_bytes(self, size: int) -> float:
-        """Return what a key and a value of a head take together."""
-        return (self.key_bits + self.value_bits) * size / 8 + 2 * SCALE_BYTES
-
-
-FORMS = {
-    f"{keys}+{values}{' learnt' * learnt}": KeptForm(keys, values, learnt)
-    for keys, values in ((8, 8), (5, 4), (4, 4))
-    for learnt in (False, True)
-}
 
 
 class HeadForm(NamedTuple):
@@ -80,10 +42,9 @@ class HeadForm(NamedTuple):
 
 
 class KeptAttention:
-    """Attention over keys and values as a form keeps them; one layer is called after another."""
+    """Attention over keys and values as they are kept; one layer is called after another."""
 
-    def __init__(self, form: KeptForm) -> None:
-        self.form = form
+    def __init__(self) -> None:
         self.learnt: list[tuple[HeadForm, HeadForm]] = []
         """Of each layer's keys and values."""
         self.learns = False
@@ -92,18 +53,18 @@ class KeptAttention:
     def __call__(
         self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, scoring: Scoring = PLAIN
     ) -> Tensor:
-        learnt = (None, None)
-        if self.form.is_learnt and self.learns:
+        if self.learns:
+            kept_keys, kept_values = keys, values
             own, worth = (each.flatten(0, 1)[batch.slots.long()] for each in (keys, values))
             later = query.new_ones(len(query)).bool()
             later[batch.row_starts[:-1].long()] = False
             of_keys = learnt_form(query[later], own[later], own[0])
             self.learnt.append((of_keys, learnt_values(worth[later], worth[0])))
-        elif self.form.is_learnt:
-            learnt = self.learnt[self.calls % len(self.learnt)]
+        else:
+            of_keys, of_values = self.learnt[self.calls % len(self.learnt)]
             self.calls += 1
-        kept_keys = kept(keys, self.form.key_bits, learnt[0])
-        kept_values = kept(values, self.form.value_bits, learnt[1])
+            kept_keys = kept(keys, KEY_BITS, of_keys)
+            kept_values = kept(values, VALUE_BITS, of_values)
         return attend(query, kept_keys, kept_values, batch, scoring)
 
     def learn(self, begins: bool) -> None:
@@ -232,61 +193,10 @@ def normal_levels(bits: int) -> Tensor:
     return levels.bfloat16().float()
 
 
-def twin_of(
-    config: ModelConfig, weights: Weights, form: KeptForm, text: Sequence[int] = ()
-) -> TorchForward:
-    """Return the forward pass whose keys and values are in a form, learnt from a text."""
-    attention = KeptAttention(form)
+def twin_of(config: ModelConfig, weights: Weights) -> TorchForward:
+    """Return the forward pass over keys and values as they are kept, learnt from all tokens."""
+    attention = KeptAttention()
     forward = TorchForward(config, weights, attention)
-    if form.is_learnt:
-        text, plain = (
-            text or tokens_of_all_parts(config.vocab_size),
-            (torch.float32, config.head_size),
-        )
-        learn_keys(forward, config, text, plain, attention.learn)
+    text, plain = tokens_of_all_parts(config.vocab_size), (torch.float32, config.head_size)
+    learn_keys(forward, config, text, plain, attention.learn)
     return forward
-
-
-def trial_of(model: Checkpoint, forward: TorchForward, longest: int) -> BlendTrial:
-    """Return a model over pages for one text."""
-    count = longest // BLOCK_SIZE + 4
-    pages = allocate(model.config, count, BLOCK_SIZE, torch.float32, torch.device("cpu"))
-    parts = LoadedModel(forward=forward, pages=pages, vocab_size=model.config.vocab_size)
-    return BlendTrial(TargetRunner(parts), tokens_max=longest)
-
-
-def measured(
-    model: Checkpoint,
-    prompts: list[list[int]],
-    answer: int,
-    forms: dict[str, KeptForm],
-    text: Sequence[int] = (),
-) -> Iterator[str]:
-    """Yield a line for each form: bytes of a key and a value, and how far its texts are."""
-    longest = max(map(len, prompts)) + answer
-    exact = trial_of(model, TorchForward(model.config, model.weights, attend), longest)
-    for name, form in forms.items():
-        twin = twin_of(model.config, model.weights, form, text)
-        other = trial_of(model, twin, longest)
-        found = summary(list(ApproximationTrial(exact, other).compare(prompts, answer)))
-        size = form.head_bytes(model.config.head_size)
-        yield f"{name:14} {size:6.1f} {found.kl_mean:9.5f} {found.kl_p99:9.5f} {found.same:7.4f}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--model", default=None)
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=[*FORMS])
-    asked = parser.parse_args()
-    model = load(asked.model, torch.float32)
-    text = TextTokenizer(locate(asked.model).directory)
-    prompts = [*own_prompts(text.encode(" ".join(topics.values())))][: asked.prompts]
-    print("form            bytes   KL mean    KL p99  same best")
-    forms = {name: FORMS[name] for name in asked.forms}
-    for line in measured(model, prompts, ANSWER, forms, text.encode(TEXT)):
-        print(line, flush=True)
-
-
-if __name__ == "__main__":
-    main()

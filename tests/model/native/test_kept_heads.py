@@ -1,20 +1,8 @@
-"""Forms of keys and values in few bits: levels, means, and a model that reads what is kept."""
-
-from pathlib import Path
+"""The twin of `int4` keys and values: levels, turned heads, and what is learnt of a text."""
 
 import torch
 
-from benchmarks.prompts.kv_forms import (
-    FORMS,
-    hadamard,
-    kept,
-    learnt_form,
-    measured,
-    normal_levels,
-    rounded_heads,
-)
-from draftwerk.model.checkpoint.loader import load
-from tests.support.tiny_models import VOCAB, save_tiny
+from tests.model.native.kept_heads import hadamard, kept, learnt_form, normal_levels, rounded_heads
 
 
 def heads(shift: float = 0.0) -> torch.Tensor:
@@ -52,12 +40,3 @@ def test_channels_that_are_asked_for_most_have_the_least_errors() -> None:
     errors = [kept(keys, 4, each) - keys for each in (None, learnt_form(queries, keys, keys[0]))]
     scores = [torch.einsum("qhd,khd->qkh", queries, each).square().mean() for each in errors]
     assert scores[1] < 0.9 * scores[0]
-
-
-def test_more_bits_are_nearer_to_the_exact_text(tmp_path: Path) -> None:
-    save_tiny(tmp_path, "llama", 3)
-    prompts = [[3 + (number * at) % (VOCAB - 3) for at in range(40)] for number in (5, 7)]
-    lines = [*measured(load(str(tmp_path), torch.float32), prompts, 6, FORMS)]
-    kl = {name: float(line.split()[-3]) for name, line in zip(FORMS, lines, strict=True)}
-    assert kl["8+8"] < kl["5+4"]
-    assert kl["8+8 learnt"] < kl["4+4 learnt"]
