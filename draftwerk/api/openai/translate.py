@@ -1,6 +1,6 @@
 """Checked bodies to what the engine is asked: prompts and Options."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from msgspec.structs import replace
@@ -80,7 +80,8 @@ def completion_options(body: CompletionBody, context: RequestContext, plan: Repl
         raise refused("`best_of` must be at least `n`.", "best_of", "invalid")
     if (body.beam_width or 1) > 1:
         if choices > (body.beam_width or 1):
-            raise refused("`best_of` is above `beam_width`.", "best_of", "invalid")
+            asked = "n" if body.best_of is None else "best_of"
+            raise refused(f"`{asked}` is above `beam_width`.", asked, "invalid")
         choices = kept  # a search ranks its texts itself
     if choices > kept and body.stream:
         raise refused("`best_of` above `n` cannot be streamed.", "best_of", "invalid")
@@ -142,6 +143,7 @@ def options(
     model = context.model
     _check_ending(body, plan, model.context_max if tokens_max is None else tokens_max)
     _check_beams(body)
+    _check_tokens(body.allowed_token_ids or (), "allowed_token_ids", model)
     bias, stop_tokens = _bias(body, model), _stop_tokens(body, model)
     sampling = sampling_of(
         body,
@@ -215,21 +217,23 @@ def _check_stream_options(body: ChatBody | CompletionBody) -> None:
         raise refused(f"`{field}` is not supported.", field, "unsupported")
 
 
+def _check_tokens(tokens: Collection[int], field: str, model: ServedModel) -> None:
+    """Refuse a token that the vocabulary, where its size is known, does not have."""
+    if tokens and model.vocab_size and max(tokens) >= model.vocab_size:
+        sentence = f"`{field}` names token {max(tokens)}; there are {model.vocab_size}."
+        raise refused(sentence, field, "invalid")
+
+
 def _bias(body: SamplingBody, model: ServedModel) -> tuple[tuple[int, float], ...]:
     bias = body.logit_bias or {}
-    for token in bias:
-        if model.vocab_size and token >= model.vocab_size:
-            sentence = f"`logit_bias` names token {token}; there are {model.vocab_size}."
-            raise refused(sentence, "logit_bias", "invalid")
+    _check_tokens(bias, "logit_bias", model)
     return tuple(sorted(bias.items()))
 
 
 def _stop_tokens(body: SamplingBody, model: ServedModel) -> tuple[int, ...]:
     asked = set(body.stop_token_ids or ())
     found = tuple(sorted(asked))
-    if found and model.vocab_size and found[-1] >= model.vocab_size:
-        sentence = f"`stop_token_ids` names token {found[-1]}; there are {model.vocab_size}."
-        raise refused(sentence, "stop_token_ids", "invalid")
+    _check_tokens(found, "stop_token_ids", model)
     if found and (body.beam_width or 1) > 1:
         sentence = "`stop_token_ids` cannot go with `beam_width`."
         raise refused(sentence, "stop_token_ids", "unsupported")

@@ -42,6 +42,7 @@ async def test_a_search_without_a_temperature_does_not_sample(served: Served) ->
         ({"beam_width": 4, "length_penalty": 11}, "length_penalty"),
         ({"length_penalty": 2.0}, "length_penalty"),
         ({"early_stopping": True}, "early_stopping"),
+        ({"beam_width": 4, "n": 5}, "n"),
         ({"beam_width": 4, "best_of": 5}, "best_of"),
         ({"beam_width": 4, "n": 2, "best_of": 1}, "best_of"),
     ],

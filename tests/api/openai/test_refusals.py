@@ -109,6 +109,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"chat_template": "{{ 7*7 }}"}, "chat_template"),
     ({"modalities": ["audio"]}, "modalities"),
     ({"allowed_token_ids": []}, "allowed_token_ids"),
+    ({"allowed_token_ids": [5, 300]}, "allowed_token_ids"),
     ({"skip_special_tokens": False}, "skip_special_tokens"),
     ({"continue_final_message": True}, "continue_final_message"),
     ({"reasoning_effort": "extreme"}, "reasoning_effort"),
