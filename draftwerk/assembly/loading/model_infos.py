@@ -38,12 +38,12 @@ def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
         found = read(locate(settings.model or None, report), settings.pooling)
         target = _with_head(_sampled(found, settings), settings)
         draft = read(locate(settings.draft, report), "auto") if settings.draft else None
+        return (
+            _served(settings, settings.model, target, report),
+            draft and _served(settings, settings.draft, draft, report),
+        )
     except Refused as error:
         raise ConfigError(str(error)) from None
-    return (
-        _served(settings, settings.model, target, report),
-        draft and _served(settings, settings.draft, draft, report),
-    )
 
 
 def _card_reader(settings: EngineSettings) -> Callable[[Location, str], ModelInfo]:

@@ -61,6 +61,14 @@ def test_the_server_refuses_before_it_looks_for_the_model() -> None:
         read_infos(settings, print)
 
 
+def test_the_server_refuses_kernels_that_there_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTWERK_ISA", "abacus")
+    monkeypatch.setattr(servable.shutil, "which", lambda name: None)
+    for dtype in ("auto", "bf16", "int8"):
+        with pytest.raises(ConfigError, match="DRAFTWERK_ISA=abacus: it is not one of avx2"):
+            read_infos(load({"dtype": dtype}, {}), print)
+
+
 def test_the_weights_own_format_is_served_where_the_kernels_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
