@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and not reads_utf8():
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, "-m", "draftwerk", *sys.argv[1:]])
+    open_closed_streams()
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] == LOADTEST:
         from draftwerk.loadtest.__main__ import main as loadtest
@@ -46,6 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # of `draftwerk doctor | head`; what is buffered has no reader either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def open_closed_streams() -> None:
+    """Open what of the standard streams the parent closed: sockets would get their numbers."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(opened, True)
+    os.close(opened)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115
 
 
 def reads_utf8() -> bool:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from draftwerk.loadtest.server.launcher import free_port
 
@@ -28,3 +29,18 @@ def test_output_whose_reader_has_gone_is_no_error_to_show() -> None:
     ran = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, timeout=120, check=False)
     os.close(writes)
     assert (ran.returncode, ran.stderr) == (1, b"")
+
+
+def test_streams_that_the_parent_closed_are_open_again(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    code = (
+        "import os, sys; from draftwerk.__main__ import main\n"
+        "main(['models', '--families'])\n"
+        "sys.stdout.write('x'); sys.stderr.write('x')\n"
+        f"number = os.open({str(told)!r}, os.O_WRONLY | os.O_CREAT)\n"
+        "os.write(number, b'%d %d' % (number, os.get_inheritable(1)))"
+    )
+    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code]
+    assert subprocess.run(command, timeout=120, check=False).returncode == 0
+    number, inheritable = map(int, told.read_text().split())
+    assert number > 2 and inheritable
