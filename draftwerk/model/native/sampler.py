@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.native.calls.structs import (
+    DISTRIBUTION,
     DraftWalk,
     LogitQuestions,
     LogprobRequest,
@@ -171,7 +172,8 @@ def _fill_walk(
 def _fill(to: SamplingArguments, rows: _LogitRows, request: SamplingRequest) -> None:
     sampling = request.sampling
     to.logits = rows.at(request.logits_row)
-    to.temperature, to.top_p, to.min_p = sampling.temperature, sampling.top_p, sampling.min_p
+    for name in DISTRIBUTION:
+        setattr(to, name, getattr(sampling, name))
     to.seed, to.branch = sampling.seed & SEED_MASK, sampling.branch & WORD_MASK
     to.position, to.top_k = request.position, sampling.top_k
     if request.logit_edits is not None and len(request.logit_edits.tokens):

@@ -99,6 +99,10 @@ class RoundArrays(Structure):
     ]
 
 
+DISTRIBUTION = ("temperature", "top_p", "min_p")
+"""Numbers of `Sampling` that the kernels are given as they are."""
+
+
 class SamplingArguments(Structure):
     """Mirrors `SamplingRequest` in source/sampling/sampler.h."""
 
@@ -106,7 +110,7 @@ class SamplingArguments(Structure):
         ("logits", c_void_p),
         *((name, c_void_p) for name in ("edit_tokens", "edit_rates", "edit_losses", "edit_biases")),
         ("allowed", c_void_p),
-        *((name, c_double) for name in ("temperature", "top_p", "min_p")),
+        *((name, c_double) for name in DISTRIBUTION),
         ("seed", c_uint64),
         ("branch", c_uint32),
         ("position", c_uint32),
