@@ -24,18 +24,13 @@ from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import (
-    Draft,
-    Round,
-)
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.proposing import Reckless
 from tests.support.runners import build_runner
-from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText
 from validation.forced_drafts import SOURCES, Everything, Oracle
-from validation.matrix_engines import BLOCK_SIZE, PROMPTS, Matrix
+from validation.matrix_engines import BLOCK_SIZE, PROMPTS, DraftModel, Matrix
 from validation.samplings import SAMPLINGS
 
 TOKENS = 24
@@ -97,8 +92,8 @@ async def check_way(
 ) -> Counter[str]:
     """Decode all prompts at once in one way; every text must be the plain one."""
     known = dict(zip(prompts, answers, strict=True))
-    proposer, draft = drafting(matrix, way, known)
-    async with matrix.engine(16, proposer, draft, run_ahead=way == AHEAD) as tight:
+    proposer, model = drafting(matrix, way, known)
+    async with matrix.engine(16, proposer, model, run_ahead=way in BESIDE) as tight:
         for turn in range(2):  # the second time the store and the prefix cache hold the answers
             texts: list[list[int]] = [[] for _ in prompts]
 
@@ -127,32 +122,32 @@ async def check_way(
 
 def drafting(
     matrix: Matrix, way: str, known: dict[tuple[int, ...], list[int]]
-) -> tuple[Callable[[], Proposer], Callable[[], ThreadDevice[Round, tuple[Draft, ...]] | None]]:
+) -> tuple[Callable[[], Proposer], DraftModel | None]:
     """Return the proposer and the draft model of one way of drafting."""
     if way in ("off", "prediction"):
-        return partial(Proposer, policy=Everything(), methods=()), lambda: None
+        return partial(Proposer, policy=Everything(), methods=()), None
     if way in SOURCES:
-        return partial(Proposer, policy=Everything(), methods=(way,)), lambda: None
+        return partial(Proposer, policy=Everything(), methods=(way,)), None
     if way in ("all", AHEAD):
-        return partial(Proposer, policy=Everything(), methods=SOURCES), lambda: None
-    if way == "draft model":
+        return partial(Proposer, policy=Everything(), methods=SOURCES), None
+    if way == MODEL:
         # The target itself, with pages of its own.
-        parts = build_runner(matrix.options).parts
-        return partial(Proposer, policy=Everything(), methods=("draft",)), lambda: ThreadDevice(
-            DraftRunner(parts).propose
-        )
+        drafter = DraftRunner(build_runner(matrix.options).parts)
+        return partial(Proposer, policy=Everything(), methods=("draft",)), drafter.propose
     oracle = Oracle(known, matrix.text.vocab_size, way)
-    return partial(Reckless, ()), lambda: ThreadDevice(oracle.propose)
+    return partial(Reckless, oracle.propose), None
 
 
-AHEAD = "all, run ahead"
+AHEAD, MODEL = "all, run ahead", "draft model"
+BESIDE = (AHEAD, MODEL)
+"""Ways in which the target drafts, and two rounds are under way."""
 WAYS = [
     "off",
     *SOURCES,
     "prediction",
     "all",
     AHEAD,
-    "draft model",
+    MODEL,
     "always right",
     "always wrong",
     "random trees",

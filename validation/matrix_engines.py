@@ -22,6 +22,7 @@ from tests.support.runners import build_runner
 from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText
 
+DraftModel = Callable[[Round], tuple[Draft, ...]]
 BLOCK_SIZE = 8
 PROMPTS = 8
 SHARED = 20
@@ -44,7 +45,7 @@ class Matrix:
         self,
         block_count: int,
         proposer: Callable[[], Proposer],
-        draft: Callable[[], ThreadDevice[Round, tuple[Draft, ...]] | None] = lambda: None,
+        model: DraftModel | None = None,
         *,
         run_ahead: bool = False,
     ) -> AsyncGenerator[Engine]:
@@ -52,12 +53,13 @@ class Matrix:
 
         def target() -> ThreadDevice[Proposal, Verdict]:
             step = TargetRunner(self.runner.parts, 8).step
-            return ThreadDevice(DraftedRounds(proposer(), step).step if run_ahead else step)
+            if run_ahead:
+                return ThreadDevice(DraftedRounds(proposer(), step, model).step)
+            return ThreadDevice(step)
 
         parts = EngineParts(
             text=self.text,
             target=target,
-            draft=draft,
             block_count=block_count,
             block_size=BLOCK_SIZE,
             context_max=512,

@@ -3,8 +3,8 @@
     python -m benchmarks.reliability.kills [--process NAME] [--signal KILL|STOP]
 
 It serves the default model, records the texts of 32 streams undisturbed, and then the texts while
-the target's process is killed ten times; `--process` names another, `draft` or `rank 1` of a
-divided target, and `--signal STOP` lets a process hang. Where a spare process is kept, each signal
+the target's process is killed ten times; `--process` names another, such as `rank 1` of a divided
+target, and `--signal STOP` lets a process hang. Where a spare process is kept, each signal
 waits until there is one again; with `--hasty` it does not. A text that differs is an error.
 `--process grammar` is the process that checks grammars: after each signal a new one must be served.
 """
@@ -28,7 +28,6 @@ from benchmarks.reliability.grammar_chaos import GrammarChaos
 from benchmarks.support.server import draftwerk
 from benchmarks.support.streams import Stream, run_all, streams
 from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
-from draftwerk.model.checkpoint.hub import locate
 
 COUNTERS = {
     "restarts": "draftwerk_actor_restarts_total",
@@ -108,13 +107,10 @@ class KillServer:
 
 @asynccontextmanager
 async def started(arguments: argparse.Namespace) -> AsyncGenerator[KillServer]:
-    """Serve the model, with a draft model if its process is the one to be killed."""
+    """Serve the model."""
     options = list(arguments.serve)
     if arguments.model:
         options = [arguments.model, *options]
-    if arguments.process == "draft":
-        draft = arguments.draft or str(locate(arguments.model or None).directory)
-        options += ["--draft", draft]
     timeout = aiohttp.ClientTimeout(total=None, sock_read=300)
     connector = aiohttp.TCPConnector(limit=0)
     async with (
@@ -153,10 +149,7 @@ def report(arguments: argparse.Namespace, plain: KillRun, disturbed: KillRun) ->
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--model", default="", help="a model to serve; the default one without it")
-    made.add_argument(
-        "--process", default="target", help="target, draft, grammar, or such as 'rank 1'"
-    )
-    made.add_argument("--draft", default="", help="the draft model; the model itself without it")
+    made.add_argument("--process", default="target", help="target, grammar, or such as 'rank 1'")
     made.add_argument("--signal", choices=tuple(SIGNALS), default="KILL")
     made.add_argument("--count", type=int, default=10, help="signals")
     made.add_argument("--streams", type=int, default=32)

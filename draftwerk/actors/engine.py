@@ -105,7 +105,6 @@ class Engine:
             ),
             models=ModelFigures(
                 target_up=self._running and self._pipeline.verifier.is_ready,
-                draft_up=self._pipeline.drafter.up,
                 processes=self._parts.processes(),
                 recoveries=self._parts.recoveries.recoveries,
                 device_busy_s=dict(found.device_clock.busy_s),

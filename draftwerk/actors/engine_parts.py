@@ -20,7 +20,7 @@ from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -42,8 +42,6 @@ class EngineParts:
 
     text: TextTools
     target: Callable[[], Device[Proposal, Verdict]]
-    draft: Callable[[], Device[Round, tuple[Draft, ...]] | None] = lambda: None
-    """The draft model, if there is one."""
     block_count: int
     block_size: int
     states: StateSlots = NO_STATES
@@ -55,7 +53,7 @@ class EngineParts:
     stop_token_ids: tuple[int, ...]
     limits: RoundLimits = DEFAULT_LIMITS
     proposer: Callable[[], Proposer | None] = text_proposer
-    """The draft sources that the engine runs; with none and no draft model nothing is drafted.
+    """The draft sources that the engine runs; with none nothing is drafted.
 
     Instead of a proposer None, where the target's process runs them: as it must to run ahead.
     """

@@ -126,7 +126,6 @@ class Pipeline:
             self.to_draft.inbox,
             self.to_verifier.outbox,
             proposer,
-            parts.draft(),
             parts.trace,
         )
         self.verifier = Verifier(

@@ -110,7 +110,6 @@ async def engine_parts(
     return EngineParts(
         text=models.text,
         target=models.target.fresh,
-        draft=models.fresh_draft,
         block_count=models.plan.block_count,
         block_size=models.plan.block_size,
         states=models.plan.states,
@@ -118,7 +117,7 @@ async def engine_parts(
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
         limits=limits,
-        proposer=no_proposer if limits.run_ahead else proposer,
+        proposer=proposer if models.plan.target_options.sources is None else no_proposer,
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=name_secret or token_bytes(KEY_BYTES),

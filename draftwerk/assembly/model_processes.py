@@ -44,9 +44,11 @@ class ModelMemory:
     weights: SharedMemory
     """Packed by the first of them; its size comes with them."""
     pages: SharedMemory | None = None
-    """None where they end with their process, as a GPU's and a draft model's do."""
+    """None where they end with their process, as a GPU's do."""
     rank_weights: tuple[SharedMemory, ...] = ()
     """Of the other ranks of a divided model."""
+    draft_weights: SharedMemory | None = None
+    """Of its draft model."""
 
     def given(self, options: ModelOptions) -> ModelOptions:
         """Return the options of a process that finds this memory open."""
@@ -59,20 +61,23 @@ class ModelMemory:
         found = {"weights_descriptor": self.weights.descriptor}
         if self.pages is not None:
             found["pages_descriptor"] = self.pages.descriptor
+        if self.draft_weights is not None:
+            found["draft_weights_descriptor"] = self.draft_weights.descriptor
         return found
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a model process finds open."""
-        all_ = (self.weights, *self.rank_weights, *(() if self.pages is None else (self.pages,)))
-        return tuple(memory.descriptor for memory in all_)
+        return tuple(memory.descriptor for memory in self._all)
 
     def close(self) -> None:
-        self.weights.close()
-        for memory in self.rank_weights:
+        for memory in self._all:
             memory.close()
-        if self.pages is not None:
-            self.pages.close()
+
+    @property
+    def _all(self) -> list[SharedMemory]:
+        named = (self.weights, self.pages, self.draft_weights, *self.rank_weights)
+        return [memory for memory in named if memory is not None]
 
 
 def model_memory(settings: EngineSettings, page_bytes: int) -> ModelMemory:
@@ -85,10 +90,11 @@ def model_memory(settings: EngineSettings, page_bytes: int) -> ModelMemory:
     try:
         if settings.device == "cuda":
             return ModelMemory(weights)
+        draft = SharedMemory.make(0, "draftwerk-draft-weights") if settings.draft else None
         pages = SharedMemory.make(memory_bytes(page_bytes), "draftwerk-pages")
         others = range(1, settings.ranks)
         ranks = tuple(SharedMemory.make(0, f"draftwerk-weights-{rank}") for rank in others)
-        return ModelMemory(weights, pages, ranks)
+        return ModelMemory(weights, pages, ranks, draft)
     except OSError as error:
         raise ConfigError(
             f"kv_memory {settings.kv_memory} is not to be had: {error.strerror}"

@@ -44,7 +44,6 @@ class Plan:
     """What follows from the settings."""
 
     target_options: ModelOptions
-    draft_options: ModelOptions | None
     target_page_bytes: int
     """Of the target's keys and values, all blocks together, and of its recurrent states."""
     block_count: int
@@ -87,7 +86,7 @@ def plan(
     if target.state_bytes:
         states = state_slots(settings, target, kv_bytes, needed.token * block_size)
         kv_bytes -= states.count * target.state_bytes
-    runs_ahead = settings.run_ahead == "on" and "draft" not in methods
+    runs_ahead = settings.run_ahead == "on"
     window_bytes, other_bytes = (
         block_size * count * head_bytes(size, needed.dtype, settings.kv_dtype)
         for count, size in _heads_apart(settings, target)
@@ -129,7 +128,12 @@ def plan(
             draft_head=settings.draft_head if "head" in methods else "off",
             successor_count=SUCCESSORS if need_topk(methods) else 0,
             dtype=needed.dtype,
-            sources=methods if runs_ahead else None,
+            sources=methods if runs_ahead or "draft" in methods else None,
+            draft=(
+                replace(options, source=settings.draft, dtype=needed.draft_dtype)
+                if "draft" in methods
+                else None
+            ),
             pipeline_parallel=settings.pipeline_parallel,
             tensor_parallel=settings.tensor_parallel,
             state_slots=states.count,
@@ -139,11 +143,6 @@ def plan(
             weight_store=settings.weight_store,
             lora=adapters.folders,
             lora_merge=adapters.merged_folders,
-        ),
-        draft_options=(
-            replace(options, source=settings.draft, dtype=needed.draft_dtype)
-            if "draft" in methods
-            else None
         ),
         target_page_bytes=page_bytes + states.count * target.state_bytes,
         block_count=block_count,

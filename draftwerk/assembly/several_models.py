@@ -152,7 +152,7 @@ def sized(
 
 def fixed_bytes(settings: EngineSettings, needed: MemoryDemand) -> int:
     """Return what a model takes at most beside its cache."""
-    processes = 1 + (settings.spare == "on") + (needed.draft_token > 0)
+    processes = 1 + (settings.spare == "on")
     return needed.loading + processes * PROCESS_BYTES
 
 

@@ -48,7 +48,6 @@ def merged(
         ),
         models=ModelFigures(
             target_up=bool(open_replicas),
-            draft_up=_all([each.draft_up for each in models]),
             processes=processes,
             recoveries=sum(each.recoveries for each in models),
             device_busy_s=_added(each.device_busy_s for each in models),
@@ -90,11 +89,6 @@ def _worst(ages: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for word, value in each.items():
             worst[word] = max(worst.get(word, 0.0), value)
     return worst
-
-
-def _all(found: Iterable[bool | None]) -> bool | None:
-    known = [each for each in found if each is not None]
-    return all(known) if known else None
 
 
 def _histogram(found: list[Histogram], bounds: tuple[float, ...]) -> Histogram:

@@ -251,10 +251,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "auto"
     run_ahead: Annotated[
         Literal["on", "off"],
-        Meta(
-            description="whether the next round is planned while one runs; never beside a draft "
-            "model, whose drafts follow the round"
-        ),
+        Meta(description="whether the next round is planned while one runs"),
     ] = "on"
     slo: Annotated[
         Strings,

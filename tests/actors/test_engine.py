@@ -19,7 +19,7 @@ from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.request import CHOICES_MAX, Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
@@ -151,7 +151,7 @@ async def test_a_request_gets_its_text_and_leaves_nothing_behind() -> None:
         snapshot = engine.snapshot()
         load = snapshot.load
         assert (load.blocks_used, load.running, load.waiting) == (0, 0, 0)
-        assert (snapshot.models.target_up, snapshot.models.draft_up) == (True, None)
+        assert snapshot.models.target_up
         assert snapshot.counts.generated_tokens == 6
         assert snapshot.actors.mailbox_waits.keys() == snapshot.actors.mailbox_depths.keys()
         assert all(sum(waits.counts) > 0 for waits in snapshot.actors.mailbox_waits.values())
@@ -169,36 +169,6 @@ async def test_a_client_that_does_not_read_holds_no_block() -> None:
         await settle()
         assert engine.snapshot().load.blocks_used == 0
         assert text_of([event async for event in unread]) == plain(PLAIN)
-
-
-@dataclass
-class LateModel:
-    """A draft model whose steps never end until they are let."""
-
-    let: anyio.Event = field(default_factory=anyio.Event)
-    alive: bool = True
-    revivals: int = 0
-
-    async def run(self, work: Round) -> tuple[Draft, ...]:
-        await self.let.wait()
-        return (NO_DRAFT,) * len(work.rows)
-
-    async def revive(self) -> None:
-        self.revivals += 1
-
-    async def watch(self) -> None:
-        """Do nothing: it is not lost, only late."""
-
-
-async def test_a_late_draft_model_holds_no_round_up_and_is_asked_again_once_it_is_back() -> None:
-    model = LateModel()
-    async with running(Bench().parts(draft=lambda: model)) as engine:
-        with anyio.fail_after(loops.DEADLINE_S):
-            assert text_of(await events(engine)) == plain(PLAIN)
-        assert engine.snapshot().models.draft_up is False
-        model.let.set()
-        await settle()
-        assert (engine.snapshot().models.draft_up, model.revivals) == (True, 1)
 
 
 @on_both_loops

@@ -73,7 +73,7 @@ def simulations(**how: Any) -> None:
 
 def recoveries() -> None:
     """Engines whose target dies over pages that outlive it; only a bug's actors start again."""
-    for seed in range(2 * SEEDS):
+    for seed in range(4 * SEEDS):
         run(Setting(seed, lost=0.15, spare=bool(seed % 2), bugs=0.003))
 
 

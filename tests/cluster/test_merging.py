@@ -16,7 +16,7 @@ def counts(rounds: int, positions: list[int]) -> SchedulerStats:
     )
 
 
-def replica(rounds: int, positions: list[int], age_s: float, draft_up: bool | None) -> Snapshot:
+def replica(rounds: int, positions: list[int], age_s: float) -> Snapshot:
     return Snapshot(
         load=LOAD,
         counts=counts(rounds, positions),
@@ -26,16 +26,14 @@ def replica(rounds: int, positions: list[int], age_s: float, draft_up: bool | No
             progress_age_s=age_s,
             actor_ages_s={"verifier": 1 / age_s},
         ),
-        models=ModelFigures(
-            draft_up=draft_up, processes={"target": rounds}, device_busy_s={"forward": 0.25}
-        ),
+        models=ModelFigures(processes={"target": rounds}, device_busy_s={"forward": 0.25}),
         store={"hits": 3.0},
         audits={"equal": rounds},
     )
 
 
 def test_counters_are_added_and_ages_are_at_their_worst() -> None:
-    replicas = {"a": replica(7, [3, 1], 2.0, True), "b": replica(8, [1], 4.0, None)}
+    replicas = {"a": replica(7, [3, 1], 2.0), "b": replica(8, [1], 4.0)}
     both = merged(replicas, open_replicas=("a",), draining=False, moves={"lost": 1})
     assert both.load == SchedulerLoad(
         running=2, waiting=4, blocks_total=6, blocks_used=8, blocks_cached=10
@@ -49,7 +47,7 @@ def test_counters_are_added_and_ages_are_at_their_worst() -> None:
     assert (both.actors.restarts, both.actors.mailbox_depths) == (2, {"cache": 4})
     assert both.actors.progress_age_s == 4.0 and both.actors.actor_ages_s == {"verifier": 0.5}
     assert both.models.processes == {"a target": 7, "b target": 8}
-    assert both.models.device_busy_s == {"forward": 0.5} and both.models.draft_up is True
+    assert both.models.device_busy_s == {"forward": 0.5}
     assert (both.store, both.audits) == ({"hits": 6.0}, {"equal": 15})
     assert both.cluster.moves == {"lost": 1} and both.cluster.replicas == replicas
 

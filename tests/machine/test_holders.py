@@ -13,7 +13,7 @@ from draftwerk.machine.holders import FORKED, Holder, holders, role_of
         ("python -P -m draftwerk serve --port 1", "serve"),
         ("/usr/bin/python /usr/bin/draftwerk serve", "serve"),
         ("python -P -m draftwerk.model.process.worker target {}", "target"),
-        ("python -P -m draftwerk.model.process.worker draft {}", "draft"),
+        ("python -P -m draftwerk.model.process.worker rank {}", "rank"),
         ("vim draftwerk.md", ""),
     ],
 )

@@ -4,18 +4,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Generator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from draftwerk import LLM
-from draftwerk.assembly import build
-from draftwerk.speculative.drafting.proposer import Proposer
+from tests.support.asking_process import asking_processes
 from tests.support.shared_nursery import shared_nursery as shared_nursery
 from tests.support.tiny_models import save_tiny_with_text
 from tests.support.waiting import DEADLINE_S
-from validation.forced_drafts import Everything
 
 ROOT = Path(__file__).parents[2]
 NAME = "SmolLM2-135M-Instruct"
@@ -34,10 +32,9 @@ def llm(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[LLM]:
     """An engine with a draft model of other weights, which drafts whatever that takes."""
     draft = tmp_path_factory.mktemp("draft")
     save_tiny_with_text(draft, seed=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "Proposer", partial(Proposer, policy=Everything()))
-        with LLM(tiny, draft=draft, dtype="fp32", kv_memory="64MiB", tool_format="hermes") as found:
-            yield found
+    how: Any = {"dtype": "fp32", "kv_memory": "64MiB", "tool_format": "hermes", "spare": "off"}
+    with asking_processes(), LLM(tiny, draft=draft, **how) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

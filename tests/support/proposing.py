@@ -1,4 +1,4 @@
-"""A proposer with a draft model that has its answers ready, and one that verifies all of them."""
+"""Proposers with drafts that are there already, of a draft model or of an oracle."""
 
 from collections.abc import Callable
 
@@ -31,25 +31,7 @@ class EveryRow(DraftPolicy):
 
 
 class Reckless(Proposer):
-    """Verifies every guess of the draft model, those for beams too, whatever it costs."""
-
-    def model_lengths(self, prepared: Prepared) -> tuple[int, ...]:
-        """Ask for all that there is room for."""
-        return tuple(row.draft_max for row in prepared.round.rows)
-
-    def finish(
-        self, prepared: Prepared, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
-    ) -> tuple[Draft, ...]:
-        """Return the draft model's drafts where it has any."""
-        own = super().finish(prepared, model_drafts, model_ms)
-        return tuple(
-            theirs if theirs.tokens else ours
-            for ours, theirs in zip(own, model_drafts, strict=True)
-        )
-
-
-class RecklessBeside(Reckless):
-    """The same in the target's process, where no draft model can be asked."""
+    """Verifies every guess of an oracle, those for beams too, whatever it costs."""
 
     def __init__(
         self, guess: Callable[[Round], tuple[Draft, ...]], policy: DraftPolicy = DRAFT_POLICY
@@ -61,10 +43,14 @@ class RecklessBeside(Reckless):
         self, prepared: Prepared, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
     ) -> tuple[Draft, ...]:
         """Return what was guessed where anything was."""
-        return super().finish(prepared, self._oracle(prepared.round), model_ms)
+        own = super().finish(prepared, model_drafts, model_ms)
+        return tuple(
+            theirs if theirs.tokens else ours
+            for ours, theirs in zip(own, self._oracle(prepared.round), strict=True)
+        )
 
 
-class Recalling(RecklessBeside):
+class Recalling(Reckless):
     """Guesses what followed the same tokens in any text before, whatever it costs."""
 
     CONTEXT, LENGTH = 3, 4

@@ -42,7 +42,7 @@ from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.beams.naive_beams import best_candidates
-from tests.support.proposing import EveryRow, Reckless, RecklessBeside
+from tests.support.proposing import EveryRow, Reckless
 from tests.support.simulated_child import Fate, SimulatedChild
 from tests.support.simulated_peers import ToyPeers
 from tests.support.toy import (
@@ -255,13 +255,12 @@ class Setting:
     """Whether two rounds are under way, and drafts made beside the target."""
     lost: float = 0.0
     """The chance that a step of the target meets a fault."""
-    draft_lost: float = 0.0
     late: float = 0.0
-    """The chance that a step of either model takes seconds."""
+    """The chance that a step takes seconds."""
     bugs: float = 0.0
     """The chance that an actor fails before or after a piece of work."""
-    guesser: bool = True
     reckless: bool = True
+    """Whether all guesses are verified; else a draft model makes them beside the target."""
     recovers: bool = True
     """Whether the target's pages outlive its process."""
     spare: bool = False
@@ -303,7 +302,6 @@ class Fates:
     """What may go wrong in one simulated server."""
 
     target: Fate
-    draft: Fate
     actors: Fate
 
     @classmethod
@@ -311,7 +309,6 @@ class Fates:
         return cls(
             # So few that no request can be taken for their cause: see `Ledger.resubmit`.
             Fate(rng, setting.lost, losses_max=5, late=setting.late),
-            Fate(rng, setting.draft_lost, losses_max=12, late=setting.late),
             Fate(rng, setting.bugs, losses_max=3),
         )
 
@@ -342,13 +339,9 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
     pages: list[Cell] = [(-1, 0)] * ((setting.block_count + setting.windows.count) * size)
     states: list[Cell] = [(-1, 0)] * setting.state_slots
     target = target_device(setting, fates, size, recoveries, pages, rng, states)
-    draft = ProcessDevice[Round, tuple[Draft, ...]](
-        child_of(fates.draft, lambda: Guesser(rng).propose, Round), tuple[Draft, ...]
-    )
     return EngineParts(
         text=ToyText(),
         target=target.fresh,
-        draft=lambda: draft.fresh() if setting.guesser and not setting.run_ahead else None,
         block_count=setting.block_count,
         block_size=size,
         states=StateSlots(setting.state_slots, 2 * size),
@@ -367,7 +360,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         expects_lengths=setting.seed % 2 == 0,
         requests_max=8,
         worker=SlowWorker(rng),
-        proposer=partial(proposer, setting),
+        proposer=partial(proposer, setting, rng),
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
         recoveries=recoveries,
@@ -393,11 +386,11 @@ def state_store(setting: Setting, states: list[Cell], rng: random.Random) -> Toy
     return setting.snapshots
 
 
-def proposer(setting: Setting) -> Proposer | None:
+def proposer(setting: Setting, rng: random.Random) -> Proposer | None:
     """Return what drafts in the engine."""
-    if setting.run_ahead:
+    if setting.run_ahead or not setting.reckless:
         return None
-    return (Reckless if setting.reckless else Proposer)(WITHOUT_MODEL, policy=policy(setting))
+    return Reckless(Guesser(rng).propose, policy(setting))
 
 
 def policy(setting: Setting) -> DraftPolicy:
@@ -407,11 +400,13 @@ def policy(setting: Setting) -> DraftPolicy:
 
 def drafted(setting: Setting, target: ToyTarget, rng: random.Random) -> Callable[[Any], Verdict]:
     """Return what a target's process does with a round."""
+    guess = Guesser(rng).propose
+    if not setting.reckless:
+        proposing = Proposer(WITHOUT_MODEL, policy=policy(setting))
+        return DraftedRounds(proposing, target.step, guess).step
     if not setting.run_ahead:
         return target.step
-    if not setting.reckless:
-        return DraftedRounds(Proposer(WITHOUT_MODEL, policy=policy(setting)), target.step).step
-    return DraftedRounds(RecklessBeside(Guesser(rng).propose, policy(setting)), target.step).step
+    return DraftedRounds(Reckless(guess, policy(setting)), target.step).step
 
 
 def target_device(
@@ -503,7 +498,6 @@ async def simulate(setting: Setting) -> Report:
         state_hits=setting.snapshots.hits if setting.snapshots else 0,
     )
     report.counters.update({f"target {name}": n for name, n in fates.target.happened.items()})
-    report.counters.update({f"draft {name}": n for name, n in fates.draft.happened.items()})
     report.counters.update(fates.actors.happened)
     report.counters.update(outcome.ending for outcome in report.outcomes)
     report.counters.update(

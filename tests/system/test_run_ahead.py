@@ -24,6 +24,7 @@ from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
+from tests.support.asking_process import asking_command
 from tests.support.engine_texts import texts_of
 from tests.support.runners import build_runner
 from tests.support.thread_device import ThreadDevice
@@ -32,7 +33,6 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ROOT = Path(__file__).parents[2]
 BLOCKS, BLOCK_SIZE = 24, 8
 """So few that some requests are preempted."""
 REQUESTS = 14
@@ -51,19 +51,6 @@ worker.CHECK_S = 0.3
 worker.main(*sys.argv[1:])
 """
 """A model process that loses its sequences while it has no work."""
-ASKING = f"""
-import sys
-from functools import partial
-sys.path.insert(0, {str(ROOT)!r})
-from draftwerk.model.process import worker
-from draftwerk.model.step import drafted_target
-from draftwerk.speculative.drafting.proposer import Proposer
-from validation.forced_drafts import Everything
-
-drafted_target.Proposer = partial(Proposer, policy=Everything())
-worker.main(*sys.argv[1:])
-"""
-"""A model process that drafts whatever it takes: a step of so small a model takes no longer."""
 LIMITS = RoundLimits(rows_max=6, tokens_max=64)
 
 
@@ -84,7 +71,7 @@ def words_of(options: ModelOptions) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target(options: ModelOptions) -> AsyncGenerator[TARGET]:
-    command = (sys.executable, "-P", "-c", ASKING, "target", words_of(options))
+    command = asking_command("", "target", words_of(options))
     made = TARGET(partial(spawn, command), Verdict, 60.0)
     try:
         yield made

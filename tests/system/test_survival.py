@@ -6,7 +6,6 @@ import random
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.machine.child_python import python_command
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.speculative.protocol.forks import Order
-from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.shared_nursery import nursery
@@ -59,59 +58,31 @@ def started(forks: Nursery, role: str, directory: Path) -> Callable[[], Awaitabl
     return partial(forks.spawn, order, (), partial(spawn, command))
 
 
-@dataclass(slots=True)
-class Processes:
-    """A target, and the same model as its draft, each in a process that outlives a test."""
-
-    target: ProcessDevice[Proposal, Verdict]
-    draft: ProcessDevice[Round, tuple[Draft, ...]]
-
-    async def revive(self) -> None:
-        """Replace what the test before killed and did not wait for."""
-        await self.target.revive()
-        await self.draft.revive()
-
-    async def close(self) -> None:
-        await self.target.close()
-        await self.draft.close()
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def processes(directory: Path) -> AsyncGenerator[Processes]:
-    """Both processes, started once."""
-    forks = nursery()
-    made = Processes(
-        ProcessDevice[Proposal, Verdict](started(forks, "target", directory), Verdict, PATIENT_S),
-        ProcessDevice[Round, tuple[Draft, ...]](
-            started(forks, "draft", directory), tuple[Draft, ...], PATIENT_S
-        ),
-    )
+async def target(directory: Path) -> AsyncGenerator[ProcessDevice[Proposal, Verdict]]:
+    """A process that outlives a test."""
+    spawned = started(nursery(), "target", directory)
+    device = ProcessDevice[Proposal, Verdict](spawned, Verdict, PATIENT_S)
     try:
-        yield made
+        yield device
     finally:
-        await made.close()
+        await device.close()
 
 
 @asynccontextmanager
-async def serving(
-    processes: Processes,
-) -> AsyncGenerator[
-    tuple[Engine, ProcessDevice[Proposal, Verdict], ProcessDevice[Round, tuple[Draft, ...]]]
-]:
-    """Run a new engine over the two model processes."""
-    target, draft = processes.target, processes.draft
-    await processes.revive()
+async def serving(target: ProcessDevice[Proposal, Verdict]) -> AsyncGenerator[Engine]:
+    """Run a new engine over the model's process, replaced if the test before killed it."""
+    await target.revive()
     parts = EngineParts(
         text=TinyWords(),
         target=target.fresh,
-        draft=draft.fresh,
         block_count=BLOCKS,
         block_size=BLOCK_SIZE,
         context_max=200,
         stop_token_ids=(2,),
     )
     async with running(parts) as engine:
-        yield engine, target, draft
+        yield engine
 
 
 async def all_texts(engine: Engine) -> list[str]:
@@ -181,8 +152,8 @@ async def signal_often(
             await anyio.sleep(0.005)
 
 
-async def test_a_killed_target_is_only_a_pause(processes: Processes) -> None:
-    async with serving(processes) as (engine, target, _):
+async def test_a_killed_target_is_only_a_pause(target: ProcessDevice[Proposal, Verdict]) -> None:
+    async with serving(target) as engine:
         undisturbed = await all_texts(engine)
         disturbance = partial(signal_often, engine, target, signal.SIGKILL, 2)
         assert await texts_during(engine, disturbance) == undisturbed
@@ -191,31 +162,19 @@ async def test_a_killed_target_is_only_a_pause(processes: Processes) -> None:
 
 
 @pytest.mark.grid
-async def test_a_stopped_target_is_found_and_replaced(processes: Processes) -> None:
-    async with serving(processes) as (engine, target, _):
+async def test_a_stopped_target_is_found_and_replaced(
+    target: ProcessDevice[Proposal, Verdict],
+) -> None:
+    async with serving(target) as engine:
         undisturbed = await all_texts(engine)
         disturbance = partial(signal_often, engine, target, signal.SIGSTOP, 1)
         assert await texts_during(engine, disturbance) == undisturbed
 
 
-async def test_a_killed_draft_model_stops_no_request(processes: Processes) -> None:
-    async with serving(processes) as (engine, _, draft):
-        undisturbed = await all_texts(engine)
-
-        async def kill_the_draft() -> None:
-            while not engine.snapshot().load.running:
-                await anyio.sleep(0.001)
-            assert draft.process_id is not None
-            os.kill(draft.process_id, signal.SIGKILL)
-
-        assert await texts_during(engine, kill_the_draft) == undisturbed
-        assert engine.snapshot().actors.restarts == 0
-
-
 async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_the_next_request(
-    processes: Processes,
+    target: ProcessDevice[Proposal, Verdict],
 ) -> None:
-    async with serving(processes) as (engine, target, _):
+    async with serving(target) as engine:
         for restarts, what in enumerate((signal.SIGKILL, signal.SIGSTOP), start=1):
             while not engine.snapshot().models.target_up or target.process_id is None:
                 await anyio.sleep(0.01)

@@ -25,7 +25,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.replies.argument_schemas import ToolFunction, parameters_of
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
 from draftwerk.speculative.replies.grammar import CallMode, ReplyRules, reply_grammar
@@ -182,14 +182,12 @@ class Agents:
     def parts(
         self,
         proposer: Callable[[], Proposer],
-        draft: Callable[[], Any] = lambda: None,
         block_count: int = 256,
         target: Callable[[], ThreadDevice[Proposal, Verdict]] | None = None,
     ) -> EngineParts:
         return EngineParts(
             text=self.text,
             target=target or (lambda: ThreadDevice(TargetRunner(self.runner.parts, 8).step)),
-            draft=draft,
             block_count=block_count,
             block_size=BLOCK_SIZE,
             context_max=512,
@@ -257,15 +255,15 @@ class Crashing:
 
 def drafting(
     agents: Agents, way: str, known: dict[tuple[int, ...], list[int]]
-) -> tuple[Callable[[], Proposer], Callable[[], ThreadDevice[Round, tuple[Draft, ...]] | None]]:
-    """Return the proposer and the draft model of a way of drafting."""
+) -> Callable[[], Proposer]:
+    """Return the proposer of a way of drafting."""
     if way in ("off", "prediction"):
-        return partial(Proposer, policy=Everything(), methods=()), lambda: None
+        return partial(Proposer, policy=Everything(), methods=())
     if way == "sources":
-        return partial(Proposer, policy=Everything(), methods=SOURCES), lambda: None
+        return partial(Proposer, policy=Everything(), methods=SOURCES)
     how = {"trees": "trees", "wrong": "always wrong"}[way]
     oracle = Oracle(known, agents.text.vocab_size, how)
-    return partial(Reckless, ("grammar",)), lambda: ThreadDevice(oracle.propose)
+    return partial(Reckless, oracle.propose)
 
 
 @pytest.fixture(scope="module")
@@ -304,9 +302,9 @@ async def test_a_reply_is_the_same_in_every_way(
     wanted = await agents.plainly(mode)
     prompts = agents.prompts()
     known = {prompt: list(each.tokens) for prompt, each in zip(prompts, wanted, strict=True)}
-    proposer, draft = drafting(agents, way, known)
+    proposer = drafting(agents, way, known)
     crashing = Crashing(agents, (4, 9, 13) if load == "crash" else ())
-    parts = agents.parts(proposer, draft, 16 if load == "preempted" else 256, crashing.device)
+    parts = agents.parts(proposer, 16 if load == "preempted" else 256, crashing.device)
     found: list[Reply | None] = [None] * REQUESTS
 
     async def ask(engine: Engine, number: int) -> None:

@@ -25,8 +25,6 @@ class ModelFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     target_up: bool = True
     """Whether the target's device is there: not while it is started again."""
-    draft_up: bool | None = None
-    """Whether the draft model's device is there; None where there is no draft model."""
     processes: dict[str, int | None] = {}
     """Ids of the model processes by what they are for; None for one that is away."""
     recoveries: int = 0

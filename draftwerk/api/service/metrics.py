@@ -199,8 +199,6 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     ):
         yield split_of("draftwerk_" + name, text, label, values, {})
     devices = {"target": models.target_up}
-    if models.draft_up is not None:
-        devices["draft"] = models.draft_up
     for name, process in models.processes.items():  # spares, ranks
         if name != "nursery":
             devices.setdefault(name, process is not None)

@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.forking import Nursery
-from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
+from draftwerk.actors.devices.process import ModelRefusedError
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.assembly.loading.model_infos import Report, located, read_infos, read_text
 from draftwerk.assembly.loading.served_fingerprint import fingerprint_of, hash_files
@@ -20,7 +20,6 @@ from draftwerk.assembly.model_processes import (
     TargetDevice,
     TargetProcesses,
     can_fork_for,
-    device,
     measured,
     model_memory,
     nursery_model,
@@ -29,15 +28,11 @@ from draftwerk.assembly.model_processes import (
     target_device,
 )
 from draftwerk.assembly.plan import NO_ADAPTERS, Plan, available, plan
-from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.protocol.rounds import Draft, Round
-
-DraftDevice = ProcessDevice[Round, tuple[Draft, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +42,6 @@ class LoadedModels:
     text: TextTokenizer
     target: TargetDevice
     target_info: ModelInfo
-    draft: DraftDevice | None
     draft_info: ModelInfo | None
     plan: Plan
     methods: tuple[str, ...]
@@ -76,11 +70,7 @@ class LoadedModels:
             found = target.processes
         if self.nursery is not None:
             found["nursery"] = self.nursery.process_id
-        return found if self.draft is None else {**found, "draft": self.draft.process_id}
-
-    def fresh_draft(self) -> DraftDevice | None:
-        """Return the draft model's device for a new pipeline, if there is one."""
-        return None if self.draft is None else self.draft.fresh()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +118,6 @@ async def _loaded(
         own.prepare(nursery_model(target_info))
     first = TargetProcesses(options, memory, settings.silence_s, nursery)
     target = target_device(first)
-    draft = None
-    draft_memory = ModelMemory(weights=SharedMemory.make(0, "draftwerk-draft-weights"))
-    if planned.draft_options is not None:
-        kind: type[tuple[Draft, ...]] = tuple[Draft, ...]
-        draft = device(
-            "draft", planned.draft_options, kind, Round, settings.silence_s, draft_memory
-        )
     try:
         text = known.text or await to_thread.run_sync(
             read_text, target_info, settings.tool_format, settings.control_tokens, settings.rerank
@@ -143,13 +126,10 @@ async def _loaded(
         later = first.after(ready)
         if isinstance(target, RecoveringTarget):
             target = succeeded(target, settings, ready, later)
-        if draft is not None:
-            await draft.start(report)
         yield LoadedModels(
             text=text,
             target=target,
             target_info=target_info,
-            draft=draft,
             draft_info=draft_info,
             plan=planned,
             methods=available(planned.methods, bool(ready.draft_head), settings.speculate),
@@ -165,7 +145,4 @@ async def _loaded(
         raise ConfigError(str(error)) from None
     finally:
         await target.close()
-        if draft is not None:
-            await draft.close()
         memory.close()
-        draft_memory.close()

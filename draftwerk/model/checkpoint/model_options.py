@@ -57,6 +57,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Blocks that layers with windows have of their own; 0 where all layers share theirs."""
     sources: tuple[str, ...] | None = None
     """Draft sources that run beside the target; None where drafts come with the rounds."""
+    draft: "ModelOptions | None" = None
+    """The draft model among them."""
     draft_head: str = "off"
     """A file, "auto" for the one that came for this model if one did, or "off"."""
     successor_count: int = 0
@@ -68,6 +70,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     wherever these lie."""
     weights_descriptor: int = -1
     """Of shared memory for packed weights, likewise."""
+    draft_weights_descriptor: int = -1
+    """The same of the draft model's."""
     weight_store: str = ""
     """The folder of the file behind that descriptor; empty where it is memory."""
     pipeline_parallel: int = 1

@@ -1,12 +1,13 @@
-"""What a model process is for: the target, a further rank of a divided one, or the draft model."""
+"""What a model process is for: the target, its draft model beside it, or a further rank of one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import torch
+from msgspec.structs import replace
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import BuiltRank, ModelOptions, build, build_rank
@@ -23,7 +24,6 @@ from draftwerk.model.process.measuring import (
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.rank_round import RankRound
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.drafted_target import DraftedTarget, DraftedTargets
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.costs.work import StepLoad
@@ -34,6 +34,7 @@ from draftwerk.speculative.protocol.rounds import (
     Proposal,
     Round,
     Row,
+    Verdict,
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
@@ -41,8 +42,6 @@ from draftwerk.speculative.sampling.params import Sampling
 if TYPE_CHECKING:
     from draftwerk.model.text.grammar import Grammars
 
-W = TypeVar("W")
-R = TypeVar("R")
 TOKEN_STRIDE = 7919
 """Between two tokens of a step that is measured: a prime, so that all are met."""
 
@@ -59,7 +58,7 @@ class Computing(NamedTuple):
 class Role:
     """A model that is ready to work; `make` returns one without any sequence."""
 
-    work_type: type[Proposal] | type[Round] | type[RankRound]
+    work_type: type[Proposal] | type[RankRound]
     make: Callable[[], Computing]
     ready: Ready
     group: RankGroup | None = None
@@ -85,7 +84,7 @@ class Role:
 def build_role(
     role: str, options: bytes, progress: OnProgress, grammars: "Grammars | None" = None
 ) -> Role:
-    """Return the target, a further rank of one, or the draft model, loaded. Raises Refused.
+    """Return the target, or a further rank of one, loaded. Raises Refused.
 
     `grammars` over its tokens, where they were made before, need not be made again.
     """
@@ -93,38 +92,42 @@ def build_role(
     try:
         if role == "rank":
             return _rank(build_rank(decoded, progress), decoded)
-        built = build(decoded, progress, drafts=role == "draft", grammars=grammars)
+        built = build(decoded, progress, grammars=grammars)
+        draft_model = _draft_model(decoded, built, progress)
     except (MemoryError, torch.OutOfMemoryError) as error:
         reason = str(error).partition(". ")[0]
         raise Refused(
             "there is not enough memory for the model and its key-value cache; take a smaller "
             f"--kv-memory: {reason}"
         ) from error
-    if role == "draft":
-        # The server compared the vocabularies before it started the processes.
-
-        def make_draft() -> Computing:
-            runner = DraftRunner(built.parts)
-            return Computing(noting_use(built.parts, runner.propose, itself), runner.check)
-
-        return Role(Round, make_draft, _ready(built, ()))
     progress("measuring the cost of a step" if decoded.measures else "warming up")
     left_s = max(0.0, MEASURING_S - built.measured_s) if decoded.measures else 0.0
     runner = TargetRunner(built.parts.on_scratch(), decoded.successor_count)
     measured = _step_costs(runner, decoded, left_s)
     costs = decoded.step_costs or measured
     built = built._replace(roofline=built.roofline or decoded.roofline)
-    make = target_maker(built, decoded, costs)
+    make = target_maker(built, decoded, costs, draft_model)
 
     def make_target() -> Computing:
         target = make()
-        return Computing(noting_use(built.parts, target.step, round_of), target.check)
+        return Computing(noting_use(built.parts, target.step), target.check)
 
     return Role(Proposal, make_target, _ready(built, costs), built.group)
 
 
+def _draft_model(options: ModelOptions, target: Built, progress: OnProgress) -> LoadedModel | None:
+    """Return the draft model, if the target has one; the server has compared their tokens."""
+    if options.draft is None:
+        return None
+    descriptor = options.draft_weights_descriptor
+    own = replace(
+        options.draft, weights_descriptor=descriptor, threads=target.threads, measures=False
+    )
+    return build(own, progress, drafts=True, grammars=target.parts.grammars).parts
+
+
 def target_maker(
-    built: Built, options: ModelOptions, costs: StepTimes
+    built: Built, options: ModelOptions, costs: StepTimes, draft_model: LoadedModel | None = None
 ) -> Callable[[], TargetRunner | DraftedTarget]:
     """Return what makes a target without any sequence, with its draft sources if it runs them."""
 
@@ -133,7 +136,7 @@ def target_maker(
 
     if options.sources is None:
         return runner
-    return DraftedTargets(runner, options.sources, costs, built.roofline).make
+    return DraftedTargets(runner, options.sources, costs, built.roofline, draft_model).make
 
 
 def _rank(built: BuiltRank, options: ModelOptions) -> Role:
@@ -147,8 +150,8 @@ def nothing_known() -> None:
 
 
 def noting_use(
-    parts: LoadedModel, step: Callable[[W], R], round_in: Callable[[W], Round]
-) -> Callable[[W], R]:
+    parts: LoadedModel, step: Callable[[Proposal], Verdict]
+) -> Callable[[Proposal], Verdict]:
     """Return the step; over shared pages it first notes which blocks come into use.
 
     Those behind a row's start, that is; a new sequence's and a blended prompt's all.
@@ -157,25 +160,17 @@ def noting_use(
         return step
     shared, block_size = parts.shared, parts.pages.block_size
 
-    def noting(work: W) -> R:
+    def noting(proposal: Proposal) -> Verdict:
         found: list[int] = []
-        for row in round_in(work).rows:
+        for row in proposal.round.rows:
             known = row.new_sequence is None and row.blend is None
             first = row.start // block_size if known else 0
             found += row.blocks[first:]
             found += row.window_blocks[first:]
         shared.use(found)
-        return step(work)
+        return step(proposal)
 
     return noting
-
-
-def itself(round_: Round) -> Round:
-    return round_
-
-
-def round_of(proposal: Proposal) -> Round:
-    return proposal.round
 
 
 def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) -> StepTimes:

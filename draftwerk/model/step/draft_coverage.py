@@ -30,17 +30,17 @@ class DraftCoverage:
 
     def fed(self, blocks: tuple[int, ...], start: int, stop: int) -> None:
         """Note that slots start .. stop were written, and those before are filled."""
-        self._set(blocks, start, stop, stop)
+        size = self.block_size
+        for index in range(start // size, -(-stop // size)):
+            self.filled[blocks[index]] = min(size, stop - index * size)
 
     def missed(self, blocks: tuple[int, ...], start: int, stop: int) -> None:
         """Note that the target wrote slots start .. stop and the draft model did not."""
-        self._set(blocks, start, stop, start)
+        size = self.block_size
+        for index in range(start // size, -(-stop // size)):
+            block = blocks[index]
+            self.filled[block] = min(self.filled[block], max(0, start - index * size))
 
     def check(self) -> None:
         """Assert that no block is filled beyond its size."""
         assert ((self.filled >= 0) & (self.filled <= self.block_size)).all()
-
-    def _set(self, blocks: tuple[int, ...], start: int, stop: int, filled: int) -> None:
-        size = self.block_size
-        for index in range(start // size, -(-stop // size)):
-            self.filled[blocks[index]] = min(size, max(0, filled - index * size))

@@ -20,8 +20,8 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row, c
 from draftwerk.speculative.protocol.row_blend import RowBlend
 
 SOURCE = "draft"
-CATCH_UP_MAX = 512
-"""Most tokens a row is fed in one round beyond the target's own: the other rows are waiting."""
+CATCH_UP_MAX = 128
+"""Most tokens that all rows are fed in one round beyond the target's own: the target waits."""
 
 
 @dataclass(slots=True)
@@ -94,11 +94,16 @@ class DraftRunner:
         self.length_max = length_max
         self.cached_sequences = CachedSequences(parts.grammars)
         self.readings: dict[int, ReadProgress] = {}
+        self._catch_up_left = 0
         self.coverage = DraftCoverage(self.pages.keys.shape[1], self.pages.block_size)
 
     def propose(self, round_: Round) -> tuple[Draft, ...]:
-        """Read what is new, then guess on; NO_DRAFT for a row that is not to be drafted."""
+        """Read what is new of rows that ask for drafts, then guess on; NO_DRAFT for others.
+
+        A row that does not sample asks with its `draft_max` to be read.
+        """
         self._begin(round_)
+        self._catch_up_left = CATCH_UP_MAX
         builder = BatchBuilder(self.pages.block_size)
         opened = (self._read(builder, row, index) for index, row in enumerate(round_.rows))
         guesses = [guess for guess in opened if guess is not None]
@@ -143,12 +148,13 @@ class DraftRunner:
             self._pass_over(row, row.blend)
             return None
         reading.confirm(sequence.tokens, row.stop)
-        if not reading.wanted or (row.samples and row.draft_max < 1):
+        if not reading.wanted or row.draft_max < 1:
             # Not asked now: it may never be again, and catching up later costs little.
             self.coverage.missed(row.blocks, row.start, row.stop)
             return None
         start = reading.valid
-        stop = min(row.stop, start + row.stop - row.start + CATCH_UP_MAX)
+        stop = min(row.stop, start + row.stop - row.start + self._catch_up_left)
+        self._catch_up_left -= max(0, stop - start - (row.stop - row.start))
         drafts = row.samples and stop == row.stop
         length_max = min(row.draft_max, self.length_max) if drafts else 0
         first = builder.add(

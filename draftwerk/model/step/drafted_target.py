@@ -6,6 +6,8 @@ from math import inf
 from time import perf_counter
 
 from draftwerk.model.native.gumbel import fastest
+from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep
@@ -22,6 +24,7 @@ class DraftedTarget:
 
     rounds: DraftedRounds
     runner: TargetRunner
+    drafter: DraftRunner | None = None
 
     def step(self, proposal: Proposal) -> Verdict:
         """Draft for a round and compute it."""
@@ -31,6 +34,8 @@ class DraftedTarget:
         """Assert that both sides know the same of each sequence."""
         self.runner.check()
         self.rounds.check(self.runner.known_counts())
+        if self.drafter is not None:
+            self.drafter.check()
 
 
 class DraftedTargets:
@@ -42,11 +47,13 @@ class DraftedTargets:
         sources: Iterable[str],
         measured: Sequence[MeasuredStep],
         roofline: Roofline | None,
+        draft_model: LoadedModel | None = None,
     ) -> None:
         """`sources` that the target has no draft head for are left out."""
         self._runner = runner
         self._sources = tuple(sources)
         self._measured, self._roofline = measured, roofline
+        self._draft_model = draft_model
         self._memories, self._noise = Memories(), fastest()
 
     def make(self) -> DraftedTarget:
@@ -63,4 +70,7 @@ class DraftedTargets:
             clock=perf_counter,
             followed_max=inf if runner.windows is None else FOLLOWED_MAX,
         )
-        return DraftedTarget(DraftedRounds(proposer, runner.step), runner)
+        if self._draft_model is None:
+            return DraftedTarget(DraftedRounds(proposer, runner.step), runner)
+        drafter = DraftRunner(self._draft_model)
+        return DraftedTarget(DraftedRounds(proposer, runner.step, drafter.propose), runner, drafter)

@@ -7,6 +7,7 @@ from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes, choose_nodes
+from draftwerk.speculative.drafting.row_cost import RowCost
 from draftwerk.speculative.drafting.token_weights import token_weights
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
@@ -22,14 +23,14 @@ MODEL_MAX = 8
 """Tokens asked of the draft model at most."""
 MODEL_PROBE = 2
 """Tokens asked of it when only its acceptance is probed."""
-PROBE_MIN, PROBE_MAX = 4, 128
-"""Rounds between two probes of a draft model that does not pay; doubles with each in vain."""
+MODEL_PROBE_SHARE = 0.01
+"""Share of a round's time for probes of a draft model that does not pay."""
+VAIN_KEPT, VAIN_MIN = 0.7, 1 / 4
+"""What is left of that share after each probe, and the least part."""
 MODEL_GAIN_MIN = 1.02
 """Least relative gain in expected tokens per ms for the draft model to run."""
 UNREAD_MAX = 16
 """Tokens that the draft model may have to read before its chain without taking longer for it."""
-MODEL_PACE = 0.1
-"""Weight of the newest measurement of the draft model."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,11 +70,17 @@ class Controller:
     ) -> None:
         self._greedy, self._sampled = AcceptanceStats(PRIORS), AcceptanceStats(PRIORS)
         self.cost = StepCost(measured, roofline)
-        self._model_ms = 0.0
-        """Cost of one token from the draft model, for all rows together; 0 while unknown."""
-        self._probe_period = PROBE_MIN
-        self._probe_wait = 0
-        self._only_read = False
+        self._chain: RowCost | None = None
+        """Of the draft model's longest chain, by its tokens; None while unknown."""
+        self.model_pays = True
+        """Whether the draft model was last asked because it pays; so it is believed at first."""
+        self._probes_owed_ms = 0.0
+        """Time that probes of the draft model have taken and rounds have not brought in yet."""
+        self._probe_part = 1.0
+        """Of the share for probes, what is spent."""
+        self._has_answered = False
+        """Whether it has guessed since it was last decided whether it pays."""
+        self._probes_again = False
         """Whether the latest probe told nothing, as the model had to read first."""
 
     def acceptance(self, sampled: bool) -> AcceptanceStats:
@@ -107,18 +114,31 @@ class Controller:
         """Record the time that the draft model took for its longest chain.
 
         Where it had to read much first, `unread` tokens of a row at most, the time is not the
-        chain's: the next round probes again, once.
+        chain's; nor is it where there is none.
         """
+        if not self.model_pays:
+            self._probes_owed_ms += ms
         if not token_count or ms <= 0.0:
             return
+        self._has_answered = True
         if unread > UNREAD_MAX:
-            self._only_read = not self._only_read
-            if self._only_read:
-                self._probe_wait = 0
-        else:
-            self._only_read = False
-            cost = ms / token_count
-            self._model_ms += (cost - self._model_ms) * (MODEL_PACE if self._model_ms else 1.0)
+            self._probes_again = not self._probes_again
+            return
+        self._probes_again = False
+        if self._chain is None:
+            self._chain = RowCost(ms / token_count)
+        self._chain.learn(token_count, ms)
+
+    def may_ask_model(self, round_ms: float, changed: bool) -> bool:
+        """Return whether the draft model may be asked in a round: it pays, or its time has come.
+
+        `round_ms` is the time since the last such question, without drafts; where the rows have
+        `changed`, it may pay again.
+        """
+        self._probes_owed_ms -= MODEL_PROBE_SHARE * self._probe_part * round_ms
+        self._probes_owed_ms = max(0.0, self._probes_owed_ms)
+        changed, self._has_answered = changed or self._has_answered, False
+        return changed or self.model_pays or self._probes
 
     def admit(
         self, candidates: Sequence[CandidateNodes], load: RoundLoad, spent_ms: float = 0.0
@@ -169,23 +189,37 @@ class Controller:
         table = self.cost.table(load + room)[: load + room + 1]
         return [ms + fixed + node_ms * max(0, n - load) for n, ms in enumerate(table)]
 
-    def model_lengths(self, row_trees: Sequence[RowTree], load: RoundLoad) -> list[int]:
-        """Return how many tokens to ask of the draft model for each row; all 0 if it cannot pay."""
+    def model_lengths(
+        self, row_trees: Sequence[RowTree], load: RoundLoad, unread: Sequence[int] = ()
+    ) -> list[int]:
+        """Return how many tokens to ask of the draft model for each row; all 0 if it cannot pay.
+
+        Where it does not pay, it is probed for the row of which it has to read least.
+        """
+        lengths = [0] * len(row_trees)
         if not row_trees or self._must_measure(load):
-            return [0] * len(row_trees)
+            return lengths
         gains = [self._model_gains(row_tree) for row_tree in row_trees]
-        length = self._model_length(row_trees, load, gains) if self._model_ms else 0
+        length = self._model_length(row_trees, load, gains)
+        self.model_pays = length > 0
         if length:
-            self._probe_period = PROBE_MIN
+            self._probe_part, self._probes_owed_ms = 1.0, 0.0
             return [length if sum(gain[:length]) > 0.0 else 0 for gain in gains]
-        return (
-            [min(MODEL_PROBE, row_tree.capacity) for row_tree in row_trees]
-            if self._probes()
-            else [0] * len(row_trees)
-        )
+        if self._probes:
+            self._probe_part = max(VAIN_MIN, VAIN_KEPT * self._probe_part)
+            place = unread.index(min(unread)) if unread else 0
+            lengths[place] = min(MODEL_PROBE, row_trees[place].capacity)
+        return lengths
+
+    @property
+    def _probes(self) -> bool:
+        """Whether it is time to probe the draft model."""
+        return self._probes_again or not self._probes_owed_ms
 
     def check(self) -> None:
         """Assert that every estimate is sane."""
+        if self._chain is not None:
+            self._chain.check()
         self._greedy.check()
         self._sampled.check()
         self.cost.check()
@@ -226,6 +260,8 @@ class Controller:
         self, row_trees: Sequence[RowTree], load: RoundLoad, gains: Sequence[Sequence[float]]
     ) -> int:
         """Return the length with the best rate, 0 unless it beats none by `MODEL_GAIN_MIN`."""
+        if self._chain is None:
+            return 0
         costs = self._costs(load, load.capacity)
         without = choose_nodes(
             [row_tree.candidate_nodes() for row_tree in row_trees], load.row_count, costs
@@ -242,17 +278,7 @@ class Controller:
             expected += sum(gain[length - 1] for gain in gains if len(gain) >= length)
             drafted = min(drafted + len(row_trees), load.capacity)
             context_ms += level_ms
-            rate = expected / (costs[drafted] + context_ms + length * self._model_ms)
+            rate = expected / (costs[drafted] + context_ms + self._chain.ms(length))
             if rate > best_rate:
                 best_length, best_rate = length, rate
         return best_length
-
-    def _probes(self) -> bool:
-        """Return whether it is time to probe the draft model again."""
-        if self._probe_wait > 0:
-            self._probe_wait -= 1
-            return False
-        self._probe_wait = self._probe_period
-        if not self._only_read:
-            self._probe_period = min(2 * self._probe_period, PROBE_MAX)
-        return True

@@ -6,7 +6,7 @@ A round that was planned while another one ran can be drafted for only here, onc
 ended; what the target tells the draft sources stays in its process.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -33,6 +33,8 @@ class DraftedRounds:
 
     proposer: Proposer
     verify: Callable[[Proposal], Verdict]
+    model: Callable[[Round], tuple[Draft, ...]] | None = None
+    """The draft model, which is told of every round; `draft_max` is what is asked of it."""
     clock: Callable[[], float] = perf_counter
     continuations: Continuations = field(default_factory=Continuations)
     _feedback: dict[int, Feedback] = field(default_factory=dict[int, Feedback])
@@ -75,8 +77,15 @@ class DraftedRounds:
         assert self._feedback.keys() <= known.keys(), "feedback is kept of a sequence that is gone"
 
     def _drafts(self, round_: Round) -> tuple[Draft, ...]:
-        prepared = self.proposer.prepare(round_, has_model=False)
-        return self.proposer.finish(prepared, (NO_DRAFT,) * len(round_.rows))
+        proposer = self.proposer
+        prepared = proposer.prepare(round_, has_model=self.model is not None)
+        if self.model is None:
+            return proposer.finish(prepared, (NO_DRAFT,) * len(round_.rows))
+        wanted = proposer.model_lengths(prepared)
+        begun = self.clock()
+        drafts = self.model(limited(round_, wanted))
+        model_ms = (self.clock() - begun) * 1e3 if any(wanted) else 0.0
+        return proposer.finish(prepared, drafts, model_ms)
 
     def _with_feedback(self, row: Row) -> Row:
         found = self._feedback.pop(row.sequence_id, None)
@@ -88,3 +97,9 @@ class DraftedRounds:
             return decision
         self._feedback[row.sequence_id] = decision.feedback
         return replace(decision, feedback=NOTHING_LEARNED)
+
+
+def limited(round_: Round, wanted: Sequence[int]) -> Round:
+    """Return the round with room for as many drafts as are wanted of each row."""
+    pairs = zip(round_.rows, wanted, strict=True)
+    return replace(round_, rows=tuple(replace(row, draft_max=count) for row, count in pairs))

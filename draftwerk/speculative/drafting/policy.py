@@ -38,10 +38,15 @@ class DraftPolicy:
         return estimates.rationing.choose(texts, step_ms, step_ms / row_count)
 
     def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
-        """Ask for as much as is expected to pay, now and then for a probe."""
-        lengths = [0] * len(prepared.round.rows)
+        """Ask for as much as is expected to pay, now and then for a probe.
+
+        Where it pays, prompts are read along.
+        """
+        controller, rows = estimates.controller, prepared.round.rows
         takers = [row for row in prepared.rows if row.sequence.takes_model]
-        found = estimates.controller.model_lengths([row.row_tree for row in takers], prepared.load)
+        unread = [rows[row.place].stop - row.sequence.model_read for row in takers]
+        found = controller.model_lengths([row.row_tree for row in takers], prepared.load, unread)
+        lengths = [int(controller.model_pays and not row.samples) for row in rows]
         for row, length in zip(takers, found, strict=True):
             lengths[row.place] = length
         return lengths

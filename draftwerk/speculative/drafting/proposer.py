@@ -85,11 +85,13 @@ class Proposer:
         Rows whose sources are not asked have a tree where there is a draft model for it.
         """
         branches = [row for row in round_.rows if row.branch is not None]
+        changed = bool(round_.finished_ids)
         if branches or round_.finished_ids:
             self._catch_up()
             self._beam_drafts.read(round_, self._sequences.text)
             self._sequences.forget(round_.finished_ids)
-        if self._rationing.may_rest and not has_model:
+        rested = len(self._unread)
+        if self._rationing.may_rest:
             blank = self._sequences.resting(round_)
             if blank is not None:
                 self._rationing.rest()
@@ -106,8 +108,14 @@ class Proposer:
         self._rationing.want_something()
         row_load = _row_load(round_)
         step_ms = self._controller.cost.ms(row_load)
-        chosen = self._policy.choices(self._estimates, read.texts, row_load.tokens, step_ms)
-        rows = self._trees(round_, row_load, _drafting(round_, read, chosen, has_model))
+        row_count = max(1, row_load.tokens)  # branches that are read again sample nothing yet
+        chosen = self._policy.choices(self._estimates, read.texts, row_count, step_ms)
+        asks = has_model and self._controller.may_ask_model(
+            (1 + rested) * step_ms, read.opens or changed
+        )
+        if asks:
+            self._rationing.want_something()
+        rows = self._trees(round_, row_load, _drafting(round_, read, chosen, asks))
         prepare_ms = (self._now() - begun) * 1e3
         if not (rows or branches):
             if not read.opens:
@@ -119,7 +127,7 @@ class Proposer:
             sum(row.row_tree.capacity for row in rows),
             row_load,
         )
-        token_ms = step_ms / max(1, row_load.tokens)
+        token_ms = step_ms / row_count
         steady = not (read.opens or branches)
         return Prepared(round_, load, rows, read.blank, token_ms, prepare_ms, steady)
 

@@ -151,7 +151,7 @@ SOURCES = (
         "the draft model, a second and smaller one",
         (0.65,),
         Colour("#9333ea", "#c792ff", 35),
-        lambda _: None,  # its tokens come from its own process, after the other sources'
+        lambda _: None,  # its tokens come after the other sources'
     ),
 )
 """By source number, which is also the order in which sources add their guesses to a tree."""

@@ -135,12 +135,10 @@ def test_the_format_is_the_weights_own_unless_one_is_asked_for() -> None:
     draft = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8, stored_format="int8")
     planned = plan(Settings(draft="x"), target, draft)
     assert planned.dtype == planned.target_options.dtype == "int4"
-    assert planned.draft_options is not None
-    assert planned.draft_options.dtype == "int8"
+    assert planned.target_options.draft and planned.target_options.draft.dtype == "int8"
     planned = plan(Settings(draft="x", dtype="bf16"), target, draft)
     assert planned.dtype == planned.target_options.dtype == "bf16"
-    assert planned.draft_options is not None
-    assert planned.draft_options.dtype == "bf16"
+    assert planned.target_options.draft and planned.target_options.draft.dtype == "bf16"
 
 
 def test_the_cache_takes_a_share_of_what_the_weights_leave() -> None:

@@ -114,12 +114,6 @@ async def test_no_memory_no_new_requests() -> None:
         assert (await server.chat()).status_code == 200
 
 
-async def test_a_draft_model_is_up_only_where_there_is_one(served: Served) -> None:
-    text = (await served.http.get("/metrics")).text
-    assert 'draftwerk_device_up{device="target"} 1.0' in text
-    assert 'device="draft"' not in text
-
-
 async def test_metrics_carry_the_names_of_dashboards(served: Served) -> None:
     await served.chat(seed=1)
     await served.chat("!refuse")

@@ -1,11 +1,15 @@
 """A draft model: follows every sequence, guesses with the target's own noise."""
 
-from dataclasses import replace
+from dataclasses import replace as replace_parts
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
+from draftwerk.model.step import draft_runner
+from draftwerk.model.step.draft_coverage import DraftCoverage
+from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Branch, NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, generate
@@ -95,14 +99,7 @@ def test_it_reads_a_cached_prefix_that_it_never_saw(directory):
 def test_it_does_not_read_a_cached_prefix_again(directory):
     sampling, drafter = SAMPLINGS["greedy"], make_drafter(directory)
     expected = drafter.propose(round_of(0, 7, new_sequence(sampling)))
-    counts: list[int] = []
-    inner = drafter.parts.forward
-
-    def counting(batch, pages):
-        counts.append(len(batch.tokens))
-        return inner(batch, pages)
-
-    drafter.parts = replace(drafter.parts, forward=counting)
+    drafter, counts = counting(drafter)
     row = make_row(
         4, 7, sequence_id=2, draft_max=8, blocks=(0, 9, 10, 11), new_sequence=new_sequence(sampling)
     )
@@ -137,6 +134,66 @@ def test_rows_that_do_not_sample_and_bad_rows_get_no_draft(directory):
     assert drafter.propose(make_round(*rows)) == (NO_DRAFT, NO_DRAFT)
     assert drafter.propose(make_round(round_id=1, finished_ids=(1, 2))) == ()
     assert not drafter.readings
+
+
+def test_a_prompt_is_read_along_where_it_is_asked_for_and_else_once_drafts_are(directory):
+    sampling = SAMPLINGS["greedy"]
+    expected = make_drafter(directory).propose(round_of(0, 7, new_sequence(sampling)))
+    for asked in (0, 1):
+        drafter, counts = counting(make_drafter(directory))
+        opening = make_row(
+            0, 4, draft_max=asked, samples=False, blocks=(0,), new_sequence=new_sequence(sampling)
+        )
+        assert drafter.propose(make_round(opening)) == (NO_DRAFT,)
+        assert counts == [4] * asked
+        assert drafter.propose(round_of(4, 7, None)) == expected
+        assert counts[asked] == (3 if asked else 7)
+
+
+def test_rows_share_what_is_caught_up_in_a_round(directory, monkeypatch):
+    monkeypatch.setattr(draft_runner, "CATCH_UP_MAX", 5)
+    drafter, counts = counting(make_drafter(directory))
+    rows = [
+        make_row(
+            6,
+            7,
+            sequence_id=number,
+            draft_max=2,
+            blocks=(6 * number, 6 * number + 1, 6 * number + 2),
+            new_sequence=new_sequence(SAMPLINGS["greedy"]),
+        )
+        for number in (1, 2)
+    ]
+    again = [replace(row, new_sequence=None) for row in rows]
+    lengths = [
+        [len(draft.tokens) for draft in drafter.propose(make_round(*each, round_id=number))]
+        for number, each in enumerate((rows, again))
+    ]
+    assert lengths == [[0, 0], [2, 2]]
+    assert counts[:2] == [5 + 2, 5 + 2], "a token of each row, and five more"
+
+
+def test_a_block_whose_first_slots_were_missed_is_not_filled():
+    coverage = DraftCoverage(2, 4)
+    coverage.missed((0, 1), 0, 3)
+    coverage.missed((0, 1), 3, 6)
+    assert coverage.leading((0, 1), 6) == 0
+    coverage.fed((0, 1), 0, 5)
+    coverage.missed((0, 1), 5, 6)
+    assert coverage.leading((0, 1), 6) == 5
+
+
+def counting(drafter: DraftRunner) -> tuple[DraftRunner, list[int]]:
+    """Return the draft model, and where the tokens of each of its steps are counted."""
+    counts: list[int] = []
+    inner = drafter.parts.forward
+
+    def forward(batch, pages):
+        counts.append(len(batch.tokens))
+        return inner(batch, pages)
+
+    drafter.parts = replace_parts(drafter.parts, forward=forward)
+    return drafter, counts
 
 
 def new_sequence(sampling: Sampling) -> NewSequence:

@@ -405,3 +405,11 @@ def test_a_head_runs_for_beam_searches_that_allow_it(
     drafts = drafts_of(proposer, make_round(*branches, round_id=1), (NO_DRAFT,) * 2)
     assert any(draft.tokens for draft in drafts)
     assert [draft.wants_head for draft in drafts] == [hears] * 2
+
+
+def test_a_round_in_which_only_branches_read_is_drafted_for() -> None:
+    proposer = Proposer(("ngram",), ((1, 1.0), (64, 1.01)))
+    new_sequence = NewSequence((1, 2, 3, 1, 2), 5, Sampling(temperature=0.0))
+    branch = Branch(group_id=1, candidates=4, score=-1.0, width=2)
+    row = make_row(0, 4, samples=False, new_sequence=new_sequence, branch=branch)
+    assert not drafts_of(proposer, make_round(row), (NO_DRAFT,))[0].tokens
