@@ -4,11 +4,12 @@
 
 For each format the servers of all instruction sets, and llama.cpp's, run side by side and are asked
 in turn. DIRECTORY is what benchmarks.speed.peer_weights wrote; without it llama.cpp stays out.
-`--before` measures another checkout's server too. The table has a row for each server, drafts off
-and on, with
+`--before` measures another checkout's server too, `--plain` one of ours whose drafts are off for
+all, and `--peer-drafts ngram-mod` llama.cpp's with such drafts. The table has a row for each
+server, drafts off and on, with
 
     step / floor  a step of one token over reading all weights once
-    N users       tokens a second of so many together, and the ratio to llama.cpp's in brackets
+    N users       tokens a second of so many together, and the ratio to llama.cpp's best in brackets
     client, %     the most of one processor that asking took in a run
 
 and below it whether the instruction sets give the same texts. Named first, an instruction set is
@@ -21,7 +22,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class KernelServer:
     env: dict[str, str] = field(default_factory=dict[str, str])
     peer: LlamaCpp | None = None
     """None for servers of our own."""
+    drafts: tuple[str, ...] = (OFF, ON)
     url: str = ""
     rates: dict[tuple[int, str], list[float]] = field(
         default_factory=dict[tuple[int, str], list[float]]
@@ -64,10 +66,6 @@ class KernelServer:
     client: dict[str, float] = field(default_factory=dict[str, float])
     """The most of one processor that asking took, drafts off and on, in per cent."""
     texts: dict[int, str] = field(default_factory=dict[int, str])
-
-    @property
-    def drafts(self) -> tuple[str, ...]:
-        return (OFF, ON) if self.peer is None else (OFF,)
 
     def rate(self, users: int, drafts: str) -> float:
         """Return the median tokens a second."""
@@ -87,13 +85,20 @@ def entrants(given: argparse.Namespace, dtype: str) -> list[KernelServer]:
     found = [_own(isa, dtype, {VARIABLE: isa}, str(ROOT)) for isa in isas]
     if given.before:
         found.append(_own("before", dtype, {}, given.before))
+    if given.plain:
+        found.append(
+            replace(_own("plain", dtype, {}, str(ROOT), "--speculate", "off"), drafts=(OFF,))
+        )
     if given.weights and dtype in PEER_FILES:
         for peer in dict.fromkeys(peer_build(given, isa) for isa in isas if isa != NONE):
             if given.install:
                 peer.install()
             file = Path(given.weights).resolve() / PEER_FILES[dtype]
             command = peer.command(file, max(given.users))
-            found.append(KernelServer(peer.name, command, peer=peer))
+            found.append(KernelServer(peer.name, command, peer=peer, drafts=(OFF,)))
+            if given.peer_drafts:
+                command = [*command, "--spec-type", given.peer_drafts]
+                found.append(KernelServer(f"{peer.name}-drafts", command, peer=peer, drafts=(ON,)))
     return found
 
 
@@ -102,9 +107,9 @@ def peer_build(given: argparse.Namespace, isa: str) -> LlamaCpp:
     return LlamaCpp(Path(given.venvs).resolve(), isa.startswith("avx2"))
 
 
-def _own(name: str, dtype: str, env: dict[str, str], folder: str) -> KernelServer:
+def _own(name: str, dtype: str, env: dict[str, str], folder: str, *options: str) -> KernelServer:
     # Not the working directory: its package would hide another checkout's.
-    command = [sys.executable, "-P", "-m", "draftwerk", "serve", "--dtype", dtype]
+    command = [sys.executable, "-P", "-m", "draftwerk", "serve", "--dtype", dtype, *options]
     return KernelServer(name, [*command, "--port", "{port}"], {**env, "PYTHONPATH": folder})
 
 
@@ -158,7 +163,8 @@ async def _ask(
     one: KernelServer, given: argparse.Namespace, drafts: str, first: int, users: int, tokens: int
 ) -> Answers:
     numbers = range(first, first + users * given.waves)
-    bodies = {number: question(number, tokens, one.fields(drafts)) for number in numbers}
+    asked = {"temperature": given.temperature, "ignore_eos": not given.ending, **one.fields(drafts)}
+    bodies = {number: question(number, tokens, asked) for number in numbers}
     return await ask_all(one.url, bodies, users)
 
 
@@ -193,9 +199,9 @@ def add_rows(
     floor = floors(given, dtype)
     for one in found:
         build = peer_build(given, one.name)
-        peer = next((other for other in found if one.peer is None and other.peer == build), None)
+        peers = [other for other in found if one.peer is None and other.peer == build]
         for drafts in one.drafts:
-            cells = (_cell(one, peer, users, drafts) for users in given.users)
+            cells = (_cell(one, peers, users, drafts) for users in given.users)
             first = (dtype, one.name, drafts, floor.get(one.name, "-"))
             table.add(*first, *cells, one.client[drafts])
     own = [one for one in found if one.name in given.isas and one.name != NONE]
@@ -206,9 +212,10 @@ def add_rows(
         )
 
 
-def _cell(one: KernelServer, peer: KernelServer | None, users: int, drafts: str) -> str:
+def _cell(one: KernelServer, peers: Sequence[KernelServer], users: int, drafts: str) -> str:
     rate = one.rate(users, drafts)
-    return f"{rate:.0f}" + (f" ({rate / peer.rate(users, OFF):.2f})" if peer is not None else "")
+    best = max((each.rate(users, way) for each in peers for way in each.drafts), default=None)
+    return f"{rate:.0f}" + (f" ({rate / best:.2f})" if best is not None else "")
 
 
 def _names(text: str) -> list[str]:
@@ -227,6 +234,10 @@ def table(argv: Iterable[str] | None = None) -> ResultTable:
     options.add_argument("--venvs", default=".peers", help="where llama.cpp's servers are")
     options.add_argument("--install", action="store_true", help="build those that are not there")
     options.add_argument("--before", help="another checkout, set up, to compare with")
+    options.add_argument("--plain", action="store_true", help="ours with drafts off for all too")
+    options.add_argument("--peer-drafts", default="", help="what llama.cpp's --spec-type is given")
+    options.add_argument("--temperature", type=float, default=0.0)
+    options.add_argument("--ending", action="store_true", help="texts end by themselves")
     options.add_argument("--logs", default="results/processors")
     given = options.parse_args(None if argv is None else list(argv))
     columns = ("format", "server", "drafts", "step / floor")
