@@ -13,6 +13,7 @@ from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.fields.decode import decoded
 from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
+from draftwerk.api.fields.model_choice import served_as
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.fields.tool_request import chat_tools
@@ -51,6 +52,7 @@ def call_of(
     given = params or DEFAULTS
     try:
         body = given.checked()
+        model = served_as(model, None, body.lora)
         text = TextForm(grammar_of(body), grammar_field(given))
         engine_prompt: EnginePrompt
         if isinstance(asked, ChatBody):

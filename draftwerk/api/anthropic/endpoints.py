@@ -26,8 +26,8 @@ from draftwerk.api.core.handling import (
     json_reply,
 )
 from draftwerk.api.core.prompt_tokens import count_tokens
-from draftwerk.api.fields.adapter_choice import served_as
-from draftwerk.api.fields.decode import body_of, loaded_state, named_state
+from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
 
@@ -44,10 +44,10 @@ async def message(request: Request) -> GenerationResponse:
     # Agents ask for more than a small context holds; what is left of it is a bound as well.
     prompt_count = await count_tokens(state, prompts)
     tokens_max = max(1, min(body.max_tokens, state.model.context_max - prompt_count))
-    options = message_options(body, RequestContext(state.model, state.new_seed), plan, tokens_max)
+    model = served_as(state.model, body.model)
+    options = message_options(body, RequestContext(model, state.new_seed), plan, tokens_max)
     names = {**NAMES, "response_format": plan.blamed or "tools"}
     call = call_of(request, "message", prompts, options, names)
-    model = served_as(state.model, body.model)
     metadata = ReplyMetadata(
         id="msg_" + call.request_id,
         created=int(state.now()),

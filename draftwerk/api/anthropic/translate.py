@@ -22,7 +22,6 @@ from draftwerk.api.anthropic.schema import (
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.fields.adapter_choice import adapter_beside
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.given_turns import check_turns
 from draftwerk.api.fields.grammars import TextForm, schema_grammar
@@ -149,6 +148,6 @@ def message_options(
         reply=plan.form,
         speculation=speculation_of(body.speculation, context.model),
         blend=blend,
-        adapter=adapter_beside(blend, context.model, body.model),
+        adapter=context.model.adapter,
         cache_salt=body.cache_salt or "",
     )

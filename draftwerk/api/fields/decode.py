@@ -6,20 +6,17 @@ has been read, so a body that would take long to read is refused by counting, be
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from functools import cache
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from draftwerk.api.core.calls import SentBody
 from draftwerk.api.core.errors import ApiError, ClientGoneError, refused
 from draftwerk.api.core.field_errors import invalid
-from draftwerk.api.core.handling import HOLDS, SENT, models_of, state_of, tenant_of
-from draftwerk.api.core.state import ServerState
+from draftwerk.api.core.handling import SENT, state_of, tenant_of
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
 from draftwerk.api.fields.refused_fields import UNSENT, Body, RefusedField
@@ -37,8 +34,8 @@ async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body
     raw = await _read(request)
     if state_of(request).recorder is not None:
         request.scope[SENT] = SentBody(request.scope["path"], raw)
-    modules = state_of(request).modules[tenant_of(request)]
-    return with_modules(decoded(raw, decoder), modules)
+    body = decoded(raw, decoder)
+    return with_modules(body, state_of(request).modules[tenant_of(request)])
 
 
 async def _read(request: Request) -> bytes:
@@ -91,47 +88,6 @@ def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
         raise refused("The body is nested too deeply.", code="invalid") from None
     check_served(body)
     return body
-
-
-async def loaded_state(
-    request: Request, name: str | None, keep_alive_s: float | None = None
-) -> ServerState:
-    """Return the state of a model, which stays loaded until the reply has ended.
-
-    Raises the 404 of a name that is not served, and the 503 of a model that has to wait.
-    """
-    models = models_of(request.app)
-    state = named(models.states, name)
-    request.scope.setdefault(HOLDS, []).append(await models.hold(state, keep_alive_s))
-    return state
-
-
-@asynccontextmanager
-async def held(app: Starlette, state: ServerState) -> AsyncGenerator[None, None]:
-    """Have a model loaded while the block lasts. Raises the 503 of one that has to wait."""
-    release = await models_of(app).hold(state)
-    try:
-        yield
-    finally:
-        release()
-
-
-def named_state(request: Request, name: str | None) -> ServerState:
-    """Return the state of a model, loaded or not: for what its tokenizer and its card can tell."""
-    return named(models_of(request.app).states, name)
-
-
-def named(states: Sequence[ServerState], name: str | None) -> ServerState:
-    """Return the model of a name; no name means the first. Raises the 404."""
-    if name is None:
-        return states[0]
-    for state in states:
-        if name in state.model.names:
-            return state
-    names = ", ".join(f"`{state.model.name}`" for state in states)
-    hint = "; --served-model-name gives it other names." if len(states) == 1 else "."
-    said = f"The model `{name[:80]}` is not served here, only {names} (see /v1/models){hint}"
-    raise ApiError(404, said, param="model", code="model_not_found")
 
 
 def check_weight(raw: bytes) -> None:

@@ -42,6 +42,9 @@ def blend_of(
     if not model.blends:
         reason = f"`{field}`: segments cannot be reused with this model, device or format."
         raise refused(reason, field, "unsupported")
+    if model.adapter:
+        reason = f"`{field}` cannot go with an adapter: segments are reused of the model alone."
+        raise refused(reason, field, "unsupported")
     blend = _settings(first, model)
     for other, path in asking:
         if _settings(other, model) != blend:

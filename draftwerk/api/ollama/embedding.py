@@ -11,8 +11,8 @@ from draftwerk.api.core.handling import Endpoint, call_of, models_of
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import ReadingUsage
-from draftwerk.api.fields.adapter_choice import served_as
-from draftwerk.api.fields.decode import body_of, loaded_state
+from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.model_choice import loaded_state, served_as
 from draftwerk.api.fields.prompts.reading_fields import (
     ReadingBody,
     check_dimensions,

@@ -19,8 +19,8 @@ from draftwerk.api.core.handling import (
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.adapter_choice import served_as
-from draftwerk.api.fields.decode import body_of, loaded_state, named
+from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.model_choice import loaded_state, named, served_as
 from draftwerk.api.fields.prompts.gap import Gap, gap_prompt
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.ollama import embedding
@@ -105,14 +105,17 @@ def _unloaded(request: Request, body: OllamaBody, is_asked: bool) -> Response | 
         return None
     state = named(models.states, known_name(body.model, models.states))
     models.unload(state)
-    line = _serializer(request, state, body).line()
+    line = _serializer(request, state, served_as(state.model, body.model), body).line()
     return json_reply(msgspec.structs.replace(line, done=True, done_reason="unload"))
 
 
 def _serializer(
-    request: Request, state: ServerState, body: OllamaBody, is_parsed: bool = False
+    request: Request,
+    state: ServerState,
+    model: ServedModel,
+    body: OllamaBody,
+    is_parsed: bool = False,
 ) -> OllamaSerializer:
-    model = served_as(state.model, body.model)
     metadata = ReplyMetadata(
         id=request.scope["request_id"],
         created=int(state.now()),
@@ -132,7 +135,8 @@ async def _answer(
     is_asked: bool,
 ) -> GenerationResponse | Response:
     found = checked_options(body, state.model)
-    serializer = _serializer(request, state, body, plan.form is not None)
+    model = served_as(state.model, body.model)
+    serializer = _serializer(request, state, model, body, plan.form is not None)
     if not is_asked:
         line = msgspec.structs.replace(serializer.line(), done=True, done_reason="load")
         return json_reply(line)
@@ -140,9 +144,8 @@ async def _answer(
     if tokens_max is not None:  # a bound, so what is left of the context is one as well
         room = state.model.context_max - await count_tokens(state, [prompt])
         tokens_max = max(1, min(tokens_max, room))
-    options = engine_options(
-        body, found, RequestContext(state.model, state.new_seed), plan, tokens_max
-    )
+    context = RequestContext(model, state.new_seed)
+    options = engine_options(body, found, context, plan, tokens_max)
     kind = "ollama chat" if isinstance(body, OllamaChatBody) else "ollama generate"
     names = {**NAMES, "response_format": plan.blamed or "format"}
     call = call_of(request, kind, [prompt], options, names)

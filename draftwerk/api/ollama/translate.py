@@ -11,7 +11,6 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.adapter_choice import adapter_beside
 from draftwerk.api.fields.decode import check_served, instead_of
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.given_turns import check_message, check_turns
@@ -199,6 +198,6 @@ def engine_options(
         reply=plan.form,
         speculation=speculation_of(body.speculation, context.model),
         blend=blend,
-        adapter=adapter_beside(blend, context.model, body.model),
+        adapter=context.model.adapter,
         cache_salt=body.cache_salt or "",
     )

@@ -6,11 +6,12 @@ from starlette.types import ASGIApp
 
 from draftwerk.api.core.calls import Call
 from draftwerk.api.core.handling import EVENTS, Endpoint, RequestContext, call_of
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.adapter_choice import served_as
-from draftwerk.api.fields.decode import body_of, loaded_state
+from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.grammars import grammar_of, text_form
+from draftwerk.api.fields.model_choice import loaded_state, served_as
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.fields.segments import completion_documents, segmented
@@ -37,7 +38,7 @@ async def chat(request: Request) -> ASGIApp:
     """`POST /v1/chat/completions`."""
     body = await body_of(request, CHAT)
     state = await loaded_state(request, body.model)
-    model = state.model
+    model = served_as(state.model, body.model, body.lora)
     tools = chat_tools(body.tools, body.tool_choice, body.parallel_tool_calls, model)
     request_of_reasoning = ReasoningRequest(
         body.reasoning_effort,
@@ -55,7 +56,8 @@ async def chat(request: Request) -> ASGIApp:
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     names["response_format"] = plan.blamed or "response_format"
     call = call_of(request, "chat", [prompt], options, names)
-    metadata = _metadata(state, call, body, "chatcmpl-", bool(body.logprobs), plan.form is not None)
+    is_parsed = plan.form is not None
+    metadata = _metadata(state, model, call, body, "chatcmpl-", bool(body.logprobs), is_parsed)
     return await _answer(request, state, call, ChatSerializer(metadata), body)
 
 
@@ -67,11 +69,12 @@ async def completion(request: Request) -> ASGIApp:
     if body.suffix:
         prompts = [await middle_prompt(state, body)]
     text = text_form(body, grammar_of(body.response_format), "response_format")
-    context = RequestContext(state.model, state.new_seed)
+    model = served_as(state.model, body.model, body.lora)
+    context = RequestContext(model, state.new_seed)
     options = completion_options(body, context, ReplyPlan(text.grammar, blamed=text.field))
     names = {"response_format": text.field}
     call = call_of(request, "completion", prompts, options, names)
-    metadata = _metadata(state, call, body, "cmpl-", body.logprobs is not None)
+    metadata = _metadata(state, model, call, body, "cmpl-", body.logprobs is not None)
     serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
     return await _answer(request, state, call, serializer, body)
 
@@ -96,6 +99,7 @@ async def _answer(
 
 def _metadata(
     state: ServerState,
+    model: ServedModel,
     call: Call,
     body: OpenAIBody,
     prefix: str,
@@ -103,7 +107,6 @@ def _metadata(
     is_parsed: bool = False,
 ) -> ReplyMetadata:
     requested = body.stream_options
-    model = served_as(state.model, body.model, body.lora)
     return ReplyMetadata(
         id=prefix + call.request_id,
         created=int(state.now()),

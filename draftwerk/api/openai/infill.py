@@ -12,9 +12,10 @@ from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.handling import EVENTS, Endpoint, RequestContext, call_of
 from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.fields.decode import body_of, loaded_state
+from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.field_types import TOKENS_MAX, BodyText, Label
 from draftwerk.api.fields.grammars import grammar_of, text_form
+from draftwerk.api.fields.model_choice import loaded_state, served_as
 from draftwerk.api.fields.prompts.gap import Gap, gap_prompt
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.openai.schema import SamplingBody
@@ -212,7 +213,8 @@ async def infill(request: Request) -> GenerationResponse:
     )
     prompt = await gap_prompt(state, gap, "input_suffix")
     text = text_form(body, grammar_of(None), "response_format")
-    context = RequestContext(state.model, state.new_seed)
+    model = served_as(state.model, body.model, body.lora)
+    context = RequestContext(model, state.new_seed)
     tokens_max = None if body.n_predict == -1 else body.n_predict
     found = options(body, context, ReplyPlan(text.grammar, blamed=text.field), tokens_max)
     names = {"max_tokens": "n_predict", "prompt": "input_prefix"}
@@ -220,8 +222,8 @@ async def infill(request: Request) -> GenerationResponse:
     metadata = ReplyMetadata(
         id=call.request_id,
         created=int(state.now()),
-        model=state.model.name,
-        fingerprint=state.model.fingerprint,
+        model=model.name,
+        fingerprint=model.fingerprint,
     )
     serializer = InfillSerializer(metadata, found.sampling.seed)
     return GenerationResponse(state, call, serializer, bool(body.stream), end=b"")

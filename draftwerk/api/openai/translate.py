@@ -10,7 +10,6 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.usage import ServiceTier
-from draftwerk.api.fields.adapter_choice import adapter_beside
 from draftwerk.api.fields.deadlines import deadlines_of
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.field_types import PROMPTS_MAX
@@ -174,7 +173,7 @@ def options(
         reply=plan.form,
         blend=blend,
         speculation=speculation,
-        adapter=adapter_beside(blend, model, body.model, body.lora),
+        adapter=model.adapter,
         cache_salt=body.cache_salt or "",
         priority=TIERS[body.service_tier or "auto"] if body.priority is None else body.priority,
         promise=deadlines.promise,

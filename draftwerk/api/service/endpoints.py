@@ -22,8 +22,9 @@ from draftwerk.api.core.handling import (
 )
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import body_of, named_state
+from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.grammars import TextForm
+from draftwerk.api.fields.model_choice import named_state
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import plan_reply
 from draftwerk.api.fields.segments import check_unmarked

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from draftwerk.api.core.handling import Endpoint, ModelStates, json_reply, models_of
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.adapter_choice import served_as
-from draftwerk.api.fields.decode import body_of, named
+from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.field_types import Name
+from draftwerk.api.fields.model_choice import named, served_as
 
 
 class LoadBody(Struct, frozen=True):

@@ -10,8 +10,8 @@ from draftwerk.actors.client_prompts import Prompt, QueryPair
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import Endpoint, call_of
 from draftwerk.api.core.usage import ReadingUsage
-from draftwerk.api.fields.adapter_choice import served_as
-from draftwerk.api.fields.decode import body_of, loaded_state
+from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.model_choice import loaded_state, served_as
 from draftwerk.api.fields.prompts.reading_fields import (
     INPUTS_MAX,
     check_dimensions,

@@ -19,8 +19,9 @@ from draftwerk.api.core.handling import (
 )
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import body_of, held, named_state
+from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.field_types import BodyText, Name, TokenIds
+from draftwerk.api.fields.model_choice import held, named_state
 from draftwerk.api.openai.receipts.receipt import KIND, VERSION, Receipt
 from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.openai.receipts.verifying import (

@@ -19,11 +19,12 @@ from draftwerk.api.core.handling import (
     state_of,
     tenant_of,
 )
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.adapter_choice import served_as
-from draftwerk.api.fields.decode import body_of, loaded_state, named_state
+from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.openai.receipts.issuing import with_receipt
 from draftwerk.api.openai.responses.response_input import conversation_of
@@ -61,11 +62,12 @@ async def respond(request: Request) -> ASGIApp:
     streams = bool(body.stream)
     if body.background and not streams:
         raise refused("`background` goes with `stream`.", "background", "unsupported")
-    options = responses_options(body, RequestContext(state.model, state.new_seed), plan)
+    model = served_as(state.model, body.model, body.lora)
+    options = responses_options(body, RequestContext(model, state.new_seed), plan)
     prompts: list[Prompt] = [await fitted_prompt(state, body, conversation, plan)]
     call = call_of(request, "response", prompts, options, responses_names(plan))
     response_id = response_id_of(state, tenant, call.request_id)
-    serializer = responses_serializer(state, body, response_id, options)
+    serializer = responses_serializer(state, model, body, response_id, options)
     if serializer.stored:
         serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
     answered = await with_receipt(serializer, body, call, state)
@@ -199,6 +201,7 @@ def shorter(conversation: Sequence[ChatMessage]) -> list[Sequence[ChatMessage]]:
 
 def responses_serializer(
     state: ServerState,
+    model: ServedModel,
     body: ResponsesBody,
     response_id: str,
     options: Options,
@@ -209,7 +212,6 @@ def responses_serializer(
     if body.store and not keeps:
         raise refused("`store` is off here (--responses-max 0).", "store", "unsupported")
     include = body.include or ()
-    model = served_as(state.model, body.model, body.lora)
     metadata = ReplyMetadata(
         id=response_id,
         created=int(state.now()),

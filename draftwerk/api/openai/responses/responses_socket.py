@@ -21,7 +21,8 @@ from draftwerk.api.core.errors import ApiError, ClientGoneError, SlowClientError
 from draftwerk.api.core.handling import Release, RequestContext, models_of
 from draftwerk.api.core.response_store import KeptResponses
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import decoded, named
+from draftwerk.api.fields.decode import decoded
+from draftwerk.api.fields.model_choice import named, served_as
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
 from draftwerk.api.http.connection_ends import abort_of, hang_up_of
 from draftwerk.api.openai.responses.response_input import conversation_of
@@ -217,7 +218,8 @@ class Socket:
         stored = state.responses.of(tenant)
         conversation = conversation_of(body, earlier_of(body, state, self.remembered, stored))
         plan = responses_plan(body, state.model)
-        options = responses_options(body, RequestContext(state.model, state.new_seed), plan)
+        model = served_as(state.model, body.model, body.lora)
+        options = responses_options(body, RequestContext(model, state.new_seed), plan)
         call = Call(
             request_id=requested.response_id.removeprefix("resp_"),
             kind="socket",
@@ -227,7 +229,7 @@ class Socket:
             sent=requested.sent,
         )
         form = responses_serializer(
-            state, body, requested.response_id, call.options, requested.stream_id
+            state, model, body, requested.response_id, call.options, requested.stream_id
         )
         places = (self.remembered, stored) if form.stored else (self.remembered,)
         form.on_over = keeper(form, conversation, *places)

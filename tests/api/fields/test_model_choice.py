@@ -9,12 +9,16 @@ import pytest_asyncio
 
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedAdapter, ServedModel
-from draftwerk.api.fields.adapter_choice import served_as
+from draftwerk.api.fields.model_choice import served_as
+from draftwerk.speculative.requests.middle import MiddleTokens
 from tests.api.conftest import CARD, MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
 
 ADAPTERS = (ServedAdapter("poet", "aa11"), ServedAdapter("clerk", "bb22"))
-ADAPTED = msgspec.structs.replace(CARD, adapters=ADAPTERS, aliases=("alias",), fingerprint="fp_1")
+MIDDLE = MiddleTokens(before=1, after=2, middle=3, ends=(4, 5), repository=6, file=7)
+ADAPTED = msgspec.structs.replace(
+    CARD, adapters=ADAPTERS, aliases=("alias",), fingerprint="fp_1", middle=MIDDLE
+)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +86,10 @@ async def test_other_protocols_name_it_behind_the_model(adapted: Served) -> None
     assert message.json()["model"] == f"{MODEL}:poet"
     chat = await adapted.http.post("/api/chat", json={**body, "stream": False})
     assert chat.json()["model"] == f"{MODEL}:poet"
+    gap = {"model": f"{MODEL}:poet", "input_prefix": "a", "input_suffix": "c", "n_predict": 8}
+    assert (await adapted.http.post("/infill", json=gap)).json()["model"] == f"{MODEL}:poet"
     digests = [options.adapter for _, options in adapted.engine.submitted]
-    assert digests[-2:] == ["aa11", "aa11"]
+    assert digests[-3:] == ["aa11", "aa11", "aa11"]
 
 
 async def test_every_name_is_listed(adapted: Served) -> None:

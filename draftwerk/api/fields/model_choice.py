@@ -1,0 +1,81 @@
+"""Which model a request names, and which adapter: behind its name and a colon, or in `lora`."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+
+from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.handling import HOLDS, models_of
+from draftwerk.api.core.ports import ServedAdapter, ServedModel
+from draftwerk.api.core.state import ServerState
+from draftwerk.settings.engine_checks import LATEST
+
+
+async def loaded_state(
+    request: Request, name: str | None, keep_alive_s: float | None = None
+) -> ServerState:
+    """Return the state of a model, which stays loaded until the reply has ended.
+
+    Raises the 404 of a name that is not served, and the 503 of a model that has to wait.
+    """
+    models = models_of(request.app)
+    state = named(models.states, name)
+    request.scope.setdefault(HOLDS, []).append(await models.hold(state, keep_alive_s))
+    return state
+
+
+@asynccontextmanager
+async def held(app: Starlette, state: ServerState) -> AsyncGenerator[None, None]:
+    """Have a model loaded while the block lasts. Raises the 503 of one that has to wait."""
+    release = await models_of(app).hold(state)
+    try:
+        yield
+    finally:
+        release()
+
+
+def named_state(request: Request, name: str | None) -> ServerState:
+    """Return the state of a model, loaded or not: for what its tokenizer and its card can tell."""
+    return named(models_of(request.app).states, name)
+
+
+def named(states: Sequence[ServerState], name: str | None) -> ServerState:
+    """Return the model of a name; no name means the first. Raises the 404."""
+    if name is None:
+        return states[0]
+    for state in states:
+        if name in state.model.names:
+            return state
+    names = ", ".join(f"`{state.model.name}`" for state in states)
+    hint = "; --served-model-name gives it other names." if len(states) == 1 else "."
+    said = f"The model `{name[:80]}` is not served here, only {names} (see /v1/models){hint}"
+    raise ApiError(404, said, param="model", code="model_not_found")
+
+
+def served_as(model: ServedModel, name: str | None, lora: str | None = None) -> ServedModel:
+    """Return the model as a request has it; `name` is one of its own. Raises ApiError."""
+    by_name, by_field = _by_name(model, name or ""), _by_field(model, lora)
+    if by_name is not None and by_field not in (None, by_name):
+        raise refused("`lora` and `model` name two adapters.", "lora", "invalid")
+    found = by_name or by_field
+    return model if found is None else model.with_adapter(found)
+
+
+def _by_name(model: ServedModel, name: str) -> ServedAdapter | None:
+    name = name.removesuffix(f":{LATEST}")
+    bases = (model.name, *model.aliases)
+    found = (each for each in model.adapters for base in bases if name == f"{base}:{each.name}")
+    return next(found, None)
+
+
+def _by_field(model: ServedModel, lora: str | None) -> ServedAdapter | None:
+    if lora is None:
+        return None
+    for each in model.adapters:
+        if each.name == lora:
+            return each
+    names = ", ".join(each.name for each in model.adapters) or "none"
+    said = f"`lora` is no adapter of this server, which has {names}."
+    raise refused(said, "lora", "invalid")
