@@ -8,9 +8,9 @@ import argparse
 
 from benchmarks.kernels import KV_LENGTH, interleaved, one_row, pages_for
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.native.calls.native_shape import FORMATS
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.library import library
+from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
 
 ROUNDS = 60

@@ -26,8 +26,8 @@ from draftwerk.model.batch.batch import Batch
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.lora.lora_card import adapted_modules
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter, LoraMatrices
-from draftwerk.model.native.calls.native_shape import FORMATS
 from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
 
 ROWS, ADAPTERS = 16, 8

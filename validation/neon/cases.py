@@ -16,9 +16,9 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import Start
-from draftwerk.model.native.calls.native_shape import FORMATS, HEAD_KIND, QUANTISED
 from draftwerk.model.native.draft_head import NativeStep, arguments_of
 from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.native_shape import FORMATS, HEAD_KIND, QUANTISED
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.stored import KINDS as STORED_KINDS

@@ -20,9 +20,9 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.fingerprint.stored_blocks import stored_fingerprints
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
-from draftwerk.model.native.calls.native_shape import FORMATS, paged_heads
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.gumbel import gumbels
+from draftwerk.model.native.native_shape import FORMATS, paged_heads
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.kv_pages import allocate

@@ -16,10 +16,11 @@ from draftwerk.model.gpu.chains import GpuChains
 from draftwerk.model.gpu.choice import Chosen, Needs, choose_attention
 from draftwerk.model.gpu.device_blocks import on_device, stored
 from draftwerk.model.gpu.draft_tree import GpuDraftTree
+from draftwerk.model.gpu.e4m3 import FP8, FP8_MAX
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
 from draftwerk.model.gpu.kernels.fused import triton_ops
-from draftwerk.model.gpu.kernels.products import FP8, FP8_MAX, Prepare, dense, fp8, tiled
+from draftwerk.model.gpu.kernels.products import Prepare, dense, fp8, tiled
 from draftwerk.model.gpu.kernels.quantised import Quantised, to_int4, to_int8
 from draftwerk.model.gpu.kernels.w8a8 import w8a8
 from draftwerk.model.gpu.kernels.weight_only import weight_only

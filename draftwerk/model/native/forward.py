@@ -22,7 +22,10 @@ from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import AnyWeights
-from draftwerk.model.native.calls.native_shape import (
+from draftwerk.model.native.calls.round_arrays import StateRows, arrays_of, check_tensor, set_states
+from draftwerk.model.native.calls.structs import AdapterModule, LayerShape, PathRow, RoundArrays
+from draftwerk.model.native.learnt_keys import learn_keys, tokens_of_all_parts
+from draftwerk.model.native.native_shape import (
     check_model,
     columns_of,
     format_of,
@@ -31,9 +34,6 @@ from draftwerk.model.native.calls.native_shape import (
     page_format,
     shape_of,
 )
-from draftwerk.model.native.calls.round_arrays import StateRows, arrays_of, check_tensor, set_states
-from draftwerk.model.native.calls.structs import AdapterModule, LayerShape, PathRow, RoundArrays
-from draftwerk.model.native.learnt_keys import learn_keys, tokens_of_all_parts
 from draftwerk.model.native.packing import Packing
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import page_shape

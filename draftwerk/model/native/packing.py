@@ -18,7 +18,7 @@ from draftwerk.model.checkpoint.weights import (
     WeightMatrix,
 )
 from draftwerk.model.native.calls.model_parts import Part, Vector
-from draftwerk.model.native.calls.native_shape import HEAD_KIND, QUANTISED, STORED_FORMAT, format_of
+from draftwerk.model.native.native_shape import HEAD_KIND, QUANTISED, STORED_FORMAT, format_of
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import KINDS, halved, packed_size, parts_of, quantised, unread
 

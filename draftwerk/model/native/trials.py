@@ -12,9 +12,9 @@ from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import Weights
-from draftwerk.model.native.calls.native_shape import FORMATS
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.library import library
+from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline

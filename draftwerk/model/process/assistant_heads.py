@@ -14,8 +14,8 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import WeightMatrix, Weights
-from draftwerk.model.native.calls.native_shape import kv_format
 from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.native_shape import kv_format
 from draftwerk.model.process.head_products import embedded, row_product
 from draftwerk.model.process.parts import NativePart
 from draftwerk.model.reference.forward import TorchForward

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
 from draftwerk.model.checkpoint.shard import shard_of
-from draftwerk.model.native.calls.native_shape import page_format
+from draftwerk.model.native.native_shape import page_format
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.leading import LeadingForward
 from draftwerk.model.ranks.seats import group_bytes

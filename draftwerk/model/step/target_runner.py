@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from draftwerk.machine.cpus import current_cpu
 from draftwerk.model.batch.builder import NO_STATE, BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.blend.blend_rows import check_blend, copy_segments, lay_out, probe_rows
+from draftwerk.model.step.blend_rows import check_blend, copy_segments, lay_out, probe_rows
 from draftwerk.model.step.given import margins
 from draftwerk.model.step.head_drafts import HeadDraft, WalkedRow, draft_ahead
 from draftwerk.model.step.layer_heads.followed import (

@@ -16,7 +16,7 @@ from draftwerk.speculative.costs.work import NO_LOAD
 from draftwerk.speculative.requests.sequence import Sequence as Text
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.on_time import TextInLine, left_out
-from draftwerk.speculative.scheduler.rounds.round_budget import DecodingRows, UnreadPrompt
+from draftwerk.speculative.scheduler.round_budget import DecodingRows, UnreadPrompt
 
 ROUND_S = 0.05
 """What a round takes, about: it turns times into ranks, so that only the order depends on it."""

@@ -23,12 +23,12 @@ from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.promises import decoding_rows, unread_prompts
+from draftwerk.speculative.scheduler.round_budget import RoundBudget
+from draftwerk.speculative.scheduler.round_times import RoundTimes
 from draftwerk.speculative.scheduler.rounds.prompt_rows import PromptRows
-from draftwerk.speculative.scheduler.rounds.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.rounds.round_commit import RoundCommit
 from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
 from draftwerk.speculative.scheduler.rounds.round_sizes import is_revised, revised_tokens
-from draftwerk.speculative.scheduler.rounds.round_times import RoundTimes
 from draftwerk.speculative.scheduler.rounds.run_ahead import goes_on, may_run_ahead
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats

@@ -17,7 +17,7 @@ from draftwerk.speculative.scheduler.promises import (
     rows_free_s,
     unread_prompts,
 )
-from draftwerk.speculative.scheduler.rounds.round_budget import DecodingRows, RoundBudget
+from draftwerk.speculative.scheduler.round_budget import DecodingRows, RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.waiting_queue import queue_key
 

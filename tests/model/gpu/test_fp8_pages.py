@@ -11,8 +11,8 @@ from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.gpu.choice import Needs, choose_attention
+from draftwerk.model.gpu.e4m3 import FP8, FP8_MAX, saturated
 from draftwerk.model.gpu.forward import GpuForward
-from draftwerk.model.gpu.kernels.products import FP8, FP8_MAX, saturated
 from draftwerk.model.gpu.ops import TORCH_OPS, HeadNorms
 from draftwerk.model.reference.kv_pages import allocate, copy_blocks, move_slots
 from draftwerk.model.step.target_runner import TargetRunner

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from draftwerk.model.attention.reference import attend
-from draftwerk.model.native.calls.native_shape import QUANTISED
 from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.native_shape import QUANTISED
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import dequantised, quantised
 from draftwerk.model.reference.forward import TorchForward

@@ -20,9 +20,9 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import Start
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.model.native.calls.native_shape import FORMATS
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.stored import STORED

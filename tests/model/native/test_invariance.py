@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.native.calls.native_shape import FORMATS
 from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
 from draftwerk.speculative.protocol.rounds import Draft
 from tests.model.native.models import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftwerk.model.native import kv_pages
-from draftwerk.model.native.calls.native_shape import KV_CODES
+from draftwerk.model.native.native_shape import KV_CODES
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference import kv_pages as plain
 from tests.model.native.models import random_pages, tiny_config

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -15,10 +16,15 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, receipt_of
 from draftwerk.api.openai.receipts.signing import signed
-from draftwerk.api.openai.responses.responses_schema import ResponsesBody
-from draftwerk.api.openai.schema import OpenAIBody
 from draftwerk.api.replying.serializer import GatheredChoice, Serializer
 from draftwerk.speculative.requests.request import Options
+
+
+class ReceiptRequest(Protocol):
+    """A body that may ask for a receipt."""
+
+    @property
+    def receipt(self) -> bool | None: ...
 
 
 @dataclass(slots=True)
@@ -124,13 +130,13 @@ def check_receipt(call: Call, state: ServerState) -> None:
         raise refused("`receipt` goes with one prompt.", "receipt", "unsupported")
 
 
-def wants_receipt(body: OpenAIBody | ResponsesBody, state: ServerState) -> bool:
+def wants_receipt(body: ReceiptRequest, state: ServerState) -> bool:
     """Whether a reply carries a receipt."""
     return state.settings.receipts if body.receipt is None else body.receipt
 
 
 async def with_receipt(
-    serializer: Serializer, body: OpenAIBody | ResponsesBody, call: Call, state: ServerState
+    serializer: Serializer, body: ReceiptRequest, call: Call, state: ServerState
 ) -> Serializer:
     """Return a serializer that adds a receipt where one is wanted. Raises ApiError.
 

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
+from draftwerk.model.gpu.e4m3 import FP8_MAX, saturated
+
 Product = Callable[[Tensor], Tensor]
 """One weight matrix and its bias, as a function of the activations."""
 Prepare = Callable[[Tensor, Tensor | None], Product]
@@ -18,8 +20,6 @@ EXACT_TILE = 128
 Up to about this many rows a product takes as long as reading its weights, so a decode step loses
 little; a long prefill reads them once a tile.
 """
-FP8 = torch.float8_e4m3fn
-FP8_MAX = torch.finfo(FP8).max
 
 
 def dense(weight: Tensor, bias: Tensor | None) -> Product:
@@ -49,11 +49,6 @@ def to_fp8(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return e4m3 values [n, k] and float32 scales [n, 1] whose product is nearly the input."""
     scales = values.float().abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / FP8_MAX
     return saturated(values.float() / scales), scales
-
-
-def saturated(values: Tensor) -> Tensor:
-    """Return the nearest e4m3 values; some versions of torch make NaN of what lies beyond."""
-    return values.float().clamp(-FP8_MAX, FP8_MAX).to(FP8)
 
 
 def tiled(prepare: Prepare, tile: int = EXACT_TILE) -> Prepare:

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from draftwerk.model.gpu.kernels.products import FP8, dense, fp8, tiled, to_fp8
+from draftwerk.model.gpu.e4m3 import FP8
+from draftwerk.model.gpu.kernels.products import dense, fp8, tiled, to_fp8
 from tests.model.gpu.support.device import DEVICE
 
 GENERATOR = torch.Generator().manual_seed(1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Verdict
 from draftwerk.speculative.protocol.step_report import StepReport
-from draftwerk.speculative.scheduler.rounds.round_times import RoundTimes
+from draftwerk.speculative.scheduler.round_times import RoundTimes
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_promises import submit, world_of
 
