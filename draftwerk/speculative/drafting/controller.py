@@ -23,7 +23,7 @@ MODEL_MAX = 8
 """Tokens asked of the draft model at most."""
 MODEL_PROBE = 2
 """Tokens asked of it when only its acceptance is probed."""
-MODEL_PROBE_SHARE = 0.01
+MODEL_PROBE_SHARE = 0.005
 """Share of a round's time for probes of a draft model that does not pay."""
 VAIN_KEPT, VAIN_MIN = 0.7, 1 / 4
 """What is left of that share after each probe, and the least part."""
