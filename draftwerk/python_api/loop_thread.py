@@ -40,11 +40,14 @@ class LoopThread:
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin to run a coroutine, without waiting for it. Raises ClosedError."""
+        is_here = self._thread.is_alive()  # a fork has none but the thread that forked
         with self._order:
-            if not self._closed:
+            if not self._closed and is_here:
                 return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         coroutine.close()
-        raise ClosedError("The LLM is closed.")
+        raise ClosedError(
+            "The LLM is closed." if self._closed else "The LLM runs in the process that made it."
+        )
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Run a last coroutine, then cancel whatever is left and end the thread."""

@@ -79,10 +79,15 @@ def call_of(
 
 def checked_prompt(prompt: AnyPrompt) -> ChatBody | EnginePrompt:
     """Return one checked prompt. Raises RequestError."""
+    given = cast(
+        "object", prompt
+    )  # of bytes, which are a sequence of integers, each would be a token id
+    if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray | memoryview):
+        raise RequestError("`prompt` must be a text, token ids or messages.", "prompt")
     if not isinstance(prompt, str) and any(isinstance(each, Mapping) for each in prompt):
         return conversation(cast("Conversation", prompt))
     try:
-        body = decoded(msgspec.json.encode({"prompt": prompt}), COMPLETION)
+        body = decoded(encoded({"prompt": prompt}), COMPLETION)
         prompts = completion_prompts(body)
     except ApiError as error:
         raise error_of_api(error) from None
@@ -107,9 +112,18 @@ def conversation(
         "parallel_tool_calls": parallel_tool_calls,
     }
     try:
-        return decoded(msgspec.json.encode(body), CHAT)
+        return decoded(encoded(body), CHAT)
     except ApiError as error:
         raise error_of_api(error) from None
+
+
+def encoded(body: Mapping[str, object]) -> bytes:
+    """Return a body as HTTP would have it. Raises RequestError, which names its first field."""
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, ValueError, OverflowError) as error:
+        field = next(iter(body))
+        raise RequestError(f"`{field}` cannot be sent: {error}", field) from None
 
 
 def grammar_of(body: ParamsBody) -> Grammar | None:

@@ -298,6 +298,21 @@ def test_a_prompt_that_cannot_be_is_named(llm: LLM, field: str) -> None:
     assert refused.value.field == field
 
 
+@pytest.mark.parametrize("wrong", [None, 5, b"text", {"role": "user"}, "\ud800", [object()]])
+def test_what_is_no_prompt_is_refused(llm: LLM, wrong: Any) -> None:
+    for ask in (llm.generate, lambda prompt: llm.batch(["a", prompt])):
+        with pytest.raises(RequestError, match="`prompt`") as refused:
+            ask(wrong)
+        assert refused.value.field == "prompt"
+
+
+@pytest.mark.parametrize("wrong", ["\ud800", object()])
+def test_what_no_message_can_hold_is_refused(llm: LLM, wrong: object) -> None:
+    with pytest.raises(RequestError) as refused:
+        llm.chat([{"role": "user", "content": wrong}])
+    assert refused.value.field == "messages"
+
+
 def test_several_prompts_belong_into_a_batch_and_one_does_not(llm: LLM) -> None:
     several: Any = ["one", "two"]
     with pytest.raises(RequestError, match=r"batch\(\)"):

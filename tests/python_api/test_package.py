@@ -71,3 +71,20 @@ def test_keywords_are_the_settings_of_the_engine() -> None:
             assert get_args(hints[name]) == get_args(bare)
         else:
             assert hints[name] == bare
+
+
+def test_a_fork_of_the_program_has_no_engine_and_says_so() -> None:
+    code = """
+import asyncio, os
+from draftwerk.python_api.errors import ClosedError
+from draftwerk.python_api.loop_thread import LoopThread
+loop = LoopThread()
+child = os.fork()
+try:
+    loop.run(asyncio.sleep(0))
+except ClosedError as error:
+    os._exit(7 if "process that made it" in str(error) else 8)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+loop.run(asyncio.sleep(0))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
