@@ -17,6 +17,8 @@ COUNTS = (
     "intermediate_size",
     "max_position_embeddings",
 )
+LAYERS_MAX = 10_000
+"""Beyond any model's: lists of as many layers as a damaged file says would fill the memory."""
 ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -83,12 +85,20 @@ def recurrence_of(hf: Json) -> Recurrence | None:
     return row.recurrence(hf)
 
 
+def check_count(name: str, value: object, most: int | None = None) -> None:
+    """Raise Refused for what is no count, or one above the most."""
+    if not isinstance(value, int) or value < 1 or value is True:
+        raise Refused(f"{name} {value!r} is not a count")
+    if most is not None and value > most:
+        raise Refused(f"{name} {value} is above {most}")
+
+
 def _check_sizes(hf: Json) -> None:
     """Refuse counts that are none, and heads that do not divide what they share."""
     for key in (*COUNTS, "num_key_value_heads", "head_dim"):
-        value = hf.get(key)
-        if value is not None and (not isinstance(value, int) or value < 1 or value is True):
-            raise Refused(f"{key} {value!r} is not a count")
+        if hf.get(key) is not None:
+            check_count(key, hf[key])
+    check_count("num_hidden_layers", hf["num_hidden_layers"], LAYERS_MAX)
     eps = architecture_of(hf).norm_eps
     if not isinstance(hf[eps], int | float) or not 0 <= hf[eps] < 1:
         raise Refused(f"{eps} {hf[eps]!r} is not a small number")

@@ -364,6 +364,19 @@ def test_a_tensor_that_is_missing_is_named(tmp_path: Path):
     assert "tensor 'blk.2.attn_norm.weight' is missing" in refusal(path)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("attention.head_count", 0, "llama.attention.head_count 0 is not a count"),
+        ("block_count", 0, "llama.block_count 0 is not a count"),
+        ("block_count", 2**31, "llama.block_count 2147483648 is above 10000"),
+    ],
+)
+def test_counts_that_are_none_are_refused(field: str, value: int, said: str, tmp_path: Path):
+    write_gguf(tmp_path / "m.gguf", "llama", "llama", **{field: value})
+    assert said in refusal(tmp_path / "m.gguf")
+
+
 def test_metadata_that_is_missing_is_named(tmp_path: Path):
     path = tmp_path / "m.gguf"
     writer = gguf.GGUFWriter(path, "llama")

@@ -59,6 +59,7 @@ REFUSALS = {
     "two families": ({"model_type": "qwen2"}, "model_type 'qwen2' contradicts architectures"),
     "no count": ({"num_hidden_layers": "two"}, "num_hidden_layers 'two' is not a count"),
     "no layers": ({"num_hidden_layers": 0}, "num_hidden_layers 0 is not a count"),
+    "too many layers": ({"num_hidden_layers": 2**31}, "num_hidden_layers 2147483648 is above"),
     "no number": ({"rms_norm_eps": "small"}, "rms_norm_eps 'small'"),
     "heads": ({"num_key_value_heads": 3}, "num_attention_heads 4 is no multiple of num_key"),
     "more KV heads": ({"num_key_value_heads": 8}, "num_attention_heads 4 is no multiple"),
