@@ -123,9 +123,9 @@ async def test_plain_text_is_one_block(served: Served) -> None:
 
 
 async def test_limits_and_stop_sequences_are_told(served: Served) -> None:
-    assert (await post(served, max_tokens=3)).json()["stop_reason"] == "max_tokens"
+    assert (await post(served, max_tokens=1)).json()["stop_reason"] == "max_tokens"
     _, options = submitted(served)
-    assert options.tokens_max == 3
+    assert options.tokens_max == 1
     await post(served, stop_sequences=["a", "b"])
     assert submitted(served)[1].stop == ("a", "b")
     await post(served, max_tokens=200_000)
