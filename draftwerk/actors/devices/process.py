@@ -249,8 +249,9 @@ class ProcessDevice(Generic[W, R]):
     async def _receive(self, silence_s: float) -> tuple[int, bytes]:
         """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""
         assert self._child is not None
-        with anyio.move_on_after(silence_s):
-            received = await self._child.receive()
-            self._heard_at = anyio.current_time()
-            return received
+        for _ in range(2):  # a process that was stopped itself has what was sent meanwhile to read
+            with anyio.move_on_after(silence_s / 2):
+                received = await self._child.receive()
+                self._heard_at = anyio.current_time()
+                return received
         raise DeviceLostError(f"no sign of life for {silence_s:g} s")
