@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 import uvicorn
@@ -27,7 +26,7 @@ from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
-from draftwerk.api.openai.receipts.recording import RecordKeeper
+from draftwerk.api.openai.receipts.recording import recorder_of
 from draftwerk.api.openai.receipts.signing import signer_of
 from draftwerk.api.openai.responses.responses_socket import MESSAGE_MAX
 from draftwerk.api.serving.app import create_app
@@ -144,17 +143,21 @@ class HttpServer:
 
     async def _engine(self) -> None:
         """Build the engine, open the gate, wait for the end, drain."""
-        async with self.build(self.settings, self._report) as running, AsyncExitStack() as stack:
+        async with AsyncExitStack() as stack:
+            # Before anything is loaded, and before a ConfigError would come in a group of errors.
+            signer = signer_of(self.settings.signing_key)
+            recorder = recorder_of(self.settings.record, self.settings.receipts)
+            if recorder is not None:
+                stack.callback(recorder.close)
+            running = await stack.enter_async_context(self.build(self.settings, self._report))
             self.state = state = ServerState(
                 engine=running.engine,
                 text_tools=running.text_tools,
                 model=running.model,
                 settings=self.settings,
-                signer=signer_of(self.settings.signing_key),
+                signer=signer,
+                recorder=recorder,
             )
-            if self.settings.record or self.settings.receipts:
-                path = Path(self.settings.record) if self.settings.record else None
-                state.recorder = RecordKeeper(path)
             models = None if running.shelved is None else ShelfStates(state, running.shelved)
             self.startup.app = create_app(state, models=models)
             states = [state] if models is None else models.states
@@ -182,8 +185,6 @@ class HttpServer:
                     watch.cancel()
                 for each in states:
                     each.abort_all()
-                if state.recorder is not None:
-                    state.recorder.close()
 
     @property
     def url(self) -> str:

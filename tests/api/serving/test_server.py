@@ -1,11 +1,16 @@
 """The process that serves: what it may open."""
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 
 from draftwerk.api.core.config import Settings
+from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.serving import server
+from draftwerk.settings.setting_fields import ConfigError
 
 
 def test_connections_are_no_more_than_files_may_be_open(
@@ -22,3 +27,17 @@ def test_connections_stay_where_enough_files_may_be_open(monkeypatch: pytest.Mon
     monkeypatch.setattr(server, "open_files_up_to", lambda wanted: wanted)
     settings = Settings(connections_max=10)
     assert server.with_files(settings) is settings
+
+
+@pytest.mark.parametrize("field", ["record", "signing_key"])
+async def test_a_file_that_cannot_be_opened_is_refused_before_the_models_load(
+    field: str, tmp_path: Path
+) -> None:
+    def build(
+        settings: Settings, report: Callable[[str], None]
+    ) -> AbstractAsyncContextManager[RunningServer]:
+        raise AssertionError("a model is loaded")
+
+    settings = Settings(port=0, **{field: str(tmp_path / "none" / "file")})
+    with pytest.raises(ConfigError, match=f"{field}: |signatures need"):
+        await server.HttpServer(settings, build, server.bind(settings)).run()

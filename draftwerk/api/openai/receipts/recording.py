@@ -83,6 +83,13 @@ class RecordKeeper:
             self._file = None
 
 
+def recorder_of(path: str, keeps_receipts: bool) -> RecordKeeper | None:
+    """Return what keeps records, if any are to be kept. Raises ConfigError."""
+    if path:
+        return RecordKeeper(Path(path).expanduser())
+    return RecordKeeper() if keeps_receipts else None
+
+
 class RequestRecording:
     """One request's texts, until all have ended."""
 
