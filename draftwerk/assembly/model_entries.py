@@ -128,8 +128,10 @@ def _of_row(settings: Settings, row: dict[str, Any], where: str) -> ModelEntry:
         keep_alive_s = default_keep_alive_s(settings)
         if told.keep_alive != "":
             keep_alive_s = read_duration(told.keep_alive)
-    except (ConfigError, ValueError) as error:
+    except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}: keep_alive: it must be {error}") from None
     return ModelEntry(settings=found, keep_alive_s=keep_alive_s, is_pinned=told.pinned)
 
 

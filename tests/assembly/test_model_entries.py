@@ -77,7 +77,7 @@ def test_a_file_gives_each_model_a_name_and_settings_of_its_own(tmp_path: Path) 
         ("[[model]]\nmodel = 'a'", "there is no setting 'model'"),
         ("[[model]]\nport = 1", "there is no setting 'port'"),
         ("[[model]]\n[[model]]\ndtype = 'fp99'", "row 2: .*dtype"),
-        ("[[model]]\nkeep_alive = 'soon'", "row 1: a number of seconds"),
+        ("[[model]]\nkeep_alive = 'soon'", "row 1: keep_alive: it must be a number of seconds"),
         ("[[model]]\npinned = 'perhaps'", "row 1: .*pinned"),
         ("[[model]]\ntensor_parallel = 2", "tensor_parallel: a model that is loaded on request"),
         ("model = 1", "cannot be read as rows"),
