@@ -45,6 +45,8 @@ WAYS = {
     "all": Speculation(),
 }
 STEPS = 15
+WARM = 2
+"""Repeats that are not counted: memory comes into use, and rates of guesses are learnt."""
 PROMPT = 40
 """Characters of a prompt."""
 
@@ -59,7 +61,7 @@ class GainCell(NamedTuple):
     model: Uncertain
     """Times as fast with the draft model beside them as with the sources alone."""
     right: float
-    """Share of its chains whose first token was right."""
+    """Share of drafted tokens that are right where those before them are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class DraftedCrowd:
     async def seconds(self, way: str, repeat: int) -> float:
         """Answer one prompt of each user, with the same text in each way."""
         options = Options(
-            sampling=Sampling(temperature=self.temperature, seed=self.given.seed + repeat),
+            sampling=Sampling(temperature=self.temperature, seed=self.given.seed + WARM + repeat),
             tokens_max=self.given.tokens,
             ignore_eos=True,
             speculation=WAYS[way],
@@ -96,21 +98,35 @@ class DraftedCrowd:
 
     async def cell(self) -> GainCell:
         """Measure every way in turn."""
-        await in_turn(tuple(WAYS), 1, self.seconds, first=-1)
-        before = self._chains()
+        await in_turn(tuple(WAYS), WARM, self.seconds, first=-WARM)
+        before = self._counted()
         found = await in_turn(tuple(WAYS), self.given.repeats, self.seconds)
-        chains, right = (n - m for n, m in zip(self._chains(), before, strict=True))
+        counted = [n - m for n, m in zip(self._counted(), before, strict=True)]
         return GainCell(
             self.users * self.given.tokens / middle(found["off"]),
             ratio(zip(found["off"], found["sources"], strict=True)),
             ratio(zip(found["sources"], found["all"], strict=True)),
-            right / max(1, chains),
+            guess_rate(*counted),
         )
 
-    def _chains(self) -> tuple[int, int]:
-        """Return how many rows were drafted for, and how many first tokens were right."""
+    def _counted(self) -> tuple[int, int, int]:
+        """Return how many rows were drafted for, drafted tokens, and accepted ones."""
         counts = self.running.snapshot().counts
-        return sum(counts.drafts_by_source.values()), sum(counts.accepted_by_position[:1])
+        return sum(counts.drafts_by_source.values()), counts.draft_tokens, counts.accepted_tokens
+
+
+def guess_rate(chains: int, drafted: int, accepted: int) -> float:
+    """Return the share right at each place that chains of their mean length were accepted by."""
+    whole, rest = divmod(drafted / max(1, chains), 1.0)
+    low, high = 0.0, 1.0
+    for _ in range(20):
+        rate = (low + high) / 2
+        expected = sum(rate**depth for depth in range(1, int(whole) + 1))
+        if (expected + rest * rate ** (whole + 1)) * chains < accepted:
+            low = rate
+        else:
+            high = rate
+    return low
 
 
 def allowed(right: float, users: int, cost: StepCost, token_ms: float) -> tuple[float, int]:
