@@ -1,6 +1,6 @@
 """What guessing costs: a draft model's chains, and a draft head's trees, each beside its floor.
 
-Chains are measured as the draft model's process makes them, from the logits of what it has read to
+Chains are measured as a draft model makes them, from the logits of what it has read to
 the tokens on the host; beside them the same chains with a way to the host for every token.
 """
 

@@ -10,7 +10,7 @@ from draftwerk.machine.host import PROC, family
 
 
 def model_process(server: int, role: str) -> int | None:
-    """Return the id of the server's target or draft process, if there is one."""
+    """Return the id of the server's process of a role, if there is one."""
     for descendant in family(server):
         with suppress(OSError):  # it has gone
             if process_role(PROC / str(descendant)) == role:
