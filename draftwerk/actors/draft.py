@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal
+from draftwerk.speculative.protocol.rounds import Proposal
 
 
 @dataclass(slots=True)
@@ -25,7 +25,6 @@ class Drafter:
             proposer, round_ = self.proposer, proposal.round
             assert proposer is not None, "the target's process drafts"
             with self.trace.span("draft", f"round {round_.round_id}"):
-                prepared = proposer.prepare(round_, has_model=False)
-                drafts = proposer.finish(prepared, (NO_DRAFT,) * len(round_.rows))
+                drafts = proposer.drafts(round_)
             # One proposal per round under way, and the mailbox holds `pipeline_depth`: never full.
             self.verifier.send_nowait(Proposal(round_, drafts))

@@ -28,7 +28,7 @@ from draftwerk.assembly.loading.loaded_models import (
 from draftwerk.assembly.loading.model_card import served_model
 from draftwerk.assembly.loading.model_infos import Report, located, read_infos
 from draftwerk.assembly.memory_demand import drafting_words
-from draftwerk.assembly.model_processes import device
+from draftwerk.assembly.model_processes import target_process
 from draftwerk.assembly.plan import demand_of, plan
 from draftwerk.assembly.round_limits import MeasuredModel, round_limits
 from draftwerk.assembly.second_tier import SecondTier, ToldPeers, handing_over, second_tier
@@ -39,7 +39,6 @@ from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sources.store import Memories
 
 
@@ -141,7 +140,7 @@ def measure(settings: EngineSettings) -> MeasuredModel:
     async def start() -> MeasuredModel:
         info, draft = read_infos(settings, print)
         planned = plan(located(settings, info, draft), info, draft)
-        target = device("target", planned.target_options, Verdict, Proposal, settings.silence_s)
+        target = target_process(planned.target_options, settings.silence_s)
         stages = StartStages()
         try:
             ready = await target.start(stages.show)

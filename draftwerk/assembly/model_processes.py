@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from msgspec import structs
@@ -30,8 +29,6 @@ from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
 NURSERY = "draftwerk.model.process.nursery"
-W = TypeVar("W")
-R = TypeVar("R")
 TargetDevice = ProcessDevice[Proposal, Verdict] | RecoveringTarget
 SPARE_ROOM = 4
 """A spare is started by itself if so many would fit into the memory that is left."""
@@ -118,7 +115,7 @@ class TargetProcesses:
     def device(self, options: ModelOptions | None = None) -> ProcessDevice[Proposal, Verdict]:
         """Return the device of such a process, which is not started yet."""
         options = options or self.options
-        plain = device("target", options, Verdict, Proposal, self.silence_s, self.memory)
+        plain = target_process(options, self.silence_s, self.memory)
         if self.nursery is None:
             return plain
         names, descriptors = zip(*self.memory.named.items(), strict=True)
@@ -194,17 +191,12 @@ def has_spare(wanted: str, process_id: int | None) -> bool:
     return available_bytes() > SPARE_ROOM * taken > 0
 
 
-def device(
-    role: str,
-    options: ModelOptions,
-    result: type[R],
-    work: type[W],
-    silence_s: float,
-    memory: ModelMemory | None = None,
-) -> ProcessDevice[W, R]:
+def target_process(
+    options: ModelOptions, silence_s: float, memory: ModelMemory | None = None
+) -> ProcessDevice[Proposal, Verdict]:
     """Return a device whose model process is started with these options, over this memory."""
     descriptors = () if memory is None else memory.descriptors
     told = options if memory is None else memory.given(options)
     text = msgspec.json.encode(told).decode()
-    command = python_command("draftwerk.model.process.worker", role, text)
-    return ProcessDevice[W, R](partial(spawn, command, descriptors), result, silence_s)
+    command = python_command("draftwerk.model.process.worker", "target", text)
+    return ProcessDevice(partial(spawn, command, descriptors), Verdict, silence_s)

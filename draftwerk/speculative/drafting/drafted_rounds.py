@@ -78,9 +78,9 @@ class DraftedRounds:
 
     def _drafts(self, round_: Round) -> tuple[Draft, ...]:
         proposer = self.proposer
-        prepared = proposer.prepare(round_, has_model=self.model is not None)
         if self.model is None:
-            return proposer.finish(prepared, (NO_DRAFT,) * len(round_.rows))
+            return proposer.drafts(round_)
+        prepared = proposer.prepare(round_)
         wanted = proposer.model_lengths(prepared)
         begun = self.clock()
         drafts = self.model(limited(round_, wanted))

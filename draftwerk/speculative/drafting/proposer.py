@@ -17,7 +17,7 @@ from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Est
 from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence, Prepared
 from draftwerk.speculative.drafting.rationing import ChosenRows, DraftRationing
 from draftwerk.speculative.drafting.search_drafts import SearchDrafts
-from draftwerk.speculative.protocol.rounds import Draft, Round
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX
 from draftwerk.speculative.sources.store import Memories
@@ -78,6 +78,11 @@ class Proposer:
     def seed(self, measured: Iterable[MeasuredStep]) -> None:
         """Take in steps of the target, measured before the first round."""
         self._controller.cost.seed(measured)
+
+    def drafts(self, round_: Round) -> tuple[Draft, ...]:
+        """Return a draft for every row of a round, without a draft model."""
+        prepared = self.prepare(round_, has_model=False)
+        return self.finish(prepared, (NO_DRAFT,) * len(round_.rows))
 
     def prepare(self, round_: Round, has_model: bool = True) -> Prepared:
         """Learn from a round, and grow its draft trees; call it once, in the order of rounds.

@@ -1,7 +1,7 @@
 """How rounds cross to a model process: frames of a kind, a length and a msgpack payload.
 
-parent -> child    WORK (Proposal or Round), RESET
-child -> parent    LOADING (a line to show), READY, BEAT, DONE (Verdict or drafts), REFUSED
+parent -> child    WORK (Proposal or RankRound), RESET
+child -> parent    LOADING (a line to show), READY, BEAT, DONE (Verdict, of a rank nothing), REFUSED
 """
 
 from collections.abc import Callable
