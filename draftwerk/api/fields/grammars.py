@@ -15,7 +15,7 @@ from draftwerk.api.fields.text_schema import (
     TextFields,
 )
 from draftwerk.speculative.replies.closed_schemas import closed
-from draftwerk.speculative.replies.literals import escaped_pattern
+from draftwerk.speculative.replies.literals import escaped_pattern, quoted
 from draftwerk.speculative.sampling.params import Grammar
 
 NULL = msgspec.Raw(b"null")
@@ -169,8 +169,7 @@ def _choice(words: list[str] | None, path: str) -> Grammar | None:
         return None
     if sum(map(len, words)) > GRAMMAR_MAX:
         raise refused(f"`{path}` is longer than {GRAMMAR_MAX} characters.", path, "invalid")
-    texts = " | ".join(json.dumps(each, ensure_ascii=False) for each in words)
-    return Grammar("lark", f"start: {texts}\n")
+    return Grammar("lark", f"start: {' | '.join(map(quoted, words))}\n")
 
 
 def _tokens_alone(tokens: list[int] | None) -> Grammar | None:

@@ -45,7 +45,7 @@ from draftwerk.model.reference.shared_pages import (
     SharedPages,
     page_memory,
 )
-from draftwerk.model.text.vocabulary import FILE
+from draftwerk.model.text.vocabulary import FILE, read_tokenizer
 from draftwerk.model.text.vocabulary_text import VocabularyText
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -155,7 +155,7 @@ def _learnt_text(directory: Path) -> list[int]:
     """Return the tokens that int4 learns keys from; none where there is no tokenizer."""
     if not (directory / FILE).is_file():
         return []
-    return VocabularyText(directory).encode(TEXT)
+    return VocabularyText(read_tokenizer(directory)).encode(TEXT)
 
 
 def shape_of(

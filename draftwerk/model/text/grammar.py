@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.gbnf import GbnfFault, is_gbnf, lark_of
-from draftwerk.model.text.vocabulary import FILE, Described, read_described
+from draftwerk.model.text.vocabulary import FILE, read_tokenizer
+from draftwerk.model.text.vocabulary_text import VocabularyText
 from draftwerk.speculative.replies.argument_schemas import LAYOUT
 from draftwerk.speculative.sampling.params import Grammar
 
@@ -47,21 +49,26 @@ class BadGrammar(ValueError):
 class Grammars:
     """Compiles grammars over one model's tokens."""
 
-    def __init__(self, tokenizer: Described, vocab_size: int = 0) -> None:
-        """`vocab_size` counts the model's logits, which may be padded beyond the tokens."""
-        self._tokenizer = tokenizer.text
-        self._vocab_size = max(vocab_size, tokenizer.token_count)
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int = 0) -> None:
+        """`vocab_size` counts the model's logits, which may be padded beyond the tokens.
+
+        The tokenizer is taken over.
+        """
+        self._tokens = PlainTokens(tokenizer)
+        self._vocab_size = max(vocab_size, len(self._tokens.tokens))
         self._vocabularies: dict[tuple[int, ...], LLTokenizer] = {}
         self._compiled: OrderedDict[tuple[Grammar, tuple[int, ...]], LLMatcher] = OrderedDict()
 
     def prepare(self, stop_token_ids: tuple[int, ...]) -> LLTokenizer:
-        """Return the tokens in the library's form; the first time takes a quarter second."""
+        """Return the tokens in the library's form; the first time takes a tenth of a second."""
         found = self._vocabularies.get(stop_token_ids)
         if found is None:
             if not stop_token_ids:
                 raise BadGrammar("a grammar ends with a stop token, and there is none")
             found = self._vocabularies[stop_token_ids] = LLTokenizer(
-                self._tokenizer.decode(), n_vocab=self._vocab_size, eos_token=list(stop_token_ids)
+                TokenizerWrapper(self._tokens),
+                n_vocab=self._vocab_size,
+                eos_token=list(stop_token_ids),
             )
         return found
 
@@ -77,6 +84,28 @@ class Grammars:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(key)
         return Matcher(root, -(-self._vocab_size // 32))
+
+
+class PlainTokens:
+    """A vocabulary as the library takes one, by these names: added tokens are no text.
+
+    Else the name of one in a text that a grammar forces would be read as the token.
+    """
+
+    bos_token_id = None
+    eos_token_id = 0
+    """Replaced by the stop tokens."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        added = tokenizer.get_added_tokens_decoder()
+        tokenizer.add_special_tokens(list(added.values()))
+        tokenizer.encode_special_tokens = True
+        self._vocabulary = VocabularyText(tokenizer)
+        self.special_token_ids = list(added)
+        self.tokens = list(map(self._vocabulary.token_bytes, range(self._vocabulary.vocab_size)))
+
+    def __call__(self, text: str) -> list[int]:
+        return self._vocabulary.encode_continuation(text)
 
 
 class Matcher:
@@ -178,7 +207,7 @@ def grammars_of(
     """
     if not (directory / FILE).is_file():
         return None
-    grammars = Grammars(read_described(directory), vocab_size)
+    grammars = Grammars(read_tokenizer(directory), vocab_size)
     try:
         if stop_token_ids:
             grammars.prepare(stop_token_ids)

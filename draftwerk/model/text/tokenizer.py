@@ -33,6 +33,7 @@ from draftwerk.model.text.turns import (
     short_id,
     split_at,
 )
+from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.model.text.vocabulary_text import VocabularyText
 from draftwerk.speculative.replies.channels import has_channels
 from draftwerk.speculative.requests.middle import middle_tokens
@@ -58,7 +59,7 @@ class TextTokenizer(VocabularyText):
         names are in a conversation: "text", or "tokens". `rerank` is as in `rerank_form`, `name`
         the model's.
         """
-        super().__init__(directory)
+        super().__init__(read_tokenizer(directory))
         config = read_json(directory / CONFIG) or {}
         self.chat_template = read_template(directory, config)
         added = self.tokenizer.get_added_tokens_decoder()

@@ -2,9 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import msgspec
 from tokenizers import Tokenizer
 
 from draftwerk.model.checkpoint.files.json_file import read_json
@@ -35,57 +33,6 @@ def read_tokenizer(directory: Path) -> Tokenizer:
     tokenizer.no_padding()
     _check_count(directory, token_count(tokenizer))
     return tokenizer
-
-
-class _Model(msgspec.Struct):
-    vocab: dict[str, int] | list[Any] = {}
-
-
-class _Added(msgspec.Struct):
-    id: int
-
-
-class _Contents(msgspec.Struct):
-    """What tells the number of tokens, and whether texts are cut or filled up."""
-
-    model: _Model
-    added_tokens: list[_Added] = []
-    truncation: Any = None
-    padding: Any = None
-
-
-class Described(NamedTuple):
-    """A tokenizer that is not built, as building one is slow."""
-
-    text: bytes
-    """JSON."""
-    token_count: int
-
-
-def described(tokenizer: Tokenizer) -> Described:
-    return Described(tokenizer.to_str().encode(), token_count(tokenizer))
-
-
-def read_described(directory: Path) -> Described:
-    """Return what describes the tokenizer of `read_tokenizer`. Raises Refused as that does, but
-    for what only building one finds.
-    """
-    try:
-        text = (directory / FILE).read_bytes()
-        file = msgspec.json.decode(text, type=_Contents)
-    except (OSError, msgspec.MsgspecError):  # it may have another form, or something is wrong
-        return described(read_tokenizer(directory))
-    if file.truncation is not None or file.padding is not None:
-        return described(read_tokenizer(directory))
-    _check_count(directory, _count(file))
-    return Described(text, _count(file))
-
-
-def _count(file: _Contents) -> int:
-    """Return one more than the greatest token id."""
-    vocab, added = file.model.vocab, [each.id for each in file.added_tokens]
-    listed = len(vocab) - 1 if isinstance(vocab, list) else max(vocab.values(), default=-1)
-    return 1 + max(listed, *added, -1)
 
 
 def _check_count(directory: Path, count: int) -> None:

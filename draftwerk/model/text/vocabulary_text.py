@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
-from draftwerk.model.text.vocabulary import read_tokenizer, token_count
+from draftwerk.model.text.vocabulary import token_count
 
 PIECES: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
@@ -25,8 +24,8 @@ CONTEXT_COUNT = 8
 class VocabularyText:
     """A vocabulary: text to tokens and back; safe to share between threads."""
 
-    def __init__(self, directory: Path) -> None:
-        self.tokenizer = read_tokenizer(directory)
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
         self.vocab_size = token_count(self.tokenizer)
         """Token ids with text are below it; the model's vocabulary may be padded beyond."""
         added = self.tokenizer.get_added_tokens_decoder()

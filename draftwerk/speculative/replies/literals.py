@@ -14,14 +14,19 @@ def literal(text: str, specials: Mapping[str, int]) -> str:
     while text:
         found = [(at, -len(name), name) for name in specials if (at := text.find(name)) >= 0]
         if not found:
-            parts.append(json.dumps(text, ensure_ascii=False))
+            parts.append(quoted(text))
             break
         at, _, name = min(found)
         if at:
-            parts.append(json.dumps(text[:at], ensure_ascii=False))
+            parts.append(quoted(text[:at]))
         parts.append(f"<[{specials[name]}]>")
         text = text[at + len(name) :]
     return " ".join(parts)
+
+
+def quoted(text: str) -> str:
+    """Return a text as a grammar's string: JSON's, which may hold DEL as it is, and Lark's not."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def without(mark: str) -> str:

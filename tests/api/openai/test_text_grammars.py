@@ -15,6 +15,7 @@ NAMED: list[tuple[dict[str, Any], Grammar]] = [
     ({"guided_json": json.dumps(SCHEMA)}, Grammar("json_schema", COMPACT)),
     ({"guided_regex": "[a/b]+"}, Grammar("regex", "[a/b]+")),
     ({"guided_choice": ["yes", 'n"o']}, Grammar("lark", 'start: "yes" | "n\\"o"\n')),
+    ({"guided_choice": ["\x7f", ""]}, Grammar("lark", 'start: "\\u007f" | ""\n')),
     ({"guided_grammar": 'start: "x"'}, Grammar("lark", 'start: "x"')),
     ({"regex": "[a/b]+"}, Grammar("regex", "[a/b]+")),
     ({"grammar": 'root ::= "x"'}, Grammar("lark", 'root ::= "x"')),

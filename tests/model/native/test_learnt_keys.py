@@ -16,6 +16,7 @@ from draftwerk.model.native.learnt_keys import (
     tokens_of_all_parts,
 )
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.model.text.vocabulary_text import VocabularyText
 from tests.model.native.models import random_weights, tiny_config
 
@@ -60,5 +61,5 @@ def test_a_share_of_a_model_is_refused(pool: Pool) -> None:
 
 
 def test_a_model_with_a_tokenizer_learns_from_one_text() -> None:
-    vocabulary = VocabularyText(locate(None).directory)
+    vocabulary = VocabularyText(read_tokenizer(locate(None).directory))
     assert TOKENS_MAX - PIECE < len(vocabulary.encode(TEXT)) < 2 * TOKENS_MAX

@@ -8,7 +8,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from draftwerk.model.text.gbnf import GbnfFault, is_gbnf, lark_of
 from draftwerk.model.text.grammar import BadGrammar, Grammars, compiled
-from draftwerk.model.text.vocabulary import read_described
+from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.speculative.sampling.params import Grammar
 from tests.support.tiny_models import save_tiny_with_text
 
@@ -76,7 +76,7 @@ WRONG = {
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> LLTokenizer:
     directory = tmp_path_factory.mktemp("tiny")
     save_tiny_with_text(directory)
-    return Grammars(read_described(directory)).prepare((2,))
+    return Grammars(read_tokenizer(directory)).prepare((2,))
 
 
 def read(tokens: LLTokenizer, grammar: str) -> LLMatcher:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from copy import deepcopy
 from functools import cache
 from random import Random
 from typing import Any
@@ -16,7 +17,7 @@ from draftwerk.model.text.call_formats import derived_calls
 from draftwerk.model.text.chat_template import ChatTemplate
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
 from draftwerk.model.text.template_traits import derived_reasoning
-from draftwerk.model.text.vocabulary import described, read_tokenizer
+from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.speculative.replies.argument_schemas import (
     BadSchema,
     ToolFunction,
@@ -70,7 +71,7 @@ def tokenizer(marked: bool = True) -> Tokenizer:
 
 @cache
 def grammars(marked: bool = True) -> Grammars:
-    return Grammars(described(tokenizer(marked)))
+    return Grammars(deepcopy(tokenizer(marked)))
 
 
 def specials() -> dict[str, int]:

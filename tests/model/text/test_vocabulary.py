@@ -1,28 +1,43 @@
-"""A tokenizer that is described, not built, is the one that would be built."""
+"""A model's tokenizer as it is served, and as grammars have it."""
 
 import json
 from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken
 
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.grammar import Grammars, grammars_of
-from draftwerk.model.text.vocabulary import FILE, described, read_described, read_tokenizer
+from draftwerk.model.text.vocabulary import FILE, read_tokenizer, token_count
+from draftwerk.model.text.vocabulary_text import VocabularyText
 from draftwerk.speculative.sampling.params import Grammar
 
-OBJECT = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
-GRAMMARS = (Grammar("json_schema", OBJECT), Grammar("regex", "[a-z ]+é?"))
+ENDS = (2,)
+NAME = "a<|im_end|>b <tool_call>é<|endoftext|>"
+FORCED = {
+    "lark": (f'start: "{NAME}"', NAME),
+    "regex": (NAME.replace("|", r"\|"), NAME),
+    "json_schema": (f'{{"const": "{NAME}"}}', f'"{NAME}"'),
+}
 
 
-def test_grammars_over_either_allow_the_same_tokens() -> None:
-    directory = locate(None).directory
-    file, built = read_described(directory), described(read_tokenizer(directory))
-    assert file.token_count == built.token_count == 49_152
-    for grammar in GRAMMARS:
-        one, other = (Grammars(each).matcher(grammar, (2,)) for each in (file, built))
-        assert (one.allowed() == other.allowed()).all()
-        assert one.jump_forward() == other.jump_forward()
+@pytest.mark.parametrize("kind", FORCED)
+def test_names_of_added_tokens_in_a_grammar_are_text(kind: str) -> None:
+    tokenizer = read_tokenizer(locate(None).directory)
+    tokenizer.add_tokens([AddedToken("<tool_call>", special=False)])
+    vocabulary, added = VocabularyText(tokenizer), set(tokenizer.get_added_tokens_decoder())
+    written, text = FORCED[kind]
+    tokens = Grammars(tokenizer).matcher(Grammar(kind, written), ENDS).jump_forward()
+    assert not added & set(tokens)
+    assert vocabulary.decode(tokens) == text
+
+
+def test_the_names_in_a_grammar_outside_strings_are_the_tokens() -> None:
+    matcher = Grammars(read_tokenizer(locate(None).directory)).matcher(
+        Grammar("lark", "start: <|im_start|> <[0]>"), ENDS
+    )
+    assert matcher.jump_forward()[:2] == (1, 0)
 
 
 def changed(directory: Path, **fields: object) -> Path:
@@ -32,28 +47,11 @@ def changed(directory: Path, **fields: object) -> Path:
     return directory
 
 
-def test_one_that_cuts_texts_is_built_and_no_longer_does(tmp_path: Path) -> None:
+def test_one_that_cuts_texts_no_longer_does(tmp_path: Path) -> None:
     cut = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
-    found = read_described(changed(tmp_path, truncation=cut))
-    assert json.loads(found.text)["truncation"] is None
-    assert found.token_count == 49_152
-
-
-@pytest.mark.parametrize(
-    ("model", "count"),
-    [
-        ({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]}, 17),
-        ({"type": "WordLevel", "unk_token": "a", "vocab": {"a": 40}}, 41),
-    ],
-)
-def test_tokens_are_counted_in_every_form(
-    model: dict[str, object], count: int, tmp_path: Path
-) -> None:
-    added = [{"id": 16, "content": "<s>", "special": True}]
-    for each in added:
-        each |= dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    found = read_described(changed(tmp_path, model=model, added_tokens=added))
-    assert found.token_count == count
+    found = read_tokenizer(changed(tmp_path, truncation=cut))
+    assert found.truncation is None
+    assert token_count(found) == 49_152
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"model": {}}', b'{"model": 5}'])
