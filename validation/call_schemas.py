@@ -8,11 +8,9 @@ without speculation, and with every draft source and part of the plain reply as 
 must be equal. Each reply's text, cut into random pieces, must be read as it is whole.
 """
 
-import argparse
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -20,7 +18,6 @@ from time import perf_counter
 import anyio
 
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.model.text.own_tools import OWN_FORMATS
 from draftwerk.speculative.replies.argument_schemas import (
     BadSchema,
@@ -35,7 +32,7 @@ from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.tiny_models import save_tiny_with_text
 from validation.random_schemas import Schema, arrays, objects
-from validation.schemas import AT_ONCE, altered, engine, fault
+from validation.schemas import SchemaOutcome, altered, command, decoded, fault, run, show
 
 FORMATS = {
     "json": OWN_FORMATS["hermes"].calls,
@@ -51,36 +48,6 @@ FORMATS = {
 }
 
 
-@dataclass(frozen=True)
-class DecodedCall:
-    """What a client reads."""
-
-    text: str
-    parts: tuple[ReplyPart, ...]
-    finish_reason: str
-
-
-@dataclass
-class CallOutcome:
-    """What came of all the schemas."""
-
-    count: int = 0
-    whole: int = 0
-    refused: list[str] = field(default_factory=list)
-    invalid: list[str] = field(default_factory=list)
-    different: list[str] = field(default_factory=list)
-    drafted: int = 0
-    accepted: int = 0
-
-    def check(self) -> None:
-        """Assert that all is well, and that it means something."""
-        assert not self.invalid, self.invalid[0]
-        assert not self.different, self.different[0]
-        assert self.whole > 0.7 * self.count
-        assert len(self.refused) < 0.2 * self.count
-        assert 0 < self.accepted < self.drafted
-
-
 def arguments_schema(rng: Random) -> Schema:
     """Return the schema of a function's arguments; references are within."""
     defs: Schema = {}
@@ -88,21 +55,6 @@ def arguments_schema(rng: Random) -> Schema:
     if rng.random() < 0.2:
         found["properties"]["list"] = arrays(rng, 1, defs)
     return found | {"$defs": defs} if defs else found
-
-
-async def reply(one: Engine, options: Options, prompt: str, request_id: str) -> DecodedCall:
-    """Decode one reply. Raises BadSchema with the engine's reason, if it refuses."""
-    text, parts = "", list[ReplyPart]()
-    async with one.generate(prompt, options, request_id=request_id) as events:
-        async for event in events:
-            if isinstance(event, Failed):
-                raise BadSchema(event.reason)
-            if isinstance(event, Delta | Ended):
-                text += event.text
-                parts += event.parts
-                if isinstance(event, Ended):
-                    return DecodedCall(text, tuple(joined_parts(parts)), event.finish_reason)
-    raise AssertionError("no last word")
 
 
 def parsed(form: ReplyFormat, pieces: Sequence[str]) -> tuple[ReplyPart, ...]:
@@ -119,7 +71,7 @@ def pieces(rng: Random, text: str) -> list[str]:
     return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
-async def compare(one: Engine, outcome: CallOutcome, number: int, seed: int, tokens: int) -> None:
+async def compare(one: Engine, outcome: SchemaOutcome, number: int, seed: int, tokens: int) -> None:
     """Call a function of one schema, plainly and speculatively."""
     rng = Random(f"calls {seed} {number}")
     schema = arguments_schema(rng)
@@ -136,14 +88,14 @@ async def compare(one: Engine, outcome: CallOutcome, number: int, seed: int, tok
             reply=form,
             speculation=Speculation(enabled=False),
         )
-        first = await reply(one, plainly, "Call it.", f"{number} plain")
+        first = await decoded(one, plainly, "Call it.", f"{number} plain")
         drafted = Options(
             sampling=sampling,
             tokens_max=tokens,
             reply=form,
             speculation=Speculation(prediction=altered(rng, first.text)),
         )
-        second = await reply(one, drafted, "Call it.", f"{number} drafted")
+        second = await decoded(one, drafted, "Call it.", f"{number} drafted")
     except BadSchema as error:
         outcome.refused.append(f"{error}: {json.dumps(schema)}")
         return
@@ -152,53 +104,23 @@ async def compare(one: Engine, outcome: CallOutcome, number: int, seed: int, tok
         outcome.different.append(f"{first} is not {second} or {cut}: {json.dumps(schema)}")
     kinds = [each.kind for each in first.parts]
     if kinds == ["call", "arguments", "end"]:
-        outcome.whole += 1
+        outcome.finished += 1
         if problem := fault(schema, first.parts[1].text):
             outcome.invalid.append(f"{problem}: {first.parts[1].text}: {json.dumps(schema)}")
     elif first.finish_reason != "length":
         outcome.invalid.append(f"ended without a call: {first}")
 
 
-async def run(model: str, count: int, seed: int, tokens: int) -> CallOutcome:
-    """Take all the schemas, several at once."""
-    outcome = CallOutcome()
-    left = iter(range(count))
-
-    async def take(one: Engine) -> None:
-        for number in left:
-            await compare(one, outcome, number, seed, tokens)
-
-    async with engine(model) as one:
-        async with anyio.create_task_group() as tasks:
-            for _ in range(AT_ONCE):
-                tasks.start_soon(take, one)
-        counts = one.snapshot().counts
-        outcome.drafted, outcome.accepted = counts.draft_tokens, counts.accepted_tokens
-        one.check()
-    return outcome
-
-
 def main() -> None:
     """Take as many schemas as asked, print what came of them, and fail if anything is wrong."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tokens", type=int, default=300)
-    given = parser.parse_args()
+    given = command(__doc__, tokens=300).parse_args()
     begun = perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         save_tiny_with_text(Path(folder))
-        outcome = anyio.run(run, folder, given.count, given.seed, given.tokens)
-    reasons = sorted({each.split(": ")[0][:90] for each in outcome.refused})
-    print(
-        f"{outcome.count} schemas, {outcome.whole} whole calls; {len(outcome.invalid)} invalid, "
-        f"{len(outcome.different)} differ, {len(outcome.refused)} refused {reasons}; "
-        f"{outcome.accepted} of {outcome.drafted} drafted tokens accepted; "
-        f"{perf_counter() - begun:.0f} s"
-    )
-    outcome.check()
+        numbers = range(given.count)
+        outcome = anyio.run(run, folder, numbers, given.seed, given.tokens, compare)
+    show(outcome, begun)
+    outcome.check(refused_max=0.2, finished_min=0.7)
 
 
 if __name__ == "__main__":
