@@ -13,7 +13,8 @@ from validation.clients.__main__ import CLIENTS, SCRIPTS, ClientResult, table
 
 def test_every_client_has_its_script_and_every_script_its_client() -> None:
     scripts = {path.name for path in SCRIPTS.glob("*") if path.suffix in (".py", ".mjs")}
-    assert scripts == {each.script for each in CLIENTS} | {"harness.py", "city.py"}
+    shared = {"harness.py", "harness.mjs", "city.py"}
+    assert scripts == {each.script for each in CLIENTS} | shared
 
 
 async def test_a_real_client_passes_is_refused_and_fails() -> None:

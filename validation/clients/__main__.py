@@ -8,6 +8,7 @@ the exit code is 1 if any fails.
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -70,9 +71,9 @@ def installed(client: Client, folder: Path) -> list[str]:
             command = ["npm", "install", "--silent", client.package]
             subprocess.run(command, cwd=folder, check=True, timeout=INSTALL_S)
         # Node looks for packages beside the script.
-        copy = folder / client.script
-        copy.write_text((SCRIPTS / client.script).read_text())
-        return ["node", str(copy)]
+        for name in (client.script, "harness.mjs"):
+            shutil.copy(SCRIPTS / name, folder)
+        return ["node", str(folder / client.script)]
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=INSTALL_S)

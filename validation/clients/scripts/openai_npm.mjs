@@ -1,10 +1,9 @@
 // openai for Node.
 
 import OpenAI from "openai";
+import { ASK_TOOL, HELLO, MODEL, TOOL, called, checkText, runAll, user } from "./harness.mjs";
 
 const client = new OpenAI();
-const { MODEL } = process.env;
-const HELLO = [{ role: "user", content: "Name a river." }];
 const SCHEMA = {
   type: "object",
   properties: {
@@ -15,53 +14,31 @@ const SCHEMA = {
   additionalProperties: false,
 };
 
-const TOOL = {
-  name: "get_weather",
-  description: "Returns the weather of a city.",
-  parameters: {
-    type: "object",
-    properties: {
-      city: { type: "string", maxLength: 20 },
-      unit: { type: "string", enum: ["celsius", "fahrenheit"] },
-    },
-    required: ["city", "unit"],
-    additionalProperties: false,
-  },
-};
-
-/** Check a call against the tool's schema; returns its result. */
-const called = ({ name, arguments: text }) => {
-  const { city, unit, ...rest } = JSON.parse(text);
-  const valid = name === TOOL.name && typeof city === "string" && !Object.keys(rest).length
-    && TOOL.parameters.properties.unit.enum.includes(unit);
-  if (!valid) throw new Error(`${name}: ${text}`);
-  return "18 degrees and rain.";
-};
-const checkText = (text) => {
-  if (typeof text !== "string" || !text.trim()) throw new Error(`no text: ${text}`);
-};
 const checkCity = (text) => {
   if (!SCHEMA.properties.name.enum.includes(JSON.parse(text).name)) throw new Error(text);
 };
 
-const cases = {
+/** Check a call whose arguments are text; returns its result. */
+const answered = ({ name, arguments: text }) => called(name, JSON.parse(text));
+
+await runAll({
   async "chat"() {
     const reply = await client.chat.completions.create(
-      { model: MODEL, messages: HELLO, max_tokens: 20 });
+      { model: MODEL, messages: user(HELLO), max_tokens: 20 });
     checkText(reply.choices[0].message.content);
   },
   async "chat, streamed"() {
     const stream = client.chat.completions.stream(
-      { model: MODEL, messages: HELLO, max_tokens: 20 });
+      { model: MODEL, messages: user(HELLO), max_tokens: 20 });
     checkText(await stream.finalContent());
   },
   async "chat, structured"() {
-    const reply = await client.chat.completions.create({ model: MODEL, messages: HELLO,
+    const reply = await client.chat.completions.create({ model: MODEL, messages: user(HELLO),
       response_format: { type: "json_schema", json_schema: { name: "city", schema: SCHEMA } } });
     checkCity(reply.choices[0].message.content);
   },
   async "chat, three calls"() {
-    const messages = [{ role: "user", content: "What is the weather in Paris?" }];
+    const messages = user(ASK_TOOL);
     const tools = [{ type: "function", function: TOOL }];
     for (let turn = 0; turn < 4; turn += 1) {
       const body = { model: MODEL, messages, tools, parallel_tool_calls: false, max_tokens: 100,
@@ -74,30 +51,30 @@ const cases = {
       const [call] = message.tool_calls;
       if (reason !== "tool_calls" && reason !== "stop") throw new Error(reason);
       messages.push(message,
-        { role: "tool", tool_call_id: call.id, content: called(call.function) });
+        { role: "tool", tool_call_id: call.id, content: answered(call.function) });
     }
   },
   async "chat, tools run by the client"() {
     let calls = 0;
     const runner = client.chat.completions.runTools({ model: MODEL, max_tokens: 100, seed: 1,
-      messages: [{ role: "user", content: "What is the weather in Paris?" }],
+      messages: user(ASK_TOOL),
       tool_choice: { type: "function", function: { name: "get_weather" } },
       tools: [{ type: "function", function: { ...TOOL, parse: JSON.parse,
         function: (values) => {
           calls += 1;
-          return called({ name: TOOL.name, arguments: JSON.stringify(values) });
+          return called(TOOL.name, values);
         } } }] });
     await runner.done();
     if (calls < 1) throw new Error(`${calls} calls`);
   },
   async "responses"() {
     const made = await client.responses.create(
-      { model: MODEL, input: "Name a river.", max_output_tokens: 20 });
+      { model: MODEL, input: HELLO, max_output_tokens: 20 });
     checkText(made.output_text);
   },
   async "responses, streamed"() {
     const stream = client.responses.stream(
-      { model: MODEL, input: "Name a river.", max_output_tokens: 20 });
+      { model: MODEL, input: HELLO, max_output_tokens: 20 });
     checkText((await stream.finalResponse()).output_text);
   },
   async "responses, structured"() {
@@ -106,7 +83,7 @@ const cases = {
     checkCity(made.output_text);
   },
   async "responses, three calls"() {
-    const input = [{ role: "user", content: "What is the weather in Paris?" }];
+    const input = user(ASK_TOOL);
     const tools = [{ type: "function", strict: true, ...TOOL }];
     for (let turn = 0; turn < 4; turn += 1) {
       const body = { model: MODEL, input, tools, parallel_tool_calls: false,
@@ -116,27 +93,14 @@ const cases = {
       if (turn === 3) return checkText(made.output_text);
       const call = made.output.find((item) => item.type === "function_call");
       input.push(...made.output,
-        { type: "function_call_output", call_id: call.call_id, output: called(call) });
+        { type: "function_call_output", call_id: call.call_id, output: answered(call) });
     }
   },
   async "responses, continued"() {
     const first = await client.responses.create(
-      { model: MODEL, input: "Name a river.", max_output_tokens: 20 });
+      { model: MODEL, input: HELLO, max_output_tokens: 20 });
     const second = await client.responses.create({ model: MODEL, input: "Another.",
       previous_response_id: first.id, max_output_tokens: 20 });
     checkText(second.output_text);
   },
-};
-
-for (const [name, run] of Object.entries(cases)) {
-  let outcome = "passed", words = "";
-  try {
-    await run();
-  } catch (error) {
-    const said = String(error.message);
-    const refused = said.includes("not supported by this server; use ");
-    outcome = refused ? "refused" : "failed";
-    words = refused ? said.slice(said.indexOf("`")).replace(/\.$/, "") : `${error.name}: ${said}`;
-  }
-  console.log(JSON.stringify({ case: name, outcome, words }));
-}
+});
