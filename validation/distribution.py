@@ -22,7 +22,6 @@ from torch import Tensor
 
 from draftwerk.actors.engine import running
 from draftwerk.actors.engine_parts import EngineParts
-from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -34,7 +33,7 @@ from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.requests.request import Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.chi_square import least, p_value
@@ -42,7 +41,7 @@ from tests.support.runners import build_runner
 from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText
 from validation.forced_drafts import SOURCES, Everything
-from validation.matrix import DefaultWords
+from validation.matrix import DefaultWords, decode
 from validation.matrix_engines import BLOCK_SIZE
 
 PROMPT = "Random digits: 38190472561820397415"
@@ -100,15 +99,10 @@ class LawTest:
             async def work() -> None:
                 for seed in seeds:
                     sampling = msgspec.structs.replace(self.sampling, seed=seed)
-                    options = Options(sampling=sampling, tokens_max=LENGTH)
-                    name = str(seed)
-                    async with engine.generate(self.prompt, options, request_id=name) as events:
-                        async for event in events:
-                            if isinstance(event, Started):
-                                continue
-                            assert isinstance(event, Delta | Ended), event
-                            if isinstance(event, Delta):
-                                texts[seed] += tuple(event.tokens)
+                    drafted = Speculation()
+                    texts[seed] = tuple(
+                        await decode(engine, self.prompt, sampling, drafted, str(seed), LENGTH)
+                    )
 
             async with anyio.create_task_group() as tasks:
                 for _ in range(AT_ONCE):

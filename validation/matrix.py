@@ -42,13 +42,10 @@ async def decode(
     sampling: Sampling,
     speculation: Speculation,
     name: str,
+    tokens_max: int = TOKENS,
 ) -> list[int]:
     """Return one request's tokens."""
-    options = Options(
-        sampling=sampling,
-        tokens_max=TOKENS,
-        speculation=speculation,
-    )
+    options = Options(sampling=sampling, tokens_max=tokens_max, speculation=speculation)
     tokens: list[int] = []
     async with engine.generate(prompt, options, request_id=name) as events:
         async for event in events:
