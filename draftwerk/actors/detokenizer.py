@@ -245,6 +245,6 @@ class Detokenizer:
 
 
 def started(opened: Opened) -> Delivery:
-    """Return the event that carries the prompt's length."""
-    event = Started(request_id=opened.request_id, prompt_count=len(opened.prompt))
+    """Return the event that carries the prompt's tokens."""
+    event = Started(request_id=opened.request_id, prompt=opened.prompt)
     return Delivery(request_id=opened.request_id, events=(event,))

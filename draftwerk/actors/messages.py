@@ -187,8 +187,8 @@ class Started(ActorMessage, frozen=True):
 
     request_id: str
     """Of the engine; unique among live requests."""
-    prompt_count: int
-    """Tokens of the prompt."""
+    prompt: tuple[int, ...]
+    """The prompt's token ids."""
     choice: int = 0
     """The first choice of the prompt."""
 

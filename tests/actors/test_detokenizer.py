@@ -72,11 +72,10 @@ def events(*messages: DetokenizerMessage) -> list[Event]:
     ]
 
 
-def test_a_request_starts_with_the_length_of_its_prompt() -> None:
+def test_a_request_starts_with_its_prompt() -> None:
     (delivery,) = all_replies(opened("four"))
-    assert delivery == Delivery(
-        request_id="r", events=(Started(request_id="r", prompt_count=len(text.encode("four"))),)
-    )
+    begun = Started(request_id="r", prompt=tuple(text.encode("four")))
+    assert delivery == Delivery(request_id="r", events=(begun,))
 
 
 def opened(prompt: str = "", committed: tuple[tuple[int, ...], ...] = (), **how: object) -> Opened:

@@ -217,7 +217,7 @@ async def test_a_row_that_fails_fails_its_request_alone() -> None:
         clients.start_soon(client, "bad", (7, 8))
     assert text_of(found["good"]) == plain(PLAIN)
     assert found["bad"] == [
-        Started(request_id="bad", prompt_count=2),
+        Started(request_id="bad", prompt=(7, 8)),
         Failed(request_id="bad", kind="failed", reason="not this one"),
     ]
 

@@ -127,7 +127,7 @@ def test_events_reach_their_client_in_order(desk: Desk) -> None:
 
 def test_a_restart_does_not_start_a_request_again(desk: Desk) -> None:
     desk.open()
-    started = Started(request_id="r", prompt_count=2)
+    started = Started(request_id="r", prompt=(1, 2))
     desk.tell(started)
     desk.tell(delta("r", 0, 5))
     desk.ledger.resubmit({})

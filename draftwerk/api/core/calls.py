@@ -1,9 +1,11 @@
 """A call of an endpoint, and how its failures are worded."""
 
+from typing import Protocol
+
 import msgspec
 
 from draftwerk.actors.client_prompts import Prompt
-from draftwerk.actors.messages import Failed
+from draftwerk.actors.messages import Event, Failed
 from draftwerk.api.core.errors import ApiError, deadline_exceeded, draining, slo_unmet, unavailable
 from draftwerk.speculative.requests.request import Options
 
@@ -18,6 +20,12 @@ class SentBody(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class EventObserver(Protocol):
+    """Takes in a request's events as they come."""
+
+    def observe(self, event: Event) -> None: ...
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One client request, translated."""
 
@@ -30,6 +38,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """What this endpoint calls the fields that the engine may blame."""
     sent: SentBody | None = None
     """None where nothing is recorded."""
+    observers: tuple[EventObserver, ...] = ()
 
 
 def printable(text: str) -> str:

@@ -11,12 +11,12 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
+from draftwerk.api.core.calls import EventObserver
 from draftwerk.api.core.ports import EngineClient
 from draftwerk.api.core.request_timer import RequestTimer
 from draftwerk.speculative.replies.parser import joined_parts
@@ -28,12 +28,6 @@ GenerationEvent = Delta | Ended | Failed
 log = logging.getLogger("draftwerk")
 
 
-class EventObserver(Protocol):
-    """Takes in a request's events as they come."""
-
-    def observe(self, event: Event) -> None: ...
-
-
 @dataclass(slots=True, eq=False)
 class Generation:
     """The events of one client request; choice numbers run over all its prompts."""
@@ -42,7 +36,7 @@ class Generation:
     timer: RequestTimer
     sources_left: int
     choices_left: int
-    recording: EventObserver | None = None
+    observers: Sequence[EventObserver] = ()
     pending: list[GenerationEvent] = field(default_factory=list[GenerationEvent])
     finished: bool = False
     outcome: str = "cancelled"
@@ -77,8 +71,8 @@ class Generation:
         if self.finished:
             return
         self.timer.observe(event)
-        if self.recording is not None:
-            self.recording.observe(event)
+        for each in self.observers:
+            each.observe(event)
         match event:
             case Started():
                 return
@@ -132,7 +126,7 @@ async def opened(
     options: Options,
     request_id: str,
     timer: RequestTimer,
-    recording: EventObserver | None = None,
+    observers: Sequence[EventObserver] = (),
 ) -> AsyncGenerator[Generation, None]:
     """Submit every prompt and yield their joint events; raises what `engine.generate` raises."""
     async with AsyncExitStack() as stack:
@@ -143,7 +137,7 @@ async def opened(
             for index, prompt in enumerate(prompts)
         ]
         choices = len(prompts) * options.choices
-        generation = Generation(request_id, timer, len(prompts), choices, recording)
+        generation = Generation(request_id, timer, len(prompts), choices, observers)
         pumps = [
             asyncio.create_task(_pump(source, generation, index * options.choices))
             for index, source in enumerate(sources)

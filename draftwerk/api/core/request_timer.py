@@ -109,7 +109,7 @@ class RequestTimer:
                 times.last = now
                 times.count += count
         elif isinstance(event, Started):
-            self.prompt_counts[event.choice] = event.prompt_count
+            self.prompt_counts[event.choice] = len(event.prompt)
         elif isinstance(event, Ended):
             self.ends.append(event)
             first_choice = event.choice - event.choice % self.choices
@@ -149,9 +149,10 @@ class RequestTimer:
         spent = sum(times.last - times.first for times in self.choice_times.values())
         return spent / rest if rest else None
 
-    def running_usage(self, prompt_count: int) -> Usage:
-        """Return the token counts of this moment, for a prompt of known length."""
-        return Usage(prompt_count, self.token_count, prompt_count + self.token_count)
+    def running_usage(self) -> Usage:
+        """Return the token counts of this moment, of the prompts that were taken so far."""
+        prompt = sum(self.prompt_counts.values())
+        return Usage(prompt, self.token_count, prompt + self.token_count)
 
     def usage(self) -> Usage:
         """Return the token counts: of choices that have not ended, what was seen of them."""

@@ -17,10 +17,10 @@ import msgspec
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
-from draftwerk.api.core.calls import Call, printable, signed
+from draftwerk.api.core.calls import Call, EventObserver, printable, signed
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.errors import ApiError, draining, overloaded, slo_unmet
-from draftwerk.api.core.generation import EventObserver, Generation, opened
+from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.kept_streams import KeptStreams
 from draftwerk.api.core.memory import MemoryGuard
 from draftwerk.api.core.ports import EngineClient, ReceiptSigner, ServedModel
@@ -44,7 +44,7 @@ log = logging.getLogger("draftwerk")
 class RequestRecorder(Protocol):
     """Makes records of requests."""
 
-    async def recording(self, state: "ServerState", call: Call) -> EventObserver | None:
+    def recording(self, state: "ServerState", call: Call) -> EventObserver | None:
         """Return what takes in a request's events; None for one that is not recorded."""
         ...
 
@@ -155,7 +155,8 @@ class ServerState:
             if self.memory.full:
                 raise OverloadedError(self.admission.retry_after_ms())
             options = self._promised(call)
-            recording = None if self.recorder is None else await self.recorder.recording(self, call)
+            recording = None if self.recorder is None else self.recorder.recording(self, call)
+            observers = call.observers if recording is None else (*call.observers, recording)
             async with (
                 self.admission.turn(
                     options.tenant,
@@ -169,7 +170,7 @@ class ServerState:
                     options.waited(self.clock() - timer.arrived),
                     engine_id,
                     timer,
-                    recording,
+                    observers,
                 ) as generation,
             ):
                 timer.admit()

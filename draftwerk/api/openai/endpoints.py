@@ -7,7 +7,6 @@ from starlette.types import ASGIApp
 from draftwerk.api.core.calls import Call
 from draftwerk.api.core.handling import EVENTS, Endpoint, RequestContext, call_of
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.grammars import grammar_of, text_form
@@ -58,7 +57,7 @@ async def chat(request: Request) -> ASGIApp:
     call = call_of(request, "chat", [prompt], options, names)
     is_parsed = plan.form is not None
     metadata = _metadata(state, model, call, body, "chatcmpl-", bool(body.logprobs), is_parsed)
-    return await _answer(request, state, call, ChatSerializer(metadata), body)
+    return _answer(request, state, call, ChatSerializer(metadata), body)
 
 
 async def completion(request: Request) -> ASGIApp:
@@ -76,10 +75,10 @@ async def completion(request: Request) -> ASGIApp:
     call = call_of(request, "completion", prompts, options, names)
     metadata = _metadata(state, model, call, body, "cmpl-", body.logprobs is not None)
     serializer = CompletionSerializer(metadata, options.choices, body.n or 1)
-    return await _answer(request, state, call, serializer, body)
+    return _answer(request, state, call, serializer, body)
 
 
-async def _answer(
+def _answer(
     request: Request,
     state: ServerState,
     call: Call,
@@ -87,11 +86,9 @@ async def _answer(
     body: OpenAIBody,
 ) -> ASGIApp:
     requested = body.stream_options
-    count = None
-    if requested is not None and requested.continuous_usage_stats:
-        count = await count_tokens(state, call.prompts)
-    answered = await with_receipt(serializer, body, call, state)
-    answer = GenerationResponse(state, call, answered, bool(body.stream), count)
+    counts = requested is not None and bool(requested.continuous_usage_stats)
+    answer = GenerationResponse(state, call, serializer, bool(body.stream), counts)
+    answer = with_receipt(answer, body)
     if not (answer.stream and requested is not None and requested.resumable):
         return answer
     return resumable(request, serializer.metadata.id, answer)

@@ -62,8 +62,6 @@ class GatheredChoice:
     """Of the prompt, in the first choice of a request that asks for them."""
     tokens: list[int] = field(default_factory=list[int])
     """Generated, without the one that ended the text."""
-    end_tokens: tuple[int, ...] = ()
-    """The one that ended it, if one did."""
     finish_reason: str = ""
     stopped_by: str = ""
     """The stop string that was found, if one was."""
@@ -82,7 +80,6 @@ class GatheredChoice:
             self.scored += event.scored
         else:
             if event.finish_reason == "stop" and not event.stopped_by:
-                self.end_tokens = tuple(self.tokens[-1:])
                 del self.tokens[-1:]
             self.finish_reason, self.stopped_by = event.finish_reason, event.stopped_by
             self.score = score_of(event)

@@ -68,8 +68,8 @@ class GenerationResponse:
     call: Call
     serializer: Serializer
     stream: bool
-    prompt_count: int | None = None
-    """Tokens of the prompts, when every chunk must carry usage."""
+    counts: bool = False
+    """Whether every chunk carries usage."""
     end: bytes = DONE
     """What comes after the last event."""
     form: StreamForm = EVENTS
@@ -204,5 +204,4 @@ class EventStream:
         self.writing.end()
 
     def _usage(self) -> Usage | None:
-        count = self.answer.prompt_count
-        return None if count is None else self.generation.timer.running_usage(count)
+        return self.generation.timer.running_usage() if self.answer.counts else None

@@ -99,8 +99,8 @@ def test_a_value_on_a_bound_belongs_under_it() -> None:
 
 def test_a_request_that_does_not_end_has_used_its_prompts_and_what_was_seen() -> None:
     timer = RequestTimer(Hand(), Histograms(), choices=2)
-    timer.observe(Started(request_id="r", prompt_count=5))
-    timer.observe(Started(request_id="r", prompt_count=6, choice=2))
+    timer.observe(Started(request_id="r", prompt=(1,) * 5))
+    timer.observe(Started(request_id="r", prompt=(1,) * 6, choice=2))
     timer.observe(delta(1, 2, 3))
     timer.observe(delta(1, choice=1))
     timer.observe(end(choice=1, prompt_count=5))

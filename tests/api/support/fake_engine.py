@@ -212,7 +212,7 @@ class FakeEngine:
         tokens = prompt if isinstance(prompt, tuple) else tuple(ByteText().encode(text))
         await asyncio.sleep(self.step_s)
         if "!hang" in text:
-            yield Started(request_id=request_id, prompt_count=len(tokens))
+            yield Started(request_id=request_id, prompt=tokens)
             await asyncio.Event().wait()
         if "!silent" in text:
             return
@@ -223,7 +223,7 @@ class FakeEngine:
         if "!away" in text:
             yield Failed(request_id=request_id, kind="unavailable", reason="away", retry_after_ms=1)
             return
-        yield Started(request_id=request_id, prompt_count=len(tokens))
+        yield Started(request_id=request_id, prompt=tokens)
         if "!expire" in text or "!unmet" in text:
             kind, ms = ("slo_unmet", 2500) if "!unmet" in text else ("deadline_exceeded", 0)
             yield Failed(request_id=request_id, kind=kind, reason="late", retry_after_ms=ms)

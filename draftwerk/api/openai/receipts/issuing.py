@@ -1,6 +1,7 @@
 """Receipts of replies: a serializer that gathers a reply's tokens beside another one."""
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -8,15 +9,16 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.api.core.calls import Call
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.prompt_tokens import encoded
+from draftwerk.api.core.ports import ReceiptSigner, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, receipt_of
 from draftwerk.api.openai.receipts.signing import signed
 from draftwerk.api.replying.serializer import GatheredChoice, Serializer
+from draftwerk.api.replying.sse import GenerationResponse
 from draftwerk.speculative.requests.request import Options
 
 
@@ -29,42 +31,47 @@ class ReceiptRequest(Protocol):
 
 @dataclass(slots=True)
 class Issuer:
-    """Gathers one request's texts, and writes their receipt."""
+    """Gathers one prompt's texts from a request's events, and writes their receipt."""
 
     options: Options
-    write: Callable[[Sequence[ReceiptText]], Receipt]
+    model: ServedModel
+    signer: ReceiptSigner | None
+    prompt: tuple[int, ...] = ()
+    """Its token ids."""
     tokens: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     logprobs: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
     ends: dict[int, Ended] = field(default_factory=dict[int, Ended])
 
-    @property
-    def has_logprobs(self) -> bool:
-        """Whether log-probabilities were asked for."""
-        return self.options.sampling.logprobs >= 0
-
-    def add(self, event: Delta | Ended) -> None:
+    def observe(self, event: Event) -> None:
         """Take in the next event."""
-        if isinstance(event, Ended):
-            self.ends[event.choice] = event
-            return
-        self.tokens.setdefault(event.choice, []).extend(event.tokens)
-        values = [each.logprob for each in event.logprobs]
-        self.logprobs.setdefault(event.choice, []).extend(values)
+        match event:
+            case Started():
+                self.prompt = event.prompt
+            case Delta():
+                self.tokens.setdefault(event.choice, []).extend(event.tokens)
+                values = [each.logprob for each in event.logprobs]
+                self.logprobs.setdefault(event.choice, []).extend(values)
+            case Ended():
+                self.ends[event.choice] = event
+            case Failed():
+                pass
 
     def receipt(self) -> Receipt:
         """Return the receipt, now that every text has ended."""
-        return self.write(
-            [
-                ReceiptText(
-                    index,
-                    tuple(self.tokens.get(index, ())),
-                    self.ends[index].finish_reason,
-                    self.ends[index].stopped_by,
-                    tuple(self.logprobs.get(index, ())) if self.has_logprobs else UNSET,
-                )
-                for index in sorted(self.ends)
-            ]
-        )
+        has_logprobs = self.options.sampling.logprobs >= 0
+        texts = [
+            ReceiptText(
+                index,
+                tuple(self.tokens.get(index, ())),
+                self.ends[index].finish_reason,
+                self.ends[index].stopped_by,
+                tuple(self.logprobs.get(index, ())) if has_logprobs else UNSET,
+            )
+            for index in sorted(self.ends)
+        ]
+        model = self.model
+        written = receipt_of(model.name, model.fingerprint, self.prompt, self.options, texts)
+        return signed(written, self.signer)
 
 
 @dataclass(slots=True)
@@ -80,7 +87,6 @@ class ReceiptSerializer:
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunks of an event."""
-        self.issuer.add(event)
         return self.inner.chunks(event, usage)
 
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
@@ -97,17 +103,7 @@ class ReceiptSerializer:
     ) -> msgspec.Struct:
         """Return the whole answer with its receipt."""
         reply = self.inner.reply(choices, usage, metrics)
-        return _with_receipt(reply, self.issuer.write([*map(self._text, choices)]))
-
-    def _text(self, choice: GatheredChoice) -> ReceiptText:
-        logprobs = tuple(each.logprob for each in choice.logprobs)
-        return ReceiptText(
-            choice.index,
-            (*choice.tokens, *choice.end_tokens),
-            choice.finish_reason,
-            choice.stopped_by,
-            logprobs if self.issuer.has_logprobs else UNSET,
-        )
+        return _with_receipt(reply, self.issuer.receipt())
 
 
 def _with_receipt(reply: msgspec.Struct, receipt: Receipt) -> msgspec.Struct:
@@ -135,30 +131,26 @@ def wants_receipt(body: ReceiptRequest, state: ServerState) -> bool:
     return state.settings.receipts if body.receipt is None else body.receipt
 
 
-async def with_receipt(
-    serializer: Serializer, body: ReceiptRequest, call: Call, state: ServerState
-) -> Serializer:
-    """Return a serializer that adds a receipt where one is wanted. Raises ApiError.
+def with_receipt(answer: GenerationResponse, body: ReceiptRequest) -> GenerationResponse:
+    """Return an answer with a receipt where one is wanted. Raises ApiError.
 
     Where all replies are to carry one, those that cannot be verified go without.
     """
+    state, call = answer.state, answer.call
     if not wants_receipt(body, state):
-        return serializer
+        return answer
     try:
         check_receipt(call, state)
-        tokens = await encoded(state, call.prompts[0])
-        return ReceiptSerializer(serializer, issuer_of(state, call.options, tokens))
     except ApiError:
         if body.receipt:
             raise
-        return serializer
+        return answer
+    issuer = issuer_of(state, call.options)
+    call = replace(call, observers=(issuer,))
+    serializer = ReceiptSerializer(answer.serializer, issuer)
+    return dataclasses.replace(answer, call=call, serializer=serializer)
 
 
-def issuer_of(state: ServerState, options: Options, prompt: Sequence[int]) -> Issuer:
+def issuer_of(state: ServerState, options: Options) -> Issuer:
     """Return what writes the receipt of one prompt's texts."""
-    model, signer = state.model.adapted(options.adapter) or state.model, state.signer
-
-    def write(texts: Sequence[ReceiptText]) -> Receipt:
-        return signed(receipt_of(model.name, model.fingerprint, prompt, options, texts), signer)
-
-    return Issuer(options, write)
+    return Issuer(options, state.model.adapted(options.adapter) or state.model, state.signer)

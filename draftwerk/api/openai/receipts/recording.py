@@ -14,9 +14,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct
 
-from draftwerk.actors.messages import Delta, Ended, Event
+from draftwerk.actors.messages import Event, Failed
 from draftwerk.api.core.calls import Call
-from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.response_store import ResponseStore, StoredResponse
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.receipts.issuing import Issuer, issuer_of
@@ -53,16 +52,12 @@ class RecordKeeper:
         self.kept = ResponseStore(KEPT_MAX)
         self._file = None if path is None else _opened(path)
 
-    async def recording(self, state: ServerState, call: Call) -> "RequestRecording | None":
-        """Return what takes in a request's events; None for what is not recorded.
-
-        Raises ApiError for a prompt that has no tokens.
-        """
+    def recording(self, state: ServerState, call: Call) -> "RequestRecording | None":
+        """Return what takes in a request's events; None for what is not recorded."""
         is_text = call.options.blend is None and call.options.reading is None
         if call.sent is None or not is_text:
             return None
-        prompts = [await encoded(state, prompt) for prompt in call.prompts]
-        issuers = [issuer_of(state, call.options, tokens) for tokens in prompts]
+        issuers = [issuer_of(state, call.options) for _ in call.prompts]
         return RequestRecording(self, call, issuers, state.now())
 
     def keep(self, record: RequestRecord) -> None:
@@ -100,11 +95,11 @@ class RequestRecording:
 
     def observe(self, event: Event) -> None:
         """Take in the next event; the last text's end makes the record."""
-        if not isinstance(event, Delta | Ended):
+        if isinstance(event, Failed):
             return
         count = self.call.options.choices
         prompt, index = divmod(event.choice, count)
-        self.issuers[prompt].add(msgspec.structs.replace(event, choice=index))
+        self.issuers[prompt].observe(msgspec.structs.replace(event, choice=index))
         if self.call.sent is None or any(len(each.ends) < count for each in self.issuers):
             return
         record = RequestRecord(

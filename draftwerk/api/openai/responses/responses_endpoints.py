@@ -70,8 +70,7 @@ async def respond(request: Request) -> ASGIApp:
     serializer = responses_serializer(state, model, body, response_id, options)
     if serializer.stored:
         serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
-    answered = await with_receipt(serializer, body, call, state)
-    answer = GenerationResponse(state, call, answered, streams, end=b"")
+    answer = with_receipt(GenerationResponse(state, call, serializer, streams, end=b""), body)
     if not body.background:
         return answer
     reader = resumable(request, response_id, answer)

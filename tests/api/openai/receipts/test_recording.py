@@ -115,15 +115,15 @@ async def test_what_did_not_end_is_not_in_the_record(served: Served, log: Path) 
     assert lines_of(log) == []
 
 
-async def test_approximate_texts_are_not_recorded(served: Served, log: Path) -> None:
+def test_approximate_texts_are_not_recorded(served: Served, log: Path) -> None:
     options = Options(sampling=Sampling(), blend=Blend(spans=((0, 1),)))
     sent = SentBody("/v1/completions", b"{}")
     call = Call(request_id="a", kind="completion", prompts=["a"], options=options, sent=sent)
     recorder = served.state.recorder
     assert recorder is not None
-    assert await recorder.recording(served.state, call) is None
+    assert recorder.recording(served.state, call) is None
     exact = msgspec.structs.replace(call, options=Options(sampling=Sampling()))
-    assert await recorder.recording(served.state, exact) is not None
+    assert recorder.recording(served.state, exact) is not None
 
 
 async def test_receipts_are_of_their_key_and_of_this_server(served: Served, log: Path) -> None:
