@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 import anyio
+import msgspec
 from anyio.lowlevel import checkpoint
 
 from draftwerk.actors.mailbox import Inbox, Outbox
@@ -195,6 +196,9 @@ class Detokenizer:
             del self._choices[piece.request_id][piece.choice]
             if not self._choices[piece.request_id]:
                 del self._choices[piece.request_id]
+            stats = piece.stats
+            if stop and piece.scores:
+                stats = msgspec.structs.replace(stats, score=piece.scores[kept - 1])
             rest, stop = ("", stop) if stop else choice.flush()
             yield Ended(
                 request_id=piece.request_id,
@@ -202,7 +206,7 @@ class Detokenizer:
                 finish_reason="stop" if stop else piece.finish_reason,
                 text=rest,
                 token_count=choice.token_count,
-                stats=piece.stats,
+                stats=stats,
                 stopped_by=stop,
                 parts=choice.take_parts(last=True),
                 reasoning_count=choice.reasoning_count,

@@ -118,6 +118,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """Per token, if the request asks for log-probabilities."""
     hypothesis: tuple[int, ...] = ()
     """All tokens of the best text of a beam search so far, if the request asks for them."""
+    scores: tuple[float, ...] = ()
+    """Per token, the score of a beam search's text that ends with it."""
     scored: ScoredTokens | None = None
     """The next tokens of the prompt with their log-probabilities, if the request asks for them."""
     margin: float | None = None

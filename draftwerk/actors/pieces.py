@@ -45,6 +45,7 @@ def piece(progress: SequenceProgress) -> Piece:
         origins=progress.origins,
         logprobs=progress.logprobs,
         hypothesis=progress.hypothesis,
+        scores=progress.scores,
         scored=progress.scored,
         margin=progress.margin,
         finish_reason=progress.finish_reason,

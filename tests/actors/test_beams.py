@@ -1,7 +1,7 @@
 """Beam searches through the engine's interface: streamed without retracting, refused by name,
 replayed."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import msgspec
@@ -85,6 +85,24 @@ async def test_a_stop_string_ends_a_search() -> None:
         assert text_of(found) == plain(options)
         await settle()
         assert engine.snapshot().load.blocks_used == 0
+
+
+@on_both_loops
+async def test_the_score_is_that_of_the_tokens_up_to_a_stop_string() -> None:
+    async with running(Bench().parts()) as engine:
+        for choices, temperature in product((1, 2), (0.0, 1.0)):
+            sampling = Sampling(temperature=temperature, logprobs=0, seed=1)
+            options = changed(sampling=sampling, tokens_max=16, choices=choices, length_penalty=2.0)
+            stop = plain(options)[0].split()[4] + " "
+            options = msgspec.structs.replace(options, stop=(stop,))
+            found = await events(engine, options, request_id=f"{choices} {temperature}")
+            for end in (each for each in found if isinstance(each, Ended)):
+                sent = [each.logprobs for each in deltas(found) if each.choice == end.choice]
+                logprobs = [one.logprob for each in sent for one in each]
+                assert len(logprobs) == end.token_count
+                assert end.choice or (end.finish_reason == "stop" and end.token_count < 16)
+                penalty = 1 if temperature else end.token_count**2
+                assert end.stats.score == pytest.approx(sum(logprobs) / penalty)
 
 
 @on_both_loops

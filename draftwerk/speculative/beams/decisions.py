@@ -128,7 +128,7 @@ class Beams:
             tokens, chosen_from = (*source.tokens, token), candidates[parent]
             if token in rules.stop_token_ids or length >= rules.tokens_max:
                 if rank < rules.width:
-                    score /= length**rules.length_penalty
+                    score = self._ended_score(score, length)
                     ended.append(Hypothesis(tokens, score, source, chosen_from))
             elif len(live) < rules.width:
                 live.append(Hypothesis(tokens, score, source, chosen_from))
@@ -145,6 +145,15 @@ class Beams:
         if self.done:
             return self.finished[0].tokens if self.finished else ()
         return common_prefix([each.tokens for each in (*self.live, *self.finished[:1])])
+
+    def scores(self, text: Hypothesis, start: int) -> list[float]:
+        """Return what a text's score is if it ends with each of its tokens from `start` on."""
+        found = [text.score] if len(text.tokens) > start and text in self.finished else []
+        text = text.parent if found and text.parent is not None else text
+        while text.parent is not None and len(text.tokens) > start:
+            found.append(self._ended_score(text.score, len(text.tokens)))
+            text = text.parent
+        return found[::-1]
 
     def standings(self, texts: list[Hypothesis]) -> list[float]:
         """Return what texts compete by: the larger the better."""
@@ -178,11 +187,14 @@ class Beams:
             (-loss, parent, token) for loss, parent, token in extensions[: self.rules.candidates]
         ]
 
+    def _ended_score(self, score: float, length: int) -> float:
+        return score / length**self.rules.length_penalty
+
     def _is_final(self, length: int) -> bool:
         """Return whether the finished hypotheses stand."""
         if len(self.finished) < self.rules.width:
             return False
-        best_possible = self.live[0].score / length**self.rules.length_penalty
+        best_possible = self._ended_score(self.live[0].score, length)
         return self.rules.early_stopping or best_possible <= self.finished[-1].score
 
 

@@ -51,6 +51,9 @@ class SampledBeams(Beams):
     def standings(self, texts: list[Hypothesis]) -> list[float]:
         return [each.perturbed for each in texts]
 
+    def _ended_score(self, score: float, length: int) -> float:
+        return score
+
     def _grown(
         self, candidates: Sequence[tuple[Candidate, ...]]
     ) -> list[tuple[float, int, Hypothesis]]:

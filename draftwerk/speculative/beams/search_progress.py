@@ -55,4 +55,6 @@ def _progress(
         if wanted >= 0
         else ()
     )
-    return SequenceProgress(root, tokens, tuple(search.origins[start:stop]), logprobs)
+    scores = tuple(search.beams.scores(text, start)[: len(tokens)])
+    origins = tuple(search.origins[start:stop])
+    return SequenceProgress(root, tokens, origins, logprobs, scores=scores)

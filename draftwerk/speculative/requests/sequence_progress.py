@@ -19,6 +19,8 @@ class SequenceProgress(msgspec.Struct, frozen=True):
     error: str = ""
     hypothesis: tuple[int, ...] = ()
     """All tokens of the best text of a search so far, if the client asked for it."""
+    scores: tuple[float, ...] = ()
+    """Per token, the score of a search's text that ends with it."""
     scored: ScoredTokens | None = None
     """Prompt tokens whose log-probabilities have become known."""
     margin: float | None = None
