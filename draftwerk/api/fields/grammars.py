@@ -14,7 +14,7 @@ from draftwerk.api.fields.text_schema import (
     StructuredOutputs,
     TextFields,
 )
-from draftwerk.speculative.replies.closed_schemas import closed
+from draftwerk.speculative.replies.closed_schemas import INEXACT, closed, inexact_number
 from draftwerk.speculative.replies.literals import escaped_pattern, quoted
 from draftwerk.speculative.sampling.params import Grammar
 
@@ -93,17 +93,16 @@ def schema_grammar(schema: msgspec.Raw, path: str) -> Grammar:
         raise refused(f"`{path}` must be an object.", path, "invalid")
     if len(raw) > GRAMMAR_MAX:
         raise refused(f"`{path}` is longer than {GRAMMAR_MAX} bytes.", path, "invalid")
-    return Grammar("json_schema", _closed_text(msgspec.json.format(raw, indent=-1).decode()))
-
-
-def _closed_text(text: str) -> str:
-    """Return a schema with its objects closed; what Python cannot read the engine refuses."""
+    text = msgspec.json.format(raw, indent=-1).decode()
     try:
-        schema = json.loads(text)
-        found = closed(schema)
-    except (ValueError, RecursionError):
-        return text
-    return text if found == schema else json.dumps(found, separators=(",", ":"))
+        given = json.loads(text)
+        found, inexact = closed(given), inexact_number(given)
+    except (ValueError, RecursionError):  # what Python cannot read the engine refuses
+        return Grammar("json_schema", text)
+    if inexact is not None:
+        raise refused(f"`{path}` has {inexact}, which {INEXACT}.", path, "unsupported")
+    closed_text = text if found == given else json.dumps(found, separators=(",", ":"))
+    return Grammar("json_schema", closed_text)
 
 
 class TextForm(msgspec.Struct, frozen=True):

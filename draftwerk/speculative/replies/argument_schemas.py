@@ -10,11 +10,13 @@ from draftwerk.speculative.replies.closed_schemas import (
     ANNOTATIONS,
     CLOSABLE,
     DEPTH_MAX,
+    INEXACT,
     MAPS,
     VALUES,
     JsonObjectSchema,
     as_object,
     closed,
+    inexact_number,
     is_open,
 )
 from draftwerk.speculative.replies.formats import CallFormat
@@ -62,6 +64,8 @@ def parameters_of(schema: Any) -> JsonObjectSchema:
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise BadSchema("holds half a character") from None
+    if (number := inexact_number(found)) is not None:
+        raise BadSchema(f"has {number}, which {INEXACT}")
     kind = found.setdefault("type", "object")
     if kind != "object" and kind != ["object"]:
         raise BadSchema("must be of the type 'object'")

@@ -28,6 +28,8 @@ JOINING = frozenset(
 CHOOSING = frozenset(("anyOf", "oneOf", "$ref"))
 """Words that do so where the object has words of its own beside them."""
 
+INEXACT = "a grammar does not hold exactly"
+
 
 def closed(schema: JsonObjectSchema) -> JsonObjectSchema:
     """Return the schema with `additionalProperties` false where an object does not say it.
@@ -38,6 +40,23 @@ def closed(schema: JsonObjectSchema) -> JsonObjectSchema:
     if _joins(schema, 0):
         return schema
     return cast("JsonObjectSchema", _closed(schema))
+
+
+def inexact_number(schema: Any) -> float | None:
+    """Return a number that a grammar, which has them as doubles or in 64 bits, changes."""
+    if isinstance(schema, int | float):
+        return None if _is_exact(schema) else schema
+    words = as_object(schema)
+    inner: list[Any] = _inner(words, ANNOTATIONS) if words is not None else []
+    if isinstance(schema, list):
+        inner = cast("list[Any]", schema)
+    return next((found for each in inner if (found := inexact_number(each)) is not None), None)
+
+
+def _is_exact(number: float) -> bool:
+    if isinstance(number, float):
+        return abs(number) < 2.0**63
+    return abs(number) < 2**1023 and min(max(int(float(number)), -(2**63)), 2**63 - 1) == number
 
 
 def as_object(schema: Any) -> JsonObjectSchema | None:
@@ -61,16 +80,16 @@ def _joins(schema: Any, depth: int) -> bool:
         return True
     if words.keys() & CHOOSING and own - {"type"}:
         return True
-    return any(_joins(each, depth + 1) for each in _inner(words))
+    return any(_joins(each, depth + 1) for each in _inner(words, VALUES | ANNOTATIONS))
 
 
-def _inner(words: JsonObjectSchema) -> list[Any]:
-    """Return the schemas directly inside a schema."""
+def _inner(words: JsonObjectSchema, without: frozenset[str]) -> list[Any]:
+    """Return what is directly inside a schema, `without` that of some words."""
     found: list[Any] = []
     for name, value in words.items():
         if name in MAPS:
             found += (as_object(value) or {}).values()
-        elif name not in VALUES and name not in ANNOTATIONS:
+        elif name not in without:
             found.append(value)
     return found
 

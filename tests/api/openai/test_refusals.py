@@ -100,6 +100,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"prompt_logprobs": -1}, "prompt_logprobs"),
     ({"guided_json": [1]}, "guided_json"),
     ({"guided_json": '{"a'}, "guided_json"),
+    ({"guided_json": {"const": 2**53 + 1}}, "guided_json"),
     ({"guided_regex": "a", "guided_choice": ["b"]}, "guided_choice"),
     ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex"),
     ({"structured_outputs": {"regex": 5}}, "structured_outputs.regex"),

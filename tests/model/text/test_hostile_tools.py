@@ -71,6 +71,7 @@ HOSTILE: dict[str, Any] = {
     "marks in values": properties(x={"enum": ["</tool_call>", "\n</parameter>\n", "<|im_end|>"]}),
     "a lone surrogate": properties(x={"enum": ["\ud800"]}),
     "odd types": properties(x={"type": ["string", "null", 5]}),
+    "large numbers": properties(x={"enum": [2**53 + 1, 2**64 - 1]}),
     "odd words": {"type": "object", "properties": [1, 2]},
     "no schema": properties(x=5),
 }  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from draftwerk.speculative.replies.closed_schemas import closed
+from draftwerk.speculative.replies.closed_schemas import closed, inexact_number
 
 ONE: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
 PART = {"properties": {"b": {"type": "integer"}}, "required": ["b"]}
@@ -67,3 +67,18 @@ def test_a_schema_too_deep_to_tell_is_left() -> None:
     for _ in range(200):
         deep = {"type": "array", "items": deep}
     assert closed(deep) is deep
+
+
+@pytest.mark.parametrize(
+    "number", [2**53 + 1, -(2**53) - 1, 2**63, 2**64, -(2**63) - 1, 10**400, 1e19, float("inf")]
+)
+def test_a_number_that_grammars_would_change_is_found(number: float) -> None:
+    bound = {"type": "integer", "minimum": number}
+    for schema in (bound, {"const": {"x": [number]}}, {"$defs": {"default": {"items": bound}}}):
+        assert inexact_number(schema) == number
+    assert inexact_number({"type": "integer", "default": number}) is None
+
+
+def test_numbers_of_64_bits_and_short_ones_are_held() -> None:
+    numbers = [0, True, -(2**63), 2**63 - 1, 2**53, 2**62, 0.1, -1e18]
+    assert inexact_number({"enum": numbers, "maximum": 2**63 - 1}) is None
