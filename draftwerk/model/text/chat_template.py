@@ -4,9 +4,11 @@ Templates come with weights from strangers, hence the sandbox; only plain JSON v
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from types import FunctionType
+from typing import Any, cast
 
 import jinja2
 import jinja2.meta
@@ -14,10 +16,14 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.nodes import CallBlock, Filter, Name, Node, Template, Test
 from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 TemplateMessage = Mapping[str, Any]
+SIZE_MAX = 2**26
+"""Characters of a text, bits of a number."""
+TOO_LARGE = f"a value would be larger than {SIZE_MAX}"
 
 
 class TemplateRefused(ValueError):
@@ -37,6 +43,51 @@ class GenerationTag(Extension):
 
     def _body(self, caller: Callable[[], str]) -> str:
         return caller()
+
+
+class BoundedEnvironment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox where no number makes a value that fills the memory."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.filters |= {name: _bounded(each) for name, each in self.filters.items()}
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Return a product or a power. Raises SecurityError for one that is too large."""
+        match left, right:
+            case int(), int():
+                size = left.bit_length() * right if operator == "**" else 0
+            case (str() | list() | tuple() as value, int(number)) | (
+                int(number),
+                str() | list() | tuple() as value,
+            ):
+                size = len(cast("Sized", value)) * number
+            case _:
+                size = 0
+        if size > SIZE_MAX:
+            raise SecurityError(TOO_LARGE)
+        return super().call_binop(context, operator, left, right)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return a field; a text's method takes no number beyond what a value may have."""
+        found = super().getattr(obj, attribute)
+        return _bounded(found) if isinstance(obj, str) and callable(found) else found
+
+
+def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter or method that refuses widths and counts beyond what a value may have."""
+    first = 1 + hasattr(function, "jinja_pass_arg") if isinstance(function, FunctionType) else 0
+
+    @wraps(function)
+    def checked(*args: Any, **named: Any) -> Any:
+        given = (*args[first:], *named.values())
+        if any(isinstance(each, int) and each > SIZE_MAX for each in given):
+            raise SecurityError(TOO_LARGE)
+        return function(*args, **named)
+
+    return checked
 
 
 class PlainNamespace(Namespace):
@@ -86,14 +137,24 @@ class ChatTemplate:
         values = {**GIVEN, **self.special_tokens, **variables}
         template = self.template if values["tools"] is None else self.tool_template
         try:
-            return template.render(messages=[_given(each) for each in messages], **values)
+            text = [""]
+            size = 0
+            for piece in template.generate(messages=[_given(each) for each in messages], **values):
+                text.append(piece)
+                size += len(piece)
+                if size > SIZE_MAX:
+                    raise SecurityError(TOO_LARGE)
+            return "".join(text)
         except (jinja2.TemplateError, *FAULTS) as error:
             raise TemplateRefused(str(error)) from error
 
 
 GIVEN = {"tools": None, "documents": None, "add_generation_prompt": True}
 """Given to every template beside `messages`, unless a caller says otherwise."""
-FAULTS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+FAULTS = (
+    *(TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
+    *(RecursionError, MemoryError),
+)
 """What Python's own operations in a template may raise."""
 REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")
 """What templates call the reasoning of an earlier answer."""
@@ -124,8 +185,8 @@ def _given(message: TemplateMessage) -> dict[str, Any]:
     return {"thinking": reasoning, **found, "reasoning_content": reasoning}
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _environment() -> BoundedEnvironment:
+    environment = BoundedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
