@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from draftwerk.model.checkpoint.hub import locate, safetensors_directory
+from draftwerk.model.checkpoint.hub import locate
+from training.bf16_copy import bf16_copy
 from training.head import HELD_OUT, Distance, frequent, read
 from training.states import Estimate, kept_path
 from training.student_model import begin, write
@@ -197,7 +198,7 @@ class StudentCourse:
 def train(arguments: argparse.Namespace) -> None:
     from transformers import AutoModelForCausalLM
 
-    source = safetensors_directory(locate(arguments.model))
+    source = bf16_copy(locate(arguments.model))
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
     model = model.to(arguments.device)
     texts = read(arguments.texts, arguments.tokens)

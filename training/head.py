@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div, linear
 
-from draftwerk.model.checkpoint.hub import locate, safetensors_directory
+from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import DraftHead, advance, find, save
+from training.bf16_copy import bf16_copy
 from training.states import Estimate, kept_path
 
 DEPTHS = 3
@@ -234,7 +235,7 @@ def told(losses: Tensor, shares: Tensor) -> str:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    directory = safetensors_directory(locate(arguments.model))
+    directory = bf16_copy(locate(arguments.model))
     target = load(str(directory), torch.bfloat16)
     texts = read(arguments.texts, arguments.tokens)
     vocabulary = frequent(texts, arguments.vocabulary, target.config.vocab_size)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from draftwerk.model.checkpoint.hub import locate, safetensors_directory
+from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -23,6 +23,7 @@ from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.beams.beam_searching import Found, Server, found_by_transformers
 from tests.support.runners import build_runner
+from training.bf16_copy import bf16_copy
 from validation.transformers_oracle import prompts_of
 
 BLOCK_SIZE = 16
@@ -40,7 +41,7 @@ def main() -> None:
     from transformers import AutoModelForCausalLM
 
     arguments = _arguments()
-    directory = safetensors_directory(locate(None))
+    directory = bf16_copy(locate(None))
     prompts = prompts_of(arguments.path, arguments.prompts, TextTokenizer(directory))
     model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     options = ModelOptions(dtype="fp32", block_size=BLOCK_SIZE, block_count=4096)

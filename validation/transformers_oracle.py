@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from draftwerk.model.checkpoint.hub import locate, safetensors_directory
+from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
@@ -25,6 +25,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
 from tests.support.runners import build_draft_runner, build_runner
+from training.bf16_copy import bf16_copy
 
 BLOCKS = 2048
 
@@ -64,9 +65,7 @@ def transformers_greedy(prompts: list[list[int]], count: int) -> list[list[int]]
     """Return the output of `generate`, from the same rounded weights in float32."""
     from transformers import AutoModelForCausalLM
 
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        safetensors_directory(locate(None)), dtype=torch.float32
-    )
+    model: Any = AutoModelForCausalLM.from_pretrained(bf16_copy(locate(None)), dtype=torch.float32)
     return [
         model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=count)[0][
             len(prompt) :

@@ -7,11 +7,10 @@ import msgspec
 from gguf.constants import LlamaFileType
 
 from draftwerk.model.checkpoint.files.content import Hashed
-from draftwerk.model.checkpoint.files.safetensors import write_bf16
 from draftwerk.model.checkpoint.files.shards import StoredTensor
-from draftwerk.model.checkpoint.gguf_card import CARD, CardTensor, GgufCard, write_card
+from draftwerk.model.checkpoint.gguf_card import CardTensor, GgufCard, write_card
 from draftwerk.model.checkpoint.gguf_config import hf_config, recommended_sampling
-from draftwerk.model.checkpoint.gguf_names import STATES, gguf_name, hf_name
+from draftwerk.model.checkpoint.gguf_names import gguf_name, hf_name
 from draftwerk.model.checkpoint.gguf_source import (
     METHOD,
     GgufSource,
@@ -21,7 +20,7 @@ from draftwerk.model.checkpoint.gguf_source import (
     weight_tensors,
 )
 from draftwerk.model.checkpoint.gguf_tokenizer import write_tokenizer
-from draftwerk.model.checkpoint.inventory import STACKED, check_tensors, inventory, is_fused
+from draftwerk.model.checkpoint.inventory import check_tensors, inventory, is_fused
 from draftwerk.model.checkpoint.rope_fields import check_rope, rope_of, turned_dimensions
 from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -68,26 +67,6 @@ def describe(path: Path, name: str, directory: Path, progress: OnProgress) -> Gg
     write_tokenizer(source.model.paths[0], source.model.fields, directory)
     card.check_unchanged()
     return card
-
-
-def export(path: Path, directory: Path, progress: OnProgress = lambda _: None) -> None:
-    """Write a model as Transformers reads it: safetensors in bf16 beside what `describe` writes.
-
-    Raises Refused for experts and recurrent layers, which are named and divided otherwise there.
-    """
-    # It imports torch, which takes a second, and which `describe` does without.
-    from draftwerk.model.checkpoint.gguf_tensors import GgufFiles, tensor_values
-
-    card = describe(path, path.stem, directory, progress)
-    (directory / CARD).unlink()
-    if any(name.endswith(f"{STACKED[2]}.weight") for name in card.tensors):
-        raise Refused(f"{path}: experts cannot be written as safetensors")
-    if any(name.endswith(STATES["ssm_a"]) for name in card.tensors):
-        raise Refused(f"{path}: recurrent layers cannot be written as safetensors")
-    files = GgufFiles(card, progress)
-    shapes = {name: tensor.shape for name, tensor in card.tensors.items()}
-    values = (tensor_values(files, tensor).numpy() for tensor in card.tensors.values())
-    write_bf16(directory / "model.safetensors", shapes, values)
 
 
 def _card(source: GgufSource, name: str, config: dict[str, Any]) -> GgufCard:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from draftwerk.model.checkpoint.files.listing import LISTING, first_damaged, write_listing
 from draftwerk.model.checkpoint.files.shard_names import model_name, shard_paths
-from draftwerk.model.checkpoint.gguf_card import identity, read_card
+from draftwerk.model.checkpoint.gguf_card import identity
 from draftwerk.model.checkpoint.hub_name import HubName, hub_name
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import OnProgress
@@ -138,24 +138,6 @@ def _describe(gguf: Path, name: str, target: Path, progress: OnProgress) -> None
         _rename(working, target)
     finally:
         shutil.rmtree(working, ignore_errors=True)
-
-
-def safetensors_directory(location: Location, progress: OnProgress = lambda _: None) -> Path:
-    """Return a model's directory for programs that read safetensors; a GGUF is written as bf16."""
-    card = read_card(location.directory)
-    if card is None:
-        return location.directory
-    target = location.directory.with_name(f"{location.directory.name}-bf16")
-    if not target.is_dir():
-        from draftwerk.model.checkpoint.gguf import export
-
-        working = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        try:
-            export(Path(card.paths[0]), working, progress)
-            _rename(working, target)
-        finally:
-            shutil.rmtree(working, ignore_errors=True)
-    return target
 
 
 def _sentence(error: OSError, gguf: Path, cache: Path) -> str:

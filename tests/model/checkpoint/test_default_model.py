@@ -13,7 +13,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from draftwerk.model.checkpoint.files.gguf_header import read_gguf_header, tensor_bytes
-from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate, safetensors_directory
+from draftwerk.model.checkpoint.hub import DEFAULT_PACKAGE, locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
@@ -22,6 +22,7 @@ from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
 from tests.support.runners import build_draft_runner, build_runner
+from training.bf16_copy import bf16_copy
 
 if importlib.util.find_spec(DEFAULT_PACKAGE) is None:
     pytest.skip("the default model is not installed", allow_module_level=True)
@@ -44,7 +45,7 @@ CHATS = [
 
 @pytest.fixture(scope="module")
 def directory() -> Path:
-    return safetensors_directory(locate(None))
+    return bf16_copy(locate(None))
 
 
 @pytest.fixture(scope="module")

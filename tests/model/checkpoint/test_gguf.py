@@ -17,7 +17,6 @@ from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.files import content, listing
 from draftwerk.model.checkpoint.files.listing import LISTING
-from draftwerk.model.checkpoint.files.safetensors import bf16_bits
 from draftwerk.model.checkpoint.gguf_card import GgufCard
 from draftwerk.model.checkpoint.gguf_config import LLAMA3_DEFAULTS
 from draftwerk.model.checkpoint.hf_config import read_config
@@ -28,6 +27,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from tests.support.tiny_gguf import gguf_name, llama_cpp_order
 from tests.support.tiny_models import VOCAB, save_tiny, tiny_model
+from training.bf16_copy import bf16_copy, write_copy
 
 THETA = 500_000.0
 
@@ -102,8 +102,8 @@ def test_tensors_come_back_as_transformers_names_and_orders_them(family: str, tm
     expected = write_gguf(tmp_path / "m.gguf", family, family)
     out = tmp_path / "out"
     out.mkdir()
-    gguf_file.export(tmp_path / "m.gguf", out)
-    found = load_file(out / "model.safetensors")
+    write_copy(described(tmp_path / "m.gguf", out), out, tmp_path / "copy")
+    found = load_file(tmp_path / "copy" / "model.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
@@ -192,7 +192,7 @@ def test_a_model_that_is_refused_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
 
 def weights_of(location: hub.Location) -> bytes:
-    return (hub.safetensors_directory(location) / "model.safetensors").read_bytes()
+    return (bf16_copy(location) / "model.safetensors").read_bytes()
 
 
 def test_two_models_alike_in_name_size_and_first_mebibyte_are_two(
@@ -386,14 +386,6 @@ def test_metadata_that_is_missing_is_named(tmp_path: Path):
     writer.write_tensors_to_file()
     writer.close()
     assert "a GGUF without .attention.head_count, .embedding_length" in refusal(path)
-
-
-def test_rounding_to_bf16_is_torchs():
-    values = np.random.default_rng(1).standard_normal(10_000).astype(np.float32)
-    ties = np.array([1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-8), 0.0, 1e38], np.float32)
-    values = np.concatenate([values, ties])
-    expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.uint16).numpy()
-    assert np.array_equal(bf16_bits(values), expected)
 
 
 def test_a_directory_of_safetensors_is_used_where_it_is(tmp_path: Path):

@@ -30,6 +30,7 @@ from tests.support.tiny_models import (
     own_rounding,
     tiny_model,
 )
+from training.bf16_copy import write_copy
 
 LONG = {**ROPES["longrope"], "rope_theta": 10_000.0, "original_max_position_embeddings": 64}
 LONG["short_factor"], LONG["long_factor"] = LONG["short_factor"][:4], LONG["long_factor"][:4]
@@ -147,6 +148,6 @@ def test_inputs_of_all_in_one_matrix_are_refused(tmp_path: Path) -> None:
 
 def test_recurrent_layers_are_not_written_as_safetensors(tmp_path: Path) -> None:
     path = save_gguf(tmp_path / "m.gguf", "qwen3_5_text", "F32")
-    (tmp_path / "out").mkdir()
+    card = described(path, tmp_path / "out")
     with pytest.raises(Refused, match="recurrent layers cannot be written"):
-        gguf_file.export(path, tmp_path / "out")
+        write_copy(card, tmp_path / "out", tmp_path / "copy")

@@ -8,9 +8,10 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from safetensors.torch import save_file
 
 from draftwerk.model.checkpoint import gguf as gguf_file
-from draftwerk.model.checkpoint.files.safetensors import write_bf16
+from draftwerk.model.checkpoint.files.shards import SINGLE
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
@@ -128,8 +129,7 @@ def test_a_model_saved_without_its_head_is_served(tmp_path: Path) -> None:
     model = save_tiny(tmp_path, "qwen3", tie_word_embeddings=True)
     held = {name.removeprefix("model."): each for name, each in model.state_dict().items()}
     held.pop("lm_head.weight")
-    shapes = {name: tuple(each.shape) for name, each in held.items()}
-    write_bf16(tmp_path / "model.safetensors", shapes, (each.numpy() for each in held.values()))
+    save_file({name: each.bfloat16() for name, each in held.items()}, tmp_path / SINGLE)
     assert read_info(locate(str(tmp_path))).vectors == VectorForm(width=32)
     loaded = load(str(tmp_path), None).weights
     assert loaded.layers[0].qkv is not None
