@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from draftwerk.assembly.memory_room import ModelSizes, free_memory, loading_bytes
+from draftwerk.assembly.memory_room import free_memory, loading_bytes
 from draftwerk.cache.kv_formats import KV_FORMATS
+from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.settings.engine_settings import EngineSettings
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2, "w8a8": 2, "int8": 2, "int4": 2, "stored": 2}
@@ -45,7 +46,7 @@ class MemoryDemand:
 
 
 def memory_demand(
-    settings: EngineSettings, target: ModelSizes, draft: ModelSizes | None, has_head: bool
+    settings: EngineSettings, target: ModelInfo, draft: ModelInfo | None, has_head: bool
 ) -> MemoryDemand:
     """Return what the models take, in bytes.
 
@@ -71,11 +72,11 @@ def memory_demand(
     )
 
 
-def _dtype(settings: EngineSettings, card: ModelSizes) -> str:
+def _dtype(settings: EngineSettings, card: ModelInfo) -> str:
     return card.stored_format if settings.dtype == "auto" else settings.dtype
 
 
-def _token_bytes(settings: EngineSettings, card: ModelSizes, dtype: str) -> int:
+def _token_bytes(settings: EngineSettings, card: ModelInfo, dtype: str) -> int:
     return card.kv_heads_per_token * head_bytes(card.head_size, dtype, settings.kv_dtype)
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 from shutil import disk_usage, which
-from typing import Protocol
 
 from draftwerk.machine.host import free_bytes, gpu_free_bytes
+from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
@@ -16,38 +16,6 @@ FILE_SHARE = 0.8
 """Of the free memory, what weights in a file are left of it at most."""
 
 
-class ModelSizes(Protocol):
-    """What must be known of a model before it is loaded."""
-
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def kv_heads_per_token(self) -> int: ...
-    @property
-    def head_size(self) -> int: ...
-    @property
-    def state_bytes(self) -> int: ...
-    @property
-    def window(self) -> int: ...
-    @property
-    def window_heads(self) -> tuple[int, int]: ...
-    @property
-    def other_heads(self) -> tuple[int, int]: ...
-    @property
-    def kept(self) -> int: ...
-    @property
-    def context_max(self) -> int: ...
-    @property
-    def stored_format(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def draft_head_bytes(self) -> int: ...
-    def loading_bytes(self, dtype: str, /) -> int: ...
-    def packed_bytes(self, dtype: str, /) -> int: ...
-    def remedy(self, free: int, /) -> str: ...
-
-
 def free_memory(settings: EngineSettings) -> int:
     """Return the free memory of the device that will serve."""
     if on_gpu(settings):
@@ -55,7 +23,7 @@ def free_memory(settings: EngineSettings) -> int:
     return free_bytes()
 
 
-def loading_bytes(settings: EngineSettings, card: ModelSizes, dtype: str, free: int) -> int:
+def loading_bytes(settings: EngineSettings, card: ModelInfo, dtype: str, free: int) -> int:
     """Return what a model's weights take of the free memory, packed, and while they are.
 
     Of weights in a file that is what they are left of it. Raises ConfigError for a model that

@@ -139,8 +139,9 @@ def can_fork_for(settings: EngineSettings) -> bool:
     """Return whether the target's processes can be forked."""
     # A GPU's process has its pages to itself, and no successor that could go on with them.
     # A divided target's ranks are started by its first one.
-    divided = settings.pipeline_parallel * settings.tensor_parallel > 1
-    return can_fork() and not (may_use_gpu(settings.device) or settings.spare == "off" or divided)
+    if may_use_gpu(settings.device) or settings.ranks > 1:
+        return False
+    return can_fork() and settings.spare != "off"
 
 
 @asynccontextmanager

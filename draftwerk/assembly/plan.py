@@ -11,15 +11,12 @@ from draftwerk.assembly.memory_demand import (
     head_bytes,
     memory_demand,
 )
-from draftwerk.assembly.memory_room import (
-    ModelSizes,
-    auto_kv_bytes,
-    check_memory,
-)
+from draftwerk.assembly.memory_room import auto_kv_bytes, check_memory
 from draftwerk.assembly.window_split import GroupSizes, split
 from draftwerk.cache.recurrent_states import NO_STATES, StateSlots, snapshot_interval
 from draftwerk.cache.window_table import WindowBlocks
 from draftwerk.machine.host import memory_bytes
+from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.checkpoint.model_options import TRANSFORMERS, AttentionWindow, ModelOptions
 from draftwerk.model.native.servable import may_use_gpu
 from draftwerk.settings.engine_settings import EngineSettings
@@ -57,8 +54,8 @@ class Plan:
 
 def plan(
     settings: EngineSettings,
-    target: ModelSizes,
-    draft: ModelSizes | None,
+    target: ModelInfo,
+    draft: ModelInfo | None,
     memory: int | None = None,
     adapters: LoraAdapters = NO_ADAPTERS,
 ) -> Plan:
@@ -161,16 +158,14 @@ def plan(
     )
 
 
-def demand_of(
-    settings: EngineSettings, target: ModelSizes, draft: ModelSizes | None
-) -> MemoryDemand:
+def demand_of(settings: EngineSettings, target: ModelInfo, draft: ModelInfo | None) -> MemoryDemand:
     """Return what the models take that the settings have run. Raises ConfigError."""
     methods = sources(settings.speculate, draft is not None)
     return memory_demand(settings, target, draft if "draft" in methods else None, "head" in methods)
 
 
 def _heads_apart(
-    settings: EngineSettings, target: ModelSizes
+    settings: EngineSettings, target: ModelInfo
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return what layers with windows keep of a token if they have blocks of their own, and others.
 
@@ -178,8 +173,7 @@ def _heads_apart(
     all positions.
     """
     shared = has_second_tier(settings) or settings.backend == TRANSFORMERS
-    divided = settings.pipeline_parallel * settings.tensor_parallel > 1
-    if shared or divided or target.state_bytes or may_use_gpu(settings.device):
+    if shared or settings.ranks > 1 or target.state_bytes or may_use_gpu(settings.device):
         return NO_HEADS, NO_HEADS
     return target.window_heads, target.other_heads
 
@@ -190,7 +184,7 @@ def has_second_tier(settings: EngineSettings) -> bool:
 
 
 def state_slots(
-    settings: EngineSettings, target: ModelSizes, memory: int, block_bytes: int
+    settings: EngineSettings, target: ModelInfo, memory: int, block_bytes: int
 ) -> StateSlots:
     """Return how many recurrent states the cache's memory holds beside keys and values: half of it.
 

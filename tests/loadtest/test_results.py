@@ -29,7 +29,7 @@ HEALTH = ClientHealth(ticks=100, lag_p50_ms=0, lag_p99_ms=1, lag_max_ms=2, cpu_s
 
 def run_of(rows: list[RequestRow], **fields: object) -> Run:
     made = Run(
-        environment=environment("2030-01-01", ["run", "<url>"]),
+        environment=environment(["run", "<url>"]),
         options=LoadTestOptions(label="a <b> & c"),
         health=HEALTH,
         summary=summarise(rows, [parse_slo("e2e=2s")], offered=True),
@@ -65,7 +65,7 @@ def sweep_of() -> Sweep:
         for load in (1, 4, 16)
     ]
     return Sweep(
-        environment=environment("2030-01-01", []),
+        environment=environment([]),
         over="concurrency",
         runs=runs,
         knees=knees(runs),

@@ -5,7 +5,6 @@ import gc
 import os
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -71,7 +70,7 @@ async def run_load(options: LoadTestOptions, argv: list[str]) -> Run:
     slos = [parse_slo(text) for text in options.slo]
     sessions = draw(options, open_workload(options))
     target = Target.of(options.url, os.environ.get(options.api_key_env, ""))
-    where = environment(datetime.now(UTC).isoformat(timespec="seconds"), argv)
+    where = environment(argv)
     async with open_session(options, target) as side:
         server, models = await introduce(side, target)
         bodies = BodyMaker(options, options.model or (models[0] if models else "default"))

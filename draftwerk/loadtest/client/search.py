@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from draftwerk.loadtest.client.isolate import isolation_of
 from draftwerk.loadtest.client.loads import SweepStep, at_load
-from draftwerk.loadtest.client.sweep import now, run_step
+from draftwerk.loadtest.client.sweep import run_step
 from draftwerk.loadtest.measure.proportion import Proportion, wilson
 from draftwerk.loadtest.measure.search import Bounds, Trial, highest, next_load
 from draftwerk.loadtest.options import LoadTestOptions, SearchOptions
@@ -19,7 +19,7 @@ async def search(options: LoadTestOptions, asked: SearchOptions, argv: list[str]
     """Find the highest load at which the given share of requests keeps the SLOs."""
     if not options.slo:
         raise ValueError("search needs at least one --slo")
-    began = environment(now(), argv)
+    began = environment(argv)
     isolation = await isolation_of(options, asked.isolate)
     bounds = Bounds(asked.low, asked.high, asked.tolerance, asked.over == "concurrency")
     runs: list[Run] = []

@@ -1,7 +1,5 @@
 """Several runs in a row, over loads and variants."""
 
-from datetime import UTC, datetime
-
 from msgspec.structs import replace
 
 from draftwerk.loadtest.client.isolate import isolation_of
@@ -15,7 +13,7 @@ from draftwerk.loadtest.results.result import Run, Sweep
 
 async def sweep(options: LoadTestOptions, asked: SweepOptions, argv: list[str]) -> Sweep:
     """Run every step; an interruption ends the sweep and keeps what was measured."""
-    began = environment(now(), argv)
+    began = environment(argv)
     isolation = await isolation_of(options, asked.isolate)
     planned = list(steps(options, asked, isolation))
     found = Sweep(
@@ -41,7 +39,3 @@ async def run_step(step: SweepStep, argv: list[str]) -> Run:
     run = await run_load(replace(step.options, label=name), argv)
     run.label, run.load, run.repeat = step.options.label, step.load, step.repeat
     return run
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

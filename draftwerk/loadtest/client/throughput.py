@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from draftwerk.loadtest.client.isolate import isolation_of
 from draftwerk.loadtest.client.loads import SweepStep, warming
 from draftwerk.loadtest.client.run import run_load
-from draftwerk.loadtest.client.sweep import now, run_step
+from draftwerk.loadtest.client.sweep import run_step
 from draftwerk.loadtest.measure.knee import still_rises
 from draftwerk.loadtest.options import LoadTestOptions, ThroughputOptions
 from draftwerk.loadtest.results.curves import tokens_per_s
@@ -15,7 +15,7 @@ from draftwerk.loadtest.results.result import Run, Sweep
 
 async def throughput(options: LoadTestOptions, asked: ThroughputOptions, argv: list[str]) -> Sweep:
     """Double the users until tokens per second rise no more; latency comes with each load."""
-    began = environment(now(), argv)
+    began = environment(argv)
     isolation = await isolation_of(options, asked.isolate)
     found = Sweep(environment=began, over="concurrency", runs=[], notes=list(isolation.notes()))
     warm = isolation.placed(warming(options, asked.users_min))

@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,11 +26,11 @@ class Environment(Struct, frozen=True):
     models: list[str] = []
 
 
-def environment(started: str, argv: list[str]) -> Environment:
-    """Describe where the client runs."""
+def environment(argv: list[str]) -> Environment:
+    """Describe where the client runs, and when it began."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Environment(
-        started=started,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
         argv=argv,
         cpu=_cpu_name(),
         cpus=os.cpu_count() or 1,
