@@ -7,14 +7,17 @@ pieces of the text that the needles are hidden in, which comes with Python.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import TypeVar
 
 import msgspec
 
 from draftwerk.assembly.approximation_tables import keep_quality
 from draftwerk.assembly.loading.model_infos import read_infos, read_text
 from draftwerk.assembly.plan import plan
+from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
+from draftwerk.model.process.built import Built
 from draftwerk.model.step.approximation_trial import ApproximationTrial, Needle
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.distances import summary
@@ -33,6 +36,7 @@ NEEDLE_TOKENS = 2048
 KEYS = ("48172", "90356", "27481", "63905", "15738", "80264", "39517", "72640")
 """What is hidden, each a little further on in the text."""
 ROWS = (1, 4, 16)
+T = TypeVar("T")
 
 
 class PromptLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +44,10 @@ class PromptLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     prompt: str = ""
     messages: tuple[dict[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.messages or self.prompt):
+            raise ValueError("it has neither `prompt` nor `messages`")
 
 
 def show_approximations(
@@ -51,7 +59,9 @@ def show_approximations(
     info, _ = read_infos(settings, print)
     text = read_text(info, settings.tool_format, settings.control_tokens)
     haystack = text.encode(" ".join(topics.values()))
-    prompts = list(own_prompts(haystack) if path is None else map_lines(text, path))
+    prompts = list(own_prompts(haystack))
+    if path is not None:
+        prompts = [_tokens(text, line) for line in read_lines(path, PromptLine)]
     exact = exact_ones(settings)
     longest = max(*map(len, prompts), *needle_tokens) + ANSWER
     context_max = read_infos(exact, print)[0].context_max
@@ -83,11 +93,15 @@ def _trial(settings: EngineSettings, longest: int) -> BlendTrial:
         block_count=min(options.block_count, needed),
         window_blocks=0,
     )
+    return BlendTrial(TargetRunner(built_model(options).parts))
+
+
+def built_model(options: ModelOptions) -> Built:
+    """Return a model in this process. Raises ConfigError."""
     try:
-        built = build(options, print)
+        return build(options, print)
     except Refused as error:
         raise ConfigError(str(error)) from None
-    return BlendTrial(TargetRunner(built.parts))
 
 
 def measured(
@@ -126,8 +140,8 @@ def own_prompts(haystack: Sequence[int]) -> Iterator[list[int]]:
         yield list(haystack[start : start + NEEDLE_TOKENS - 2 * ANSWER])
 
 
-def map_lines(text: TextTokenizer, path: Path) -> Iterator[list[int]]:
-    """Yield the tokens of a file's prompts. Raises ConfigError that names the first bad line."""
+def read_lines(path: Path, kind: type[T]) -> list[T]:
+    """Return a file's lines. Raises ConfigError that names the first bad one."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -135,18 +149,18 @@ def map_lines(text: TextTokenizer, path: Path) -> Iterator[list[int]]:
     lines = [line for line in content.splitlines() if line.strip()]
     if not lines:
         raise ConfigError(f"--approximate: {path} has no prompts")
+    found: list[T] = []
     for number, line in enumerate(lines, start=1):
         try:
-            yield _tokens(text, msgspec.json.decode(line, type=PromptLine))
+            found.append(msgspec.json.decode(line, type=kind))
         except (msgspec.DecodeError, ValueError) as error:
             raise ConfigError(f"--approximate: {path}, prompt {number}: {error}") from None
+    return found
 
 
 def _tokens(text: TextTokenizer, line: PromptLine) -> list[int]:
     if line.messages:
         return text.encode_continuation(text.render_chat(line.messages))
-    if not line.prompt:
-        raise ValueError("it has neither `prompt` nor `messages`")
     return text.encode(line.prompt)
 
 

@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 
 from draftwerk.actors.client_prompts import ChatMessage
+from draftwerk.assembly.approximation_doctor import built_model, read_lines
 from draftwerk.assembly.approximation_tables import keep_blend
 from draftwerk.assembly.blend_table import BlendTable
 from draftwerk.assembly.loading.model_infos import read_infos, read_text
 from draftwerk.assembly.plan import plan
-from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.process.build import build
 from draftwerk.model.step.blend.blend_quality import (
     RetrievalPrompt,
     Sample,
@@ -48,16 +47,12 @@ class RetrievalLine(msgspec.Struct, frozen=True):
 
 def show_blending(settings: EngineSettings, path: Path | None) -> int:
     """Print how far blended texts are from exact ones, by rule and ratio. Raises ConfigError."""
-    given = None if path is None else read_lines(path)
+    given = None if path is None else read_lines(path, RetrievalLine)
     info, _ = read_infos(settings, print)
     text = read_text(info, settings.tool_format, settings.control_tokens)
     lines = own_lines(text) if given is None else given
     planned = plan(settings, info, None)
-    try:
-        options = planned.target_options
-        built = build(msgspec.structs.replace(options, measures=False), print)
-    except Refused as error:
-        raise ConfigError(str(error)) from None
+    built = built_model(msgspec.structs.replace(planned.target_options, measures=False))
     if not built.blends:
         raise ConfigError(
             "--approximate blend: segments cannot be reused with this model, device or format"
@@ -104,25 +99,6 @@ def asked_settings() -> list[tuple[RuleName, float]]:
         (rule, ratio) for rule in ("head", "hkvd") for ratio in RATIOS
     ]
     return alone + repaired
-
-
-def read_lines(path: Path) -> list[RetrievalLine]:
-    """Return the file's lines. Raises ConfigError that names the first bad one."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"--approximate blend: {error}") from None
-    lines: list[RetrievalLine] = []
-    for number, line in enumerate(content.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            lines.append(msgspec.json.decode(line, type=RetrievalLine))
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"--approximate blend: {path}:{number}: {error}") from None
-    if not lines:
-        raise ConfigError(f"--approximate blend: {path} has no prompts")
-    return lines
 
 
 def prompt_of(text: TextTokenizer, line: RetrievalLine) -> RetrievalPrompt:
