@@ -7,15 +7,12 @@ smaller cache could not go on there.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
 from struct import pack
-from typing import Protocol
 
-from draftwerk.actors.client_prompts import Prompt
-from draftwerk.actors.mailbox import Inbox
-from draftwerk.actors.messages import Delta, Event, Failed, TokenText
+from draftwerk.actors.messages import Delta, Failed
 from draftwerk.api.core.ports import ServedModel
+from draftwerk.cluster.replica_state import ReplicaEngine
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -26,16 +23,8 @@ RIVALS = 8
 NOISES = (0.0, 1.0)
 
 
-class Generates(Protocol):
-    """The part of an engine that is probed."""
-
-    def generate(
-        self, prompt: Prompt, options: Options, *, request_id: str
-    ) -> AbstractAsyncContextManager[Inbox[Event]]: ...
-
-
 async def numeric_fingerprint(
-    engine: Generates, model: ServedModel, limits: tuple[int, ...] = ()
+    engine: ReplicaEngine, model: ServedModel, limits: tuple[int, ...] = ()
 ) -> str:
     """Return the digest of an engine that has nothing else to do.
 
@@ -66,8 +55,4 @@ def _bits(delta: Delta) -> Iterator[bytes]:
     for token, found in zip(delta.tokens, delta.logprobs, strict=True):
         yield token.to_bytes(4, "little")
         for each in (found, *found.top):
-            yield _bits_of(each)
-
-
-def _bits_of(found: TokenText) -> bytes:
-    return pack("<id", found.token_id, found.logprob)
+            yield pack("<id", each.token_id, each.logprob)

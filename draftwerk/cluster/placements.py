@@ -9,9 +9,10 @@ import msgspec
 
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cluster.placed_request import PlacedRequest
 from draftwerk.cluster.pools import Pools
-from draftwerk.cluster.prompt_blocks import block_keys
+from draftwerk.cluster.protocol import block_key
 from draftwerk.cluster.replica_link import ReplicaLink
 
 
@@ -41,7 +42,9 @@ class Placements:
         reservation = None
         if router is not None:
             info = next(link.info for link in self.links.values() if link.info.pool == pool)
-            keys = block_keys(tokens, info.block_size, info.name_secret, submit.options.name_space)
+            space = submit.options.name_space
+            names = BlockNamer(info.name_secret).chain(tokens, info.block_size, space)
+            keys = tuple(map(block_key, names))
             rows = max(submit.options.beam_width, submit.options.choices)
             now = anyio.current_time()
             reservation = router.choose(keys, len(tokens), now, rows, request.excluded)

@@ -12,6 +12,7 @@ at one replica even before any of them is cached.
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from draftwerk.cluster.replica_load import HEAT_MAX, HEAT_S, ReplicaLoad, Reservation, RoutingCosts
 
@@ -40,7 +41,7 @@ class Router:
         """Take in a replica without load and with an empty cache."""
         used = {each.bit for each in self.replicas.values()}
         bit = next(1 << index for index in range(len(used) + 1) if 1 << index not in used)
-        salt = mixed(int.from_bytes(replica_id.encode()[-8:], "little") ^ hash_of(replica_id))
+        salt = int.from_bytes(sha256(replica_id.encode()).digest()[:8], "little")
         self.replicas[replica_id] = ReplicaLoad(replica_id, bit, salt)
 
     def remove(self, replica_id: str) -> None:
@@ -234,11 +235,3 @@ def mixed(value: int) -> int:
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & MASK
     value = (value ^ (value >> 27)) * 0x94D049BB133111EB & MASK
     return value ^ (value >> 31)
-
-
-def hash_of(text: str) -> int:
-    """Return 64 bits of a text that are the same in every process."""
-    value = 0xCBF29CE484222325
-    for byte in text.encode():
-        value = (value ^ byte) * 0x100000001B3 & MASK
-    return value

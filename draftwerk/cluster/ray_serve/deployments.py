@@ -243,35 +243,30 @@ def application(settings: ClusterSettings) -> serve.Application:
 
 def replica_deployment(settings: ClusterSettings) -> serve.Deployment:
     """Return the deployment of the replicas."""
-    deployment = serve.deployment(
-        name="EngineReplica",
-        max_ongoing_requests=ONGOING_MAX,
-        health_check_period_s=HEALTH_S,
-        health_check_timeout_s=HEALTH_TIMEOUT_S,
-        graceful_shutdown_wait_loop_s=0.1,
-        graceful_shutdown_timeout_s=settings.drain_s + STOP_S,
-        ray_actor_options={
-            "num_cpus": settings.replica_cpus,
-            "num_gpus": settings.replica_gpus,
-        },
-        **_count(settings),
-    )(EngineReplica)
-    # Serve's own version is another each time, and would restart what is the same.
-    return deployment.options(version=deployment_version(settings), _internal=True)
+    resources = {"num_cpus": settings.replica_cpus, "num_gpus": settings.replica_gpus}
+    return _deployment(settings, EngineReplica, "EngineReplica", resources, **_count(settings))
 
 
 def door_deployment(settings: ClusterSettings, kind: type[DoorDeployment]) -> serve.Deployment:
     """Return the deployment of the doors."""
+    door = serve.ingress()(kind)
+    return _deployment(settings, door, "Door", {"num_cpus": 0}, num_replicas=settings.doors)
+
+
+def _deployment(
+    settings: ClusterSettings, kind: Any, name: str, resources: dict[str, float], **count: Any
+) -> serve.Deployment:
     deployment = serve.deployment(
-        name="Door",
-        num_replicas=settings.doors,
+        name=name,
         max_ongoing_requests=ONGOING_MAX,
         health_check_period_s=HEALTH_S,
         health_check_timeout_s=HEALTH_TIMEOUT_S,
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=settings.drain_s + STOP_S,
-        ray_actor_options={"num_cpus": 0},
-    )(serve.ingress()(kind))
+        ray_actor_options=resources,
+        **count,
+    )(kind)
+    # Serve's own version is another each time, and would restart what is the same.
     return deployment.options(version=deployment_version(settings), _internal=True)
 
 
