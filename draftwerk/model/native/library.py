@@ -3,101 +3,12 @@
 import ctypes
 import functools
 import logging
-from ctypes import (
-    POINTER,
-    c_char_p,
-    c_double,
-    c_float,
-    c_int,
-    c_int32,
-    c_int64,
-    c_long,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
 
 from draftwerk.model.native.build import NativeUnavailable, library_path, rebuild
-from draftwerk.model.native.calls.structs import (
-    STRUCTS,
-    AdapterModule,
-    LayerShape,
-    LogitQuestions,
-    PathRow,
-    RoundArrays,
-    Shape,
-    ShardColumns,
-    StoredPart,
-    TreeShape,
-    TurnedKeys,
-)
+from draftwerk.model.native.calls.declarations import functions
+from draftwerk.model.native.calls.structs import STRUCTS
 
 log = logging.getLogger("draftwerk")
-
-
-SIGNATURES = {
-    "pool_create": (c_void_p, [c_int]),
-    "pool_destroy": (None, [c_void_p]),
-    "model_create": (
-        c_void_p,
-        [c_void_p, POINTER(Shape), POINTER(LayerShape), POINTER(c_float)],
-    ),
-    "model_destroy": (None, [c_void_p]),
-    "model_split": (None, [c_void_p, POINTER(ShardColumns), c_void_p]),
-    "meeting_create": (c_void_p, [c_void_p, c_int64, c_int, c_int]),
-    "meeting_destroy": (None, [c_void_p]),
-    "meeting_give_up": (None, [c_void_p]),
-    "meeting_gather": (c_char_p, [c_void_p, c_void_p, c_int, c_int, c_int, c_int]),
-    "model_arena_bytes": (c_int64, [c_void_p, c_int, c_int]),
-    "model_router_bytes": (c_int64, [c_void_p]),
-    "model_use_arena": (None, [c_void_p, c_void_p, c_int64, c_int]),
-    "model_set_matrix": (
-        None,
-        [c_void_p, c_int, c_int, c_int, c_void_p, c_int, c_int, c_int, c_void_p],
-    ),
-    "model_set_stored": (
-        None,
-        [c_void_p, c_int, c_int, c_int, POINTER(StoredPart), c_int, c_int, c_void_p],
-    ),
-    "stored_matrix_bytes": (c_int64, [c_int, c_int, c_int]),
-    "stored_file_bytes": (c_int64, [c_int, c_int]),
-    "dequantise_rows": (None, [c_int, c_void_p, c_int64, c_int, c_int, c_void_p]),
-    "quantise_rows": (None, [c_void_p, c_int, c_void_p, c_int, c_int, c_int, c_void_p]),
-    "stored_create": (c_void_p, [c_void_p, POINTER(StoredPart), c_int, c_int]),
-    "stored_destroy": (None, [c_void_p]),
-    "stored_multiply": (None, [c_void_p, c_void_p, c_int, c_void_p]),
-    "stored_unpack": (None, [c_void_p, c_int, c_int, c_void_p]),
-    "stored_time": (None, [c_void_p, POINTER(c_int32), c_int, POINTER(c_double)]),
-    "model_set_vector": (None, [c_void_p, c_int, c_int, c_void_p, c_int]),
-    "model_learn": (None, [c_void_p, c_int]),
-    "model_set_embedding": (None, [c_void_p, c_int, c_void_p, c_int]),
-    "draft_head_create": (
-        c_void_p,
-        [c_void_p, c_int, c_int, c_void_p, c_int, c_void_p, c_int],
-    ),
-    "draft_head_use_model": (None, [c_void_p, c_void_p]),
-    "draft_head_destroy": (None, [c_void_p]),
-    "draft_head_set_matrix": (None, [c_void_p, c_int, POINTER(StoredPart), c_int, c_int]),
-    "draft_head_set_vector": (None, [c_void_p, c_int, c_void_p]),
-    "draft_head_run": (c_char_p, [c_void_p, c_void_p, c_int, c_int]),
-    "draft_head_build_trees": (c_char_p, [c_void_p, c_void_p, c_int, POINTER(TreeShape), c_void_p]),
-    "sample_many": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p]),
-    "gumbel_many": (None, [c_uint64, c_uint32, c_uint32, c_void_p, c_int, c_void_p]),
-    "answer_questions": (None, [c_void_p, POINTER(LogitQuestions)]),
-    "report_logprobs": (None, [c_void_p, c_void_p, c_int, c_int]),
-    "copy_tensor_units": (
-        None,
-        [c_void_p, c_int, c_int64, c_int64, c_void_p, c_void_p, c_int],
-    ),
-    "turn_tensor_keys": (None, [c_void_p, POINTER(TurnedKeys), c_int]),
-    "measure_multiply_adds": (c_double, [c_void_p, c_int, c_long]),
-    "measure_stream": (c_int64, [c_void_p]),
-    "measure_linears": (None, [c_void_p, c_int, c_int]),
-    "model_add_adapter": (c_char_p, [c_void_p, POINTER(AdapterModule), c_int]),
-    "struct_bytes": (c_int64, [c_char_p]),
-    "model_forward": (c_char_p, [c_void_p, POINTER(RoundArrays)]),
-    "model_advance": (c_char_p, [c_void_p, POINTER(RoundArrays), POINTER(PathRow), c_int]),
-}
 
 
 @functools.cache
@@ -108,15 +19,11 @@ def library(isa: str | None = None) -> ctypes.CDLL:
     ValueError.
     """
     loaded = _loaded(isa)
-    for name, (result, arguments) in SIGNATURES.items():
+    for name, result, arguments in functions(STRUCTS):
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
-        if result is c_char_p:
+        if result is ctypes.c_char_p:
             function.errcheck = _raise_refusal
-    for name, struct in STRUCTS.items():
-        there, here = loaded.struct_bytes(name.encode()), ctypes.sizeof(struct)
-        if there != here:
-            raise RuntimeError(f"{name} has {there} bytes in the library, {here} here")
     return loaded
 
 

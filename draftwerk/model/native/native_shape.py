@@ -10,6 +10,7 @@ from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.calls.declarations import enumerated
 from draftwerk.model.native.calls.structs import LayerShape, Shape, ShardColumns
 from draftwerk.model.native.stored import STORED
 
@@ -25,13 +26,10 @@ PLAIN_PAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 KV_CODES = {kind: FORMATS[kind] for kind in PLAIN_PAGES} | {
     name: row.native_code for name, row in NATIVE_KV_FORMATS.items()
 }
-NORMS = ("rms", "rms_rounded_once", "layer")
-ACTIVATIONS = ("silu", "gelu_tanh", "relu_squared", "clamped_silu")
-HEAD_NORMS = ("shared", "projection", "each")
-ROTARY_ROUNDINGS = ("all", "angles", "result")
-MIXERS = ("attention", "convolution", "recurrence")
-RULES = ("delta", "mamba")
-"""In the order of the enumerations in source/forward/model.h."""
+NORMS, ACTIVATIONS, HEAD_NORMS, ROTARY_ROUNDINGS, MIXERS, RULES = (
+    enumerated("forward/model.h", name)
+    for name in ("NormKind", "Activation", "HeadNorm", "RotaryRounding", "Mixer", "Rule")
+)
 NO_EXPERTS = Experts(count=0, used=0, ffn_size=0)
 NO_RECURRENCE = Recurrence(key_heads=0, value_heads=0, key_size=0, value_size=0, taps=0)
 HIDDEN_MAX, EXPERTS_MAX = 16384, 1024
@@ -88,7 +86,7 @@ def format_of(dtype: str) -> int:
 
 def columns_of(shard: Shard) -> ShardColumns:
     spans = (shard.heads, shard.kv_heads, shard.hidden, shard.ffn, shard.vocab)
-    return ShardColumns(*(value for span in spans for value in (span.start, len(span))))
+    return ShardColumns(*((span.start, len(span)) for span in spans))
 
 
 def kv_format(dtype: str, kv_dtype: str) -> str:

@@ -17,10 +17,18 @@ from draftwerk.model.checkpoint.weights import (
     LayerWeights,
     WeightMatrix,
 )
-from draftwerk.model.native.calls.model_parts import Part, Vector
+from draftwerk.model.native.calls.declarations import enumerated
 from draftwerk.model.native.native_shape import HEAD_KIND, QUANTISED, STORED_FORMAT, format_of
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import KINDS, halved, packed_size, parts_of, quantised, unread
+
+PARTS = enumerated("forward/model.h", "Part")
+VECTORS = enumerated("forward/model.h", "Vector")
+LAYER_VECTORS = (
+    *("attention_norm", "ffn_norm", "query_norm", "key_norm", "after_attention", "after_ffn"),
+    *("taps", "sinks", "value_norm", "scalar"),
+)
+"""Those of `LayerWeights` that the kernels call the same."""
 
 
 class Packing:
@@ -95,7 +103,7 @@ class Packing:
         self._use(size + self._library.model_router_bytes(self._handle), 0)
         self._set_matrices(weights)
         if weights.lm_head is not embedding:
-            self._set_matrix(0, Part.EMBEDDING, embedding)
+            self._set_matrix(0, "embedding", embedding)
 
     def _use(self, size: int, more: int) -> int | None:
         """Have matrices in the store's memory; returns the address of it all."""
@@ -112,58 +120,47 @@ class Packing:
             self._on_layer(index)
         if weights.inputs is not None and self._config.graph.per_layer_size:
             self._set_inputs(weights.inputs)
-        self._set_matrix(0, Part.HEAD, weights.lm_head)
-        self._set_vector(0, Vector.NORM, weights.norm)
+        self._set_matrix(0, "head", weights.lm_head)
+        self._set_vector(0, "norm", weights.norm)
 
     def _set_layer(self, index: int, layer: LayerWeights[WeightMatrix]) -> None:
-        self._set_matrix(index, Part.QKV, layer.qkv, layer.qkv_bias)
-        self._set_matrix(index, Part.OUTPUT, layer.output, layer.output_bias)
+        self._set_matrix(index, "qkv", layer.qkv, layer.qkv_bias)
+        self._set_matrix(index, "output", layer.output, layer.output_bias)
         if layer.gate_up is not None and layer.down is not None:
-            self._set_matrix(index, Part.GATE_UP, layer.gate_up, layer.gate_up_bias)
-            self._set_matrix(index, Part.DOWN, layer.down, layer.down_bias)
+            self._set_matrix(index, "gate_up", layer.gate_up, layer.gate_up_bias)
+            self._set_matrix(index, "down", layer.down, layer.down_bias)
         if layer.experts is not None:
             self._set_experts(index, layer.experts)
-        vectors = {
-            Vector.ATTENTION_NORM: layer.attention_norm,
-            Vector.FFN_NORM: layer.ffn_norm,
-            Vector.QUERY_NORM: layer.query_norm,
-            Vector.KEY_NORM: layer.key_norm,
-            Vector.AFTER_ATTENTION: layer.after_attention,
-            Vector.AFTER_FFN: layer.after_ffn,
-            Vector.TAPS: None if layer.taps is None else layer.taps.flatten(),
-            Vector.SINKS: layer.sinks,
-            Vector.VALUE_NORM: layer.value_norm,
-            Vector.SCALAR: layer.scalar,
-        }
+        vectors: dict[str, Tensor | None] = {name: getattr(layer, name) for name in LAYER_VECTORS}
         if layer.input is not None and self._config.graph.per_layer_size:
-            self._set_matrix(index, Part.INPUT_GATE, layer.input.gate)
-            self._set_matrix(index, Part.INPUT_OUTPUT, layer.input.output)
-            vectors[Vector.AFTER_INPUT] = layer.input.norm
+            self._set_matrix(index, "input_gate", layer.input.gate)
+            self._set_matrix(index, "input_output", layer.input.output)
+            vectors["after_input"] = layer.input.norm
         if layer.experts is not None:
             vectors |= {
-                Vector.CHOICE_BIAS: layer.experts.choice_bias,
-                Vector.EXPERT_NORM: layer.experts.norm,
-                Vector.AFTER_EXPERTS: layer.experts.after,
-                Vector.AFTER_DENSE: layer.experts.after_dense,
-                Vector.ROUTER_NORM: layer.experts.router_norm,
-                Vector.EXPERT_SCALES: layer.experts.scales,
+                "choice_bias": layer.experts.choice_bias,
+                "expert_norm": layer.experts.norm,
+                "after_experts": layer.experts.after,
+                "after_dense": layer.experts.after_dense,
+                "router_norm": layer.experts.router_norm,
+                "expert_scales": layer.experts.scales,
             }
         if (own := layer.recurrent) is not None:
             vectors |= {
-                Vector.DECAY: own.decay,
-                Vector.STEP_BIAS: own.step_bias,
-                Vector.GATED_NORM: own.norm,
-                Vector.SKIP: own.skip,
+                "decay": own.decay,
+                "step_bias": own.step_bias,
+                "gated_norm": own.norm,
+                "skip": own.skip,
             }
         for which, vector in vectors.items():
             if vector is not None:
                 self._set_vector(index, which, vector)
 
     def _set_inputs(self, inputs: LayerEmbeddings[WeightMatrix]) -> None:
-        self._set_matrix(0, Part.INPUT_PROJECTION, inputs.projection)
-        self._set_vector(0, Vector.INPUT_NORM, inputs.norm)
+        self._set_matrix(0, "input_projection", inputs.projection)
+        self._set_vector(0, "input_norm", inputs.norm)
         if not isinstance(inputs.embedding, Tensor):
-            return self._set_matrix(0, Part.INPUT_EMBEDDING, inputs.embedding)
+            return self._set_matrix(0, "input_embedding", inputs.embedding)
         # Of a large table a few rows are read: it stays in its file, if it can.
         is_bf16 = inputs.embedding.dtype != torch.float32 or self._dtype == "bf16"
         self.kept = inputs.embedding.to(torch.bfloat16 if is_bf16 else torch.float32).contiguous()
@@ -173,23 +170,23 @@ class Packing:
         router = experts.router
         if experts.shared_gate is not None:
             router = torch.cat([router, experts.shared_gate])
-        self._set_matrix(layer, Part.ROUTER, router, experts.router_bias)
+        self._set_matrix(layer, "router", router, experts.router_bias)
         for expert, matrix in enumerate(experts.gate_up):
             bias, _ = experts.biases(expert)
-            self._set_matrix(layer, Part.EXPERT_GATE_UP, matrix, bias, expert)
+            self._set_matrix(layer, "expert_gate_up", matrix, bias, expert)
         for expert, matrix in enumerate(experts.down):
             _, bias = experts.biases(expert)
-            self._set_matrix(layer, Part.EXPERT_DOWN, matrix, bias, expert)
+            self._set_matrix(layer, "expert_down", matrix, bias, expert)
 
     def _set_matrix(
         self,
         layer: int,
-        part: Part,
+        part: str,
         matrix: WeightMatrix,
         bias: Tensor | None = None,
         expert: int = 0,
     ) -> None:
-        if self._format == STORED_FORMAT and part is not Part.ROUTER:
+        if self._format == STORED_FORMAT and part != "router":
             return self._set_stored(layer, part, self._blocks(matrix, part), bias, expert)
         matrix = _plain(matrix)
         is_bf16 = matrix.dtype == torch.bfloat16
@@ -200,7 +197,7 @@ class Packing:
         self._library.model_set_matrix(
             self._handle,
             layer,
-            part,
+            PARTS.index(part),
             expert,
             None if self._is_packed else source.data_ptr(),
             is_bf16,
@@ -208,12 +205,12 @@ class Packing:
             None if bias is None else bias.data_ptr(),
         )
 
-    def _blocks(self, matrix: WeightMatrix, part: Part) -> tuple[StoredMatrix, ...]:
+    def _blocks(self, matrix: WeightMatrix, part: str) -> tuple[StoredMatrix, ...]:
         """Return a matrix in blocks: its own, or those to which it is quantised."""
         if self._kind is None:
             return _stored(matrix)
         matrix = _plain(matrix)
-        kind = HEAD_KIND if part is Part.HEAD else self._kind
+        kind = HEAD_KIND if part == "head" else self._kind
         if self._is_packed:
             return (unread(tuple(matrix.shape), kind),)
         return (quantised(matrix, kind, self._pool),)
@@ -221,20 +218,20 @@ class Packing:
     def _set_stored(
         self,
         layer: int,
-        part: Part,
+        part: str,
         parts: tuple[StoredMatrix, ...],
         bias: Tensor | None,
         expert: int,
     ) -> None:
         if not parts or not parts[0].shape[0]:  # another rank's
             return
-        if part in (Part.GATE_UP, Part.EXPERT_GATE_UP) and self._config.graph.is_gated:
+        if part in ("gate_up", "expert_gate_up") and self._config.graph.is_gated:
             parts = halved(parts)
         bias = None if bias is None else bias.float().contiguous()
         self._library.model_set_stored(
             self._handle,
             layer,
-            part,
+            PARTS.index(part),
             expert,
             parts_of(parts),
             len(parts),
@@ -242,9 +239,9 @@ class Packing:
             None if bias is None else bias.data_ptr(),
         )
 
-    def _set_vector(self, layer: int, which: Vector, values: Tensor) -> None:
-        source = values.float().contiguous()
-        self._library.model_set_vector(self._handle, layer, which, source.data_ptr(), len(source))
+    def _set_vector(self, layer: int, which: str, values: Tensor) -> None:
+        source, number = values.float().flatten().contiguous(), VECTORS.index(which)
+        self._library.model_set_vector(self._handle, layer, number, source.data_ptr(), len(source))
 
 
 def _plain(matrix: WeightMatrix) -> Tensor:

@@ -10,7 +10,7 @@
 
 struct Model;
 
-// Mirrors `DraftHeadRow` in library.py.
+// What a token after a state comes to.
 struct DraftHeadRow {
     const float *state;              // [hidden]
     int32_t token;                   // the one after the state

@@ -3,7 +3,7 @@
 
 #include "draft_head/draft_head.h"
 
-// Mirrors `TreeStart` in library.py: the root of one row's tree.
+// The root of one row's tree.
 struct TreeStart {
     const float *state;              // [hidden]
     uint64_t seed;
@@ -13,7 +13,7 @@ struct TreeStart {
     double scale;                    // what a loss adds to a token's score
 };
 
-// Mirrors `TreeShape` in library.py.
+// How trees grow.
 struct TreeShape {
     int32_t levels, ranked, best, expanded, open_max;
     double chance_min, loss_nats, loss_max;

@@ -14,7 +14,7 @@
 
 #include "matrix/matrix.h"
 
-// The pair of one module; mirrors `AdapterModule` in library.py.
+// The pair of one module.
 struct AdapterModule {
     const float *a, *b;             // [rank][inputs], [columns][rank]
     int32_t layer, part;

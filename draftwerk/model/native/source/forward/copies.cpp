@@ -31,8 +31,8 @@ void turn_keys(const TurnedKeys &turned, int layer) {
     }
     auto *keys = static_cast<uint8_t *>(turned.keys) + layer * turned.slots * slot_bytes;
     for (int index = 0; index < turned.count; index++) {
-        const uint8_t *from = keys + turned.from[index] * slot_bytes;
-        uint8_t *to = keys + turned.to[index] * slot_bytes;
+        const uint8_t *from = keys + turned.sources[index] * slot_bytes;
+        uint8_t *to = keys + turned.targets[index] * slot_bytes;
         for (int each = 0; each < turned.heads; each++) {
             size_t at = each * turned.size * element;
             for (int i = 0; i < turned.size; i++) {

@@ -8,12 +8,11 @@
 void copy_units(uint8_t *tensor, int layers, int64_t units, int64_t bytes, const int64_t *from,
                 const int64_t *to, int count);
 
-// Keys that are copied to other positions: [layers][slots][heads][size] in float or bf16. Mirrors
-// `TurnedKeys` in library.py.
+// Keys that are copied to other positions: [layers][slots][heads][size] in float or bf16.
 struct TurnedKeys {
     void *keys;
     const float *inverse_frequencies;    // [size / 2]
-    const int64_t *from, *to;
+    const int64_t *sources, *targets;
     int64_t slots;
     int32_t heads, size, is_bf16, count, turn;
 };

@@ -13,7 +13,7 @@
 #include "threads/meeting.h"
 #include "threads/pool.h"
 
-// Mirrors `Shape` in library.py.
+// A model. Of these structs and enumerations library.py reads what is in them.
 struct Shape {
     int32_t vocab, hidden, layers, heads, kv_heads, head_size, ffn;
     int32_t format;               // of the matrices
@@ -55,7 +55,7 @@ struct Shape {
     int inputs_width() const { return layers * layer_input; }
 };
 
-// What is one layer's own; mirrors `LayerShape` in library.py.
+// What is one layer's own.
 struct LayerShape {
     int32_t window;               // positions that a token sees at most, itself included; 0: all
     int32_t rotary;               // which of the model's; -1: none
@@ -69,22 +69,21 @@ struct LayerShape {
     int32_t group_plane;          // the same where layers with windows have their own
 };
 
-enum class Mixer { attention = 0, convolution = 1, recurrence = 2 };
-enum class Rule { delta = 0, mamba = 1 };   // of a recurrence
-enum class NormKind { rms = 0, rms_rounded_once = 1, layer = 2 };
-enum class Activation { silu = 0, gelu_tanh = 1, relu_squared = 2, clamped_silu = 3 };
+enum class Mixer { attention, convolution, recurrence };
+enum class Rule { delta, mamba };   // of a recurrence
+enum class NormKind { rms, rms_rounded_once, layer };
+enum class Activation { silu, gelu_tanh, relu_squared, clamped_silu };
 // Of each head, with the same weights or with its own; over all heads.
-enum class HeadNorm { shared = 0, projection = 1, each = 2 };
-enum class RotaryRounding { all = 0, angles = 1, result = 2 };  // of bf16
+enum class HeadNorm { shared, projection, each };
+enum class RotaryRounding { all, angles, result };  // of bf16
 
-// What one of several ranks computes of each product's columns; mirrors `Shard` in library.py. Every
-// rank has all of what a product reads, so that a column is the same sum wherever it is computed.
+// What one of several ranks computes of each product's columns. Every rank has all of what a product
+// reads, so that a column is the same sum wherever it is computed.
 struct Shard {
     Span heads, kv_heads, hidden, ffn, vocab;
 };
 
-// One sequence's tokens in a batch, and the slots of its recurrent state; mirrors `StateRow` in
-// library.py. -1 is no slot.
+// One sequence's tokens in a batch, and the slots of its recurrent state; -1 is no slot.
 struct StateRow {
     int32_t first, count;                // known tokens
     int32_t nodes;                       // of a draft tree, behind them
@@ -99,7 +98,7 @@ struct PathRow {
     int32_t count, saves, target, position;
 };
 
-// Mirrors `Round` in library.py; the arrays are those of model/batch.py.
+// The arrays are those of model/batch/batch.py.
 struct Batch {
     const int32_t *tokens, *positions, *slots, *row_starts, *kv_lengths, *block_tables;
     const int64_t *ancestors;
@@ -130,16 +129,13 @@ struct Batch {
 };
 
 enum class Part {
-    qkv = 0, output = 1, gate_up = 2, down = 3, head = 4, embedding = 5, router = 6,
-    expert_gate_up = 7, expert_down = 8, input_projection = 9, input_gate = 10, input_output = 11,
-    input_embedding = 12
+    qkv, output, gate_up, down, head, embedding, router, expert_gate_up, expert_down,
+    input_projection, input_gate, input_output, input_embedding
 };
 enum class Vector {
-    attention_norm = 0, ffn_norm = 1, query_norm = 2, key_norm = 3, norm = 4,
-    after_attention = 5, after_ffn = 6, taps = 7, sinks = 8, decay = 9, step_bias = 10,
-    gated_norm = 11, choice_bias = 12, skip = 13, value_norm = 14, after_input = 15, scalar = 16,
-    input_norm = 17, expert_norm = 18, after_experts = 19, after_dense = 20, router_norm = 21,
-    expert_scales = 22
+    attention_norm, ffn_norm, query_norm, key_norm, norm, after_attention, after_ffn, taps, sinks,
+    decay, step_bias, gated_norm, choice_bias, skip, value_norm, after_input, scalar, input_norm,
+    expert_norm, after_experts, after_dense, router_norm, expert_scales
 };
 
 // Norms are weights, then biases where there are any; empty where a layer has none.

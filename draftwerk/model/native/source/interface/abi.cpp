@@ -1,5 +1,5 @@
-// The C interface that library.py loads. Handles are plain pointers; failures come back as text.
-#include <cstring>
+// The C interface that library.py loads, with the types that are declared here and in headers.
+// Handles are plain pointers; failures come back as text.
 #include <new>
 
 #include "draft_head/draft_tree.h"
@@ -198,35 +198,6 @@ int64_t measure_stream(void *model) {
 
 void measure_linears(void *model, int rows, int outputs) {
     static_cast<Model *>(model)->linears(rows, outputs);
-}
-
-// The size of a struct that library.py mirrors, by its name there; 0 of no such struct.
-int64_t struct_bytes(const char *name) {
-    const struct {
-        const char *name;
-        size_t bytes;
-    } sizes[] = {
-        {"Shape", sizeof(Shape)},
-        {"LayerShape", sizeof(LayerShape)},
-        {"Shard", sizeof(Shard)},
-        {"StateRow", sizeof(StateRow)},
-        {"PathRow", sizeof(PathRow)},
-        {"RoundArrays", sizeof(Batch)},
-        {"SamplingRequest", sizeof(SamplingRequest)},
-        {"LogprobRequest", sizeof(LogprobRequest)},
-        {"DraftWalk", sizeof(DraftWalk)},
-        {"LogitQuestions", sizeof(LogitQuestions)},
-        {"DraftHeadRow", sizeof(DraftHeadRow)},
-        {"TreeStart", sizeof(TreeStart)},
-        {"TreeShape", sizeof(TreeShape)},
-        {"TurnedKeys", sizeof(TurnedKeys)},
-        {"StoredPart", sizeof(StoredPart)},
-        {"AdapterModule", sizeof(AdapterModule)},
-    };
-    for (const auto &one : sizes) {
-        if (strcmp(one.name, name) == 0) return static_cast<int64_t>(one.bytes);
-    }
-    return 0;
 }
 
 void gumbel_many(uint64_t seed, uint32_t branch, uint32_t position, const uint32_t *tokens,

@@ -7,7 +7,7 @@
 
 struct Arena;
 
-// Rows of one type, as they lie in a file; mirrors `StoredPart` in library.py.
+// Rows of one type, as they lie in a file.
 struct StoredPart {
     const uint8_t *data;            // [rows][row_bytes]
     const int64_t *rows;            // the source row of each; null: as they lie

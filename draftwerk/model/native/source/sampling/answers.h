@@ -6,15 +6,14 @@
 #include "sampling/sampler.h"
 #include "threads/pool.h"
 
-// A draft, whose nodes' logits follow those of the root, the row's last known token. Mirrors
-// `DraftWalk` in structs.py.
+// A draft, whose nodes' logits follow those of the root, the row's last known token.
 struct DraftWalk {
     SamplingRequest root;            // what is asked of the root
     const int32_t *tokens, *parents; // [nodes], parents first; -1 is the root
     int32_t nodes, first;            // the root's row of logits
 };
 
-// Mirrors `LogitQuestions` in structs.py.
+// What is asked of rows of logits.
 struct LogitQuestions {
     const float *logits;             // [rows, vocab]
     const DraftWalk *walks;

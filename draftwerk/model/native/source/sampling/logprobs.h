@@ -3,7 +3,6 @@
 #include <cstdint>
 
 // Asks for a token's log-probability under the raw logits, and the `count` best alternatives.
-// Mirrors `LogprobRequest` in library.py.
 struct LogprobRequest {
     const float *logits;
     int32_t token, count;

@@ -9,7 +9,7 @@
 
 #include "sampling/philox.h"
 
-// Mirrors `SamplingRequest` in library.py.
+// What a token is sampled of.
 struct SamplingRequest {
     const float *logits;
     const int64_t *edit_tokens;      // with rates, losses and biases: model/edits.py
