@@ -5,13 +5,12 @@ what closes the call.
 """
 
 import json
+from dataclasses import dataclass
 from typing import Protocol
 
-from draftwerk.speculative.replies.bare_arguments import BareScanner
+from draftwerk.speculative.replies.bare_arguments import WORDS, BareScanner
 from draftwerk.speculative.replies.formats import CallFormat
 from draftwerk.speculative.replies.literals import overlap
-
-LITERALS = {"True": "true", "False": "false", "None": "null"}
 
 
 class ArgumentScanner(Protocol):
@@ -38,31 +37,35 @@ class JsonScanner:
 
     def __init__(self) -> None:
         self.over = False
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
+        self._place = JsonPlace()
 
     def push(self, held: str) -> tuple[str, str]:
         """Pass on text up to the end of the object."""
         for at, each in enumerate(held):
-            if self._ends(each):
+            self._place.read(each)
+            if each in "}]" and not self._place.in_string and self._place.depth <= 0:
                 self.over = True
                 return held[: at + 1], held[at + 1 :]
         return held, ""
 
-    def _ends(self, each: str) -> bool:
-        if self._in_string:
-            self._in_string = each != '"' or self._escaped
-            self._escaped = each == "\\" and not self._escaped
-            return False
-        if each == '"':
-            self._in_string = True
-        elif each in "{[":
-            self._depth += 1
-        elif each in "}]":
-            self._depth -= 1
-            return self._depth <= 0
-        return False
+
+@dataclass(slots=True)
+class JsonPlace:
+    """Where a reader of JSON is, between two characters."""
+
+    depth: int = 0
+    """Brackets that are open."""
+    in_string: bool = False
+    escaped: bool = False
+
+    def read(self, each: str) -> None:
+        """Go on behind one character."""
+        if self.in_string:
+            self.in_string = each != '"' or self.escaped
+            self.escaped = each == "\\" and not self.escaped
+        else:
+            self.in_string = each == '"'
+            self.depth += (each in "{[") - (each in "}]")
 
 
 class ListedScanner:
@@ -142,7 +145,7 @@ class XmlScanner(ListedScanner):
         length = _value_length(held, close)
         if length is None:
             return held
-        out.append(LITERALS.get(held[:length], held[:length]))
+        out.append(WORDS.get(held[:length], held[:length]))
         self._state = "next"
         return held[length + len(close) :]
 
@@ -196,7 +199,7 @@ class PythonScanner(ListedScanner):
         if length is None:
             return held
         value = held[:length]
-        out.append(LITERALS.get(value, value))
+        out.append(WORDS.get(value, value))
         self._state = "next"
         return held[length:]
 
@@ -222,19 +225,11 @@ class PythonScanner(ListedScanner):
 
 def _value_length(held: str, ends: str | tuple[str, ...]) -> int | None:
     """Return where a JSON value ends: before one of `ends` outside of strings and brackets."""
-    depth, in_string, escaped = 0, False, False
+    place = JsonPlace()
     for at, each in enumerate(held):
-        if in_string:
-            in_string = each != '"' or escaped
-            escaped = each == "\\" and not escaped
-        elif each == '"':
-            in_string = True
-        elif depth == 0 and held.startswith(ends, at):
+        if not (place.in_string or place.depth or each == '"') and held.startswith(ends, at):
             return at
-        elif each in "{[":
-            depth += 1
-        elif each in "}]":
-            depth -= 1
+        place.read(each)
     return None
 
 

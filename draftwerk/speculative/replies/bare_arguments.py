@@ -9,6 +9,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, cast
 
+from draftwerk.speculative.replies.literals import overlap
+
 WORDS = {"None": "null", "True": "true", "False": "false"}
 SIGNS = {",": ", ", ":": ": "}
 ENDS = ",:{}[]<"
@@ -60,18 +62,13 @@ class BareScanner:
     def _string(self, held: str, out: list[str]) -> int:
         """Read on in a string; returns the length of what was read."""
         at = held.find(self._quote)
-        ready = held[:at] if at >= 0 else held[: len(held) - self._begun(held)]
+        ready = held[:at] if at >= 0 else held[: len(held) - overlap(held, self._quote)]
         out.append(json.dumps(ready, ensure_ascii=False)[1:-1])
         if at < 0:
             return len(ready)
         out.append('"')
         self._in_string = False
         return at + len(self._quote)
-
-    def _begun(self, held: str) -> int:
-        """Return the length of the end of a text that may begin the mark of a string."""
-        lengths = range(min(len(held), len(self._quote) - 1), 0, -1)
-        return next((each for each in lengths if held.endswith(self._quote[:each])), 0)
 
     def _step(self, held: str, out: list[str]) -> int:
         """Read a sign or a word, or the beginning of a string; returns its length, 0 to wait."""
