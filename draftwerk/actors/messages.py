@@ -90,8 +90,6 @@ class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
     """Accepted tokens that the client's `prediction` proposed, and rejected ones."""
     predicted_rejected: int = 0
     """Verified tokens that the client's `prediction` proposed and the target rejected."""
-    preemption_count: int = 0
-    """How often the sequence lost its blocks and was computed again."""
     blended_count: int = 0
     """Prompt tokens whose KV was taken over from where their segment was read."""
     repaired_count: int = 0

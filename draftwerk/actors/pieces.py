@@ -67,7 +67,6 @@ def stats(sequence: Sequence) -> SequenceStats:
         accepted_histogram=tuple(tally.accepted_histogram),
         predicted_accepted=tally.predicted_accepted,
         predicted_rejected=tally.predicted_rejected,
-        preemption_count=tally.preemptions,
         score=tally.score,
         **_blend_counts(sequence),
     )

@@ -282,7 +282,6 @@ def test_a_piece_carries_progress_and_cost() -> None:
         step_count=4,
         draft_count=5,
         accepted_histogram=(3, 1),
-        preemption_count=1,
     )
 
 

@@ -10,9 +10,6 @@ from draftwerk.speculative.protocol.rounds import ChosenLogprob, Decision, Draft
 class Tally:
     """What a sequence cost so far; counts of tokens unless stated otherwise."""
 
-    recomputed: int = 0
-    """Tokens of a blended prompt that were computed where they stand, text between segments
-    included."""
     cached: int | None = None
     """Prompt tokens found in the prefix cache at first admission; None before it."""
     score: float | None = None

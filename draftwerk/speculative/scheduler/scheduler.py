@@ -116,11 +116,6 @@ class Scheduler:
     def idle(self) -> bool:
         return not (self.running_set.waiting or self.running_set.running)
 
-    @property
-    def runs_ahead(self) -> bool:
-        """Whether a round is planned behind the one that is computed."""
-        return len(self._rounds) > 1
-
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence: by its priority, then by its age."""
         self.running_set.submit(sequence)

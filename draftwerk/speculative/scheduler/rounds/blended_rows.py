@@ -28,5 +28,4 @@ def only_blends(sequence: Sequence, row: Row, decision: Decision) -> bool:
     blending = sequence.blending
     assert blending is not None
     blending.commit(sequence.tokens, row.blend, row.stop, decision.deviations)
-    sequence.tally.recomputed += len(row.blend.places)
     return row.blend.probes
