@@ -16,7 +16,7 @@ from benchmarks.support.prompts import by_category
 from benchmarks.support.server import draftwerk
 from draftwerk.loadtest.client.sweep import sweep
 from draftwerk.loadtest.options import LoadTestOptions, SweepOptions
-from draftwerk.loadtest.results.curves import level, over_load, tokens_per_s
+from draftwerk.loadtest.results.curves import latency, over_load, tokens_per_s
 from draftwerk.loadtest.results.result import Run, Sweep
 
 VARIANTS = (
@@ -56,8 +56,8 @@ ROWS: dict[str, tuple[str, Callable[[Run], float | None]]] = {
     "requests/s, speculation on": ("on", lambda one: one.summary.throughput.requests_per_s),
     "tok/s, speculation on": ("on", tokens_per_s),
     "tok/s, speculation off": ("off", tokens_per_s),
-    "first token p50, on, ms": ("on", lambda one: level(one.summary.latencies.ttft, "p50")),
-    "first token p50, off, ms": ("off", lambda one: level(one.summary.latencies.ttft, "p50")),
+    "first token p50, on, ms": ("on", latency("ttft", "p50")),
+    "first token p50, off, ms": ("off", latency("ttft", "p50")),
 }
 """By name: the variant, and the figure."""
 

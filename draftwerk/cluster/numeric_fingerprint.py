@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from hashlib import sha256
 from struct import pack
 
+from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Failed
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.cluster.replica_state import ReplicaEngine
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -24,7 +24,7 @@ NOISES = (0.0, 1.0)
 
 
 async def numeric_fingerprint(
-    engine: ReplicaEngine, model: ServedModel, limits: tuple[int, ...] = ()
+    engine: Engine, model: ServedModel, limits: tuple[int, ...] = ()
 ) -> str:
     """Return the digest of an engine that has nothing else to do.
 

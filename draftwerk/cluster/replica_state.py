@@ -1,40 +1,17 @@
 """What runs on a replica: its engine, the doors that are connected, and their live requests."""
 
 import asyncio
-from collections.abc import KeysView
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from draftwerk.actors.client_prompts import Prompt
-from draftwerk.actors.mailbox import Inbox
-from draftwerk.actors.messages import Event
+from draftwerk.actors.engine import Engine
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.cluster.frame_stream import FrameStream
 from draftwerk.cluster.protocol import FromDoor, Leaving, ReplicaWork
-from draftwerk.speculative.requests.request import Options
 
 PACE_S = 1.0
 PACE_SHARE = 0.3
 """Of the latest second in the pace of prefill."""
-
-
-class ReplicaEngine(Protocol):
-    """The part of `actors.engine.Engine` that a replica needs."""
-
-    def generate(
-        self,
-        prompt: Prompt,
-        options: Options,
-        *,
-        request_id: str,
-        committed: tuple[tuple[int, ...], ...] = (),
-        ended: tuple[int, ...] = (),
-    ) -> AbstractAsyncContextManager[Inbox[Event]]: ...
-
-    def snapshot(self) -> Snapshot: ...
-
-    def cached_names(self) -> KeysView[bytes]: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +32,7 @@ class LiveRequest:
 class ReplicaState:
     """The work of all doors together."""
 
-    engine: ReplicaEngine
+    engine: Engine
     on_depart: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once a command has asked this replica to leave."""
     doors: set[FrameStream[FromDoor]] = field(default_factory=set[FrameStream[FromDoor]])

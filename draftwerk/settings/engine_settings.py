@@ -105,7 +105,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             le=64,
             description="stages that the model's layers are divided among, each in a process of "
             "its own; on a CPU",
-            extra={"metavar": "N"},
         ),
     ] = 1
     tensor_parallel: Annotated[
@@ -115,7 +114,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             le=64,
             description="processes that share the columns of each product, and the CPUs; the text "
             "stays the same",
-            extra={"metavar": "N"},
         ),
     ] = 1
     attention: Annotated[
@@ -218,7 +216,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             le=1024,
             description="texts that are decoded at once; 0: as many as the cache holds, up to "
             "where more bring no more tokens a second",
-            extra={"metavar": "N"},
         ),
     ] = 0
     round_tokens: Annotated[
@@ -228,7 +225,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             le=8192,
             description="tokens computed in a round at most; 0: as many as this machine computes "
             "best, by what steps cost",
-            extra={"metavar": "N"},
         ),
     ] = 0
     prefer: Annotated[

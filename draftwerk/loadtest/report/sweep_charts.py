@@ -1,10 +1,9 @@
 """The plots of several runs: curves over load, and the knee."""
 
-from collections.abc import Callable
 from functools import partial
 
 from draftwerk.loadtest.report.chart import PALETTE, Chart, Mark, Series
-from draftwerk.loadtest.results.curves import curve, labels, level, over_load, tokens_per_s
+from draftwerk.loadtest.results.curves import Value, curve, labels, latency, over_load, tokens_per_s
 from draftwerk.loadtest.results.result import Run, Sweep
 
 LOG_FROM = 8
@@ -39,15 +38,15 @@ def _over_load(sweep: Sweep) -> list[Chart]:
     make = partial(_chart, sweep)
     return [
         make("Output tokens per second", "tokens/s", tokens_per_s),
-        make("Time to first token, median", "ms", _ttft("p50")),
-        make("Time to first token, p99", "ms", _ttft("p99")),
-        make("Time per output token, median", "ms", _tpot),
+        make("Time to first token, median", "ms", latency("ttft", "p50")),
+        make("Time to first token, p99", "ms", latency("ttft", "p99")),
+        make("Time per output token, median", "ms", latency("tpot", "p50")),
         make("Requests within the SLOs", "%", _acceptance_rate),
         make("Tokens per decoding step", "1 + accepted drafts", _accepted),
     ]
 
 
-def _chart(sweep: Sweep, title: str, unit: str, value: Callable[[Run], float | None]) -> Chart:
+def _chart(sweep: Sweep, title: str, unit: str, value: Value) -> Chart:
     loads = [run.load or 0.0 for run in sweep.runs]
     wide = min(loads) > 0 and max(loads) / min(loads) >= LOG_FROM
     return Chart(
@@ -61,14 +60,6 @@ def _chart(sweep: Sweep, title: str, unit: str, value: Callable[[Run], float | N
             for n, name in enumerate(labels(sweep.runs))
         ],
     )
-
-
-def _ttft(name: str) -> Callable[[Run], float | None]:
-    return lambda run: level(run.summary.latencies.ttft, name)
-
-
-def _tpot(run: Run) -> float | None:
-    return level(run.summary.latencies.tpot, "p50")
 
 
 def _acceptance_rate(run: Run) -> float | None:

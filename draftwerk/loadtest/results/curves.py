@@ -26,15 +26,21 @@ def tokens_per_s(run: Run) -> float:
     return run.summary.throughput.output_tokens_per_s
 
 
-def level(found: Quantiles | None, name: str) -> float | None:
-    return found.at[name] if found else None
+def latency(name: str, level: str) -> Value:
+    """Return what reads a percentile of one of a run's latencies."""
+
+    def value(run: Run) -> float | None:
+        found: Quantiles | None = getattr(run.summary.latencies, name)
+        return found.at[level] if found else None
+
+    return value
 
 
 def curve(runs: Sequence[Run], label: str) -> list[Point]:
     """Return one label's latency-throughput curve, by load."""
-    latency = dict(over_load(runs, label, lambda run: level(run.summary.latencies.e2e, "p50")))
+    latencies = dict(over_load(runs, label, latency("e2e", "p50")))
     flow = dict(over_load(runs, label, tokens_per_s))
-    return [Point(load, flow[load], latency[load]) for load in latency]
+    return [Point(load, flow[load], latencies[load]) for load in latencies]
 
 
 def knees(runs: Sequence[Run]) -> dict[str, float]:

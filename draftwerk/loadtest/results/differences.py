@@ -1,14 +1,13 @@
 """What the variants of a sweep differ by, and whether more than chance and drift."""
 
 import math
-from collections.abc import Callable
 from statistics import fmean
 
 from msgspec import Struct
 
 from draftwerk.loadtest.measure.student import Spread, mean_interval, pooled
-from draftwerk.loadtest.results.curves import level, tokens_per_s
-from draftwerk.loadtest.results.result import Run, Sweep
+from draftwerk.loadtest.results.curves import Value, latency, tokens_per_s
+from draftwerk.loadtest.results.result import Sweep
 from draftwerk.loadtest.results.table import number
 
 DOUBT = 0.003
@@ -22,15 +21,7 @@ EXPLANATION = (
 )
 
 
-def _ttft(run: Run) -> float | None:
-    return level(run.summary.latencies.ttft, "p50")
-
-
-Figure = Callable[[Run], float | None]
-FIGURES: dict[str, Figure] = {
-    "tok/s": tokens_per_s,
-    "TTFT p50": _ttft,
-}
+FIGURES: dict[str, Value] = {"tok/s": tokens_per_s, "TTFT p50": latency("ttft", "p50")}
 
 
 class Difference(Struct, frozen=True):
@@ -74,7 +65,7 @@ def difference_lines(sweep: Sweep) -> list[list[str]]:
     return [head, *lines] if lines else []
 
 
-def _log_ratios(sweep: Sweep, first: str, label: str, value: Figure) -> dict[float, list[float]]:
+def _log_ratios(sweep: Sweep, first: str, label: str, value: Value) -> dict[float, list[float]]:
     """Return by load a logarithm per repeat in which both variants ran."""
     figures = {(run.label, run.load or 0.0, run.repeat): value(run) for run in sweep.runs}
     found: dict[float, list[float]] = {}

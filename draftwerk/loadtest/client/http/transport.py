@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 
@@ -15,14 +15,6 @@ from draftwerk.loadtest.options import LoadTestOptions
 from draftwerk.loadtest.server.reply_types import error_message
 
 CLOSE_S = 2.0
-
-
-class Transport(Protocol):
-    """Sends one body; returns when the answer is complete, raises `Failure` when it cannot be."""
-
-    async def send(self, body: bytes, exchange: Exchange) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -147,6 +139,10 @@ class WsTransport:
                 exchange.receive(data.encode() if isinstance(data, str) else data, at_s)
         except (aiohttp.ClientError, ConnectionError) as error:
             raise connection_failure(error, self.url) from error
+
+
+Transport = HttpTransport | WsTransport
+"""Sends one body; returns when the answer is complete, raises `Failure` when it cannot be."""
 
 
 def connection_failure(error: Exception, url: str) -> Failure:
