@@ -139,7 +139,7 @@ def test_no_number_fills_the_memory(source: str) -> None:
 
 
 def test_large_numbers_are_no_sizes() -> None:
-    source = "{{ 10**12 * 10**9 }} {{ 10**12 | string }} {{ [10**12] | tojson(indent=1) }}"
+    source = "{{ 10**12 * 10**9 }} {{ (10**12) | string }} {{ [10**12] | tojson(indent=1) }}"
     assert ChatTemplate(source, {}).render(ASKED) == f"{10**21} {10**12} [\n {10**12}\n]"
 
 
