@@ -3,6 +3,7 @@
 import codecs
 import locale
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -10,20 +11,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftwerk.api.cli.arguments import LOADTEST, chat_command, parser, settings_of
-from draftwerk.api.core.config import Settings
-from draftwerk.settings.setting_fields import ConfigError
-
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from draftwerk.api.core.config import Settings
     from draftwerk.api.core.ports import RunningServer
 
 PROMPTS = ".jsonl"
 """How the name of a file of prompts ends, among the words of `doctor`."""
 NEEDLE_TOKENS = (2048,)
 
-# What a command needs is imported when it runs: `--help` and `chat` load no model code.
+# What a command needs is imported when it runs: `--help` and `chat` load no model code, and an
+# interrupt of any import but this file's is caught.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,20 +31,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, "-m", "draftwerk", *sys.argv[1:]])
     open_closed_streams()
-    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        return run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a command by its words; returns the exit code."""
+    from draftwerk.api.cli.arguments import LOADTEST, parser
+    from draftwerk.settings.setting_fields import ConfigError
+
     if words and words[0] == LOADTEST:
         from draftwerk.loadtest.__main__ import main as loadtest
 
         return loadtest(list(words[1:]))
-    parsed = vars(parser().parse_args(arguments))
+    parsed = vars(parser().parse_args(words))
     command = parsed.pop("command")
     try:
         return COMMANDS[command](parsed)
     except ConfigError as error:
         print(f"draftwerk: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # of `draftwerk doctor | head`; what is buffered has no reader either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # of `draftwerk doctor | head`
+        from draftwerk.api.cli.progress_line import drop_output
+
+        drop_output(sys.stdout)
         return 1
 
 
@@ -67,6 +78,8 @@ def reads_utf8() -> bool:
 
 def serve_command(parsed: dict[str, Any]) -> int:
     """Serve until a signal to stop."""
+    from draftwerk.api.cli.arguments import settings_of
+
     settings = settings_of(parsed)
     if settings.replicas:
         return extra_cluster().serve_replicas(settings)
@@ -77,7 +90,7 @@ def serve_command(parsed: dict[str, Any]) -> int:
 
 
 def build(
-    settings: Settings, report: Callable[[str], None]
+    settings: "Settings", report: Callable[[str], None]
 ) -> AbstractAsyncContextManager["RunningServer"]:
     """Run the engine; its imports take half a second, in which the socket is already bound."""
     from draftwerk.assembly.build import build_engine
@@ -94,6 +107,8 @@ def extra_cluster() -> "ModuleType":
     try:
         return import_module("draftwerk.cluster.ray_serve.cluster_commands")
     except ModuleNotFoundError as error:
+        from draftwerk.settings.setting_fields import ConfigError
+
         if (error.name or "").partition(".")[0] != "ray":
             raise
         raise ConfigError(
@@ -106,12 +121,21 @@ def cluster_command(parsed: dict[str, Any]) -> int:
     return extra_cluster().run(parsed)
 
 
+def chat_command(parsed: dict[str, Any]) -> int:
+    """Talk to a server."""
+    from draftwerk.api.cli.arguments import chat_command as chat
+
+    return chat(parsed)
+
+
 def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
+    from draftwerk.api.cli.arguments import settings_of
     from draftwerk.assembly.build import measure
     from draftwerk.assembly.cache_commands import cached_files
     from draftwerk.assembly.doctor import doctor
     from draftwerk.assembly.kernels import compare_fingerprints, describe
+    from draftwerk.settings.setting_fields import ConfigError
 
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
     asked, needles = parsed.get("approximate", []), parsed.pop("needle", [])

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from draftwerk.loadtest.server.launcher import free_port
 
 
@@ -29,6 +31,21 @@ def test_output_whose_reader_has_gone_is_no_error_to_show() -> None:
     ran = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, timeout=120, check=False)
     os.close(writes)
     assert (ran.returncode, ran.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("module", ["draftwerk.api.cli.arguments", "draftwerk.api.serving.server"])
+def test_an_interrupt_while_a_command_is_imported_is_its_end(module: str) -> None:
+    code = (
+        "import sys; from draftwerk.__main__ import main\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder()); sys.exit(main(['serve']))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=120, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (130, b"")
 
 
 def test_streams_that_the_parent_closed_are_open_again(tmp_path: Path) -> None:

@@ -164,11 +164,19 @@ def nursery_model(info: ModelInfo) -> NurseryModel:
 
 
 def target_device(processes: TargetProcesses) -> TargetDevice:
-    """Return the target's device, which recovers by itself where its pages outlive a process."""
+    """Return the target's device, which recovers by itself where its pages outlive a process.
+
+    Raises ConfigError where there is no room for the pages.
+    """
     process, memory = processes.device(), processes.memory
     if memory.pages is None:
         return process
-    return RecoveringTarget(process, RoundsInFlight(MoveJournal(memoryview(memory.pages.map()))))
+    try:
+        pages = memoryview(memory.pages.map())
+    except OSError as error:  # such as a limit of the shell's
+        size = f"{memory.pages.size / 2**30:.1f} GiB"
+        raise ConfigError(f"kv_memory: {size} cannot be mapped: {error.strerror}") from None
+    return RecoveringTarget(process, RoundsInFlight(MoveJournal(pages)))
 
 
 def succeeded(

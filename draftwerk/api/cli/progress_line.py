@@ -1,5 +1,6 @@
 """Lines of progress in a terminal: one that changes in place, or few in a file."""
 
+import os
 import sys
 from collections.abc import Callable
 from time import monotonic
@@ -9,6 +10,22 @@ OVER_LAST = "\x1b[1A\x1b[2K"
 """What moves a terminal's cursor to the line above, and empties it."""
 QUIET_S = 10.0
 """Between two lines on the same subject, where they cannot be written over."""
+
+
+def printed(text: str, stream: TextIO) -> None:
+    """Print at once; where nobody reads any more, as behind `| head`, this and all that follows
+    is dropped.
+    """
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        drop_output(stream)
+
+
+def drop_output(stream: TextIO) -> None:
+    """Send nowhere what is written from now on, what is buffered too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class ProgressLine:
@@ -29,6 +46,5 @@ class ProgressLine:
         again, self._subject = subject == self._subject, subject
         if not again or stream.isatty() or self._clock() - self._printed >= QUIET_S:
             over = OVER_LAST if again and stream.isatty() else ""
-            stream.write(f"{over}  {line}\n")
-            stream.flush()
+            printed(f"{over}  {line}\n", stream)
             self._printed = self._clock()

@@ -20,7 +20,7 @@ import uvicorn
 import uvloop
 
 from draftwerk.api.cli.banner import banner
-from draftwerk.api.cli.progress_line import ProgressLine
+from draftwerk.api.cli.progress_line import ProgressLine, printed
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
@@ -167,7 +167,8 @@ class HttpServer:
             bound_collections()
             keyed = bool(self.settings.api_key)
             others = [each.model.name for each in states[1:]]
-            print(banner(state.model, self.url, self.url_elsewhere, keyed, others), flush=True)
+            said = banner(state.model, self.url, self.url_elsewhere, keyed, others)
+            printed(f"{said}\n", sys.stdout)
             watches = [
                 asyncio.create_task(watch_lag(state)),
                 asyncio.create_task(watch_memory(state)),

@@ -1,5 +1,6 @@
 """Progress is one line that changes on a terminal, and few lines in a file."""
 
+import os
 from io import StringIO
 
 import pytest
@@ -31,3 +32,12 @@ def test_a_file_gets_a_line_now_and_then():
         now[0] = float(second)
         line.show(f"pulling m: {second} of 99 MB")
     assert file.getvalue().splitlines() == [f"  pulling m: {n} of 99 MB" for n in (0, 10, 20)]
+
+
+def test_lines_without_a_reader_are_dropped():
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as stream:
+        line = ProgressLine(stream)
+        line.show("asking")
+        line.show("reading m")

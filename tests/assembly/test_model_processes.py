@@ -1,0 +1,19 @@
+"""What the processes of a model share, and what is said where there is no room for it."""
+
+import pytest
+
+from draftwerk.assembly.model_processes import ModelMemory, TargetProcesses, target_device
+from draftwerk.machine.shared_memory import SharedMemory
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.settings.setting_fields import ConfigError
+
+
+def test_pages_that_no_address_space_has_are_refused_by_name() -> None:
+    memory = ModelMemory(SharedMemory.make(0), SharedMemory.make(2**62))
+    try:
+        with pytest.raises(ConfigError, match=r"^kv_memory: \d+\.0 GiB cannot be mapped: "):
+            target_device(TargetProcesses(ModelOptions(), memory, 1.0))
+    finally:
+        for each in (memory.weights, memory.pages):
+            assert each is not None
+            each.close()
