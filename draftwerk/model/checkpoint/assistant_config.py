@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from draftwerk.model.checkpoint.architectures import completed
-from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.families.architecture import Json, count_of
 from draftwerk.model.checkpoint.families.gemma4 import READS_TARGET
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.rope_fields import check_rope
@@ -48,14 +48,7 @@ def read_assistant_config(directory: Path) -> AssistantConfig:
     check_rope(own)
     clusters = (0, 0)
     if hf.get("use_ordered_embeddings"):
-        clusters = _count(hf, "num_centroids"), _count(hf, "centroid_intermediate_top_k")
+        clusters = count_of(hf, "num_centroids"), count_of(hf, "centroid_intermediate_top_k")
         if own["vocab_size"] % clusters[0] or clusters[1] > clusters[0]:
             raise Refused(f"config.json: num_centroids {clusters[0]} do not divide the vocabulary")
-    return AssistantConfig(_count(hf, "backbone_hidden_size"), own, *clusters)
-
-
-def _count(hf: Json, name: str) -> int:
-    value = hf.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Refused(f"config.json: {name} {value!r} is not a count")
-    return value
+    return AssistantConfig(count_of(hf, "backbone_hidden_size"), own, *clusters)

@@ -7,9 +7,10 @@ from gguf.constants import TokenType
 
 from draftwerk.model.checkpoint.architectures import completed
 from draftwerk.model.checkpoint.end_tokens import end_texts
+from draftwerk.model.checkpoint.families.architecture import counted
 from draftwerk.model.checkpoint.gguf_source import FACTORS, ROPE_DIVISORS, GgufSource, dequantised
 from draftwerk.model.checkpoint.rope import rotary
-from draftwerk.model.checkpoint.supported import LAYERS_MAX, check_count
+from draftwerk.model.checkpoint.supported import LAYERS_MAX
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import POOLING_FIELD
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
@@ -59,8 +60,8 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     by_layer = own is not None and own.differs_by_layer
     heads, kv_heads = _heads(source, by_layer)
     hidden = source.get(".embedding_length")
-    check_count(f"{source.architecture}.attention.head_count", heads)
-    check_count(f"{source.architecture}.block_count", source.layer_count, LAYERS_MAX)
+    counted(f"{source.architecture}.attention.head_count", heads)
+    counted(f"{source.architecture}.block_count", source.layer_count, most=LAYERS_MAX)
     head_size = source.get(".attention.key_length", hidden // heads)
     turned = source.get(".rope.dimension_count", head_size)
     if turned != head_size and row.rotary_share is None:

@@ -15,6 +15,10 @@ from math import ceil, floor, pi, sqrt
 from typing import Any
 
 Scaling = Mapping[str, Any]
+Frequencies = Sequence[float]
+"""Inverse frequencies, one per pair of head dimensions."""
+Scaled = tuple[Frequencies, float]
+"""These, and the factor on cos and sin."""
 PRECISE = Context(prec=40)
 """More than twice the digits of a float64, so that rounding to one is rounding the true value."""
 
@@ -42,21 +46,15 @@ def _log(value: float) -> float:
     return float(PRECISE.ln(Decimal(value)))
 
 
-def _default(
-    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
-) -> tuple[Sequence[float], float]:
+def _default(plain: Frequencies, theta: float, scaling: Scaling, context_max: int) -> Scaled:
     return plain, 1.0
 
 
-def _linear(
-    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
-) -> tuple[Sequence[float], float]:
+def _linear(plain: Frequencies, theta: float, scaling: Scaling, context_max: int) -> Scaled:
     return [each / scaling["factor"] for each in plain], 1.0
 
 
-def _llama3(
-    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
-) -> tuple[Sequence[float], float]:
+def _llama3(plain: Frequencies, theta: float, scaling: Scaling, context_max: int) -> Scaled:
     """Keep short wavelengths, divide long ones by the factor, and blend in between."""
     factor = scaling["factor"]
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
@@ -74,9 +72,7 @@ def _llama3(
     return [scaled(each) for each in plain], 1.0
 
 
-def _yarn(
-    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
-) -> tuple[Sequence[float], float]:
+def _yarn(plain: Frequencies, theta: float, scaling: Scaling, context_max: int) -> Scaled:
     """Interpolate the dimensions that turn too seldom over the original context."""
     original = scaling.get("original_max_position_embeddings") or context_max
     factor = scaling.get("factor") or context_max / original
@@ -111,18 +107,14 @@ def _yarn_magnitude(factor: float, scaling: Scaling) -> float:
     return magnitude(over) / magnitude(under) if over and under else magnitude(1.0)
 
 
-def _ntk_alpha(
-    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
-) -> tuple[Sequence[float], float]:
+def _ntk_alpha(plain: Frequencies, theta: float, scaling: Scaling, context_max: int) -> Scaled:
     """Raise theta once and for all (Hunyuan's "dynamic")."""
     size = 2 * len(plain)
     theta *= _power(scaling["alpha"], size, size - 2)
     return [_power(theta, -index, size) for index in range(0, size, 2)], 1.0
 
 
-def _longrope(
-    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
-) -> tuple[Sequence[float], float]:
+def _longrope(plain: Frequencies, theta: float, scaling: Scaling, context_max: int) -> Scaled:
     """Divide each frequency by a number of its own, of one of two lists.
 
     The short list is for texts up to the original context, the long one for all others;
@@ -137,18 +129,14 @@ def _longrope(
     return [each / by for each, by in zip(plain, divisors, strict=True)], float(magnitude)
 
 
-def _proportional(
-    plain: Sequence[float], theta: float, scaling: Scaling, context_max: int
-) -> tuple[Sequence[float], float]:
+def _proportional(plain: Frequencies, theta: float, scaling: Scaling, context_max: int) -> Scaled:
     """Turn a share of the pairs, the first of them; others have no frequency."""
     turned = int(scaling.get("partial_rotary_factor", 1.0) * len(plain))
     factor = scaling.get("factor") or 1.0
     return [each / factor if i < turned else 0.0 for i, each in enumerate(plain)], 1.0
 
 
-RULES: dict[
-    str, Callable[[Sequence[float], float, Scaling, int], tuple[Sequence[float], float]]
-] = {
+RULES: dict[str, Callable[[Frequencies, float, Scaling, int], Scaled]] = {
     "default": _default,
     # It changes nothing for texts within the context, and longer ones are not served.
     "dynamic": _default,

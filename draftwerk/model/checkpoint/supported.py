@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from draftwerk.model.checkpoint.architectures import architecture_of
 from draftwerk.model.checkpoint.config import Activation, Experts
-from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.families.architecture import Json, counted
 from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -85,20 +85,11 @@ def recurrence_of(hf: Json) -> Recurrence | None:
     return row.recurrence(hf)
 
 
-def check_count(name: str, value: object, most: int | None = None) -> None:
-    """Raise Refused for what is no count, or one above the most."""
-    if not isinstance(value, int) or value < 1 or value is True:
-        raise Refused(f"{name} {value!r} is not a count")
-    if most is not None and value > most:
-        raise Refused(f"{name} {value} is above {most}")
-
-
 def _check_sizes(hf: Json) -> None:
     """Refuse counts that are none, and heads that do not divide what they share."""
     for key in (*COUNTS, "num_key_value_heads", "head_dim"):
         if hf.get(key) is not None:
-            check_count(key, hf[key])
-    check_count("num_hidden_layers", hf["num_hidden_layers"], LAYERS_MAX)
+            counted(key, hf[key], most=LAYERS_MAX if key == "num_hidden_layers" else None)
     eps = architecture_of(hf).norm_eps
     if not isinstance(hf[eps], int | float) or not 0 <= hf[eps] < 1:
         raise Refused(f"{eps} {hf[eps]!r} is not a small number")

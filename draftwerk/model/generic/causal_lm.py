@@ -17,7 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from draftwerk.model.checkpoint.config import KeyHeads, LayerGroup
 from draftwerk.model.checkpoint.end_tokens import end_tokens
-from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.families.architecture import Json, counted
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import BYTES, stored_tensors
 from draftwerk.model.checkpoint.gguf_card import read_card
@@ -226,7 +226,4 @@ def _field(config: PreTrainedConfig, name: str) -> Any:
 
 
 def _count(config: PreTrainedConfig, name: str) -> int:
-    found = _field(config, name)
-    if not isinstance(found, int) or found < 1:
-        raise Refused(f"{name} {found!r} is not a count")
-    return found
+    return counted(name, _field(config, name))

@@ -78,6 +78,8 @@ class TensorNames(NamedTuple):
 
 
 LLAMA_NAMES = TensorNames()
+BIASED: dict[str, Any] = {"qkv_bias": "attention_bias", "output_bias": "attention_bias"}
+"""Of a row whose config gives all four projections of attention biases by one field."""
 
 
 class GgufNames(NamedTuple):
@@ -109,6 +111,20 @@ def number(hf: Json, field: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise Refused(f"{field} {value!r} is no number above 0")
     return float(value)
+
+
+def count_of(hf: Json, field: str, least: int = 1) -> int:
+    """Return a field that counts something. Raises Refused for what is no count."""
+    return counted(field, hf.get(field), least)
+
+
+def counted(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """Return a count. Raises Refused for what is none, or is beyond the bounds."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise Refused(f"{name} {value!r} is not a count")
+    if most is not None and value > most:
+        raise Refused(f"{name} {value} is above {most}")
+    return value
 
 
 def _no_changes(hf: Json) -> Graph:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
+    BIASED,
     Architecture,
     GgufNames,
     Json,
@@ -54,8 +55,7 @@ ROWS = (
         names=TensorNames(ffn_norm=None),
         defaults={"logit_scale": 0.0625, "tie_word_embeddings": True},
         norm_eps="layer_norm_eps",
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         graph=_side_by_side,
         pairs_are_neighbours=True,
     ),
@@ -71,8 +71,7 @@ ROWS = (
         names=TensorNames(ffn_norm=None),
         defaults={"sliding_window": 4096, "logit_scale": 0.0625, "tie_word_embeddings": True},
         norm_eps="layer_norm_eps",
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         graph=_side_by_side,
         layers=_local,
         pairs_are_neighbours=True,
@@ -119,8 +118,7 @@ ROWS = (
         norm_eps="norm_eps",
         norm_offset=1,
         has_norm_bias=True,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         ffn_bias="mlp_bias",
         names=TensorNames(gate_up=("mlp.up_proj",)),
         graph=lambda _: Graph(norm="layer", is_gated=False),

@@ -7,11 +7,13 @@ from msgspec.structs import replace
 
 from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
+    BIASED,
     Architecture,
     GgufNames,
     Json,
     TensorNames,
     all_alike,
+    count_of,
     number,
 )
 from draftwerk.model.checkpoint.families.windows import (
@@ -46,11 +48,11 @@ def experts_of(
     def read(hf: Json) -> Experts:
         count = next((name for name in counts if hf.get(name) is not None), counts[0])
         found = Experts(
-            count=_count(hf, count),
-            used=_count(hf, used),
-            ffn_size=_count(hf, size),
+            count=count_of(hf, count),
+            used=count_of(hf, used),
+            ffn_size=count_of(hf, size),
             normalises=bool(hf.get(normalises)) if normalises else True,
-            shared_ffn_size=_count(hf, shared) if shared and hf.get(shared) != 0 else 0,
+            shared_ffn_size=count_of(hf, shared) if shared and hf.get(shared) != 0 else 0,
             shared_is_gated=gates_shared,
         )
         if found.used > found.count:
@@ -58,13 +60,6 @@ def experts_of(
         return found
 
     return read
-
-
-def _count(hf: Json, field: str) -> int:
-    value = hf.get(field)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Refused(f"{field} {value!r} is not a count")
-    return value
 
 
 def everywhere(layers: LayerKinds) -> LayerKinds:
@@ -146,8 +141,7 @@ ROWS = (
             **{"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": False},
         },
         query_key_norm=lambda _: True,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         experts=experts_of(
             *("num_experts", "num_local_experts"),
             size="moe_intermediate_size",
@@ -214,8 +208,7 @@ ROWS = (
         gguf=GgufNames("olmoe", fields=gguf_experts, written=lambda _: {}),
         defaults={"norm_topk_prob": False, "clip_qkv": None},
         query_key_norm=lambda _: True,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         experts=experts_of("num_experts", normalises="norm_topk_prob"),
         graph=_unclipped,
         layers=everywhere(all_alike),
@@ -240,8 +233,7 @@ ROWS = (
             **{"sliding_window": 128, "attention_bias": True},
             **{"swiglu_alpha": 1.702, "swiglu_limit": 7.0},
         },
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         has_expert_biases=True,
         experts_interleave=True,
         experts=experts_of("num_local_experts"),

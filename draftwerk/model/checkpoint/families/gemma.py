@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from draftwerk.model.checkpoint.config import Graph
 from draftwerk.model.checkpoint.families.architecture import (
+    BIASED,
     Architecture,
     GgufNames,
     Json,
@@ -100,8 +101,7 @@ ROWS = (
         defaults=DEFAULTS | {"hidden_activation": None, "hidden_act": "gelu_pytorch_tanh"},
         norm_offset=1,
         activation="hidden_act",
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         graph=lambda hf: replace(_graph(hf), attention_scale=0.0),
     ),
     Architecture(
@@ -114,8 +114,7 @@ ROWS = (
         defaults=CAPPED,
         norm_offset=1,
         activation="hidden_activation",
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         graph=_capped,
         layers=sliding(every(2)),
     ),
@@ -128,8 +127,7 @@ ROWS = (
         defaults=CAPPED,
         norm_offset=1,
         activation="hidden_activation",
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         graph=_capped,
         layers=sliding(every(2)),
     ),
@@ -150,8 +148,7 @@ ROWS = (
         norm_offset=1,
         activation="hidden_activation",
         query_key_norm=lambda _: True,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         graph=_uncapped,
         layers=sliding(every(6, "sliding_window_pattern"), local_rotary=1),
         theta=1_000_000.0,

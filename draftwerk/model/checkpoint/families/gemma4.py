@@ -6,7 +6,15 @@ from math import sqrt
 from typing import Any
 
 from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
-from draftwerk.model.checkpoint.families.architecture import Architecture, GgufNames, Json, number
+from draftwerk.model.checkpoint.families.architecture import (
+    BIASED,
+    Architecture,
+    GgufNames,
+    Json,
+    count_of,
+    counted,
+    number,
+)
 from draftwerk.model.checkpoint.families.experts import experts_of
 from draftwerk.model.checkpoint.families.gemma import AROUND
 from draftwerk.model.checkpoint.families.windows import (
@@ -65,7 +73,7 @@ def _graph(hf: Json) -> Graph:
         logit_softcap=0.0 if cap is None else number(hf, "final_logit_softcapping"),
         has_value_norm=True,
         has_layer_scalar=True,
-        per_layer_size=_count(size, "hidden_size_per_layer_input", least=0),
+        per_layer_size=counted("hidden_size_per_layer_input", size, least=0),
     )
 
 
@@ -73,7 +81,7 @@ def _layers(hf: Json) -> Sequence[LayerKind]:
     # Transformers has the last layer see everything whatever is written.
     types = [*layer_types(hf, every(6))[:-1], FULL]
     window = window_of(hf) if SLIDING in types else 0
-    own = len(types) - _count(hf["num_kv_shared_layers"], "num_kv_shared_layers", least=0)
+    own = len(types) - count_of(hf, "num_kv_shared_layers", least=0)
     wide = 2 * hf["intermediate_size"] if hf.get("use_double_wide_mlp") else 0
     found: list[LayerKind] = []
     for index, kind in enumerate(types):
@@ -114,7 +122,7 @@ def _heads(hf: Json, index: int, is_full: bool) -> dict[str, int]:
     own: Any = (hf.get("per_layer_config") or {}).get(str(index), {})
     if not isinstance(own, dict) or not own.keys() <= set(BY_LAYER):
         raise Refused(f"per_layer_config {own!r} is not supported (only {', '.join(BY_LAYER)})")
-    found = {name: _count(value, name) for name, value in (usual | own).items()}
+    found = {name: counted(name, value) for name, value in (usual | own).items()}
     if hf["num_attention_heads"] % found["num_key_value_heads"]:
         raise Refused(
             f"num_attention_heads is no multiple of {found['num_key_value_heads']} KV heads"
@@ -170,12 +178,6 @@ def _each(value: Any, layers: int) -> list[Any]:
     return found
 
 
-def _count(value: Any, name: str, least: int = 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise Refused(f"{name} {value!r} is not a count")
-    return value
-
-
 _read_experts = experts_of(
     "num_experts", used="top_k_experts", size="moe_intermediate_size", shared="intermediate_size"
 )
@@ -204,8 +206,7 @@ GEMMA4 = Architecture(
     defaults=DEFAULTS,
     activation="hidden_activation",
     query_key_norm=lambda _: True,
-    qkv_bias="attention_bias",
-    output_bias="attention_bias",
+    **BIASED,
     graph=_graph,
     layers=_layers,
     experts=_experts,

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from draftwerk.model.checkpoint.config import Graph
 from draftwerk.model.checkpoint.families.architecture import (
+    BIASED,
     Architecture,
     GgufNames,
     Json,
@@ -100,8 +101,7 @@ _MOE = Architecture(
     gguf=_MOE_GGUF,
     names=GRANITE_EXPERTS,
     defaults=MULTIPLIERS,
-    qkv_bias="attention_bias",
-    output_bias="attention_bias",
+    **BIASED,
     experts=experts_of("num_local_experts"),
     graph=granite_graph,
     layers=everywhere(all_alike),
@@ -118,8 +118,7 @@ ROWS = (
             written=written_multipliers,
         ),
         defaults=MULTIPLIERS,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         ffn_bias="mlp_bias",
         graph=granite_graph,
     ),
@@ -129,8 +128,7 @@ ROWS = (
         summary="multipliers as Granite's; norms of what layers add",
         names=TensorNames(after_attention="post_norm1", after_ffn="post_norm2"),
         defaults=MULTIPLIERS | {"attention_multiplier": None, "use_post_norm": True},
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         ffn_bias="mlp_bias",
         graph=_multiplied_logits,
     ),

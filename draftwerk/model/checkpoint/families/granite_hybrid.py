@@ -5,7 +5,13 @@ from math import inf
 from typing import Any
 
 from draftwerk.model.checkpoint.config import Experts, LayerKind, Mixer
-from draftwerk.model.checkpoint.families.architecture import Architecture, GgufNames, Json
+from draftwerk.model.checkpoint.families.architecture import (
+    BIASED,
+    Architecture,
+    GgufNames,
+    Json,
+    count_of,
+)
 from draftwerk.model.checkpoint.families.experts import experts_of, gguf_experts
 from draftwerk.model.checkpoint.families.granite import (
     GRANITE_EXPERTS,
@@ -15,7 +21,7 @@ from draftwerk.model.checkpoint.families.granite import (
     granite_fields,
     granite_graph,
 )
-from draftwerk.model.checkpoint.families.windows import FULL
+from draftwerk.model.checkpoint.families.windows import FULL, checked_types
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -31,11 +37,7 @@ FIELDS = ("mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_conv", "m
 
 def _recurrence(hf: Json) -> Recurrence:
     """Return Mamba-2's sizes. Raises Refused."""
-    for field in FIELDS:
-        value = hf.get(field)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise Refused(f"{field} {value!r} is not a count")
-    groups, heads, state_size, taps, expand = (hf[field] for field in FIELDS)
+    groups, heads, state_size, taps, expand = (count_of(hf, each) for each in FIELDS)
     width, size = expand * hf["hidden_size"], hf.get("mamba_d_head")
     if width % heads or heads % groups:
         raise Refused(f"mamba_n_heads {heads} does not go with {width} values, {groups} groups")
@@ -54,12 +56,7 @@ def _recurrence(hf: Json) -> Recurrence:
 
 
 def _layers(hf: Json) -> Sequence[LayerKind]:
-    kinds = hf.get("layer_types")
-    if not isinstance(kinds, list) or len(kinds) != hf["num_hidden_layers"]:
-        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
-    for kind in kinds:
-        if kind not in MIXERS:
-            raise Refused(f"layer_types {kind!r} is not supported (only {', '.join(MIXERS)})")
+    kinds = checked_types(hf, hf.get("layer_types"), MIXERS)
     if not any(MIXERS[kind] == "attention" for kind in kinds):
         raise Refused("layer_types without attention is not supported")
     rotary = 0 if hf.get("position_embedding_type") == "rope" else -1
@@ -118,8 +115,7 @@ ROWS = (
             **{"mamba_conv_bias": True, "mamba_proj_bias": False},
         },
         rewritten=_rewritten,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         recurrent_tap_bias="mamba_conv_bias",
         recurrent_bias="mamba_proj_bias",
         recurrence=_recurrence,

@@ -11,10 +11,12 @@ from draftwerk.model.checkpoint.families.architecture import (
     GgufNames,
     Json,
     TensorNames,
+    count_of,
+    counted,
     number,
 )
 from draftwerk.model.checkpoint.families.experts import experts_of, gguf_experts
-from draftwerk.model.checkpoint.families.windows import FULL
+from draftwerk.model.checkpoint.families.windows import FULL, checked_types
 from draftwerk.model.checkpoint.unsupported import Refused
 
 CONV = "conv"
@@ -25,19 +27,11 @@ SIGMOID = 2
 
 def _taps(hf: Json) -> int:
     """Return how many tokens a convolution sees. Raises Refused."""
-    taps = hf.get("conv_L_cache")
-    if not isinstance(taps, int) or isinstance(taps, bool) or not 1 <= taps <= TAPS_MAX:
-        raise Refused(f"conv_L_cache {taps!r} is not one of 1 to {TAPS_MAX}")
-    return taps
+    return counted("conv_L_cache", hf.get("conv_L_cache"), most=TAPS_MAX)
 
 
 def _layers(hf: Json) -> Sequence[LayerKind]:
-    types = _layer_types(hf)
-    if len(types) != hf["num_hidden_layers"]:
-        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
-    for kind in types:
-        if kind not in (FULL, CONV):
-            raise Refused(f"layer_types {kind!r} is not supported (only {FULL}, {CONV})")
+    types = checked_types(hf, _layer_types(hf), (FULL, CONV))
     return [LayerKind(mixer="convolution" if kind == CONV else "attention") for kind in types]
 
 
@@ -98,9 +92,7 @@ def _gguf_expert_fields(get: Callable[..., Any]) -> Json:
 
 def _first_dense(hf: Json) -> Sequence[LayerKind]:
     """Return the layers, of which the first have no experts."""
-    dense = hf.get("num_dense_layers")
-    if not isinstance(dense, int) or isinstance(dense, bool) or dense < 0:
-        raise Refused(f"num_dense_layers {dense!r} is not a count")
+    dense = count_of(hf, "num_dense_layers", least=0)
     return [replace(kind, has_experts=at >= dense) for at, kind in enumerate(_layers(hf))]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
+    BIASED,
     Architecture,
     GgufNames,
     Json,
@@ -92,8 +93,7 @@ ROWS = (
         gguf=GgufNames(
             "llama", pairs_are_neighbours=True, is_for=lambda get: not get(".expert_count")
         ),
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         ffn_bias="mlp_bias",
         layers=_without_window,
     ),
@@ -120,8 +120,7 @@ ROWS = (
         required=("num_key_value_heads", "head_dim"),
         defaults=QWEN_WINDOW,
         query_key_norm=lambda _: True,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         layers=sliding(last_slide),
     ),
     Architecture(
@@ -131,8 +130,7 @@ ROWS = (
         gguf=GgufNames("smollm3", pairs_are_neighbours=True),
         required=("num_key_value_heads",),
         defaults={"no_rope_layer_interval": 4, "tie_word_embeddings": True},
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         ffn_bias="mlp_bias",
         layers=_some_unrotated,
         theta=2_000_000.0,
@@ -167,8 +165,7 @@ ROWS = (
             query_norm="self_attn.query_layernorm", key_norm="self_attn.key_layernorm"
         ),
         query_key_norm=lambda _: True,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         graph=lambda _: Graph(norms_after_rotation=True),
         rope_types={"dynamic": "ntk_alpha"},
     ),
@@ -215,8 +212,7 @@ ROWS = (
         required=("num_key_value_heads",),
         names=TensorNames(gate_up=("mlp.up_proj",)),
         defaults={"hidden_act": "relu2"},
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         ffn_bias="mlp_bias",
         graph=lambda _: Graph(is_gated=False),
     ),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
+    BIASED,
     Architecture,
     GgufNames,
     Json,
@@ -37,8 +38,7 @@ ROWS = (
         gguf=GgufNames("olmo2", is_for=lambda get: not get(WINDOW)),
         names=AFTER,
         query_key_norm=lambda _: True,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         graph=lambda _: OLMO,
     ),
     Architecture(
@@ -49,8 +49,7 @@ ROWS = (
         names=AFTER,
         defaults={"sliding_window": 4096},
         query_key_norm=lambda _: True,
-        qkv_bias="attention_bias",
-        output_bias="attention_bias",
+        **BIASED,
         graph=lambda _: OLMO,
         layers=sliding(every(4), local_rotary=1),
         theta=500_000.0,

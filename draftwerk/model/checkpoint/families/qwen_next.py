@@ -5,10 +5,12 @@ from typing import Any
 
 from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
+    BIASED,
     Architecture,
     GgufNames,
     Json,
     TensorNames,
+    count_of,
 )
 from draftwerk.model.checkpoint.families.experts import (
     everywhere,
@@ -16,7 +18,7 @@ from draftwerk.model.checkpoint.families.experts import (
     gguf_experts,
     sparse_steps,
 )
-from draftwerk.model.checkpoint.families.windows import FULL
+from draftwerk.model.checkpoint.families.windows import FULL, checked_types
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -48,11 +50,7 @@ TAKE_TURNS = "linear_value_heads_take_turns"
 
 def _recurrence(hf: Json) -> Recurrence:
     """Return the rule. Raises Refused."""
-    for field in FIELDS:
-        value = hf.get(field)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise Refused(f"{field} {value!r} is not a count")
-    key_heads, value_heads, key_size, value_size, taps = (hf[field] for field in FIELDS)
+    key_heads, value_heads, key_size, value_size, taps = (count_of(hf, each) for each in FIELDS)
     if value_heads % key_heads:
         raise Refused(
             f"linear_num_value_heads {value_heads} is no multiple of linear_num_key_heads "
@@ -71,15 +69,9 @@ def _recurrence(hf: Json) -> Recurrence:
 def _layers(hf: Json) -> Sequence[LayerKind]:
     types, count = hf.get("layer_types"), hf["num_hidden_layers"]
     if types is None:
-        every = hf.get("full_attention_interval")
-        if not isinstance(every, int) or every < 1:
-            raise Refused(f"full_attention_interval {every!r} is not a count")
+        every = count_of(hf, "full_attention_interval")
         types = [LINEAR if (index + 1) % every else FULL for index in range(count)]
-    if not isinstance(types, list) or len(types) != count:
-        raise Refused(f"layer_types contradicts num_hidden_layers {count}")
-    for kind in types:
-        if kind not in (FULL, LINEAR):
-            raise Refused(f"layer_types {kind!r} is not supported (only {FULL}, {LINEAR})")
+    types = checked_types(hf, types, (FULL, LINEAR))
     if FULL not in types:
         raise Refused(f"layer_types without {FULL} is not supported")
     return [LayerKind(mixer="recurrence" if kind == LINEAR else "attention") for kind in types]
@@ -113,8 +105,7 @@ def _fields(size: str) -> dict[str, Any]:
         "norm_offset": 1,
         "has_mtp": True,
         "query_key_norm": lambda _: True,
-        "qkv_bias": "attention_bias",
-        "output_bias": "attention_bias",
+        **BIASED,
         "graph": lambda _: Graph(norm="rms_rounded_once", has_output_gate=True),
         "recurrence": _recurrence,
         "rotary_share": 0.25,

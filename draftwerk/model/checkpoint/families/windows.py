@@ -1,10 +1,10 @@
 """Which layers of a config slide, and how far their tokens see."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from draftwerk.model.checkpoint.config import LayerKind
-from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.families.architecture import Json, count_of, counted
 from draftwerk.model.checkpoint.unsupported import Refused
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -13,26 +13,29 @@ Types = Callable[[Json], Sequence[str]]
 
 def layer_types(hf: Json, default: Types) -> Sequence[str]:
     """Return the kind of each layer. Raises Refused for one that is not served."""
-    types = hf.get("layer_types")
-    if types is None:
+    if (types := hf.get("layer_types")) is None:
         return default(hf)
-    if not isinstance(types, list) or len(types) != hf["num_hidden_layers"]:
-        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
-    for kind in types:
-        if kind not in (FULL, SLIDING):
-            raise Refused(f"layer_types {kind!r} is not supported (only {FULL}, {SLIDING})")
+    types = checked_types(hf, types, (FULL, SLIDING))
     if SLIDING in types and "sliding_window" in hf and hf["sliding_window"] is None:
         raise Refused("layer_types 'sliding_attention' contradicts sliding_window null")
     return types
 
 
+def checked_types(hf: Json, types: Any, known: Collection[str]) -> Sequence[str]:
+    """Return a kind for each layer. Raises Refused for one that is not known."""
+    if not isinstance(types, list) or len(types) != hf["num_hidden_layers"]:
+        raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
+    for kind in types:
+        if kind not in known:
+            raise Refused(f"layer_types {kind!r} is not supported (only {', '.join(known)})")
+    return types
+
+
 def window_of(hf: Json) -> int:
     """Return how many positions a token of a sliding layer sees; 0 where that is all."""
-    window = hf.get("sliding_window")
-    if window is None:
+    if hf.get("sliding_window") is None:
         return 0
-    if not isinstance(window, int) or isinstance(window, bool) or window < 1:
-        raise Refused(f"sliding_window {window!r} is not a count")
+    window = count_of(hf, "sliding_window")
     return window if window < hf["max_position_embeddings"] else 0
 
 
@@ -54,9 +57,7 @@ def every(period: int, field: str = "") -> Types:
     """Return a default by which the last of each `period` layers sees all."""
 
     def types(hf: Json) -> Sequence[str]:
-        count = (hf.get(field) if field else None) or period
-        if not isinstance(count, int) or count < 1:
-            raise Refused(f"{field} {count!r} is not a count")
+        count = counted(field, (hf.get(field) if field else None) or period)
         return [FULL if (i + 1) % count == 0 else SLIDING for i in range(hf["num_hidden_layers"])]
 
     return types
@@ -78,9 +79,8 @@ def alike_in_window(hf: Json) -> Sequence[LayerKind]:
 
 def last_slide(hf: Json) -> Sequence[str]:
     """Return Qwen's default: with `use_sliding_window`, layers from `max_window_layers` on."""
-    first = hf["max_window_layers"] if hf.get("use_sliding_window") else hf["num_hidden_layers"]
-    if not isinstance(first, int):
-        raise Refused(f"max_window_layers {first!r} is not a count")
+    field = "max_window_layers" if hf.get("use_sliding_window") else "num_hidden_layers"
+    first = count_of(hf, field, least=0)
     return [SLIDING if i >= first else FULL for i in range(hf["num_hidden_layers"])]
 
 
