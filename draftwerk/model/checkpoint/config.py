@@ -126,39 +126,9 @@ LayerGroup = Literal["all", "windowed", "others"]
 """Of layers that have blocks together."""
 
 
-def planes_of(kinds: Sequence[LayerKind], hidden_size: int, key_numbers: int) -> list[range]:
-    """Return which planes of the pages each layer has.
-
-    In one there are a token's keys and values, or as many inputs of a convolution.
-    """
-    wide = -(-hidden_size // (2 * key_numbers))
-    wanted = {"attention": 1, "convolution": wide, "recurrence": 0}
-    counts = [wanted[kind.mixer] if kind.kv_from < 0 else 0 for kind in kinds]
-    starts = accumulate(counts, initial=0)
-    own = [range(start, start + count) for start, count in zip(starts, counts, strict=False)]
-    return [own[each if kind.kv_from < 0 else kind.kv_from] for each, kind in enumerate(kinds)]
-
-
 def window_planes(kinds: Sequence[LayerKind]) -> int:
     """Return how many planes are of layers with windows."""
     return sum(kind.is_windowed and kind.kv_from < 0 for kind in kinds)
-
-
-def widest_keys(kinds: Sequence[LayerKind], usual: KeyHeads, group: LayerGroup) -> KeyHeads:
-    """Return the heads that pages have room for: those of the layer that takes the most."""
-    found = [
-        KeyHeads(kind.kv_heads or usual.heads, kind.head_size or usual.size)
-        for kind in kinds
-        if group == "all" or kind.is_windowed == (group == "windowed")
-    ]
-    return max(found, key=lambda each: (each.heads * each.size, each.heads), default=usual)
-
-
-def state_size(kinds: Sequence[LayerKind], rule: Recurrence | None) -> int:
-    """Return the numbers of a recurrent state of all layers; 0 where none is recurrent."""
-    if rule is None:
-        return 0
-    return STATE_HEADER + sum(kind.mixer == "recurrence" for kind in kinds) * rule.state_size
 
 
 class Rotary(msgspec.Struct, frozen=True):
@@ -218,7 +188,13 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def widest_keys(self, group: LayerGroup) -> KeyHeads:
         """Return the heads of the layer whose keys take the most in a group of layers."""
-        return widest_keys(self.layers, KeyHeads(self.num_kv_heads, self.head_size), group)
+        found = [
+            self.key_heads(index)
+            for index, kind in enumerate(self.layers)
+            if group == "all" or kind.is_windowed == (group == "windowed")
+        ]
+        usual = KeyHeads(self.num_kv_heads, self.head_size)
+        return max(found, key=lambda each: (each.heads * each.size, each.heads), default=usual)
 
     def kind(self, layer: int) -> LayerKind:
         return self.layers[layer] if self.layers else LayerKind()
@@ -226,13 +202,24 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def state_size(self) -> int:
         """Numbers of a state of all layers; 0 where none is recurrent."""
-        return state_size(self.layers, self.recurrence)
+        if self.recurrence is None:
+            return 0
+        count = sum(kind.mixer == "recurrence" for kind in self.layers)
+        return STATE_HEADER + count * self.recurrence.state_size
 
     @property
     def planes(self) -> list[range]:
-        """Which planes of the pages each layer has."""
+        """Which planes of the pages each layer has.
+
+        In one there are a token's keys and values, or as many inputs of a convolution.
+        """
         kinds = [self.kind(each) for each in range(self.layer_count)]
-        return planes_of(kinds, self.hidden_size, self.num_kv_heads * self.head_size)
+        wide = -(-self.hidden_size // (2 * self.num_kv_heads * self.head_size))
+        wanted = {"attention": 1, "convolution": wide, "recurrence": 0}
+        counts = [wanted[kind.mixer] if kind.kv_from < 0 else 0 for kind in kinds]
+        starts = accumulate(counts, initial=0)
+        own = [range(start, start + count) for start, count in zip(starts, counts, strict=False)]
+        return [own[each if kind.kv_from < 0 else kind.kv_from] for each, kind in enumerate(kinds)]
 
     def layer_planes(self, layers: range, host: "ModelConfig | None" = None) -> list[LayerPlanes]:
         """Return the planes of some layers, counted from the first one's.

@@ -4,14 +4,26 @@ from pathlib import Path
 
 import msgspec
 
-from draftwerk.model.checkpoint.architectures import architecture_of
+from draftwerk.model.checkpoint.architectures import architecture_of, completed
 from draftwerk.model.checkpoint.config import LayerKind, ModelConfig, Rotary
 from draftwerk.model.checkpoint.end_tokens import declared_ends, end_tokens
 from draftwerk.model.checkpoint.families.architecture import Json
-from draftwerk.model.checkpoint.info import read_generation, read_supported
+from draftwerk.model.checkpoint.files.json_file import read_json
+from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.rope import rotary
-from draftwerk.model.checkpoint.rope_fields import LOCAL, rope_of, turned_dimensions
-from draftwerk.model.checkpoint.supported import activation_of, experts_of, recurrence_of, sizes_of
+from draftwerk.model.checkpoint.rope_fields import LOCAL, check_rope, rope_of, turned_dimensions
+from draftwerk.model.checkpoint.supported import (
+    GENERATION_FILE,
+    activation_of,
+    check_supported,
+    experts_of,
+    recurrence_of,
+    sizes_of,
+)
+from draftwerk.model.checkpoint.unsupported import Refused
+
+QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+"""Beside weights that GPTQ, AWQ and ModelOpt have quantised."""
 
 
 def read_config(directory: Path) -> ModelConfig:
@@ -20,6 +32,28 @@ def read_config(directory: Path) -> ModelConfig:
     generation = read_generation(directory)
     ends = end_tokens(directory, hf, generation)
     return msgspec.structs.replace(model_config(hf, generation), eos_token_ids=ends)
+
+
+def read_supported(directory: Path) -> Json:
+    """Return `config.json`. Raises Refused for what is not served, or contradicts itself."""
+    hf = read_json(directory / "config.json")
+    if hf is None:
+        raise Refused(f"{directory}: no config.json")
+    hf = completed(hf)
+    check_supported(hf)
+    check_rope(hf)
+    for name in QUANTISATION_FILES:
+        if (directory / name).is_file() and scheme_of(hf) is None:
+            raise Refused(
+                f"{directory / name}: the weights are quantised, and config.json has no "
+                "quantization_config"
+            )
+    return hf
+
+
+def read_generation(directory: Path) -> Json:
+    """Return `generation_config.json`, empty where there is none."""
+    return read_json(directory / GENERATION_FILE) or {}
 
 
 def model_config(hf: Json, generation: Json) -> ModelConfig:

@@ -2,46 +2,27 @@
 
 from collections.abc import Mapping
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from draftwerk.model.checkpoint.architectures import architecture_of, completed
-from draftwerk.model.checkpoint.config import (
-    KeyHeads,
-    LayerGroup,
-    planes_of,
-    state_size,
-    widest_keys,
-    window_planes,
-)
+from draftwerk.model.checkpoint.architectures import architecture_of
+from draftwerk.model.checkpoint.config import LayerGroup, ModelConfig
 from draftwerk.model.checkpoint.end_tokens import end_tokens
 from draftwerk.model.checkpoint.families.architecture import Json
-from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.footprint import gguf_loading_bytes, gguf_packed_bytes, what_fits
 from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
+from draftwerk.model.checkpoint.hf_config import model_config, read_generation, read_supported
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.quantised.scheme import collapsed, scheme_of
-from draftwerk.model.checkpoint.rope_fields import check_rope
 from draftwerk.model.checkpoint.stacked_experts import unstacked
 from draftwerk.model.checkpoint.stored_matrix import STORED
-from draftwerk.model.checkpoint.supported import (
-    GENERATION_FILE,
-    check_supported,
-    recurrence_of,
-    sizes_of,
-)
 from draftwerk.model.checkpoint.text_part import text_tensors
-from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import vector_form
 from draftwerk.speculative.requests.reading import VectorForm
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
-
-QUANTISATION_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
-"""Beside weights that GPTQ, AWQ and ModelOpt have quantised."""
 
 
 class TokenHeads(NamedTuple):
@@ -130,21 +111,22 @@ def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
     hf = read_supported(location.directory)
     card = read_card(location.directory)
     held = _safetensors(location, hf) if card is None else _gguf(card)
-    kinds = architecture_of(hf).layers(hf)
+    generation = read_generation(location.directory)
+    config = model_config(hf, generation)
     together, windowed, others = (
-        _cached_heads(hf, group) for group in ("all", "windowed", "others")
+        _cached_heads(config, group) for group in ("all", "windowed", "others")
     )
     return ModelInfo(
         **held,
         name=location.name,
         directory=str(location.directory),
-        vocab_size=hf["vocab_size"],
-        context_max=hf["max_position_embeddings"],
-        eos_token_ids=end_tokens(location.directory, hf, read_generation(location.directory)),
+        vocab_size=config.vocab_size,
+        context_max=config.context_max,
+        eos_token_ids=end_tokens(location.directory, hf, generation),
         kv_heads_per_token=together.heads,
         head_size=together.size,
-        state_bytes=4 * state_size(kinds, recurrence_of(hf)),
-        window=max(kind.window for kind in kinds),
+        state_bytes=4 * config.state_size,
+        window=max((kind.window for kind in config.layers), default=0),
         window_heads=windowed,
         other_heads=others if windowed.heads else TokenHeads(0, 0),
         family=hf.get("model_type", ""),
@@ -152,17 +134,12 @@ def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
     )
 
 
-def _cached_heads(hf: Json, group: LayerGroup) -> TokenHeads:
+def _cached_heads(config: ModelConfig, group: LayerGroup) -> TokenHeads:
     """Return what a group of layers keeps of a token."""
-    _, kv_heads, head_size = sizes_of(hf)
-    kinds = architecture_of(hf).layers(hf)
-    planes = max(each.stop for each in planes_of(kinds, hf["hidden_size"], kv_heads * head_size))
-    apart = window_planes(kinds)
-    if group == "windowed" and not apart:
+    if group == "windowed" and not config.window_plane_count:
         return TokenHeads(0, 0)
-    count = {"all": planes, "windowed": apart, "others": planes - apart}[group]
-    heads = widest_keys(kinds, KeyHeads(kv_heads, head_size), group)
-    return TokenHeads(2 * count * heads.heads, heads.size)
+    heads = config.widest_keys(group)
+    return TokenHeads(2 * config.planes_in(group) * heads.heads, heads.size)
 
 
 def _safetensors(location: Location, hf: Json) -> dict[str, Any]:
@@ -199,25 +176,3 @@ def _gguf(card: GgufCard) -> dict[str, Any]:
         "stored_bytes": sum(tensor.size for tensor in card.tensors.values()),
         "elements": card.elements,
     }
-
-
-def read_supported(directory: Path) -> Json:
-    """Return `config.json`. Raises Refused for what is not served, or contradicts itself."""
-    hf = read_json(directory / "config.json")
-    if hf is None:
-        raise Refused(f"{directory}: no config.json")
-    hf = completed(hf)
-    check_supported(hf)
-    check_rope(hf)
-    for name in QUANTISATION_FILES:
-        if (directory / name).is_file() and scheme_of(hf) is None:
-            raise Refused(
-                f"{directory / name}: the weights are quantised, and config.json has no "
-                "quantization_config"
-            )
-    return hf
-
-
-def read_generation(directory: Path) -> Json:
-    """Return `generation_config.json`, empty where there is none."""
-    return read_json(directory / GENERATION_FILE) or {}

@@ -18,9 +18,8 @@ from draftwerk.model.checkpoint.gguf_tensors import (
     GgufFiles,
     plain_values,
 )
-from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.hf_config import read_config, read_supported
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.layer_weights import weights_of
 from draftwerk.model.checkpoint.lora.lora_card import LoraCard

@@ -20,8 +20,7 @@ from draftwerk.model.checkpoint.families.windows import FULL
 from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.gguf_tensors import Dequantise
-from draftwerk.model.checkpoint.hf_config import model_config
-from draftwerk.model.checkpoint.info import read_supported
+from draftwerk.model.checkpoint.hf_config import model_config, read_supported
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.layer_weights import layer_weights
 from draftwerk.model.checkpoint.loader import opened

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from draftwerk.model.checkpoint.hf_config import read_generation
 from draftwerk.model.checkpoint.hub import DEFAULT_NAME
-from draftwerk.model.checkpoint.info import read_generation
 from draftwerk.model.checkpoint.supported import GENERATION_FILE
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.sampling.defaults import SamplingDefaults

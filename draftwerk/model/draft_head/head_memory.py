@@ -14,7 +14,7 @@ from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor, stored_tensors
 from draftwerk.model.checkpoint.footprint import gguf_packed_bytes
 from draftwerk.model.checkpoint.gguf_card import read_card
-from draftwerk.model.checkpoint.info import read_supported
+from draftwerk.model.checkpoint.hf_config import read_supported
 from draftwerk.model.checkpoint.supported import sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head_windows import (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from draftwerk.model.checkpoint.eagle_config import read_eagle_config
-from draftwerk.model.checkpoint.info import read_supported
+from draftwerk.model.checkpoint.hf_config import read_supported
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head_memory import MTP, draft_head_bytes, page_bytes

@@ -19,8 +19,7 @@ from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.gguf_config import LLAMA3_DEFAULTS, SAMPLING
 from draftwerk.model.checkpoint.gguf_names import gguf_name
 from draftwerk.model.checkpoint.gguf_source import ROPE_DIVISORS
-from draftwerk.model.checkpoint.hf_config import model_config
-from draftwerk.model.checkpoint.info import read_generation
+from draftwerk.model.checkpoint.hf_config import model_config, read_generation
 from draftwerk.model.checkpoint.inventory import STACKED, check_tensors, inventory
 from draftwerk.model.checkpoint.quantising.searches import Floats
 from draftwerk.model.checkpoint.quantising.tokenizer_fields import write_tokenizer

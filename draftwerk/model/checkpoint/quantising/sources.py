@@ -12,8 +12,8 @@ from draftwerk.model.checkpoint.files.gguf_header import GgufTensor, read_gguf_h
 from draftwerk.model.checkpoint.files.gguf_shards import read_gguf
 from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
 from draftwerk.model.checkpoint.gguf_source import METHOD, dequantised
+from draftwerk.model.checkpoint.hf_config import read_supported
 from draftwerk.model.checkpoint.hub import Location
-from draftwerk.model.checkpoint.info import read_supported
 from draftwerk.model.checkpoint.quantising.safetensors_source import SafetensorsSource
 from draftwerk.model.checkpoint.quantising.searches import Floats
 from draftwerk.model.checkpoint.supported import experts_of, sizes_of
