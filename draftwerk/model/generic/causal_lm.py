@@ -21,9 +21,9 @@ from draftwerk.model.checkpoint.families.architecture import Json, counted
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import BYTES, stored_tensors
 from draftwerk.model.checkpoint.gguf_card import read_card
-from draftwerk.model.checkpoint.hf_config import read_generation
+from draftwerk.model.checkpoint.hf_config import QUANTISATION_FILES, read_generation
 from draftwerk.model.checkpoint.hub import Location
-from draftwerk.model.checkpoint.info import QUANTISATION_FILES, ModelInfo
+from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import vector_form
 

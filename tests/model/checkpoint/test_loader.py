@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 
 from draftwerk.model.checkpoint.families.windows import FULL, SLIDING
 from draftwerk.model.checkpoint.files.shards import INDEX
-from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.hf_config import QUANTISATION_FILES, read_config
 from draftwerk.model.checkpoint.hub import cache_directory, locate
-from draftwerk.model.checkpoint.info import QUANTISATION_FILES, read_info
+from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.support.runners import FP32
