@@ -165,7 +165,7 @@ class CostAware:
         if origin == self._after:
             value = max(value, self._above)  # what follows a block is of no use without it
         self._above, self._after = value, Origin(origin.depth - 1, origin.name_space)
-        self._insert(block, _CachedBlock(_Place(value, 0, block), name, origin.name_space, cost))
+        self._insert(block, value, name, origin.name_space, cost)
         self._counts[origin.name_space] = self._counts.get(origin.name_space, 0) + 1
         self._cached_max = max(self._cached_max, len(self._entries))
 
@@ -202,8 +202,8 @@ class CostAware:
                 avoided.append(cached)
                 continue
             if not avoid and self._at_floor(entry.name_space):
-                later = cached._replace(value=cached.value + entry.cost)
-                self._insert(cached.block, entry._replace(cached=later))
+                _, name, name_space, cost = entry
+                self._insert(cached.block, cached.value + cost, name, name_space, cost)
                 continue
             self._age = max(self._age, (avoided or [cached])[0].value)
             self._forget(cached.block)
@@ -254,10 +254,10 @@ class CostAware:
         share = FLOOR_SHARE * len(self._entries) / len(self._counts)
         return self._counts[name_space] <= share
 
-    def _insert(self, block: int, entry: _CachedBlock) -> None:
+    def _insert(self, block: int, value: float, name: bytes, name_space: str, cost: float) -> None:
         self._number += 1
-        cached = entry.cached._replace(number=self._number)
-        self._entries[block] = entry._replace(cached=cached)
+        cached = _Place(value, self._number, block)
+        self._entries[block] = _CachedBlock(cached, name, name_space, cost)
         heappush(self._heap, cached)
 
     def _forget(self, block: int) -> None:
