@@ -14,6 +14,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.chat_template import TemplateMessage, TemplateRefused
 from draftwerk.model.text.control_text import NO_GUARD, ControlGuard, guard_of
 from draftwerk.model.text.grammar_check import GrammarChecker
+from draftwerk.model.text.kept_pieces import KeptPieces
 from draftwerk.model.text.own_tools import has_calls, worded
 from draftwerk.model.text.rerank_form import filled, rerank_form
 from draftwerk.model.text.template_file import CONFIG, read_template
@@ -67,6 +68,7 @@ class TextTokenizer(VocabularyText):
             each.content for each in added.values() if each.special and control_tokens == "text"
         )
         """Names of special tokens that are text in a conversation."""
+        self.kept = KeptPieces(self.tokenizer, self.encode_continuation)
         self._grammar_checker = GrammarChecker(directory)
         specials = added_tokens(self.tokenizer)
         self.call_format, self.own_format = call_forms(self.chat_template, tool_format, specials)
@@ -146,7 +148,7 @@ class TextTokenizer(VocabularyText):
 
     def _guarded_tokens(self, text: str, guard: ControlGuard) -> list[int]:
         pieces = guard.pieces(text)
-        return [token for piece in pieces for token in self.encode_continuation(piece)]
+        return [token for piece in pieces for token in self.kept.tokens(piece)]
 
     def encode_pair(self, query: str, document: str, instruction: str = "") -> list[int]:
         """Return the tokens of the question whether a document answers a query.
