@@ -18,7 +18,7 @@ from time import perf_counter
 import anyio
 
 from draftwerk.actors.engine import Engine
-from draftwerk.model.text.own_tools import OWN_FORMATS
+from draftwerk.model.text.templates.own_tools import OWN_FORMATS
 from draftwerk.speculative.replies.argument_schemas import (
     BadSchema,
     ToolFunction,

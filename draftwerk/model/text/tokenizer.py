@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.text.chat_template import TemplateMessage, TemplateRefused
 from draftwerk.model.text.control_text import NO_GUARD, ControlGuard, guard_of
 from draftwerk.model.text.grammar_check import GrammarChecker
 from draftwerk.model.text.kept_pieces import KeptPieces
-from draftwerk.model.text.own_tools import has_calls, worded
-from draftwerk.model.text.rerank_form import filled, rerank_form
-from draftwerk.model.text.template_file import CONFIG, read_template
-from draftwerk.model.text.template_traits import (
+from draftwerk.model.text.templates.chat_template import TemplateMessage, TemplateRefused
+from draftwerk.model.text.templates.own_tools import has_calls, worded
+from draftwerk.model.text.templates.rerank_form import filled, rerank_form
+from draftwerk.model.text.templates.template_file import CONFIG, read_template
+from draftwerk.model.text.templates.template_traits import (
     added_tokens,
     call_forms,
     names_reasoning,

@@ -13,10 +13,10 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.text.call_formats import derived_calls
-from draftwerk.model.text.chat_template import ChatTemplate
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
-from draftwerk.model.text.template_traits import derived_reasoning
+from draftwerk.model.text.templates.call_formats import derived_calls
+from draftwerk.model.text.templates.chat_template import ChatTemplate
+from draftwerk.model.text.templates.template_traits import derived_reasoning
 from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.speculative.replies.argument_schemas import (
     BadSchema,

@@ -10,7 +10,7 @@ from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.text.chat_template import ChatTemplate, TemplateRefused
+from draftwerk.model.text.templates.chat_template import ChatTemplate, TemplateRefused
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.replies.channels import SPECIALS as CHANNELS
 from tests.model.text.samples.call_templates import HARMONY

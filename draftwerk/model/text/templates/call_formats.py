@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from draftwerk.model.text.chat_template import TemplateRefused
+from draftwerk.model.text.templates.chat_template import TemplateRefused
 from draftwerk.speculative.replies.formats import ArgumentFormat, CallFormat, written
 
 Render = Callable[..., str]

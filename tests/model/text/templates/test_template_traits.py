@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from draftwerk.model.text.chat_template import ChatTemplate
-from draftwerk.model.text.own_tools import OWN_FORMATS, worded
-from draftwerk.model.text.template_traits import call_forms, reasoning_form
+from draftwerk.model.text.templates.chat_template import ChatTemplate
+from draftwerk.model.text.templates.own_tools import OWN_FORMATS, worded
+from draftwerk.model.text.templates.template_traits import call_forms, reasoning_form
 from draftwerk.speculative.replies.formats import (
     CallFormat,
     ReasoningFormat,

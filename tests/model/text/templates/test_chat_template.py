@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from draftwerk.model.text.chat_template import ChatTemplate, TemplateRefused
-from draftwerk.model.text.template_traits import variables_of
+from draftwerk.model.text.templates.chat_template import ChatTemplate, TemplateRefused
+from draftwerk.model.text.templates.template_traits import variables_of
 from tests.model.text.samples.families import (
     ASKED,
     CONVERSATIONS,

@@ -6,15 +6,15 @@ from contextlib import suppress
 
 from tokenizers import Tokenizer
 
-from draftwerk.model.text.call_formats import (
+from draftwerk.model.text.templates.call_formats import (
     Render,
     derived_calls,
     made_up_turns,
     with_specials,
 )
-from draftwerk.model.text.chat_template import GIVEN, ChatTemplate, TemplateRefused
-from draftwerk.model.text.own_tools import OWN_FORMATS, OwnFormat
-from draftwerk.model.text.template_file import SPECIAL_NAMES
+from draftwerk.model.text.templates.chat_template import GIVEN, ChatTemplate, TemplateRefused
+from draftwerk.model.text.templates.own_tools import OWN_FORMATS, OwnFormat
+from draftwerk.model.text.templates.template_file import SPECIAL_NAMES
 from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning, has_channels
 from draftwerk.speculative.replies.formats import AnswerMarks, CallFormat, ReasoningFormat
 

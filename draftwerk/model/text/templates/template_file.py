@@ -8,7 +8,7 @@ import msgspec
 
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.text.chat_template import ChatTemplate
+from draftwerk.model.text.templates.chat_template import ChatTemplate
 
 CONFIG = "tokenizer_config.json"
 SPECIALS = "special_tokens_map.json"

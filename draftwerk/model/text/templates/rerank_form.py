@@ -15,7 +15,7 @@ from typing import Any
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import RERANK_FILE, read_modules
-from draftwerk.model.text.chat_template import ChatTemplate
+from draftwerk.model.text.templates.chat_template import ChatTemplate
 from draftwerk.speculative.requests.reading import RerankForm
 
 SYSTEM = (

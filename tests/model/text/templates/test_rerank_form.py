@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.text.chat_template import ChatTemplate
-from draftwerk.model.text.rerank_form import INSTRUCTION, SYSTEM, filled, rerank_form
+from draftwerk.model.text.templates.chat_template import ChatTemplate
+from draftwerk.model.text.templates.rerank_form import INSTRUCTION, SYSTEM, filled, rerank_form
 from draftwerk.model.text.tokenizer import TextTokenizer
 from tests.support.tiny_models import save_tiny_with_text
 
