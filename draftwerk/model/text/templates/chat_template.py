@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import wraps
-from types import FunctionType
+from types import BuiltinMethodType, FunctionType
 from typing import Any, cast
 
 import jinja2
@@ -52,7 +52,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.filters |= {name: _bounded(each) for name, each in self.filters.items()}
+        sized = self.filters.keys() - {"format"}
+        self.filters |= {name: _bounded(self.filters[name]) for name in sized}
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Return a product or a power. Raises SecurityError for one that is too large."""
@@ -73,7 +74,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return a field; a text's method takes no number beyond what a value may have."""
         found = super().getattr(obj, attribute)
-        return _bounded(found) if isinstance(obj, str) and callable(found) else found
+        is_method = isinstance(obj, str) and isinstance(found, BuiltinMethodType)
+        return _bounded(found) if is_method else found
 
 
 def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:

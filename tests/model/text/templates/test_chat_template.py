@@ -141,6 +141,8 @@ def test_no_number_fills_the_memory(source: str) -> None:
 def test_large_numbers_are_no_sizes() -> None:
     source = "{{ 10**12 * 10**9 }} {{ (10**12) | string }} {{ [10**12] | tojson(indent=1) }}"
     assert ChatTemplate(source, {}).render(ASKED) == f"{10**21} {10**12} [\n {10**12}\n]"
+    source = "{{ '%d' | format(10**12) }} {{ '{}'.format(10**12) }}"
+    assert ChatTemplate(source, {}).render(ASKED) == f"{10**12} {10**12}"
 
 
 def test_what_needs_no_oracle_is_not_refused() -> None:
