@@ -1,11 +1,6 @@
 """Measure the GPU path; everything beside its floor: `python -m benchmarks.gpu --output gpu.json`.
 
-`all` is a visit: the stages of `benchmarks.gpu.stages` in the order of their worth, for
-`--minutes`, each in a process of its own, with results in the folder `--output`, where the next
-visit goes on.
-Parts: `kernels` (error against the twin, time), `texts` (of the default model beside a CPU's),
-`steps` (8B shapes, random weights), `drafts` (chains of a draft model of 1B, trees of a draft head
-for 8B).
+Parts: `texts` (of the default model beside a CPU's), `steps` (8B shapes, random weights).
 `--smoke` runs what can run on a CPU, in Triton's interpreter, at toy sizes: what only a device can
 tell is printed as pending.
 """
@@ -20,8 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PARTS = ("kernels", "texts", "steps", "drafts")
-ALL = "all"
+PARTS = ("texts", "steps")
 PENDING = ("us", "_over_floor")
 """Ends of the names of figures that only a device can tell."""
 TEXTS = 4
@@ -34,12 +28,6 @@ STEPS = [
 ]
 """(rows, new tokens, context); the last is a prefill."""
 SMOKE_STEPS = [(1, 1, 40), (2, 4, 40), (1, 24, 0)]
-CHAINS = [(rows, length, 1024) for rows in (1, 8, 32) for length in (4, 8)]
-"""(rows, tokens, context)."""
-SMOKE_CHAINS = [(2, 3, 20)]
-HEADS = [1, 4, 16, 64]
-"""Rows."""
-SMOKE_HEADS = [1, 2]
 BLOCK_SIZE = 16
 DTYPES = ("bf16", "fp16", "fp32", "fp8", "w8a8", "int8", "int4", "stored")
 
@@ -50,22 +38,19 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", default=[], help=f"of {', '.join(PARTS)}; default all")
     parser.add_argument("--smoke", action="store_true", help="toy sizes, without a GPU")
-    parser.add_argument("--minutes", type=float, default=9.0, help="that a visit may take")
     parser.add_argument("--dtype", default="bf16", choices=DTYPES, help="stored: of texts alone")
     parser.add_argument("--kv-dtype", default="auto", choices=["auto", "fp8"], help="of the pages")
-    parser.add_argument("--exact", action="store_true", help="steps and texts in exact mode")
+    parser.add_argument("--exact", action="store_true", help="in exact mode")
     parser.add_argument("--attention", default="auto", help="the backend of steps")
-    parser.add_argument("--output", type=Path, help="a JSON file for the results; of all, a folder")
+    parser.add_argument("--output", type=Path, help="a JSON file for the results")
     arguments = parser.parse_args()
     if find_spec("triton") is None:
         sys.exit("benchmarks.gpu: triton is missing; `make .venv/.setup-dev` brings it")
-    if arguments.parts == [ALL]:
-        sys.exit(visit(arguments))
     unknown = set(arguments.parts) - set(PARTS)
     if unknown:
         parser.error(f"unknown parts: {', '.join(sorted(unknown))}")
     if arguments.dtype == "stored" and arguments.parts != ["texts"]:
-        parser.error("dtype stored is that of a file: the other parts make their weights")
+        parser.error("dtype stored is that of a file: steps make their weights")
     if arguments.smoke:
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     import torch
@@ -75,17 +60,6 @@ def main() -> None:
     found = measure(arguments)
     if arguments.output:
         arguments.output.write_text(json.dumps(found, indent=1))
-
-
-def visit(arguments: argparse.Namespace) -> int:
-    """Run the stages; returns the exit status."""
-    from benchmarks.gpu.stages import STAGES
-    from benchmarks.gpu.visit import Visit, executor
-
-    folder = arguments.output or Path("gpu-visit")
-    run = executor(folder, arguments.smoke)
-    outcomes = Visit(STAGES, folder, 60 * arguments.minutes, run).run()
-    return int(any(outcome.code for outcome in outcomes.values()))
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -114,10 +88,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     }
     at = GpuPlace(device, dtype, None if smoke else CudaRecorder(), clock, limits)
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "kernels": lambda: kernels(smoke, at),
         "texts": lambda: texts(arguments),
         "steps": lambda: steps(arguments, name, at),
-        "drafts": lambda: drafts(arguments, name, at),
     }
     for part in arguments.parts or PARTS:
         print(f"\n{part}")
@@ -126,13 +98,6 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             cells = {key: _cell(key, value, smoke) for key, value in row.items()}
             print("  ".join(f"{key} {cell}" for key, cell in cells.items()))
     return found
-
-
-def kernels(smoke: bool, at: Any) -> list[dict[str, Any]]:
-    from benchmarks.gpu.kernels import SMOKE, Shapes, attention_rows, product_rows, small_rows
-
-    shapes = SMOKE if smoke else Shapes()
-    return [*attention_rows(shapes, at), *small_rows(shapes, at), *product_rows(shapes, at)]
 
 
 def texts(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -154,22 +119,6 @@ def steps(arguments: argparse.Namespace, name: str, at: Any) -> list[dict[str, A
     cases = SMOKE_STEPS if arguments.smoke else STEPS
     config = shape_of_8b(**(SMOKE if arguments.smoke else {}))
     return step_rows(config, settings_of(arguments, name, cases), at, cases)
-
-
-def drafts(arguments: argparse.Namespace, name: str, at: Any) -> list[dict[str, Any]]:
-    from benchmarks.gpu.drafts import SMOKE_HEAD, chain_rows, head_rows, shape_of_1b
-    from benchmarks.gpu.steps import SMOKE, shape_of_8b
-
-    cases = SMOKE_CHAINS if arguments.smoke else CHAINS
-    settings = settings_of(arguments, name, [(rows, n + 1, context) for rows, n, context in cases])
-    if arguments.smoke:
-        small = large = shape_of_8b(**SMOKE)
-        counts, sizes = SMOKE_HEADS, SMOKE_HEAD
-    else:
-        small, large = shape_of_1b(), shape_of_8b()
-        counts, sizes = HEADS, {}
-    chains = chain_rows(small, settings, at, cases)
-    return [*chains, *head_rows(large, at, counts, **sizes)]
 
 
 def settings_of(arguments: argparse.Namespace, name: str, cases: list[tuple[int, int, int]]) -> Any:
