@@ -1,27 +1,50 @@
 """Weights, and keys and values, in fewer bits: distance from float32, size, and tokens a second.
 
-The model is the default one with its weights moved off the grid of its file, which would favour
-that file's type (benchmarks.format_quality). *KL* and *same best* compare next tokens with those of
-float32, over texts of the model's own. Tokens a second are those of the engine without drafts,
-behind prompts of 32 tokens. Files of each form are written into `--folder` unless they are there.
+The model is the default one. Each weight of its layers is first moved at random within a step of
+Q4_1: they lie on such a grid, which would favour that type. *KL* and *same best* compare next
+tokens with those of float32, over texts of the model's own. Tokens a second are those of the engine
+without drafts, behind prompts of 32 tokens. Files of each form are written into `--folder` unless
+they are there.
+`--kinds IQ4_NL Q4_0` measures these types in place of the forms that the table has.
 """
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from benchmarks.files import OurEngine
-from benchmarks.format_quality import FormatQuality, source_of
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.engine import engine
 from draftwerk.api.core.config import Settings
-from draftwerk.model.checkpoint.quantising.methods.method_table import NONE
+from draftwerk.assembly.calibration import TOPICS, CalibrationTexts, prompts_of
+from draftwerk.assembly.quantise import paged, write
+from draftwerk.model.checkpoint.hub import Location, locate
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
+from draftwerk.model.checkpoint.quantising.methods.method_table import NONE, method_named
+from draftwerk.model.checkpoint.quantising.mixes import EMBEDDING, HEAD
+from draftwerk.model.checkpoint.quantising.searches import Floats
+from draftwerk.model.checkpoint.quantising.sources import Source, open_source
 from draftwerk.model.checkpoint.stored_matrix import STORED
-from draftwerk.model.native.format_difference import FormatDifference, difference
+from draftwerk.model.native.format_difference import (
+    FormatDifference,
+    PagedModel,
+    difference,
+    own_texts,
+)
+from draftwerk.model.native.learnt_keys import TEXT
 from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import dequantised
+from draftwerk.model.text.tokenizer import TextTokenizer
 
 SOURCE = "BF16"
 FOLDER = Path(".peers/bit_widths")
+LONGEST = 512
+"""Tokens of a text, at most."""
+SAMPLED = 128
 
 
 class Form(NamedTuple):
@@ -53,18 +76,63 @@ FORMS = (
 )
 
 
-def path_of(quality: FormatQuality, form: Form) -> Path:
-    """Return a form's file."""
-    if form.kind == SOURCE:
-        return quality.folder / f"{quality.source.name}.gguf"
-    return quality.file(form.kind, form.method)
+class FormatQuality:
+    """A source's texts, and the files written of it."""
+
+    def __init__(self, source: Location, folder: Path, pool: Pool) -> None:
+        self.source = source
+        self.folder = folder
+        self.pool = pool
+        self.tokenizer = TextTokenizer(source.directory)
+        self.exact = self.model(str(source.directory), "fp32")
+        self.texts = own_texts(self.exact, prompts_of(self.tokenizer), SAMPLED)
+
+    def model(self, source: str, dtype: str, kv_dtype: str = "auto") -> PagedModel:
+        """Return a model of that dtype, over the bf16 or the exact values of its file."""
+        loaded = load(source, None, keeps_blocks=dtype == STORED, dequantise=dequantised)
+        text = self.tokenizer.encode(TEXT)
+        return paged(loaded, dtype, self.pool, len(TOPICS), LONGEST, kv_dtype, text)
+
+    def file(self, form: Form) -> Path:
+        """Return a form's file, written if it is not there."""
+        if form.kind == SOURCE:
+            return self.folder / f"{self.source.name}.gguf"
+        by = "" if form.method == NONE else f"-{form.method}"
+        path = self.folder / f"{self.source.name}-{form.kind}{by}.gguf"
+        if not path.exists():
+            source, named = open_source(self.source), method_named(form.method)
+            write(self.source, source, form.kind, path, named, CalibrationTexts(), lambda _: None)
+        return path
+
+    def distance(self, form: Form) -> FormatDifference:
+        """Return how far a form's next tokens are from those of float32."""
+        dtype = "bf16" if form.kind == SOURCE else STORED
+        served = self.model(str(self.file(form)), dtype, form.kv_dtype)
+        return difference(self.exact, served, self.texts)
 
 
-def distance(quality: FormatQuality, form: Form) -> FormatDifference:
-    """Return how far a form's next tokens are from those of float32."""
-    dtype = "bf16" if form.kind == SOURCE else STORED
-    served = quality.model(str(path_of(quality, form)), dtype, form.kv_dtype)
-    return difference(quality.exact, served, quality.texts)
+def off_grid(source: Source) -> Source:
+    """Return a source whose layers' weights are moved within a step of Q4_1."""
+
+    def values(name: str) -> Floats:
+        found = source.values(name)
+        if found.ndim == 1 or name in (HEAD, EMBEDDING):
+            return found
+        blocks = found.reshape(-1, 32)
+        steps = np.ptp(blocks, axis=1, keepdims=True) / 15
+        moves = np.random.default_rng(zlib.crc32(name.encode())).random(blocks.shape) - 0.5
+        return (blocks + moves * steps).astype(np.float32).reshape(found.shape)
+
+    return source._replace(values=values, kinds=())
+
+
+def source_in(folder: Path) -> Location:
+    """Return the default model off its grid in bf16, written if it is not there."""
+    source = locate(None)
+    path = folder / f"{source.name}-off-grid.gguf"
+    if not path.exists():
+        write_quantised(off_grid(open_source(source)), SOURCE, path, lambda _: None)
+    return locate(str(path))
 
 
 async def rates(paths: dict[Form, Path], given: Any) -> dict[Form, list[dict[int, float]]]:
@@ -89,16 +157,18 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     """Measure; a row for each form."""
     options = parser(__doc__, users=[1, 4, 16, 64], tokens=64, repeats=3)
     options.add_argument("--folder", type=Path, default=FOLDER, help="where the files are")
+    options.add_argument("--kinds", nargs="+", help="types, in place of the table's forms")
     given = options.parse_args(argv)
     given.folder.mkdir(parents=True, exist_ok=True)
-    quality = FormatQuality(source_of(None, given.folder, is_off_grid=True), given.folder, Pool())
-    paths = {form: path_of(quality, form) for form in FORMS}
-    distances = {form: distance(quality, form) for form in FORMS}
+    quality = FormatQuality(source_in(given.folder), given.folder, Pool())
+    forms = [Form(kind) for kind in given.kinds] if given.kinds else FORMS
+    paths = {form: quality.file(form) for form in forms}
+    distances = {form: quality.distance(form) for form in forms}
     measured = run(rates, paths, given)
     found = ResultTable(
         ["weights", "method", "KV", "MB", "KL", "same best", *user_columns(given.users)]
     )
-    for form in FORMS:
+    for form in forms:
         paces = [middle(each[users] for each in measured[form]) for users in given.users]
         kl, best = distances[form].kl_mean, distances[form].same_best
         size = round(paths[form].stat().st_size / 1e6)

@@ -100,9 +100,9 @@ class LlamaModel:
         memory = ctypes.c_void_p(self._llama.llama_get_memory(self._context))
         self._llama.llama_memory_clear(memory, ctypes.c_bool(True))
 
-    def prefill(self, prompt: list[int], sequence: int = 0, start: int = 0) -> int:
-        """Compute a prompt, or what follows `start` tokens; returns the greedy next token."""
-        entries = [(token, place, sequence) for place, token in enumerate(prompt, start)]
+    def prefill(self, prompt: list[int], sequence: int = 0) -> int:
+        """Compute a prompt; returns the greedy next token."""
+        entries = [(token, place, sequence) for place, token in enumerate(prompt)]
         *before, last = [
             entries[first : first + BATCH_TOKENS] for first in range(0, len(entries), BATCH_TOKENS)
         ]

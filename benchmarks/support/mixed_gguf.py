@@ -40,16 +40,12 @@ class FileShape(NamedTuple):
     experts: int = 0
     """Of the width `ffn`, as Qwen3's; 0 for Llama's layers."""
     used: int = 0
-    convolving: tuple[int, ...] = ()
-    """Layers that convolve over three tokens, as LFM2's."""
     vocab: int = 0
     """Tokens, if more than the default model's."""
     is_tied: bool = True
 
     @property
     def architecture(self) -> str:
-        if self.convolving:
-            return "lfm2"
         return "qwen3moe" if self.experts else "llama"
 
 
@@ -58,7 +54,6 @@ SHAPES = {
     "1B": FileShape(16, 2048, 8192, 32, 8),
     "3B": FileShape(28, 3072, 8192, 24, 8, 128),
     "4B-A0.4B": FileShape(6, 2048, 768, 32, 4, 128, experts=128, used=8),
-    "LFM2-350M": FileShape(16, 1024, 4608, 16, 8, convolving=(0, 1, 3, 4, 6, 7, 9, 11, 13, 15)),
 }
 """Qwen3-30B-A3B has eight times the layers of the one with experts."""
 LLAMA_SHAPES = {
@@ -66,7 +61,6 @@ LLAMA_SHAPES = {
     "8B": FileShape(32, 4096, 14336, 32, 8, 128, vocab=128_256, is_tied=False),
 }
 """Those of Llama 3.2 and 3.1."""
-TAPS = 3
 FILE_TYPES = {"Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q6_K": 18}
 
 
@@ -130,8 +124,7 @@ def write(path: Path, shape: FileShape, mix: str) -> Path:
     writer.add_embedding_length(shape.hidden)
     writer.add_feed_forward_length(shape.ffn)
     writer.add_head_count(shape.heads)
-    kv_heads = [0 if each in shape.convolving else shape.kv_heads for each in range(shape.layers)]
-    writer.add_head_count_kv(kv_heads if shape.convolving else shape.kv_heads)
+    writer.add_head_count_kv(shape.kv_heads)
     writer.add_rope_dimension_count(shape.head_size)
     writer.add_key_length(shape.head_size)
     writer.add_value_length(shape.head_size)
@@ -146,26 +139,16 @@ def write(path: Path, shape: FileShape, mix: str) -> Path:
 
     head = "token_embd" if shape.is_tied else "output"
 
-    def matrix(name: str, rows: int, inputs: int, better: bool = False) -> None:
+    def matrix(name: str, rows: int, inputs: int, better: bool = False, count: int = 1) -> None:
         tensor = "head" if name == head else name.split(".")[-1]
         kind = GGMLQuantizationType[type_of(mix, tensor, inputs, better)]
-        writer.add_tensor(
-            f"{name}.weight", blocks(kind, rows, inputs, crc32(name.encode())), raw_dtype=kind
-        )
-
-    def experts(name: str, rows: int, inputs: int, better: bool = False) -> None:
-        kind = GGMLQuantizationType[type_of(mix, name.split(".")[-1], inputs, better)]
-        every = blocks(kind, shape.experts * rows, inputs, crc32(name.encode()))
-        writer.add_tensor(f"{name}.weight", every.reshape(shape.experts, rows, -1), raw_dtype=kind)
+        data = blocks(kind, count * rows, inputs, crc32(name.encode()))
+        shaped = data if count == 1 else data.reshape(count, rows, -1)
+        writer.add_tensor(f"{name}.weight", shaped, raw_dtype=kind)
 
     def is_better(layer: int) -> bool:
         eighth = shape.layers // 8
         return layer < eighth or layer % 3 == 2 or layer >= shape.layers - eighth
-
-    def feed_forward(at: str, layer: int) -> None:
-        matrix(f"{at}ffn_gate", shape.ffn, shape.hidden)
-        matrix(f"{at}ffn_up", shape.ffn, shape.hidden)
-        matrix(f"{at}ffn_down", shape.hidden, shape.ffn, is_better(layer))
 
     def norm(name: str, size: int = shape.hidden) -> None:
         writer.add_tensor(f"{name}.weight", np.ones(size, np.float32))
@@ -173,35 +156,24 @@ def write(path: Path, shape: FileShape, mix: str) -> Path:
     matrix("token_embd", tokens, shape.hidden)
     if not shape.is_tied:
         matrix("output", tokens, shape.hidden)
-    if shape.convolving:
-        writer.add_shortconv_l_cache(TAPS)
-    norm("token_embd_norm" if shape.convolving else "output_norm")
+    norm("output_norm")
     for layer in range(shape.layers):
         at = f"blk.{layer}."
         norm(f"{at}attn_norm")
         norm(f"{at}ffn_norm")
-        if layer in shape.convolving:
-            taps = np.random.default_rng(layer).standard_normal((shape.hidden, TAPS))
-            writer.add_tensor(f"{at}shortconv.conv.weight", taps.astype(np.float32))
-            matrix(f"{at}shortconv.in_proj", 3 * shape.hidden, shape.hidden)
-            matrix(f"{at}shortconv.out_proj", shape.hidden, shape.hidden)
-            feed_forward(at, layer)
-            continue
         matrix(f"{at}attn_q", heads, shape.hidden)
         matrix(f"{at}attn_k", kv, shape.hidden)
         matrix(f"{at}attn_v", kv, shape.hidden, is_better(layer))
         matrix(f"{at}attn_output", shape.hidden, heads)
-        if shape.experts or shape.convolving:
+        if shape.experts:
             norm(f"{at}attn_q_norm", shape.head_size)
             norm(f"{at}attn_k_norm", shape.head_size)
-        if shape.experts:
             scores = np.random.default_rng(layer).standard_normal((shape.experts, shape.hidden))
             writer.add_tensor(f"{at}ffn_gate_inp.weight", scores.astype(np.float32))
-            experts(f"{at}ffn_gate_exps", shape.ffn, shape.hidden)
-            experts(f"{at}ffn_up_exps", shape.ffn, shape.hidden)
-            experts(f"{at}ffn_down_exps", shape.hidden, shape.ffn, is_better(layer))
-            continue
-        feed_forward(at, layer)
+        end, count = ("_exps", shape.experts) if shape.experts else ("", 1)
+        matrix(f"{at}ffn_gate{end}", shape.ffn, shape.hidden, count=count)
+        matrix(f"{at}ffn_up{end}", shape.ffn, shape.hidden, count=count)
+        matrix(f"{at}ffn_down{end}", shape.hidden, shape.ffn, is_better(layer), count)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -19,7 +19,7 @@ FORMATS = {"fp32": 0, "bf16": 1, "int8": STORED_FORMAT, "int4": STORED_FORMAT}
 """What weights that are not quantised can be served as."""
 QUANTISED = {"int8": "Q8_0", "int4": "IQ4_NL"}
 """The types of blocks to which they are quantised: of those of their size the nearest to the
-weights, by `benchmarks.format_quality --off-grid`."""
+weights, by `benchmarks.bit_widths --kinds`."""
 HEAD_KIND = "Q8_0"
 """Of the head then: it decides between tokens."""
 PLAIN_PAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}
