@@ -9,6 +9,7 @@ import msgspec
 import torch
 from msgspec.structs import replace
 
+from draftwerk.machine.cpus import current_cpu
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import BuiltRank, ModelOptions, build, build_rank
 from draftwerk.model.process.built import Built
@@ -132,7 +133,7 @@ def target_maker(
     """Return what makes a target without any sequence, with its draft sources if it runs them."""
 
     def runner() -> TargetRunner:
-        return TargetRunner(built.parts, options.successor_count)
+        return TargetRunner(built.parts, options.successor_count, cpu=current_cpu)
 
     if options.sources is None:
         return runner

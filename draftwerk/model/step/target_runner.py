@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from draftwerk.machine.cpus import current_cpu
+from draftwerk.machine.cpus import UNKNOWN
 from draftwerk.model.batch.builder import NO_STATE, BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.blend_rows import check_blend, copy_segments, lay_out, probe_rows
@@ -75,13 +75,18 @@ class TargetRunner:
         parts: LoadedModel,
         successor_count: int = 0,
         clock: Callable[[], float] = perf_counter,
+        cpu: Callable[[], int] = lambda: UNKNOWN,
     ) -> None:
-        """`successor_count` best next tokens are reported of every node that is computed."""
+        """`successor_count` best next tokens are reported of every node that is computed.
+
+        `cpu` tells where this runs: of a process of its own, whose client may run elsewhere.
+        """
         self.parts = parts
         self.pages, self.vocab_size = parts.pages, parts.vocab_size
         self.backend = parts.backend
         self.successor_count = successor_count
         self.clock = clock
+        self.cpu = cpu
         self.cached_sequences = CachedSequences(parts.grammars, parts.adapters)
         self.windows = None if parts.draft_head is None else parts.draft_head.windows
         if self.windows is not None:
@@ -163,7 +168,7 @@ class TargetRunner:
                 sample_ms=(computed - answers.forwarded_at) * 1e3,
                 gap_ms=gap_ms,
                 begun_s=begun,
-                cpu=current_cpu(),
+                cpu=self.cpu(),
                 topk_rows=answers.topk[0],
                 topk_ms=answers.topk[1] * 1e3,
             ),
