@@ -33,8 +33,6 @@ PAIRWISE: dict[str, Sampling] = {
     "greedy, penalised": Sampling(
         temperature=0.0, repetition_penalty=1.3, frequency_penalty=0.6, logprobs=3
     ),
-    "first of rank": Sampling(temperature=1.0, top_k=5, tokens_min=10, presence_penalty=0.8),
-    "cut by probability": Sampling(temperature=1.2, top_p=0.95, min_p=0.1),
     "cool, biased": Sampling(temperature=0.5, logit_bias=((5, 3.0), (11, -4.0))),
     "everything": SAMPLINGS["everything"],
 }

@@ -37,7 +37,7 @@ IMPORTERS = ("draftwerk.", "tests.")
 GIVEN = {"backend": lambda: "trio", "desk": test_ledger.Desk}
 """What the tests among the hunts are given."""
 RESTART_LIMIT = "tests.support.simulation.RestartLimit"
-SEEDS = 20
+SEEDS = 15
 """Simulations or stories within which a bug must show."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -60,7 +60,7 @@ def tables() -> None:
 
 def stories() -> None:
     """Schedulers over a toy target."""
-    for seed in range(2 * SEEDS):
+    for seed in range(SEEDS):
         story(seed)
 
 
@@ -73,13 +73,13 @@ def simulations(**how: Any) -> None:
 
 def recoveries() -> None:
     """Engines whose target dies over pages that outlive it; only a bug's actors start again."""
-    for seed in range(4 * SEEDS):
+    for seed in range(60, 60 + SEEDS):  # where moves are under way as the target dies
         run(Setting(seed, lost=0.15, spare=bool(seed % 2), bugs=0.003))
 
 
 def recoveries_ahead() -> None:
     """The same with two rounds in flight."""
-    for seed in range(2 * SEEDS):
+    for seed in range(SEEDS):
         counters = run(Setting(seed, lost=0.15, spare=bool(seed % 2), run_ahead=True)).counters
         assert counters["restarts"] <= counters["recoveries"] + 2
 

@@ -15,7 +15,7 @@ def total(settings: list[Setting]) -> Counter[str]:
 
 @pytest.mark.parametrize("pipeline_depth", [1, 2])
 def test_every_request_has_one_last_word_and_the_plain_text(pipeline_depth: int) -> None:
-    counters = total([Setting(seed, pipeline_depth=pipeline_depth) for seed in range(12)])
+    counters = total([Setting(seed, pipeline_depth=pipeline_depth) for seed in range(8)])
     for happened in (
         "finished",
         "left",
@@ -35,7 +35,7 @@ def test_every_request_has_one_last_word_and_the_plain_text(pipeline_depth: int)
     "how", [{}, {"reckless": False}, {"block_count": 16}, {"bugs": 0.003}, {"odd": 0.2}], ids=str
 )
 def test_two_rounds_in_flight_change_no_text(how: dict[str, Any]) -> None:
-    counters = total([Setting(seed, run_ahead=True, **how) for seed in range(10)])
+    counters = total([Setting(seed, run_ahead=True, **how) for seed in range(6)])
     for happened in ("finished", "left", "accepted", "rejected", "search finished", "overrun"):
         assert counters[happened] > 0, counters
     assert counters["failed"] == 0
@@ -44,10 +44,10 @@ def test_two_rounds_in_flight_change_no_text(how: dict[str, Any]) -> None:
 def test_a_target_lost_with_two_rounds_in_flight_computes_both_again() -> None:
     settings = [
         Setting(seed, run_ahead=True, lost=0.08, spare=bool(seed % 2), late=0.02)
-        for seed in range(12)
+        for seed in range(8)
     ]
     counters = total(settings)
-    assert counters["recoveries"] > 10, counters
+    assert counters["recoveries"] > 6, counters
     # 0.23 of them over 200 seeds, and 0.09 to 0.54 over 20: rounds that are lost twice.
     assert counters["restarts"] < counters["recoveries"] / 2, counters
     assert counters["target dies in the middle of its work"] > 0, counters
@@ -70,7 +70,7 @@ def test_a_target_lost_with_two_rounds_in_flight_computes_both_again() -> None:
 )
 def test_recurrent_states_change_no_text(how: dict[str, Any]) -> None:
     """In so few slots that one text runs at a time, and in so many that snapshots stay."""
-    counters = total([Setting(seed, state_slots=3 + seed % 12, **how) for seed in range(10)])
+    counters = total([Setting(seed, state_slots=3 + 2 * seed, **how) for seed in range(6)])
     for happened in ("finished", "left", "accepted", "rejected", "prefix_hits", "search finished"):
         assert counters[happened] > 0, counters
     if "block_count" in how:
@@ -94,7 +94,7 @@ def test_recurrent_states_change_no_text(how: dict[str, Any]) -> None:
     ids=str,
 )
 def test_windows_with_blocks_of_their_own_change_no_text(how: dict[str, Any]) -> None:
-    counters = total([Setting(seed, windows=few_windows(seed), **how) for seed in range(10)])
+    counters = total([Setting(seed, windows=few_windows(seed), **how) for seed in range(6)])
     for happened in ("finished", "left", "accepted", "rejected", "prefix_hits", "search finished"):
         assert counters[happened] > 0, counters
     if how.get("lost"):
@@ -105,7 +105,7 @@ def test_windows_with_blocks_of_their_own_change_no_text(how: dict[str, Any]) ->
 @pytest.mark.parametrize("lost", [0.0, 0.05])
 def test_no_promise_changes_a_text(lost: float) -> None:
     promise = Promise(ttft=0.5, tpot=0.0001)
-    settings = [Setting(seed, lost=lost, promise=promise, block_count=16) for seed in range(10)]
+    settings = [Setting(seed, lost=lost, promise=promise, block_count=16) for seed in range(6)]
     counters = total(settings)
     assert counters["finished"] > 25, counters
     assert counters["preemptions"] > 0, counters
@@ -136,10 +136,10 @@ def test_promises_and_deadlines_of_their_own_change_no_text(policy: SloPolicy) -
 
 
 def test_a_lost_target_is_only_a_pause() -> None:
-    counters = total([Setting(seed, lost=0.05, recovers=False) for seed in range(12)])
+    counters = total([Setting(seed, lost=0.05, recovers=False) for seed in range(8)])
     assert counters["restarts"] > 8, counters
     assert counters["finished"] > 25, counters
-    assert counters["search finished"] > 3, counters
+    assert counters["search finished"] > 1, counters
     assert counters["failed"] == 0
 
 
@@ -156,20 +156,20 @@ def test_over_pages_that_outlive_the_target_sequences_go_on(spare: bool) -> None
 
 def test_reused_segments_are_those_that_stand_alone() -> None:
     how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
-    counters = total([Setting(seed, blended=0.6, **how[seed % 4]) for seed in range(12)])
+    counters = total([Setting(seed, blended=0.6, **how[seed % 4]) for seed in range(8)])
     for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
         assert counters[happened] > 1, counters
-    assert counters["blend finished"] > 50, counters
+    assert counters["blend finished"] > 30, counters
     assert counters["failed"] == 0
 
 
 @pytest.mark.parametrize("how", [{}, {"run_ahead": True}, {"store": True}])
 def test_nothing_is_found_again_that_another_adapter_has_computed(how: dict[str, Any]) -> None:
     losses = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
-    counters = total([Setting(seed, adapted=0.7, **how, **losses[seed % 4]) for seed in range(12)])
+    counters = total([Setting(seed, adapted=0.7, **how, **losses[seed % 4]) for seed in range(8)])
     for happened in ("adapter finished", "adapter search finished", "preemptions", "recoveries"):
         assert counters[happened] > 1, counters
-    assert counters["adapter finished"] > 50, counters
+    assert counters["adapter finished"] > 30, counters
     assert counters["prefix_hits"] > 25, counters
     assert counters["failed"] == 0
 
@@ -178,19 +178,19 @@ def test_reused_segments_are_the_same_while_others_run_ahead() -> None:
     how = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
     settings = [
         Setting(seed, blended=0.6, run_ahead=True, reckless=seed % 3 == 0, **how[seed % 4])
-        for seed in range(12)
+        for seed in range(8)
     ]
     counters = total(settings)
     for happened in ("blend finished", "blend search finished", "preemptions", "recoveries"):
         assert counters[happened] > 1, counters
-    assert counters["blend finished"] > 50, counters
+    assert counters["blend finished"] > 30, counters
     assert counters["overrun"] > 5, counters
     assert counters["failed"] == 0
 
 
 def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
     counters = Counter[str]()
-    for seed in range(16, 24):
+    for seed in range(16, 21):
         kept: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):  # the second one finds what the first has kept
             blended = 0.4 * (seed % 2)
@@ -212,18 +212,18 @@ def test_blocks_from_a_second_tier_are_those_that_were_lost() -> None:
 
 
 def test_a_peer_that_is_killed_while_it_hands_blocks_over_costs_a_miss() -> None:
-    counters = sum(map(run_with_peers, range(8)), Counter[str]())
-    assert counters["peers_killed"] > 12, counters
-    assert counters["peers_altered"] > 4, counters
-    assert counters["store_hits"] > 20, counters
-    assert counters["finished"] > 75, counters
+    counters = sum(map(run_with_peers, range(5)), Counter[str]())
+    assert counters["peers_killed"] > 6, counters
+    assert counters["peers_altered"] > 2, counters
+    assert counters["store_hits"] > 12, counters
+    assert counters["finished"] > 45, counters
     assert counters["failed"] == 0
 
 
 @pytest.mark.parametrize("run_ahead", [False, True])
 def test_recurrent_states_from_a_second_tier_are_those_that_were_lost(run_ahead: bool) -> None:
     counters = Counter[str]()
-    for seed in range(6):
+    for seed in range(4):
         kept: dict[bytes, list[tuple[int, int]]] = {}
         kept_states: dict[bytes, list[tuple[int, int]]] = {}
         for server in range(2):

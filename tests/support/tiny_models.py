@@ -8,6 +8,7 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.initialization import no_init_weights
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.hub import locate
@@ -315,7 +316,9 @@ def tiny_model(family: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
 
 def random_model(model_class: Any, settings: dict[str, Any], seed: int = 0) -> PreTrainedModel:
     """Return a model of a class of Transformers, every parameter random."""
-    model = model_class(model_class.config_class(**settings)).eval()
+    with no_init_weights():
+        model = model_class(model_class.config_class(**settings)).eval()
+    model.tie_weights()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
