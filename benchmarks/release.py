@@ -77,7 +77,7 @@ TABLES = {
     "beams": ReleaseTable("drafting.beams", "", "--count 1 --tokens 8 --repeats 1", QUESTIONS),
     "engine": ReleaseTable("speed.engine_overhead", "", "--users 1 2 --tokens 12 --repeats 1"),
     "slo": ReleaseTable(
-        "speed.slo_policies", "--rates 4 --users 16", "--requests 40 --rates 2 --users 4"
+        "speed.slo_policies", "--rates 4 --users 16", "--requests 12 --rates 2 --users 4"
     ),
     "experts": ReleaseTable(
         "files",

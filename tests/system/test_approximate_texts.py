@@ -121,7 +121,10 @@ def test_one_request_has_one_text(
     monkeypatch.setattr(rationing, "PROBE_SHARE", 1e6)  # whatever drafts take
     settings, asked = settings_of(names), requests(names)
     texts: list[Any] = []
-    for isa in instruction_sets:
+    # Two together are computed by what either is computed by.
+    for isa in (
+        instruction_sets if len(names) == 1 else instruction_sets[:: len(instruction_sets) - 1]
+    ):
         monkeypatch.setenv(VARIABLE, isa)
         texts.append(cold_texts(folder, settings, asked, isa))
     assert all(each == texts[-1] for each in texts)

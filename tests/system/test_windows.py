@@ -141,7 +141,9 @@ async def test_texts_are_those_of_a_server_that_keeps_all(
     assert snapshot.counts.accepted_tokens > 20
 
 
-@pytest.mark.parametrize("kind", ["native, fp32", "native, int8 keys"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("native, fp32", marks=pytest.mark.grid), "native, int8 keys"]
+)
 async def test_texts_under_a_window_are_those_of_a_server_that_keeps_all(
     kind: str, tmp_path: Path
 ) -> None:

@@ -65,17 +65,17 @@ def test_greedy_text_equals_transformers_for_any_schedule_and_drafts(
 ):
     oracle = save_tiny(tmp_path, family, **changes)
     rng = Random(2)
-    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 40))] for _ in range(3)]
-    truths = [oracle_greedy(oracle, prompt, 24) for prompt in prompts]
+    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 40))] for _ in range(2)]
+    truths = [oracle_greedy(oracle, prompt, 20) for prompt in prompts]
 
     def guess(live: Live, room: int):
         return random_tree(rng, truths[live.sequence_id][len(live.output) :], VOCAB, room)
 
     driver = Driver(make_runner(tmp_path), rng, guess, chunk_max=9, preempts=0.05)
-    lives = [driver.add(index, prompt, GREEDY, 24) for index, prompt in enumerate(prompts)]
+    lives = [driver.add(index, prompt, GREEDY, 20) for index, prompt in enumerate(prompts)]
     driver.run()
     assert [live.output for live in lives] == truths
-    assert sum(len(d.path) for live in lives for d in live.decisions) > 10
+    assert sum(len(d.path) for live in lives for d in live.decisions) > 6
 
 
 def test_a_sharded_checkpoint_is_read_by_its_index(tmp_path: Path):
