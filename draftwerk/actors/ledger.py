@@ -113,11 +113,9 @@ class Entry:
         """Return the message that takes the request up where its client's text ends."""
         options = self.submit.options
         scored_from = options.scored_from + self.scored
-        return Submit(
-            request_id=self.submit.request_id,
-            prompt=self.submit.prompt,
+        return msgspec.structs.replace(
+            self.submit,
             options=msgspec.structs.replace(options, scored_from=scored_from),
-            arrived_s=self.submit.arrived_s,
             committed=tuple(map(tuple, self.committed)),
             ended=tuple(sorted(self.ended)),
         )

@@ -118,37 +118,30 @@ class Tokenizer:
             encoded = await self._encode(submit, taken_s)
             check_fits(encoded, self.text.vocab_size, self.limits, prompt_field(submit.prompt))
         except RefusedError as error:
-            self.refusals.send_nowait(
-                Failed(
-                    request_id=submit.request_id,
-                    kind="refused",
-                    reason=str(error),
-                    field=error.field,
-                )
-            )
+            self._refuse(submit, "refused", str(error), error.field)
         except UnavailableError as error:
             log.warning("request %s: %s", submit.request_id, error)
-            self.refusals.send_nowait(
-                Failed(
-                    request_id=submit.request_id,
-                    kind="unavailable",
-                    reason=str(error),
-                    retry_after_ms=RETRY_MS,
-                )
-            )
+            self._refuse(submit, "unavailable", str(error), retry_after_ms=RETRY_MS)
         except Exception:
             # A prompt that breaks the tokenizer fails alone; the client is not sent the cause.
             log.exception("request %s: the prompt could not be tokenized", submit.request_id)
-            self.refusals.send_nowait(
-                Failed(
-                    request_id=submit.request_id,
-                    kind="failed",
-                    reason="the prompt could not be tokenized",
-                    field=prompt_field(submit.prompt),
-                )
-            )
+            reason = "the prompt could not be tokenized"
+            self._refuse(submit, "failed", reason, prompt_field(submit.prompt))
         else:
             self.cache.send_nowait(encoded)
+
+    def _refuse(
+        self, submit: Submit, kind: str, reason: str, field: str = "", retry_after_ms: int = 0
+    ) -> None:
+        """Send a request its last event."""
+        failed = Failed(
+            request_id=submit.request_id,
+            kind=kind,
+            reason=reason,
+            field=field,
+            retry_after_ms=retry_after_ms,
+        )
+        self.refusals.send_nowait(failed)
 
     async def _encode(self, submit: Submit, taken_s: float) -> Encoded:
         field = prompt_field(submit.prompt)
