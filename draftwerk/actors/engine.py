@@ -187,7 +187,7 @@ class Engine:
     def warm(self, names: Iterable[bytes]) -> anyio.Event:
         """Have blocks loaded from tier two, as far as there is room that nothing is in; returns
         what is set once that is done."""
-        tier_two = self._pipeline.side.tier_two
+        tier_two = self._pipeline.tier_two
         assert tier_two is not None, "nothing to load from"
         return tier_two.warming.order(names)
 
@@ -198,8 +198,8 @@ class Engine:
 
     async def flush(self) -> None:
         """Keep in tier two what is in the cache and not kept yet."""
-        if self._pipeline.side.tier_two is not None:
-            await self._pipeline.side.tier_two.flush()
+        if self._pipeline.tier_two is not None:
+            await self._pipeline.tier_two.flush()
 
     def check(self) -> None:
         """Assert that blocks and tables agree, and that every draft source is sound."""

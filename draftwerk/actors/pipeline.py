@@ -34,7 +34,9 @@ from draftwerk.actors.messages import (
     RouterMessage,
     TokenizerMessage,
 )
-from draftwerk.actors.side_pipes import SIDE_MESSAGES_MAX, SidePipes
+from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
+from draftwerk.actors.tier_two.swap import FETCHES_MAX
+from draftwerk.actors.tier_two_actors import tier_two_actors
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
@@ -45,6 +47,7 @@ from draftwerk.speculative.scheduler.opening import Opener
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
 INSPECT_S = 5.0
+INTAKE = "intake"
 
 
 class Pipeline:
@@ -57,8 +60,8 @@ class Pipeline:
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
 
         self.to_tokenizer = Port[TokenizerMessage](messages_max, waits["tokenizer"])
-        # Whatever the tokenizer passes on, a verdict for each pipeline slot, and the side pipes'.
-        cache_max = messages_max + pipeline_depth + SIDE_MESSAGES_MAX
+        # Whatever the tokenizer passes on, a verdict for each pipeline slot, and tier two's.
+        cache_max = messages_max + pipeline_depth + FETCHES_MAX
         self.to_cache = Port[CacheMessage](cache_max, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
         self.to_draft = Port[Proposal](pipeline_depth, waits["draft"])
@@ -83,17 +86,20 @@ class Pipeline:
             window_group(parts),
         )
         namer = BlockNamer(parts.name_secret)
-        self.side = SidePipes(self.to_cache, messages_max, waits, parts.trace)
+        # Tier two, where there is one, is in front of the cache; else there is one mailbox.
+        self.to_intake = self.to_cache
         if parts.store is not None:
-            stores = parts.store, parts.state_store
-            self.side.add_tier_two(scheduler, namer, *stores, parts.worker)
+            intake_waits = waits.setdefault(INTAKE, Histogram(WAITS_S))
+            self.to_intake = Port[CacheMessage](messages_max, intake_waits)
+        to_cache, to_intake = self.to_cache.outbox, self.to_intake.inbox
+        self.tier_two = tier_two_actors(parts, scheduler, namer, to_cache, to_intake)
 
         proposer = parts.proposer()
         to_rounds = self.to_verifier if proposer is None else self.to_draft
 
         self.tokenizer = Tokenizer(
             self.to_tokenizer.inbox,
-            self.side.entrance.outbox,
+            self.to_intake.outbox,
             self.to_ledger.outbox,
             parts.text,
             TextLimits(
@@ -156,7 +162,7 @@ class Pipeline:
             self.to_ledger,
         )
         found: dict[str, Port[Any]] = dict(zip(MAILBOXES, ports, strict=True))
-        return found | self.side.ports
+        return found if self.tier_two is None else found | {INTAKE: self.to_intake}
 
     def check(self) -> None:
         """Assert what must hold between rounds."""
@@ -180,7 +186,8 @@ class Pipeline:
         try:
             async with anyio.create_task_group() as actors:
                 actors.start_soon(self.tokenizer.run)
-                self.side.start(actors)
+                if self.tier_two is not None:
+                    actors.start_soon(self.tier_two.run)
                 actors.start_soon(self.cache.run)
                 actors.start_soon(self.drafter.run)
                 actors.start_soon(self.verifier.run)
