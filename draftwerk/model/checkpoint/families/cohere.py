@@ -1,6 +1,7 @@
 """Families with LayerNorm: Cohere 1 and 2, StableLM, StarCoder 2, Nemotron."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
@@ -42,24 +43,27 @@ def _local(hf: Json) -> Sequence[LayerKind]:
     return sliding(every(4, "sliding_window_pattern"), full_rotary=-1)(hf)
 
 
-ROWS = (
-    Architecture(
-        hf_name="CohereForCausalLM",
-        model_type="cohere",
-        summary="LayerNorm; attention and FFN side by side",
-        gguf=GgufNames(
-            "command-r",
-            pairs_are_neighbours=True,
-            fields=lambda get: {"logit_scale": get(".logit_scale", 0.0625)},
-        ),
-        names=TensorNames(ffn_norm=None),
-        defaults={"logit_scale": 0.0625, "tie_word_embeddings": True},
-        norm_eps="layer_norm_eps",
-        **BIASED,
-        graph=_side_by_side,
+SCALED = {"logit_scale": 0.0625, "tie_word_embeddings": True}
+_COHERE = Architecture(
+    hf_name="CohereForCausalLM",
+    model_type="cohere",
+    summary="LayerNorm; attention and FFN side by side",
+    gguf=GgufNames(
+        "command-r",
         pairs_are_neighbours=True,
+        fields=lambda get: {"logit_scale": get(".logit_scale", 0.0625)},
     ),
-    Architecture(
+    names=TensorNames(ffn_norm=None),
+    defaults=SCALED,
+    norm_eps="layer_norm_eps",
+    **BIASED,
+    graph=_side_by_side,
+    pairs_are_neighbours=True,
+)
+ROWS = (
+    _COHERE,
+    replace(
+        _COHERE,
         hf_name="Cohere2ForCausalLM",
         model_type="cohere2",
         summary="LayerNorm; attention and FFN side by side; three of four with a window",
@@ -68,13 +72,8 @@ ROWS = (
             pairs_are_neighbours=True,
             fields=lambda get: gguf_windows(get) | {"logit_scale": get(".logit_scale", 0.0625)},
         ),
-        names=TensorNames(ffn_norm=None),
-        defaults={"sliding_window": 4096, "logit_scale": 0.0625, "tie_word_embeddings": True},
-        norm_eps="layer_norm_eps",
-        **BIASED,
-        graph=_side_by_side,
+        defaults={"sliding_window": 4096, **SCALED},
         layers=_local,
-        pairs_are_neighbours=True,
     ),
     Architecture(
         hf_name="StableLmForCausalLM",

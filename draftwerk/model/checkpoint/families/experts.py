@@ -127,6 +127,10 @@ def gguf_experts(get: Callable[..., Any]) -> Json:
     }
 
 
+SPARSE_DEFAULTS: dict[str, Any] = {
+    **{"sliding_window": 4096, "max_window_layers": 28, "use_sliding_window": False},
+    **{"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": False},
+}
 ROWS = (
     Architecture(
         hf_name="Qwen3MoeForCausalLM",
@@ -136,10 +140,7 @@ ROWS = (
             "qwen3moe", fields=lambda get: {**gguf_experts(get), "norm_topk_prob": True}
         ),
         required=("num_key_value_heads", "head_dim"),
-        defaults={
-            **{"sliding_window": 4096, "max_window_layers": 28, "use_sliding_window": False},
-            **{"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": False},
-        },
+        defaults=SPARSE_DEFAULTS,
         query_key_norm=lambda _: True,
         **BIASED,
         experts=experts_of(
@@ -165,11 +166,7 @@ ROWS = (
             shared_down="mlp.shared_expert.down_proj",
         ),
         required=("num_key_value_heads", "shared_expert_intermediate_size"),
-        defaults={
-            **{"sliding_window": 4096, "max_window_layers": 28, "use_sliding_window": False},
-            **{"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": False},
-            "qkv_bias": True,
-        },
+        defaults={**SPARSE_DEFAULTS, "qkv_bias": True},
         qkv_bias="qkv_bias",
         experts=experts_of(
             "num_experts",

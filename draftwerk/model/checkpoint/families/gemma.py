@@ -1,5 +1,6 @@
 """Gemma 2 and 3: norms around what a layer adds, 1 + w in norms, embeddings times sqrt(hidden)."""
 
+import dataclasses
 from collections.abc import Callable
 from math import sqrt
 from typing import Any
@@ -91,6 +92,20 @@ def _local_fields(get: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
+_SECOND = Architecture(
+    hf_name="Gemma2ForCausalLM",
+    model_type="gemma2",
+    summary="norms around; soft caps; every other with a window",
+    gguf=GgufNames("gemma2", fields=_capped_fields),
+    names=AROUND,
+    required=("num_key_value_heads", "head_dim"),
+    defaults=CAPPED,
+    norm_offset=1,
+    activation="hidden_activation",
+    **BIASED,
+    graph=_capped,
+    layers=sliding(every(2)),
+)
 ROWS = (
     Architecture(
         hf_name="GemmaForCausalLM",
@@ -104,32 +119,14 @@ ROWS = (
         **BIASED,
         graph=lambda hf: replace(_graph(hf), attention_scale=0.0),
     ),
-    Architecture(
-        hf_name="Gemma2ForCausalLM",
-        model_type="gemma2",
-        summary="norms around; soft caps; every other with a window",
-        gguf=GgufNames("gemma2", fields=_capped_fields),
-        names=AROUND,
-        required=("num_key_value_heads", "head_dim"),
-        defaults=CAPPED,
-        norm_offset=1,
-        activation="hidden_activation",
-        **BIASED,
-        graph=_capped,
-        layers=sliding(every(2)),
-    ),
-    Architecture(
+    _SECOND,
+    dataclasses.replace(
+        _SECOND,
         hf_name="VaultGemmaForCausalLM",
         model_type="vaultgemma",
         summary="soft caps; every other with a window",
+        gguf=None,
         names=TensorNames(ffn_norm="pre_feedforward_layernorm"),
-        required=("num_key_value_heads", "head_dim"),
-        defaults=CAPPED,
-        norm_offset=1,
-        activation="hidden_activation",
-        **BIASED,
-        graph=_capped,
-        layers=sliding(every(2)),
     ),
     Architecture(
         hf_name="Gemma3ForCausalLM",

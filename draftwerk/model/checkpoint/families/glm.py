@@ -1,21 +1,25 @@
 """Families that turn neighbours: GLM-4 and ERNIE 4.5."""
 
+from dataclasses import replace
+
 from draftwerk.model.checkpoint.config import Graph
 from draftwerk.model.checkpoint.families.architecture import Architecture, GgufNames, TensorNames
 
+_GLM = Architecture(
+    hf_name="GlmForCausalLM",
+    model_type="glm",
+    summary="partial rotary",
+    names=TensorNames(gate_up=("mlp.gate_up_proj",)),
+    required=("num_key_value_heads", "head_dim"),
+    defaults={"attention_bias": True},
+    qkv_bias="attention_bias",
+    rotary_share=0.5,
+    pairs_are_neighbours=True,
+)
 ROWS = (
-    Architecture(
-        hf_name="GlmForCausalLM",
-        model_type="glm",
-        summary="partial rotary",
-        names=TensorNames(gate_up=("mlp.gate_up_proj",)),
-        required=("num_key_value_heads", "head_dim"),
-        defaults={"attention_bias": True},
-        qkv_bias="attention_bias",
-        rotary_share=0.5,
-        pairs_are_neighbours=True,
-    ),
-    Architecture(
+    _GLM,
+    replace(
+        _GLM,
         hf_name="Glm4ForCausalLM",
         model_type="glm4",
         summary="norms around; partial rotary",
@@ -25,11 +29,6 @@ ROWS = (
             after_ffn="post_mlp_layernorm",
             gate_up=("mlp.gate_up_proj",),
         ),
-        required=("num_key_value_heads", "head_dim"),
-        defaults={"attention_bias": True},
-        qkv_bias="attention_bias",
-        rotary_share=0.5,
-        pairs_are_neighbours=True,
     ),
     Architecture(
         hf_name="Ernie4_5ForCausalLM",

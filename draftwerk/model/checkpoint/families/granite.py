@@ -42,30 +42,22 @@ def _multiplied_logits(hf: Json) -> Graph:
 
 def granite_fields(get: Callable[..., Any]) -> Json:
     """Return Granite's multipliers of a GGUF."""
-    return {
-        "embedding_multiplier": get(".embedding_scale", 1.0),
-        "residual_multiplier": get(".residual_scale", 1.0),
-        "attention_multiplier": get(".attention.scale", 1.0),
-        "logits_scaling": get(".logit_scale", 1.0),
-    }
+    return {name: get(key, 1.0) for name, key in MULTIPLIER_KEYS.items()}
 
 
 def written_multipliers(hf: Json) -> Json:
     """Return them as a GGUF's metadata."""
-    return {
-        ".embedding_scale": float(hf["embedding_multiplier"]),
-        ".residual_scale": float(hf["residual_multiplier"]),
-        ".attention.scale": float(hf["attention_multiplier"]),
-        ".logit_scale": float(hf["logits_scaling"]),
-    }
+    return {key: float(hf[name]) for name, key in MULTIPLIER_KEYS.items()}
 
 
-MULTIPLIERS = {
-    "embedding_multiplier": 1.0,
-    "residual_multiplier": 1.0,
-    "attention_multiplier": 1.0,
-    "logits_scaling": 1.0,
+MULTIPLIER_KEYS = {
+    "embedding_multiplier": ".embedding_scale",
+    "residual_multiplier": ".residual_scale",
+    "attention_multiplier": ".attention.scale",
+    "logits_scaling": ".logit_scale",
 }
+"""Fields of a config, and a GGUF's metadata."""
+MULTIPLIERS: dict[str, Any] = dict.fromkeys(MULTIPLIER_KEYS, 1.0)
 SHARED_SIZE = ".expert_shared_feed_forward_length"
 GRANITE_EXPERTS = TensorNames(
     router="block_sparse_moe.router.layer",

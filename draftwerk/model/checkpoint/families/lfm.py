@@ -1,5 +1,6 @@
 """LFM2: most of its layers convolve, each token with the few before it; the others attend."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -123,28 +124,30 @@ EXPERTS = NAMES._replace(
     expert_down="feed_forward.experts.{}.w2",
 )
 DEFAULTS = {"conv_bias": False, "conv_L_cache": 3, "tie_word_embeddings": True}
+_DENSE = Architecture(
+    hf_name="Lfm2ForCausalLM",
+    model_type="lfm2",
+    summary="convolutions in most layers",
+    gguf=GgufNames("lfm2", fields=_gguf_fields, last_norm="token_embd_norm"),
+    names=NAMES,
+    required=("num_key_value_heads",),
+    defaults={
+        **DEFAULTS,
+        **{"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0},
+        "block_multiple_of": 256,
+    },
+    rewritten=_rewritten,
+    norm_eps="norm_eps",
+    query_key_norm=lambda _: True,
+    convolution_bias="conv_bias",
+    taps=_taps,
+    layers=_layers,
+    theta=1_000_000.0,
+)
 ROWS = (
-    Architecture(
-        hf_name="Lfm2ForCausalLM",
-        model_type="lfm2",
-        summary="convolutions in most layers",
-        gguf=GgufNames("lfm2", fields=_gguf_fields, last_norm="token_embd_norm"),
-        names=NAMES,
-        required=("num_key_value_heads",),
-        defaults={
-            **DEFAULTS,
-            **{"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0},
-            "block_multiple_of": 256,
-        },
-        rewritten=_rewritten,
-        norm_eps="norm_eps",
-        query_key_norm=lambda _: True,
-        convolution_bias="conv_bias",
-        taps=_taps,
-        layers=_layers,
-        theta=1_000_000.0,
-    ),
-    Architecture(
+    _DENSE,
+    dataclasses.replace(
+        _DENSE,
         hf_name="Lfm2MoeForCausalLM",
         model_type="lfm2_moe",
         gguf=GgufNames("lfm2moe", fields=_gguf_expert_fields, last_norm="token_embd_norm"),
@@ -155,13 +158,7 @@ ROWS = (
             **DEFAULTS,
             **{"use_expert_bias": True, "norm_topk_prob": True, "routed_scaling_factor": 1.0},
         },
-        rewritten=_rewritten,
-        norm_eps="norm_eps",
-        query_key_norm=lambda _: True,
-        convolution_bias="conv_bias",
-        taps=_taps,
         experts=_experts,
         layers=_first_dense,
-        theta=1_000_000.0,
     ),
 )

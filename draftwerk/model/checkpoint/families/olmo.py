@@ -1,6 +1,7 @@
 """Families that norm what a layer adds, not what it reads: OLMo 2 and 3, EXAONE 4."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
@@ -30,27 +31,25 @@ def _local(hf: Json) -> Sequence[LayerKind]:
 
 
 OLMO = Graph(norm="rms_rounded_once", head_norm="projection", rotary_rounding="result")
+_OLMO = Architecture(
+    hf_name="Olmo2ForCausalLM",
+    model_type="olmo2",
+    summary="norms of what layers add; of all heads together",
+    gguf=GgufNames("olmo2", is_for=lambda get: not get(WINDOW)),
+    names=AFTER,
+    query_key_norm=lambda _: True,
+    **BIASED,
+    graph=lambda _: OLMO,
+)
 ROWS = (
-    Architecture(
-        hf_name="Olmo2ForCausalLM",
-        model_type="olmo2",
-        summary="norms of what layers add; of all heads together",
-        gguf=GgufNames("olmo2", is_for=lambda get: not get(WINDOW)),
-        names=AFTER,
-        query_key_norm=lambda _: True,
-        **BIASED,
-        graph=lambda _: OLMO,
-    ),
-    Architecture(
+    _OLMO,
+    replace(
+        _OLMO,
         hf_name="Olmo3ForCausalLM",
         model_type="olmo3",
         summary="as OLMo 2; some with a window",
         gguf=GgufNames("olmo2", is_for=lambda get: bool(get(WINDOW)), fields=gguf_windows),
-        names=AFTER,
         defaults={"sliding_window": 4096},
-        query_key_norm=lambda _: True,
-        **BIASED,
-        graph=lambda _: OLMO,
         layers=sliding(every(4), local_rotary=1),
         theta=500_000.0,
     ),
