@@ -138,16 +138,7 @@ def native_part(
             text=text,
         )
     adapters = add_adapters(forward, options.lora, config)
-    window = window_of(options, model.config, forward.page_width)
-    states = states_of(options, model.config)
-    shared, pages = page_memory(
-        shape_of(options, model.config, forward.page_width, bool(window)),
-        forward.page_dtype,
-        options.pages_descriptor,
-        states,
-        window,
-    )
-    pages.window_blocks = _window_blocks(options, model.config)
+    shared, pages = _pages(options, model.config, forward.page_dtype, forward.page_width)
     return NativePart(model, forward, pages, shared, pool, threads, measured_s, adapters, store)
 
 
@@ -158,30 +149,19 @@ def _learnt_text(directory: Path) -> list[int]:
     return VocabularyText(read_tokenizer(directory)).encode(TEXT)
 
 
-def shape_of(
-    options: ModelOptions, config: ModelConfig, width: int = 0, is_apart: bool = False
-) -> tuple[int, ...]:
-    """Return the shape of the keys, or of those of layers without windows."""
-    group = "others" if is_apart else "all"
-    return page_shape(config, options.block_count, options.block_size, width, group)
-
-
-def window_of(options: ModelOptions, config: ModelConfig, width: int = 0) -> tuple[int, ...]:
-    """Return the shape of the keys of layers with windows, if they have blocks of their own."""
-    if not options.window_blocks:
-        return NO_WINDOW
-    return page_shape(config, options.window_blocks, options.block_size, width, "windowed")
-
-
-def _window_blocks(options: ModelOptions, config: ModelConfig) -> WindowBlocks:
-    """Return which of a text's blocks a row reads in layers with windows."""
+def _pages(
+    options: ModelOptions, config: ModelConfig, dtype: torch.dtype, width: int = 0
+) -> tuple[SharedPages | None, Pages]:
+    """Return keys, values and recurrent states, in memory that the parent may own."""
+    size, apart, window = options.block_size, options.window_blocks, NO_WINDOW
+    shape = page_shape(config, options.block_count, size, width, "others" if apart else "all")
+    if apart:
+        window = page_shape(config, apart, size, width, "windowed")
+    states = (options.state_slots, config.state_size) if config.state_size else NO_STATES
+    shared, pages = page_memory(shape, dtype, options.pages_descriptor, states, window)
     longest = max((each.window for each in config.layers), default=0)
-    return WindowBlocks(options.window_blocks, longest, kept=-(-config.kept // options.block_size))
-
-
-def states_of(options: ModelOptions, config: ModelConfig) -> tuple[int, int]:
-    """Return the slots of recurrent states, and the numbers of each."""
-    return (options.state_slots, config.state_size) if config.state_size else NO_STATES
+    pages.window_blocks = WindowBlocks(apart, longest, kept=-(-config.kept // size))
+    return shared, pages
 
 
 def torch_part(
@@ -204,10 +184,7 @@ def torch_part(
         forward.linear.prefer_speed(forward.weights, machine_bytes())
     adapters = add_adapters(forward, options.lora, model.config)
     if device.type == "cpu":
-        window, states = window_of(options, model.config), states_of(options, model.config)
-        shape = shape_of(options, model.config, is_apart=bool(window))
-        shared, pages = page_memory(shape, dtype, options.pages_descriptor, states, window)
-        pages.window_blocks = _window_blocks(options, model.config)
+        shared, pages = _pages(options, model.config, dtype)
     else:
         shared = None
         pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
