@@ -1,5 +1,6 @@
 """Prompts and parameters of the Python API to what the engine is asked, with the checks of HTTP."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -37,6 +38,8 @@ ToolChoice = str | Mapping[str, object]
 """"auto", "none", "required", or the one function that is called, as chat completions have it."""
 
 CHAT = msgspec.json.Decoder(ChatBody)
+NO_JSON = (bytes, bytearray, memoryview)
+"""Types that msgspec would write as base64."""
 COMPLETION = msgspec.json.Decoder(CompletionBody)
 DEFAULTS = SamplingParams()
 
@@ -120,7 +123,8 @@ def conversation(
 def encoded(body: Mapping[str, object]) -> bytes:
     """Return a body as HTTP would have it. Raises RequestError, which names its first field."""
     try:
-        return msgspec.json.encode(body)
+        plain = msgspec.to_builtins(body, builtin_types=NO_JSON)
+        return json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, OverflowError) as error:
         field = next(iter(body))
         raise RequestError(f"`{field}` cannot be sent: {error}", field) from None

@@ -306,7 +306,7 @@ def test_what_is_no_prompt_is_refused(llm: LLM, wrong: Any) -> None:
         assert refused.value.field == "prompt"
 
 
-@pytest.mark.parametrize("wrong", ["\ud800", object()])
+@pytest.mark.parametrize("wrong", ["\ud800", object(), b"text", [bytearray(b"text")]])
 def test_what_no_message_can_hold_is_refused(llm: LLM, wrong: object) -> None:
     with pytest.raises(RequestError) as refused:
         llm.chat([{"role": "user", "content": wrong}])
