@@ -80,8 +80,13 @@ def auto_kv_bytes(free: int, loading: int, sequence_bytes: int) -> int:
     """Return the cache's size: a share of what the weights leave, at most all rows' full contexts.
 
     `loading` is what the weights take while they are packed. Raises ConfigError where nothing is
-    left.
+    left, or known: a GPU's driver is asked what is free.
     """
+    if free == 0:
+        raise ConfigError(
+            "kv_memory auto: nvidia-smi finds no GPU, or not what is free of its memory; "
+            "give a size, or device cpu"
+        )
     left = int(KV_SHARE * (free - loading))
     if left < KV_AUTO_MIN:
         raise ConfigError(

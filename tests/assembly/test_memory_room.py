@@ -84,3 +84,8 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     given = settings(weight_store=str(tmp_path / "none"))
     with pytest.raises(ConfigError, match=r"weight_store: .*none cannot be used: No such file"):
         loading_bytes(given, CARD, "stored", 10 * GB)
+
+
+def test_a_gpu_that_is_not_there_is_told() -> None:
+    with pytest.raises(ConfigError, match="nvidia-smi finds no GPU"):
+        auto_kv_bytes(0, 2**20, 2**20)
