@@ -21,8 +21,9 @@ from torch.nn.functional import kl_div, linear
 
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.draft_head.head import DraftHead, advance, find, save
+from draftwerk.model.draft_head.head import DraftHead, advance, find
 from training.bf16_copy import bf16_copy
+from training.saved_head import save
 from training.states import Estimate, kept_path
 
 DEPTHS = 3

@@ -13,12 +13,12 @@ from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.model.draft_head.head import save
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.draft_heads import idle_head
 from tests.support.runners import cache_with_kernels, require_kernels
 from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import TinyWords, save_tiny
+from training.saved_head import save
 from validation.matrix import check, totals
 from validation.matrix_engines import BLOCK_SIZE, Matrix
 from validation.samplings import PAIRWISE, SAMPLINGS

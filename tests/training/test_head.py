@@ -7,10 +7,11 @@ import torch
 from torch.nn.functional import kl_div
 
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.draft_head.head import DraftHead, find, save
+from draftwerk.model.draft_head.head import DraftHead, find
 from draftwerk.model.draft_head.torch_step import TorchStep
 from tests.support.tiny_models import VOCAB, save_tiny
 from training.head import DEPTHS, PLACES, Course, Distance, Trained, finished, frequent, look
+from training.saved_head import save
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, silu
 
@@ -106,16 +105,6 @@ def fingerprint(weights: Weights) -> str:
     return hashlib.sha256(
         sample.to(torch.bfloat16).view(torch.int16).cpu().numpy().tobytes()
     ).hexdigest()
-
-
-def save(head: DraftHead, weights: Weights, path: Path) -> None:
-    """Write a head for a target, matrices in bf16."""
-    stored: dict[str, Tensor] = {}
-    for field in fields(head):
-        value: Tensor = getattr(head, field.name)
-        dtype = torch.bfloat16 if value.dim() > 1 else torch.float32
-        stored[field.name] = value.to(torch.int32 if field.name == "vocabulary" else dtype)
-    save_file(stored, path, {TARGET: fingerprint(weights)})
 
 
 def find(wanted: str, config: ModelConfig, weights: Weights) -> DraftHead | None:

@@ -54,7 +54,7 @@ def _copy_tensor(
 
 
 class NativeTurn:
-    """Copies slots to other positions: the fast twin of `model.reference.kv_pages.TorchTurn`."""
+    """Copies slots to other positions, their keys rotated."""
 
     def __init__(self, pool: Pool, inverse_frequencies: Sequence[float]) -> None:
         self._pool = pool

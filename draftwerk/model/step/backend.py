@@ -71,7 +71,7 @@ class CopyPages(Protocol):
 
 
 class TurnSlots(Protocol):
-    """`reference.kv_pages.TorchTurn`: copies slots, their keys rotated by some positions."""
+    """Copies slots, their keys rotated by some positions."""
 
     def __call__(
         self, pages: Pages, sources: Sequence[int], targets: Sequence[int], turn: int, /

@@ -37,6 +37,7 @@ from tests.support.draft_heads import idle_head, random_head
 from tests.support.rounds import make_round, make_row
 from tests.support.runners import FP32, make_guessing_runner
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
+from training.saved_head import save
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6]
 GREEDY = Sampling(temperature=0.0)
@@ -225,7 +226,7 @@ def test_a_head_is_found_for_its_own_target_only(directory, tmp_path, monkeypatc
     monkeypatch.setattr(draft_head, "HEADS", tmp_path)
     head = random_head(model.weights, torch.arange(VOCAB))
     path = tmp_path / "one.safetensors"
-    draft_head.save(head, model.weights, path)
+    save(head, model.weights, path)
     found = find("auto", model.config, model.weights)
     assert found is not None and torch.equal(found.norm, head.norm)
     assert find("auto", other.config, other.weights) is None

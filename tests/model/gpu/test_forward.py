@@ -15,7 +15,6 @@ from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.inputs import Inputs, shape_of
 from draftwerk.model.gpu.kernels.products import dense, tiled
-from draftwerk.model.gpu.ops import TORCH_OPS
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.target_runner import TargetRunner
@@ -26,6 +25,7 @@ from tests.model.gpu.support.recorder import Recorder
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.runners import FP32, make_runner
 from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.torch_ops import TORCH_OPS
 
 pytest.importorskip("triton", reason="Triton is not installed")
 

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.model.gpu.e4m3 import FP8, FP8_MAX, saturated
 from draftwerk.model.gpu.forward import GpuForward
-from draftwerk.model.gpu.ops import TORCH_OPS, HeadNorms
+from draftwerk.model.gpu.ops import HeadNorms
 from draftwerk.model.reference.kv_pages import allocate, copy_blocks, move_slots
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Draft
@@ -24,6 +24,7 @@ from tests.model.gpu.test_forward import rounds
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.runners import FP32
 from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.torch_ops import TORCH_OPS
 
 pytest.importorskip("triton", reason="Triton is not installed")
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwerk.model.gpu.ops import TORCH_OPS, HeadNorms, Ops
+from draftwerk.model.gpu.ops import HeadNorms, Ops
 from tests.model.gpu.support.device import DEVICE, HALF
 from tests.support.pairwise import named, pairwise
+from tests.support.torch_ops import TORCH_OPS
 
 pytest.importorskip("triton", reason="Triton is not installed")
 

@@ -15,7 +15,6 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.kv_pages import NativeTurn
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import TorchTurn
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
@@ -29,6 +28,7 @@ from draftwerk.speculative.blend.rules import (
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Round, Row
 from draftwerk.speculative.requests.sequence import Sequence as Request
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
+from tests.support.torch_turn import TorchTurn
 
 CONFIG = tiny_config(head_size=32, layer_count=4)
 SIZE, BLOCKS = 16, 96

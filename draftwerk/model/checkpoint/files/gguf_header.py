@@ -71,12 +71,6 @@ def read_gguf_header(path: Path) -> GgufHeader:
         raise Refused(f"{path}: {error.strerror}") from error
 
 
-def row_bytes(kind: str, width: int) -> int:
-    """Return the bytes of a row, whose width is a multiple of the type's blocks."""
-    block, size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
-    return width // block * size
-
-
 class _HeaderReader:
     """A header being read: the place in the file, and what is read there."""
 
