@@ -11,7 +11,7 @@ from collections.abc import Iterable, KeysView
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from draftwerk.cache.replacement import CostAware, EvictionOrder, Origin
+from draftwerk.cache.replacement import CostAware, Origin
 
 NOWHERE = Origin()
 
@@ -36,7 +36,7 @@ class BlockPool:
     """Owns `capacity` block ids from `first` on."""
 
     def __init__(
-        self, capacity: int, block_size: int, order: EvictionOrder | None = None, first: int = 0
+        self, capacity: int, block_size: int, order: CostAware | None = None, first: int = 0
     ) -> None:
         """`order` says which cached block goes first."""
         self.capacity = capacity
@@ -46,7 +46,7 @@ class BlockPool:
         self._free = list(self.ids)[::-1]
         """The last freed is taken first: its memory is there already, and warm."""
         self._holders = [0] * self.ids.stop
-        self._cached: EvictionOrder = CostAware() if order is None else order
+        self._cached = CostAware() if order is None else order
         self._block_by_name: dict[bytes, int] = {}
         self._name_by_block: dict[int, bytes] = {}
         self._origins: dict[int, Origin] = {}

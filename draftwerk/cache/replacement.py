@@ -4,11 +4,11 @@ The pool calls `add` when a named block loses its last holder, `remove` when it 
 overwritten, and `evict` when memory is needed. Blocks of one sequence are added last first.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush, nsmallest
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 NONE: frozenset[int] = frozenset()
 USES_MAX = 3
@@ -33,35 +33,6 @@ class Origin(NamedTuple):
     """Blocks before it in its sequence."""
     name_space: str = ""
     """The tenant, or the salt that several share."""
-
-
-class EvictionOrder(Protocol):
-    """Which of the cached blocks is evicted next."""
-
-    def add(self, block: int, name: bytes, origin: Origin) -> None:
-        """Take in a named block that nobody holds any more."""
-        ...
-
-    def remove(self, block: int) -> None:
-        """Take out a block: it is held again."""
-        ...
-
-    def reused(self, name: bytes, name_space: str) -> None:
-        """Record that a request found a block of its prefix, cached or held by others."""
-        ...
-
-    def forget(self, name: bytes) -> None:
-        """Drop what is known of a name: its block, which is held, is about to be overwritten."""
-        ...
-
-    def evict(self, avoid: AbstractSet[int] = NONE) -> int | None:
-        """Take out the block to be evicted and return it; None if there are but those to avoid."""
-        ...
-
-    def __len__(self) -> int: ...
-    def __contains__(self, block: object, /) -> bool: ...
-    def __iter__(self) -> Iterator[int]: ...
-    def check(self) -> None: ...
 
 
 class _Place(NamedTuple):
@@ -148,7 +119,7 @@ class CostAware:
         self._evicted: OrderedDict[bytes, int] = OrderedDict()
         """Uses of names evicted of late, at most as many as blocks were ever cached."""
         self._cached_max = 0
-        self._counts: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         """Cached blocks by tenant; none is zero."""
         self._age = 0.0
         self._number = 0
@@ -158,6 +129,7 @@ class CostAware:
         """Where that block would have to be from."""
 
     def add(self, block: int, name: bytes, origin: Origin) -> None:
+        """Take in a named block that nobody holds any more."""
         uses = self._returned(name, origin.name_space)
         cost = self._cost(origin.depth)
         value = self._age + self._reuse.chance(origin.name_space, uses) * cost
@@ -166,10 +138,11 @@ class CostAware:
             value = max(value, self._above)  # what follows a block is of no use without it
         self._above, self._after = value, Origin(origin.depth - 1, origin.name_space)
         self._insert(block, value, name, origin.name_space, cost)
-        self._counts[origin.name_space] = self._counts.get(origin.name_space, 0) + 1
+        self._counts[origin.name_space] += 1
         self._cached_max = max(self._cached_max, len(self._entries))
 
     def remove(self, block: int) -> None:
+        """Take out a block: it is held again."""
         entry = self._entries[block]
         self._values[entry.name] = entry.cached.value
         self._forget(block)
@@ -177,15 +150,18 @@ class CostAware:
             self._heap = sorted(entry.cached for entry in self._entries.values())
 
     def reused(self, name: bytes, name_space: str) -> None:
+        """Record that a request found a block of its prefix, cached or held by others."""
         uses = self._uses.get(name, 0)
         self._reuse.learn(name_space, uses, 1.0, 1.0)
         self._uses[name] = min(uses + 1, USES_MAX)
 
     def forget(self, name: bytes) -> None:
+        """Drop what is known of a name: its block, which is held, is about to be overwritten."""
         self._values.pop(name, None)
         self._uses.pop(name, None)
 
     def evict(self, avoid: AbstractSet[int] = NONE) -> int | None:
+        """Take out the block to be evicted and return it; None if there are but those to avoid."""
         avoided: list[_Place] = []
         block = self._evict(avoid, avoided)
         for place in avoided:
@@ -228,10 +204,8 @@ class CostAware:
         """Assert that every cached block can be evicted, and that tenants' counts are theirs."""
         alive = [one for one in self._heap if self._is_current(one)]
         assert len(alive) == len(self._entries), "a cached block is in the heap once"
-        counts: dict[str, int] = {}
-        for entry in self._entries.values():
-            counts[entry.name_space] = counts.get(entry.name_space, 0) + 1
-        assert counts == self._counts, "a tenant's blocks are miscounted"
+        counts = Counter(entry.name_space for entry in self._entries.values())
+        assert dict(counts) == dict(self._counts), "a tenant's blocks are miscounted"
         least = nsmallest(1, alive)
         assert not least or least[0].value >= self._age, "a block is older than the age"
         assert len(self._evicted) <= self._cached_max
@@ -262,8 +236,6 @@ class CostAware:
 
     def _forget(self, block: int) -> None:
         entry = self._entries.pop(block)
-        left = self._counts[entry.name_space] - 1
-        if left:
-            self._counts[entry.name_space] = left
-        else:
+        self._counts[entry.name_space] -= 1
+        if not self._counts[entry.name_space]:
             del self._counts[entry.name_space]

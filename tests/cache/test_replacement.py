@@ -6,17 +6,19 @@ import pytest
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.replacement import CostAware, EvictionOrder, Origin
+from draftwerk.cache.replacement import CostAware, Origin
 from draftwerk.cache.tables import BlockTable
 from tests.cache.least_recently_used import LeastRecentlyUsed
 
 SIZE = 4
 
+Order = CostAware | LeastRecentlyUsed
+
 
 class Server:
     """Serves one request after another on a small pool; counts the tokens found in it."""
 
-    def __init__(self, capacity: int, order: EvictionOrder) -> None:
+    def __init__(self, capacity: int, order: Order) -> None:
         self.pool = BlockPool(capacity, SIZE, order)
         self.namer = BlockNamer(b"key")
 
@@ -37,11 +39,9 @@ def prompt(number: int, blocks: int) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("kind", [CostAware, LeastRecentlyUsed])
-def test_every_block_is_evicted_once_and_nothing_is_lost(
-    seed: int, kind: type[EvictionOrder]
-) -> None:
+def test_every_block_is_evicted_once_and_nothing_is_lost(seed: int, kind: type[Order]) -> None:
     rng = random.Random(seed)
-    order: EvictionOrder = kind()
+    order: Order = kind()
     cached: dict[int, bytes] = {}
     for step in range(600):
         action = rng.random()
@@ -106,7 +106,7 @@ def table_names(server: Server, tokens: list[int]) -> list[bytes]:
 
 
 def test_scans_do_not_evict_what_is_reused() -> None:
-    found: dict[type[EvictionOrder], int] = {}
+    found: dict[type[Order], int] = {}
     for kind in (CostAware, LeastRecentlyUsed):
         server = Server(26, kind())
         hits = [0] * 60

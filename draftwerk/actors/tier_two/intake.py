@@ -25,8 +25,8 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.tier_two.kept_pool import KeptPool
+from draftwerk.actors.tier_two.missing_head import MissingHead, to_load
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.store.missing_head import MissingHead, to_load
 from draftwerk.speculative.blend.rules import canonical_parts
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.scheduler.scheduler import Scheduler

@@ -113,7 +113,7 @@ class DiskStore:
             self._names = {
                 name for path in self._sizes if own in path.parents and (name := _name_of(path))
             }
-            self._evict(0)
+            self._evict()
 
     def newest(self, count: int) -> list[bytes]:
         """Return the blocks whose records were written or read last, newest first."""
@@ -176,7 +176,7 @@ class DiskStore:
             self._sizes[path] = len(data) + HEADER_BYTES
             self._total += len(data) + HEADER_BYTES
             self._names.add(name)
-            self._evict(0)
+            self._evict()
         if self.stats.writes % RECOUNT == 0:
             self.recount()
         return True
@@ -223,9 +223,9 @@ class DiskStore:
             self._names.add(name)
         return True
 
-    def _evict(self, room: int) -> None:
-        """Remove the records used least recently until the rest and `room` are within bounds."""
-        while self._sizes and self._total + room > self.size_max:
+    def _evict(self) -> None:
+        """Remove the records used least recently until the rest are within bounds."""
+        while self._sizes and self._total > self.size_max:
             path = next(iter(self._sizes))
             self._forget(path)
             self.stats.evictions += 1

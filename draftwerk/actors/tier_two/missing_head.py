@@ -5,19 +5,9 @@ is to be had decides, and what lies behind it is computed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-
-class Held(Protocol):
-    """What is known of a pool's content, by names."""
-
-    def holds(self, name: bytes, /) -> bool:
-        """Return whether the pool has it."""
-        ...
-
-    def keeps(self, name: bytes, /) -> bool:
-        """Return whether it can be loaded."""
-        ...
+from draftwerk.actors.tier_two.kept_pool import KeptPool
 
 
 class MissingHead(NamedTuple):
@@ -33,7 +23,7 @@ class MissingHead(NamedTuple):
 NOTHING = MissingHead()
 
 
-def to_load(names: Iterable[bytes], blocks: Held, snapshots: Held | None) -> MissingHead:
+def to_load(names: Iterable[bytes], blocks: KeptPool, snapshots: KeptPool | None) -> MissingHead:
     """Return what is to be loaded for a text's blocks, of which `names` are the full ones."""
     head: list[bytes] = []
     for name in names:
@@ -46,7 +36,7 @@ def to_load(names: Iterable[bytes], blocks: Held, snapshots: Held | None) -> Mis
     return MissingHead(missing, (), len(missing))
 
 
-def _to_a_snapshot(head: Sequence[bytes], blocks: Held, snapshots: Held) -> MissingHead:
+def _to_a_snapshot(head: Sequence[bytes], blocks: KeptPool, snapshots: KeptPool) -> MissingHead:
     count = _last(head, lambda name: snapshots.holds(name) or snapshots.keeps(name))
     missing = tuple(name for name in head[:count] if not blocks.holds(name))
     present = next((n for n, name in enumerate(head) if not blocks.holds(name)), len(head))

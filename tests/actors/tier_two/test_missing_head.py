@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import product
 
-from draftwerk.cache.store.missing_head import NOTHING, MissingHead, to_load
+from draftwerk.actors.tier_two.missing_head import NOTHING, MissingHead, to_load
 
 NAMES = [b"a", b"b", b"c", b"d"]
 
