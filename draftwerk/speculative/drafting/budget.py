@@ -5,6 +5,7 @@ tokens per millisecond; none is among the choices.
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 
@@ -94,9 +95,5 @@ def _ranked(
                 for node, chance in enumerate(each.chances)
                 if chance > CHANCE_MIN
             )
-    slots.sort(key=_rank, reverse=True)
+    slots.sort(key=itemgetter(0), reverse=True)
     return slots
-
-
-def _rank(slot: tuple[float, float, int, int]) -> float:
-    return slot[0]

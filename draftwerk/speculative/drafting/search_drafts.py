@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from draftwerk.speculative.beams.drafts import BeamDrafts
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.controller import Controller
-from draftwerk.speculative.protocol.rounds import Draft, Round, Row
+from draftwerk.speculative.protocol.rounds import Draft, Round
 
 
 class SearchDrafts:
@@ -21,21 +21,16 @@ class SearchDrafts:
 
     def fill_in(self, round_: Round, row_load: StepLoad, drafts: list[Draft], load: int) -> None:
         """Fill in what is missing of a round's drafts; `load` is what else is computed."""
-        for indices in _groups(round_).values():
+        for group_id, indices in _groups(round_).items():
             rows = [round_.rows[index] for index in indices]
             contexts = [row.stop for row in rows]
             room = sum(row.draft_max for row in rows)
             costs = self._controller.search_costs(contexts, load, room, row_load)
             found = self._beams.propose(rows, load, costs)
-            asks_head = self._asks_head(rows[0])
+            asks_head = self._has_head(group_id)
             for index, draft in zip(indices, found, strict=True):
                 drafts[index] = draft if asks_head else replace(draft, wants_head=False)
                 load += len(draft.tokens)
-
-    def _asks_head(self, row: Row) -> bool:
-        """Whether the draft head's candidates are wanted for a branch's search."""
-        assert row.branch is not None
-        return self._has_head(row.branch.group_id)
 
 
 def _groups(round_: Round) -> dict[int, list[int]]:

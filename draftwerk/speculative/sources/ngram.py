@@ -4,6 +4,8 @@ Saxena, "Prompt lookup decoding" (2023); here over prompt and output, the longes
 the newest of those.
 """
 
+from operator import itemgetter
+
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.source import DraftSource
@@ -24,19 +26,11 @@ class NgramSource(DraftSource):
         matches = self._text.matches()
         if not matches:
             return
-        position, level = best(matches)
+        # The longest, and of equals the newest, which is the first.
+        position, level = max(matches, key=itemgetter(1))
         tokens = self._text.tokens
         copy = tokens[position : position + depth_max]
         period = len(copy)
         while len(copy) < depth_max:
             copy.extend(copy[: min(period, depth_max - len(copy))])
         tree.add_chain(-1, copy, kind(self._number, level))
-
-
-def best(matches: list[tuple[int, int]]) -> tuple[int, int]:
-    """Return the longest match, the newest of equals."""
-    found = matches[0]
-    for match in matches:
-        if match[1] > found[1]:
-            found = match
-    return found
