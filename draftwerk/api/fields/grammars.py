@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from draftwerk.api.core.errors import refused
-from draftwerk.api.fields.field_types import GRAMMAR_MAX
+from draftwerk.api.fields.field_types import GRAMMAR_MAX, TOKENS_MAX
 from draftwerk.api.fields.text_schema import (
     FlatFormat,
     ResponseFormat,
@@ -20,6 +20,8 @@ from draftwerk.speculative.sampling.params import Grammar
 
 NULL = msgspec.Raw(b"null")
 ANY_OBJECT = Grammar("json_schema", '{"type":"object"}')
+ONE_TOKEN_MAX = 2**14
+"""Of a text of one token again and again, which nobody wants longer."""
 
 
 def grammar_of(requested: ResponseFormat | None) -> Grammar | None:
@@ -174,8 +176,11 @@ def _choice(words: list[str] | None, path: str) -> Grammar | None:
 def _tokens_alone(tokens: list[int] | None) -> Grammar | None:
     if tokens is None:
         return None
-    listed = ",".join(map(str, sorted(set(tokens))))
-    return Grammar("lark", f"start: token*\ntoken: <[{listed}]>\n")
+    listed = sorted(set(tokens))
+    # It never accepts: a token that ends texts is allowed where it is listed. What must come is
+    # looked up as far as it goes, which of one token must not be as far as any text.
+    count = TOKENS_MAX if len(listed) > 1 else ONE_TOKEN_MAX
+    return Grammar("lark", f"start: token{{{count},}}\ntoken: <[{','.join(map(str, listed))}]>\n")
 
 
 def _without_words(words: list[str] | None) -> Grammar | None:

@@ -3,8 +3,14 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
+from draftwerk.api.fields.grammars import text_form
+from draftwerk.api.openai.schema import CompletionBody
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.text.grammar import Grammars
+from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.speculative.sampling.params import Grammar
 from tests.api.conftest import MODEL, Served
 
@@ -23,7 +29,7 @@ NAMED: list[tuple[dict[str, Any], Grammar]] = [
     ({"structured_outputs": {"json": SCHEMA}}, Grammar("json_schema", COMPACT)),
     ({"structured_outputs": {"choice": ["a"]}}, Grammar("lark", 'start: "a"\n')),
     ({"structured_outputs": {"json_object": True}}, Grammar("json_schema", '{"type":"object"}')),
-    ({"allowed_token_ids": [7, 5, 7]}, Grammar("lark", "start: token*\ntoken: <[5,7]>\n")),
+    ({"allowed_token_ids": [7, 5, 7]}, Grammar("lark", "start: token{262144,}\ntoken: <[5,7]>\n")),
     (
         {"bad_words": ["a.b", "c"]},
         Grammar("lark", "start: TEXT\nTEXT: /(?s:.*)/ & ~/(?s:.*)(a\\.b|c)(?s:.*)/\n"),
@@ -45,6 +51,19 @@ async def test_every_name_means_a_grammar(
     assert reply.status_code == 200, reply.text
     _, options = served.engine.submitted[-1]
     assert options.sampling.grammar == grammar
+
+
+@pytest.mark.parametrize("listed", [[500], [500, 501], [2, 500], [2]])
+def test_no_other_token_ends_a_text_of_listed_tokens(listed: list[int]) -> None:
+    body = CompletionBody(prompt="x", allowed_token_ids=listed)
+    grammar = text_form(body, None, "response_format").grammar
+    assert grammar is not None
+    matcher = Grammars(read_tokenizer(locate(None).directory)).matcher(grammar, (0, 2))
+    for count in range(20):
+        bits = np.unpackbits(matcher.allowed([500] * count).view(np.uint8), bitorder="little")
+        assert np.flatnonzero(bits).tolist() == listed
+        if 500 not in listed:
+            break
 
 
 async def test_stop_tokens_reach_the_engine(served: Served) -> None:
