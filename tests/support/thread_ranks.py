@@ -13,9 +13,9 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.shard import Grid, shard_of
+from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import STORED
 from draftwerk.model.ranks.native_stage import NativeStage
 from draftwerk.model.ranks.seats import group_bytes, take_seats
 from draftwerk.model.reference.kv_pages import allocate

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.stored_matrix import KINDS as STORED_KINDS
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
@@ -21,7 +22,6 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.native_shape import FORMATS, HEAD_KIND, QUANTISED
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
-from draftwerk.model.native.stored import KINDS as STORED_KINDS
 from draftwerk.model.native.stored import PackedMatrix, quantised
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative.protocol.rounds import Draft

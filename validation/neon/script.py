@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
-from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.stored_matrix import KINDS, StoredMatrix
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.native.calls.round_arrays import slot_bytes
 from draftwerk.model.native.calls.structs import LayerShape, Shape, StoredPart, TreeStart
@@ -18,7 +18,7 @@ from draftwerk.model.native.draft_head import KIND as DRAFT_KIND
 from draftwerk.model.native.draft_head import MATRICES, TREE, VECTORS
 from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import KINDS, halved, parts_of, quantised
+from draftwerk.model.native.stored import halved, parts_of, quantised
 from draftwerk.speculative.sampling.params import Sampling
 
 

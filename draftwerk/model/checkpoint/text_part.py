@@ -31,16 +31,17 @@ def text_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     for name, tensor in stored.items():
         if name.startswith(NOT_TEXT):
             continue
-        prefix = next((each for each in TEXT if name.startswith(each)), None)
+        own = text_name(name)
         if bare := BARE.search(name):
             own = f"{name[: bare.start()]}{bare[1]}.{bare[2] or 'weight'}"
-            found[own] = tensor._replace(name=tensor.name or name)
-        elif prefix is not None:
-            own = TEXT[prefix] + name.removeprefix(prefix)
-            found[own] = tensor._replace(name=tensor.name or name)
-        else:
-            found[name] = tensor
+        found[own] = tensor if own == name else tensor._replace(name=tensor.name or name)
     return _with_base(found)
+
+
+def text_name(name: str) -> str:
+    """Return what a model of text alone calls a tensor or a module."""
+    prefix = next((each for each in TEXT if name.startswith(each)), "")
+    return TEXT.get(prefix, "") + name.removeprefix(prefix)
 
 
 def _with_base(stored: dict[str, StoredTensor]) -> dict[str, StoredTensor]:

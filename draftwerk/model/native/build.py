@@ -23,6 +23,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
 
+from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.native.compiler import FLAGS, Compiler, compile_library, find_compiler
 from draftwerk.model.native.isa import Isa, NativeUnavailable, available, chosen, named
 
@@ -122,7 +123,7 @@ def _ready_made(isa: Isa) -> Library | None:
 
 def _compiled(isa: Isa, progress: BuildProgress) -> Library:
     """Return the library from the cache, or compile it into the cache."""
-    compiler, cache = find_compiler(), cache_folder()
+    compiler, cache = find_compiler(), cache_directory()
     stem = f"native-{isa.name}-{source_key(isa)}"
     if compiler is None:
         # One that was made while there was a compiler is as good.
@@ -184,12 +185,6 @@ def _unwritable(folder: Path, error: OSError) -> NativeUnavailable:
         f"the compiled kernels cannot be stored in {folder}: {error.strerror}; "
         "XDG_CACHE_HOME may name another place"
     )
-
-
-def cache_folder() -> Path:
-    """Return where compiled libraries are kept."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "draftwerk"
 
 
 @functools.cache

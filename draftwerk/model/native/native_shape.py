@@ -8,11 +8,11 @@ from draftwerk.cache.kv_formats import KV_FORMATS, NATIVE_KV_FORMATS, PagedHeads
 from draftwerk.model.checkpoint.config import Experts, LayerPlanes, ModelConfig
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.shard import Shard
+from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.calls.declarations import enumerated
 from draftwerk.model.native.calls.structs import LayerShape, Shape, ShardColumns
-from draftwerk.model.native.stored import STORED
 
 STORED_FORMAT = 2
 FORMATS = {"fp32": 0, "bf16": 1, "int8": STORED_FORMAT, "int4": STORED_FORMAT}

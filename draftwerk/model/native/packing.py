@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.checkpoint.shard import Shard
-from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.stored_matrix import KINDS, StoredMatrix
 from draftwerk.model.checkpoint.weights import (
     AnyWeights,
     ExpertWeights,
@@ -20,7 +20,7 @@ from draftwerk.model.checkpoint.weights import (
 from draftwerk.model.native.calls.declarations import enumerated
 from draftwerk.model.native.native_shape import HEAD_KIND, QUANTISED, STORED_FORMAT, format_of
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import KINDS, halved, packed_size, parts_of, quantised, unread
+from draftwerk.model.native.stored import halved, packed_size, parts_of, quantised, unread
 
 PARTS = enumerated("forward/model.h", "Part")
 VECTORS = enumerated("forward/model.h", "Vector")

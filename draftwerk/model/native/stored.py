@@ -9,25 +9,11 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
-from draftwerk.model.checkpoint.stored_matrix import GROUP_KINDS, KINDS, STORED, StoredMatrix
+from draftwerk.model.checkpoint.stored_matrix import GROUP_KINDS, KINDS, StoredMatrix
 from draftwerk.model.checkpoint.weights import WeightMatrix
 from draftwerk.model.native.calls.structs import StoredPart
 from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
-
-__all__ = [
-    "KINDS",
-    "STORED",
-    "PackedMatrix",
-    "dequantised",
-    "file_bytes",
-    "halved",
-    "packed_size",
-    "parts_of",
-    "quantised",
-    "rows_of",
-    "unread",
-]
 
 GROUP = 32
 """Inputs that are rounded together."""

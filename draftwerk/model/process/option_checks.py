@@ -5,8 +5,8 @@ import torch
 from draftwerk.cache.kv_formats import needed_for
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.native.stored import STORED
 from draftwerk.model.process.parts import DTYPES
 from draftwerk.model.ranks.share import grid_of
 

@@ -26,6 +26,7 @@ from draftwerk.model.checkpoint.packed_weights import (
     WeightStore,
     identity_fingerprint,
 )
+from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import AnyWeights, Weights
 from draftwerk.model.gpu.choice import Needs, choose_attention
@@ -33,7 +34,7 @@ from draftwerk.model.native.build import Library, source_key
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.learnt_keys import TEXT
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import STORED, dequantised, rows_of
+from draftwerk.model.native.stored import dequantised, rows_of
 from draftwerk.model.native.trials import trial_s
 from draftwerk.model.process.lora_cards import add_adapters, lora_cards
 from draftwerk.model.ranks.share import Share

@@ -17,12 +17,12 @@ from draftwerk.model.checkpoint.gguf_tensors import plain_values
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.stored_matrix import STORED, StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import WeightMatrix
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import STORED, dequantised
+from draftwerk.model.native.stored import dequantised
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from tests.model.native.models import part, random_pages, round_of

@@ -15,6 +15,7 @@ from torch import Tensor
 from draftwerk.cache.kv_formats import CODE_UNIT
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.tree import Start
@@ -24,7 +25,6 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
-from draftwerk.model.native.stored import STORED
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative.protocol.rounds import Draft, RowState
 from draftwerk.speculative.sampling.params import Sampling

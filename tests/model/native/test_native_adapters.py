@@ -11,11 +11,11 @@ from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
+from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.weights import AnyWeights
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import STORED
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config

@@ -14,10 +14,10 @@ from torch import Tensor
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import STORED
 from draftwerk.speculative.protocol.rounds import Draft, RowState
 from tests.model.native.models import part, random_pages, round_of
 from tests.support.drawn_sizes import CHOICES, drawn_sizes

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.files.content import content_name
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor, read_header
 from draftwerk.model.checkpoint.lora.lora_config import LoraConfig, read_lora_config
-from draftwerk.model.checkpoint.text_part import TEXT
+from draftwerk.model.checkpoint.text_part import text_name
 from draftwerk.model.checkpoint.unsupported import Refused
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -105,16 +105,9 @@ def _by_module(
             raise Refused(
                 f"{path}: {name} is {tensor.dtype} {list(tensor.shape)}, not a matrix of floats"
             )
-        module = _model_name(name.removesuffix(f".{kind}"))
+        module = text_name(name.removesuffix(f".{kind}").removeprefix(WRAPPER))
         found.setdefault(module, [None, None])[KINDS[kind]] = tensor._replace(name=name)
     return found
-
-
-def _model_name(name: str) -> str:
-    """Return what a model of text alone calls a module."""
-    name = name.removeprefix(WRAPPER)
-    prefix = next((each for each in TEXT if name.startswith(each)), None)
-    return name if prefix is None else TEXT[prefix] + name.removeprefix(prefix)
 
 
 def _pairs(

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.packed_weights import WeightStore
-from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
+from draftwerk.model.checkpoint.stored_matrix import KINDS, StoredMatrix
 from draftwerk.model.checkpoint.weights import AnyWeights, Weights
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import KINDS, dequantised, packed_size, rows_of
+from draftwerk.model.native.stored import dequantised, packed_size, rows_of
 from tests.model.native.models import part, random_pages, random_tokens, round_of, tiny_config
 from tests.model.native.stored.stored_models import (
     MIXED,
