@@ -30,7 +30,7 @@ from draftwerk.model.checkpoint.quantising.searches import Floats
 from draftwerk.model.checkpoint.quantising.sources import Source, open_source
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.native.format_difference import (
-    FormatDifference,
+    DistanceSummary,
     PagedModel,
     difference,
     own_texts,
@@ -104,7 +104,7 @@ class FormatQuality:
             write(self.source, source, form.kind, path, named, CalibrationTexts(), lambda _: None)
         return path
 
-    def distance(self, form: Form) -> FormatDifference:
+    def distance(self, form: Form) -> DistanceSummary:
         """Return how far a form's next tokens are from those of float32."""
         dtype = "bf16" if form.kind == SOURCE else STORED
         served = self.model(str(self.file(form)), dtype, form.kv_dtype)
@@ -170,7 +170,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     )
     for form in forms:
         paces = [middle(each[users] for each in measured[form]) for users in given.users]
-        kl, best = distances[form].kl_mean, distances[form].same_best
+        kl, best = distances[form].kl_mean, distances[form].same
         size = round(paths[form].stat().st_size / 1e6)
         found.add(form.kind, form.method, form.kv, size, kl, f"{100 * best:.1f} %", *paces)
     return found

@@ -16,11 +16,11 @@ from draftwerk.assembly.loading.model_infos import read_infos, read_text
 from draftwerk.assembly.plan import plan
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.native.format_difference import summary
 from draftwerk.model.process.build import build
 from draftwerk.model.process.built import Built
 from draftwerk.model.step.approximation_trial import ApproximationTrial, Needle
 from draftwerk.model.step.blend.blend_trial import BlendTrial
-from draftwerk.model.step.distances import summary
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.approximation_quality import ApproximationQuality, NeedleScore, StepTime

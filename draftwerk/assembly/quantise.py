@@ -17,7 +17,7 @@ from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable, obtain
 from draftwerk.model.native.format_difference import (
-    FormatDifference,
+    DistanceSummary,
     PagedModel,
     TextSample,
     difference,
@@ -151,10 +151,11 @@ def loaded(source: str, dtype: str, report: OnProgress) -> Checkpoint:
     return load(source, None, progress=report, keeps_blocks=keeps, dequantise=dequantised)
 
 
-def _distance(found: FormatDifference, texts: list[TextSample]) -> str:
+def _distance(found: DistanceSummary, texts: list[TextSample]) -> str:
+    count = sum(len(text.tokens) - text.prompt_length for text in texts)
     return (
         f"KL to the source: {found.kl_mean:.4f} nats a token, 99 % below {found.kl_p99:.3f}; "
-        f"the same best token after {100 * found.same_best:.1f} % of {found.tokens} tokens "
+        f"the same best token after {100 * found.same:.1f} % of {count} tokens "
         f"({len(texts)} texts of its own)"
     )
 

@@ -4,7 +4,7 @@ Both are measured on texts that the model itself has sampled, over the tokens af
 """
 
 from collections.abc import Sequence
-from statistics import median
+from statistics import mean, median
 from time import perf_counter
 from typing import NamedTuple
 
@@ -28,15 +28,47 @@ class TextSample(NamedTuple):
     prompt_length: int
 
 
-class FormatDifference(NamedTuple):
-    """Of distributions from those of a reference, over all sampled tokens."""
+class Distances(NamedTuple):
+    """Of the places of one answer."""
+
+    kl: list[float]
+    """KL(exact || other), in nats."""
+    same: list[bool]
+    """Whether the likeliest token is the same."""
+
+    @property
+    def parts_after(self) -> int:
+        """The first place where it is not; the answer's length if there is none."""
+        return (*self.same, False).index(False)
+
+
+class DistanceSummary(NamedTuple):
+    """Of many answers."""
 
     kl_mean: float
-    """Nats."""
     kl_p99: float
-    same_best: float
-    """Share of tokens after which the likeliest token is the same."""
-    tokens: int
+    same: float
+    parts_after: float
+
+
+def distances(exact: Tensor, other: Tensor) -> Distances:
+    """Compare logits [places, vocab]."""
+    wanted, ours = exact.double().log_softmax(-1), other.double().log_softmax(-1)
+    return Distances(
+        (wanted.exp() * (wanted - ours)).sum(-1).tolist(),
+        (exact.argmax(-1) == other.argmax(-1)).tolist(),
+    )
+
+
+def summary(found: Sequence[Distances]) -> DistanceSummary:
+    """Return what answers come to together."""
+    kl = sorted(each for one in found for each in one.kl)
+    return DistanceSummary(
+        round(mean(kl), 6),
+        round(kl[len(kl) * 99 // 100], 6),
+        round(mean(each for one in found for each in one.same), 5),
+        round(mean(each.parts_after for each in found), 2),
+    )
 
 
 class PagedModel:
@@ -93,21 +125,11 @@ def own_texts(
 
 def difference(
     reference: PagedModel, candidate: PagedModel, texts: Sequence[TextSample]
-) -> FormatDifference:
-    """Return how far a candidate's distributions are from a reference's."""
-    found: list[Tensor] = []
-    same: list[Tensor] = []
+) -> DistanceSummary:
+    """Return how far a candidate's distributions are from a reference's, over sampled tokens."""
+    found: list[Distances] = []
     for text in texts:
         given, outputs = [text.tokens[:-1]], len(text.tokens) - text.prompt_length
-        exact, near = (
-            model.logits(given, [0], outputs).log_softmax(-1) for model in (reference, candidate)
-        )
-        found.append((exact.exp() * (exact - near)).sum(-1))
-        same.append((exact.argmax(-1) == near.argmax(-1)).float())
-    divergences = torch.cat(found)
-    return FormatDifference(
-        float(divergences.mean()),
-        float(divergences.quantile(0.99)),
-        float(torch.cat(same).mean()),
-        len(divergences),
-    )
+        exact, near = (model.logits(given, [0], outputs) for model in (reference, candidate))
+        found.append(distances(exact, near))
+    return summary(found)

@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import NamedTuple
 
 from draftwerk.model.batch.builder import BatchBuilder
+from draftwerk.model.native.format_difference import Distances, distances
 from draftwerk.model.step.blend.blend_trial import BlendTrial
-from draftwerk.model.step.distances import Distances, distances
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 
 REPEATS = 5

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 from torch import Tensor
 
+from draftwerk.model.native.format_difference import Distances, distances, summary
 from draftwerk.model.step.blend.blend_trial import BlendTrial
-from draftwerk.model.step.distances import Distances, distances, summary
 from draftwerk.speculative.blend.quality import Quality
 from draftwerk.speculative.blend.rules import Blend, RuleName
 
