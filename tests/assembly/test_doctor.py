@@ -1,6 +1,7 @@
 """The doctor reports a busy machine: what it measures then is too slow."""
 
-from draftwerk.assembly.doctor import busy
+from draftwerk.api.core.config import Settings
+from draftwerk.assembly.doctor import busy, findings
 from draftwerk.assembly.model_findings import expectations
 from draftwerk.speculative.protocol.frames import Ready
 
@@ -28,3 +29,10 @@ def test_what_the_draft_head_is_is_told() -> None:
     ready = Ready(device="cpu", attention="native", exact=True, draft_head="an EAGLE-3 layer")
     _, found = expectations(ready)
     assert (found.subject, found.words) == ("draft head", "an EAGLE-3 layer")
+
+
+def test_a_model_that_is_no_path_and_on_no_hub_is_reported() -> None:
+    found = {each.subject: each.state for each in findings(Settings(model="/nowhere"), str)}
+    assert found["model /nowhere"] == "bad"
+    found = {each.subject: each.state for each in findings(Settings(model="org/name"), str)}
+    assert found["model org/name"] == "good"

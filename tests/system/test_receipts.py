@@ -141,6 +141,9 @@ async def test_texts_of_other_servers_get_a_distance(client: ReceiptClient) -> N
         same, other = (await reply.json())["distances"]
     assert (same["differ"], same["gap_max"], same["first"]) == (0, 0.0, None)
     assert other["differ"] >= 1 and other["first"] == 9 and other["gap_max"] > 0.0
+    unknown = {"texts": [texts[0], {"prompt": "Once", "text": [10**6]}]}
+    async with client.http.post(client.url + "/v1/verify", json=unknown) as reply:
+        assert (await reply.json())["error"]["param"] == "texts[1]"
 
 
 async def test_every_protocol_tells_the_fingerprint(client: ReceiptClient) -> None:

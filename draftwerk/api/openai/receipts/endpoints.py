@@ -92,7 +92,8 @@ async def verify(request: Request) -> Response:
     distances = list[GreedyDistance]()
     if body.texts:
         async with held(request.app, state):
-            distances = [await _distance(request, state, each) for each in body.texts]
+            texts = enumerate(body.texts)
+            distances = [await _distance(request, state, *each) for each in texts]
     equal = all(each.verdict == "equal" for each in verdicts)
     return json_reply(VerifyReply(equal, verdicts, distances, state.model.fingerprint))
 
@@ -159,9 +160,11 @@ def _receipt(raw: msgspec.Raw, number: int) -> Receipt | ReceiptVerdict:
         raise refused(f"`{field}` is no receipt: {error}", field, "invalid") from None
 
 
-async def _distance(request: Request, state: ServerState, given: GreedyText) -> GreedyDistance:
+async def _distance(
+    request: Request, state: ServerState, number: int, given: GreedyText
+) -> GreedyDistance:
     options = Options(sampling=Sampling(temperature=0.0), tenant=tenant_of(request))
-    call = call_of(request, "verify", [given.prompt], options, {})
+    call = call_of(request, "verify", [given.prompt], options, {"prompt": f"texts[{number}]"})
     before = await encoded(state, given.prompt)
     if isinstance(given.text, str):
         text = state.text_tools.encode_continuation(given.text)
