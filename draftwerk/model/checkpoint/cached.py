@@ -7,7 +7,7 @@ compiler.
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -115,8 +115,4 @@ def _purpose(path: Path, keys: tuple[str, ...]) -> tuple[str, bool]:
 def _size(path: Path) -> int:
     if path.is_file():
         return path.stat().st_size
-    return sum(each.stat().st_size for each in _files(path))
-
-
-def _files(path: Path) -> Iterator[Path]:
-    return (each for each in path.rglob("*") if each.is_file())
+    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
@@ -104,15 +105,12 @@ def build_trees(
             ranked = _ranked(start.noise, start.position + depth, best, chances)
             children[one.row].extend(_children(one, len(head_tree), state, ranked))
             head_tree.append(_head_node(one, ranked))
-        level = [one for several in children for one in nlargest(EXPANDED, several, _chance)]
+        chance = attrgetter("chance")
+        level = [one for several in children for one in nlargest(EXPANDED, several, chance)]
         if len(level) > open_max:
             likeliest = sorted(range(len(level)), key=lambda index: -level[index].chance)
             level = [level[index] for index in sorted(likeliest[:open_max])]
     return [tuple(head_tree) for head_tree in found]
-
-
-def _chance(one: _Open) -> float:
-    return one.chance
 
 
 def _head_node(one: _Open, ranked: ScoredCandidates) -> HeadNode:

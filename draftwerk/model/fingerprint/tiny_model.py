@@ -1,7 +1,5 @@
 """Small made-up models whose every weight is the same bits everywhere: no library draws them."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -39,7 +37,7 @@ def tiny_config(*, qwen: bool = False) -> ModelConfig:
 
 def tiny_weights(config: ModelConfig) -> Weights:
     """Return bf16 weights that keep activations of ordinary size; with biases if it is Qwen's."""
-    draws = _draws()
+    draws = iter(range(1, 2**31, 2**16))  # seeds that are far apart
     hidden, ffn = config.hidden_size, config.ffn_size
     attended = config.num_heads * config.head_size
     qkv = attended + 2 * config.num_kv_heads * config.head_size
@@ -78,11 +76,6 @@ def tiny_weights(config: ModelConfig) -> Weights:
         norm=norm(hidden),
         lm_head=matrix(config.vocab_size, hidden),
     )
-
-
-def _draws() -> Iterator[int]:
-    """Yield seeds that are far apart."""
-    yield from range(1, 2**31, 2**16)
 
 
 def uniform(seed: int, count: int, spread: float) -> Tensor:

@@ -33,7 +33,9 @@ class GlooExchange:
         self._stage_size = grid.tensor
         self._column = grid.column(rank)
         self._is_giver = self._column == 0
-        stages = {each: _ranks_of(grid, each) for each in range(grid.pipeline)}
+        stages: list[list[int]] = [[] for _ in range(grid.pipeline)]
+        for each in range(grid.size):
+            stages[grid.stage(each)].append(each)
         self._stage: Any = None
         self._before: Any = None
         self._after: Any = None
@@ -75,10 +77,6 @@ class GlooExchange:
         """Hand hidden states to the next stage; all ranks of this one have them."""
         assert self._after is not None
         self._after.broadcast([_bytes(hidden.contiguous())]).wait()
-
-
-def _ranks_of(grid: Grid, stage: int) -> list[int]:
-    return [rank for rank in range(grid.size) if grid.stage(rank) == stage]
 
 
 def _widths(size: int, grid: Grid) -> list[int]:

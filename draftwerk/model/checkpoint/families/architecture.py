@@ -127,10 +127,6 @@ def counted(name: str, value: Any, least: int = 1, most: int | None = None) -> i
     return value
 
 
-def _no_changes(hf: Json) -> Graph:
-    return Graph()
-
-
 def all_alike(hf: Json) -> Sequence[LayerKind]:
     """Return layers as Llama's."""
     return [LayerKind()] * hf["num_hidden_layers"]
@@ -193,7 +189,7 @@ class Architecture:
     """Whether files may have an MTP layer."""
     has_assistant: bool = False
     """Whether a folder of layers that read its keys may draft for it."""
-    graph: Callable[[Json], Graph] = _no_changes
+    graph: Callable[[Json], Graph] = lambda _: Graph()
     layers: Callable[[Json], Sequence[LayerKind]] = all_alike
     experts: Callable[[Json], Experts | None] | None = None
     theta: float = 10_000.0

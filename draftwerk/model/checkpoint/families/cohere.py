@@ -1,9 +1,8 @@
 """Families with LayerNorm: Cohere 1 and 2, StableLM, StarCoder 2, Nemotron."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from draftwerk.model.checkpoint.config import Graph, LayerKind
+from draftwerk.model.checkpoint.config import Graph
 from draftwerk.model.checkpoint.families.architecture import (
     BIASED,
     Architecture,
@@ -38,11 +37,6 @@ def _stable(hf: Json) -> Graph:
     return Graph(norm="layer", head_norm="each" if hf.get("qk_layernorm") else "shared")
 
 
-def _local(hf: Json) -> Sequence[LayerKind]:
-    """Return Cohere's layers: those without a window have no rotation."""
-    return sliding(every(4, "sliding_window_pattern"), full_rotary=-1)(hf)
-
-
 SCALED = {"logit_scale": 0.0625, "tie_word_embeddings": True}
 _COHERE = Architecture(
     hf_name="CohereForCausalLM",
@@ -73,7 +67,8 @@ ROWS = (
             fields=lambda get: gguf_windows(get) | {"logit_scale": get(".logit_scale", 0.0625)},
         ),
         defaults={"sliding_window": 4096, **SCALED},
-        layers=_local,
+        # Those without a window have no rotation.
+        layers=sliding(every(4, "sliding_window_pattern"), full_rotary=-1),
     ),
     Architecture(
         hf_name="StableLmForCausalLM",

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import sqrt
 from typing import Any
 
-from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
+from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
     BIASED,
     Architecture,
@@ -183,10 +183,6 @@ _read_experts = experts_of(
 )
 
 
-def _experts(hf: Json) -> Experts | None:
-    return _read_experts(hf) if hf.get("enable_moe_block") else None
-
-
 GEMMA4 = Architecture(
     hf_name="Gemma4ForCausalLM",
     model_type="gemma4_text",
@@ -209,7 +205,7 @@ GEMMA4 = Architecture(
     **BIASED,
     graph=_graph,
     layers=_layers,
-    experts=_experts,
+    experts=lambda hf: _read_experts(hf) if hf.get("enable_moe_block") else None,
     theta=1_000_000.0,
     local_theta=10_000.0,
     has_assistant=True,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
-from draftwerk.model.checkpoint.config import Experts, LayerKind, Mixer
+from draftwerk.model.checkpoint.config import LayerKind, Mixer
 from draftwerk.model.checkpoint.families.architecture import (
     BIASED,
     Architecture,
@@ -64,10 +64,6 @@ def _layers(hf: Json) -> Sequence[LayerKind]:
     return [LayerKind(rotary=rotary, has_experts=has_experts, mixer=MIXERS[kind]) for kind in kinds]
 
 
-def _experts(hf: Json) -> Experts | None:
-    return COUNTED(hf) if hf.get("num_local_experts") else None
-
-
 def _rewritten(hf: Json) -> Json:
     """Return the size of the FFN, which without experts is that of the shared one."""
     if hf.get("num_local_experts"):
@@ -119,7 +115,7 @@ ROWS = (
         recurrent_tap_bias="mamba_conv_bias",
         recurrent_bias="mamba_proj_bias",
         recurrence=_recurrence,
-        experts=_experts,
+        experts=lambda hf: COUNTED(hf) if hf.get("num_local_experts") else None,
         graph=granite_graph,
         layers=_layers,
     ),

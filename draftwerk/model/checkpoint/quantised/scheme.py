@@ -121,16 +121,12 @@ def _compressed(config: Json) -> Scheme:
     return Scheme(name, layout, _group(weights))
 
 
-def _mxfp4(config: Json) -> Scheme:
-    return Scheme("MXFP4", "mxfp4", MX_GROUP)
-
-
 READERS = {
     "gptq": _gptq,
     "awq": _awq,
     "fp8": _fp8,
     "compressed-tensors": _compressed,
-    "mxfp4": _mxfp4,
+    "mxfp4": lambda _: Scheme("MXFP4", "mxfp4", MX_GROUP),
 }
 
 

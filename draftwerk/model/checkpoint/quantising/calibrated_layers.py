@@ -5,6 +5,7 @@ moved first; that this changes nothing is checked. Then its matrices are rounded
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -75,7 +76,7 @@ class CalibratedLayers:
             self._packed = self._rounded(layer)
             self._layer = layer
         data = self._packed.pop(name)
-        add(4 * self._numbers(name))
+        add(4 * prod(self._source.shapes[name]))
         return data
 
     def left(self) -> list[str]:
@@ -178,9 +179,6 @@ class CalibratedLayers:
         rounded = rounding(inputs[group.part].squares)
         for name, rows in reached:
             packed[name][rows] = rounded(values[name][rows], self._kinds[name])
-
-    def _numbers(self, name: str) -> int:
-        return int(torch.Size(self._source.shapes[name]).numel())
 
 
 def _layers_text(layers: list[int]) -> str:

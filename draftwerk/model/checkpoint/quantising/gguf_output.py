@@ -40,11 +40,15 @@ def write_quantised(
     Its tensors' data are what `pack` makes of them, layer after layer, by the named method.
     """
     check_output(mix_name, output)
+
+    def plain(name: str, kind: str, add: Callable[[int], None]) -> np.ndarray:
+        return packed_rows(source.values(name), kind, add)
+
     try:
         working = Path(mkdtemp(prefix=f".{output.stem}-", dir=output.parent))
         written = working / output.name
         try:
-            _write(source, MIXES[mix_name], written, progress, pack or _plain(source), method)
+            _write(source, MIXES[mix_name], written, progress, pack or plain, method)
             written.rename(output)
         finally:
             rmtree(working, ignore_errors=True)
@@ -90,17 +94,13 @@ def _write(
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        told = ByteProgress(progress, f"quantising {source.name}", _numbers(source) * 4)
+        numbers = sum(prod(shape) for shape in source.shapes.values())
+        told = ByteProgress(progress, f"quantising {source.name}", 4 * numbers)
         for name, kind in kinds.items():
             writer.write_tensor_data(pack(name, kind, told.add))
         told.finish()
     finally:
         writer.close()
-
-
-def _plain(source: Source) -> Pack:
-    """Return what rounds each number to the nearest that its block has."""
-    return lambda name, kind, add: packed_rows(source.values(name), kind, add)
 
 
 def packed_rows(
@@ -117,10 +117,6 @@ def packed_rows(
         parts.append(quantised(rows, kind))
         add(rows.nbytes)
     return np.concatenate(parts)
-
-
-def _numbers(source: Source) -> int:
-    return sum(prod(shape) for shape in source.shapes.values())
 
 
 def _add_tensors(

@@ -70,8 +70,8 @@ class TritonAttention:
         token_count, heads, size = query.shape
         group = heads // keys.shape[2]
         paths = paths_of(batch.ancestors) if self.exact and facts.masked else None
-        block_m = EXACT_ROWS if self.exact else _height(kind.most * group)
-        block_m = max(block_m, power_of_two(group))
+        height = EXACT_ROWS if self.exact else min(power_of_two(kind.most * group), EXACT_ROWS)
+        block_m = max(height, power_of_two(group), 16)
         block_n = 64 if size > 64 else 128
         tokens = 1 if paths is not None else block_m // group
         query_tiles = ceil_div(kind.most, tokens)
@@ -155,10 +155,6 @@ class TritonAttention:
             return max(1, ceil_div(kv_max, self.exact_split)), self.exact_split // block_n
         wanted = PROGRAMS_PER_CORE * core_count(device) // max(1, programs)
         return max(1, min(wanted, ceil_div(kv_max, 2 * block_n), SPLITS_MAX)), 0
-
-
-def _height(lines: int) -> int:
-    return min(max(power_of_two(lines), 16), EXACT_ROWS)
 
 
 def stages_of(block_m: int, item_size: int) -> int:
