@@ -7,12 +7,14 @@ products amount to. Steps are filed by that. The curve goes through the mean of 
 been used of late, less its context cost; it never falls and is straight in between, so tiles show
 as steep stretches. That it never falls is isotonic regression by pool adjacent violators: a falling
 pair is noise, and is replaced by its weighted mean. Where nothing was measured, the curve follows
-the roofline, scaled to the nearest measurement. Milliseconds throughout.
+the roofline, scaled to the nearest measurement; what was measured at start and not since, by how
+other such measurements turned out. Milliseconds throughout.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from math import exp, log
 
 from draftwerk.speculative.costs.context_cost import ContextCost, Features
 from draftwerk.speculative.costs.cost_curve import CostPoint, drawn, with_prior
@@ -32,6 +34,8 @@ WEIGHT_KNOWN = 0.5
 """Below this, a file has been idle for so long that it does not count."""
 FADING = 0.998
 """Of every file's weight, at each step."""
+STEPS_COUNTED = 16
+"""Of a size, for how its measurement at start has turned out."""
 DRIFT = 0.05
 """How much of an unexpected cost is put down to the machine's pace, at every size."""
 SURPRISE_MAX = 2.0
@@ -68,6 +72,8 @@ class StepCost:
         for known, ms in measured:
             load = StepLoad(known, known) if isinstance(known, int) else known
             self._file(self.equal_tokens(load), self.context.features(load), ms, WEIGHT_SEED)
+        for file in self._files:
+            file.seed_ms, file.seed_features = file.ms, file.features
         self._update()
 
     @property
@@ -99,6 +105,10 @@ class StepCost:
         else:
             self._steps_since = REFRESH_STEPS
         self._fading *= FADING
+        file = self._files[_bin(tokens)]
+        if file.steps == 0:
+            file.ms *= self._seed_scale()
+        file.steps = min(file.steps + 1, STEPS_COUNTED)
         self._file(tokens, features, ms, 1.0)
         self._steps_since += 1
         if self._steps_since >= REFRESH_STEPS:
@@ -177,14 +187,32 @@ class StepCost:
             told *= min(max((file.ms / expected) ** 2, 1.0 / TOLD_MAX), TOLD_MAX)
         file.add(old, weight, told, tokens, ms, features)
 
+    def _seed_scale(self) -> float:
+        """Return how many times its measurement at start a size costs, by those stepped since.
+
+        They were measured together: a machine that was busy then was so for all.
+        """
+        total, moved = WEIGHT_SEED, 0.0
+        for file in self._files:
+            if file.steps and file.seed_ms and file.known:
+                total += file.steps
+                seed_ms = self._products_ms(file.seed_ms, file.seed_features)
+                moved += file.steps * log(self._products_ms(file.ms, file.features) / seed_ms)
+        return exp(moved / total)
+
+    def _products_ms(self, ms: float, features: Features) -> float:
+        """Return what is left of a step's time without its context."""
+        return max(ms - self.context.ms(features), BASE_MIN * ms)
+
     def _points(self) -> list[CostPoint]:
         """Return (tokens, ms) of the known files without context, by pool adjacent violators."""
         pooled: list[tuple[float, float, float]] = []
+        scale = self._seed_scale()
         for file in self._files:
             if not file.known:
                 continue
             weight, tokens = file.weight, file.tokens
-            ms = max(file.ms - self.context.ms(file.features), BASE_MIN * file.ms)
+            ms = self._products_ms(file.ms, file.features) * (1.0 if file.steps else scale)
             while pooled and pooled[-1][2] > ms:
                 above = pooled.pop()
                 total = above[0] + weight
@@ -202,11 +230,14 @@ class StepCost:
 class _File:
     """Fading means of steps of about one size."""
 
-    __slots__ = ("features", "ms", "tokens", "weight")
+    __slots__ = ("features", "ms", "seed_features", "seed_ms", "steps", "tokens", "weight")
 
     def __init__(self) -> None:
-        self.weight = self.tokens = self.ms = 0.0
-        self.features = (0.0, 0.0)
+        self.weight = self.tokens = self.ms = self.seed_ms = 0.0
+        """`seed_ms` is what was measured at start."""
+        self.steps = 0
+        """Taken in since, as far as they count."""
+        self.features = self.seed_features = (0.0, 0.0)
 
     @property
     def known(self) -> bool:
@@ -216,6 +247,7 @@ class _File:
         """Keep a share of what was learnt; every step took `pace` times what it had."""
         self.weight *= share
         self.ms *= pace
+        self.seed_ms *= pace
 
     def add(
         self,

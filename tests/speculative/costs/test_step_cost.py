@@ -48,6 +48,26 @@ def test_a_change_of_pace_is_felt_at_every_size() -> None:
     assert cost.table(32)[1] > 12.0
 
 
+def test_a_start_on_a_busy_machine_is_unlearnt_at_sizes_that_do_not_come() -> None:
+    rng = random.Random(1)
+    for busy in (1.0, 2.0):
+        cost = StepCost([(tokens, busy * tiles(tokens)) for tokens in (1, 4, 8, 32, 64, 128)])
+        for _ in range(60):
+            tokens = rng.choice((1, 2, 4, 8))
+            cost.learn(plain(tokens), tiles(tokens) * rng.uniform(0.9, 1.1))
+        for tokens in (1, 8, 32, 128):
+            assert cost.table(128)[tokens] == pytest.approx(tiles(tokens), rel=0.12)
+
+
+def test_what_contexts_cost_says_nothing_about_measurements_at_start() -> None:
+    loads = [StepLoad(tokens, tokens) for tokens in (1, 8, 64, 256)]
+    cost = StepCost([(load, machine(load)) for load in loads], ROOFLINE)
+    for number in range(200):
+        load = StepLoad().with_row(1000 * (number % 9), 8, 8)
+        cost.learn(load, machine(load))
+    assert cost.ms(loads[-1]) == pytest.approx(machine(loads[-1]), rel=0.1)
+
+
 def test_what_is_unknown_costs_a_little_more_with_every_token() -> None:
     for cost in (StepCost(), StepCost([(8, 5.0)])):
         table = cost.table(1000)
