@@ -53,7 +53,7 @@ def test_streams_that_the_parent_closed_are_open_again(tmp_path: Path) -> None:
     code = (
         "import os, sys; from draftwerk.__main__ import main\n"
         "main(['models', '--families'])\n"
-        "sys.stdout.write('x'); sys.stderr.write('x')\n"
+        "sys.stdout.write('x'); sys.stderr.write('x'); assert not sys.stdin.read()\n"
         f"number = os.open({str(told)!r}, os.O_WRONLY | os.O_CREAT)\n"
         "os.write(number, b'%d %d' % (number, os.get_inheritable(1)))"
     )

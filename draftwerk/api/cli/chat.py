@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
+from io import TextIOWrapper
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from draftwerk.speculative.sources.registry import SOURCES
@@ -73,12 +74,14 @@ class ChatSession:
         address = urlsplit(self.url)
         kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
         headers = {"content-type": "application/json"}
+        # Bytes of the command line that are no UTF-8 are half characters, which no JSON may have.
+        raw = json.dumps(body, ensure_ascii=False).encode(errors="replace")
         if self.api_key:
             headers["authorization"] = f"Bearer {self.api_key}"
         try:
             with contextlib.closing(kind(address.netloc, timeout=TIMEOUT_S)) as connection:
                 path = address.path.rstrip("/") + "/v1/chat/completions"
-                connection.request("POST", path, json.dumps(body), headers)
+                connection.request("POST", path, raw, headers)
                 reply = connection.getresponse()
                 if reply.status != 200:
                     raise ChatError(reason(reply.read(), reply.status))
@@ -120,6 +123,8 @@ def chat(conversation: ChatSession, text: str | None) -> int:
     """Answer one text, or talk until the end of input; returns the exit code."""
     dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
     interactive = text is None and sys.stdin.isatty()
+    if text is None:
+        cast("TextIOWrapper", sys.stdin).reconfigure(errors="replace")
     if interactive:
         with contextlib.suppress(ImportError):
             __import__("readline")  # line editing and history
@@ -146,7 +151,7 @@ def command(conversation: ChatSession, line: str) -> bool:
         conversation.messages[:] = [
             each for each in conversation.messages if each["role"] == "system"
         ]
-    elif word == "/seed" and value.strip().isdigit():
+    elif word == "/seed" and value.strip().isdecimal():
         conversation.fields["seed"] = int(value)
     elif word in ("/quit", "/exit"):
         return False

@@ -23,7 +23,7 @@ from tests.api.support.fake_engine import FakeEngine, whole_text
 ROOT = Path(__file__).parents[3]
 
 
-async def draftwerk(*words: str, typed: str = "") -> tuple[int | None, str, str]:
+async def draftwerk(*words: str | bytes, typed: str | bytes = "") -> tuple[int | None, str, str]:
     """Run the command; returns the exit code, what was printed, and what was complained about."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "draftwerk", *words),
@@ -32,7 +32,8 @@ async def draftwerk(*words: str, typed: str = "") -> tuple[int | None, str, str]
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    output, complaints = await child.communicate(typed.encode())
+    raw = typed.encode() if isinstance(typed, str) else typed
+    output, complaints = await child.communicate(raw)
     return child.returncode, output.decode(), complaints.decode()
 
 
@@ -54,6 +55,16 @@ async def test_a_conversation_keeps_its_turns_and_starts_over(served: Served) ->
     assert code == 0
     lengths = [len(prompt.messages) for prompt, _ in served.engine.submitted]  # type: ignore[union-attr]
     assert lengths == [1, 3, 1]
+
+
+async def test_bytes_that_are_no_text_are_sent_as_marks(served: Served) -> None:
+    code, _, complaints = await draftwerk(
+        "chat", "--url", served.url, b"--system=\xff", typed=b"a\xff\nb\n"
+    )
+    assert code == 0, complaints
+    prompt, _ = served.engine.submitted[-1]
+    assert isinstance(prompt, Chat)
+    assert [each.content for each in prompt.messages][:2] == ["?", "a\ufffd"]
 
 
 async def test_a_new_conversation_keeps_the_system_message(served: Served) -> None:
@@ -104,6 +115,7 @@ def test_an_answer_that_is_no_error_body_still_makes_a_sentence() -> None:
 
 def test_commands_change_the_conversation(capsys: pytest.CaptureFixture[str]) -> None:
     conversation = ChatSession("http://x", messages=[{"role": "user", "content": "x"}])
+    assert command(conversation, "/seed ²")
     assert command(conversation, "/seed 7")
     assert conversation.fields == {"seed": 7}
     assert command(conversation, "/new")

@@ -11,6 +11,7 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.files.shards import StoredTensor
 from draftwerk.model.checkpoint.gguf_tensors import halves_of_neighbours
 from draftwerk.model.checkpoint.lora.lora_card import LoraCard, LoraPair
+from draftwerk.model.checkpoint.unsupported import Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ def _order(config: ModelConfig) -> Tensor:
 
 
 def read_matrix(tensor: StoredTensor) -> Tensor:
-    """Return a matrix of an adapter's file in float32."""
+    """Return a matrix of an adapter's file in float32. Raises Refused."""
     with safe_open(tensor.path, framework="pt") as file:
-        return file.get_tensor(tensor.name).float().contiguous()
+        found = file.get_tensor(tensor.name).float().contiguous()
+    if not found.isfinite().all():
+        raise Refused(f"{tensor.path}: {tensor.name} has values that are not finite")
+    return found

@@ -10,6 +10,7 @@ from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.lora.lora_card import read_lora
 from draftwerk.model.checkpoint.lora.lora_weights import LoraMatrices, load_lora
+from draftwerk.model.checkpoint.unsupported import Refused
 from tests.support.tiny_adapters import save_adapter
 from tests.support.tiny_models import save_tiny
 
@@ -26,6 +27,20 @@ def test_they_are_read_as_floats(tmp_path: Path, dtype: torch.dtype) -> None:
     plain = save_adapter(tmp_path / "b", config)
     exact = load_lora(read_lora(plain, config, tmp_path), config)
     assert torch.equal(found[0].a, exact[0].a.to(dtype).float())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_values_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float) -> None:
+    save_tiny(tmp_path / "base", "llama")
+    config = read_config(tmp_path / "base")
+    folder = save_adapter(tmp_path / "a", config)
+    path = folder / "adapter_model.safetensors"
+    tensors = load_file(path)
+    name = next(iter(tensors))
+    tensors[name][0, 0] = value
+    save_file(tensors, path)
+    with pytest.raises(Refused, match=f"{name} has values that are not finite"):
+        load_lora(read_lora(folder, config, tmp_path), config)
 
 
 @pytest.mark.parametrize("family", ["llama", "cohere", "glm4"])
