@@ -7,7 +7,6 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
-from draftwerk.model.text.vocabulary import token_count
 
 PIECES: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
@@ -17,6 +16,8 @@ PIECES: list[dict[str, Any]] = [
 """The decoder of pieces and bytes, as SentencePiece has them."""
 STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 """Behind it, where a space is put before a text."""
+NO_BYTE = 0x100
+"""Where a character would stand for itself, and stands for no byte: it is beyond all of them."""
 CONTEXT_COUNT = 8
 """Prompt tokens given to a decoder as the text before."""
 
@@ -26,16 +27,17 @@ class VocabularyText:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.vocab_size = token_count(self.tokenizer)
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        self.vocab_size = 1 + max(vocabulary.values(), default=-1)
         """Token ids with text are below it; the model's vocabulary may be padded beyond."""
         added = self.tokenizer.get_added_tokens_decoder()
         self.special_token_ids = frozenset(id for id, token in added.items() if token.special)
         steps = _decoder_steps(self.tokenizer)
         self._strips = steps == [*PIECES, STRIP]
         self._bytes = (
-            _pieces(self.tokenizer)
+            {token: _piece_bytes(piece) for piece, token in vocabulary.items()}
             if self._strips or steps == PIECES
-            else _token_bytes(self.tokenizer)
+            else _token_bytes(self.tokenizer, vocabulary)
         )
 
     def encode(self, text: str) -> list[int]:
@@ -93,28 +95,22 @@ def _decoder_steps(tokenizer: Tokenizer) -> list[dict[str, Any]]:
     return [] if decoder is None else json.loads(decoder.__getstate__()).get("decoders", [])
 
 
-def _pieces(tokenizer: Tokenizer) -> dict[int, bytes]:
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    return {token: _piece_bytes(piece) for piece, token in vocabulary.items()}
-
-
-def _token_bytes(tokenizer: Tokenizer) -> dict[int, bytes] | None:
+def _token_bytes(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> dict[int, bytes] | None:
     """Return every token's bytes where the decoder is plain byte-level, else None."""
     if "ByteLevel" not in type(tokenizer.decoder).__name__:
         return None
-    alphabet = byte_alphabet()
+    alphabet = {code: NO_BYTE for code in range(256)}
+    alphabet |= {ord(character): byte for character, byte in byte_alphabet().items()}
+    table = {token: _alphabet_bytes(piece, alphabet) for piece, token in vocabulary.items()}
     added = tokenizer.get_added_tokens_decoder()
-    table = {id: token.content.encode() for id, token in added.items()}
-    for piece, token in tokenizer.get_vocab(with_added_tokens=False).items():
-        if token not in table:
-            table[token] = _alphabet_bytes(piece, alphabet)
-    return table
+    return table | {id: token.content.encode() for id, token in added.items()}
 
 
-def _alphabet_bytes(piece: str, alphabet: dict[str, int]) -> bytes:
+def _alphabet_bytes(piece: str, alphabet: dict[int, int]) -> bytes:
+    """Return what characters stand for; of a piece with any other one, its own text's bytes."""
     try:
-        return bytes(alphabet[character] for character in piece)
-    except KeyError:
+        return piece.translate(alphabet).encode("latin-1")
+    except UnicodeEncodeError:
         return piece.encode()
 
 
