@@ -8,8 +8,6 @@ second and, in brackets, the ratio to llama.cpp's. *Products / floor* is all mat
 step, for each number of users, over the longer of a plain read of their bytes and of their
 multiply-adds in registers. With `--drafts` the engine has its draft sources, and is asked with and
 without them: *drafts* is the one over the other, which is what they cost where no guess is right.
-
-`--short` measures two files of 1B on the best instruction set and on AVX2, in a few minutes.
 """
 
 import os
@@ -26,7 +24,7 @@ import anyio
 
 from benchmarks.kernels import interleaved
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
-from benchmarks.support.engine import engine
+from benchmarks.support.engine import engine, generate
 from benchmarks.support.llama_library import LlamaModel
 from benchmarks.support.mixed_gguf import FILE_TYPES, SHAPES, write
 from draftwerk.actors.engine import Engine
@@ -98,12 +96,8 @@ class OurEngine:
         self._requests += 1
         options = Options(sampling=Sampling(temperature=0.0), tokens_max=1, ignore_eos=True)
         given = prompt(PREFILL_TOKENS, self._requests)
-        begun = perf_counter()
-        name = f"prompt {self._requests}"
-        async with self._running.generate(given, options, request_id=name) as events:
-            async for _ in events:
-                pass
-        return PREFILL_TOKENS / (perf_counter() - begun)
+        found = await generate(self._running, given, options, f"prompt {self._requests}")
+        return PREFILL_TOKENS / found.seconds
 
 
 def peer_decode(peer: LlamaModel, users: int, tokens: int) -> float:
@@ -207,11 +201,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--types", nargs="+", choices=FILE_TYPES, default=list(FILE_TYPES))
     options.add_argument("--isas", nargs="+", choices=ISAS, default=[chosen().name])
     options.add_argument("--drafts", action="store_true", help="what asking for drafts costs")
-    options.add_argument("--short", action="store_true", help="less of all")
     given = options.parse_args(argv)
-    if given.short:
-        given.shapes, given.types, given.isas = ["1B"], ["Q4_0", "Q4_K_M"], [*given.isas, "avx2"]
-        given.tokens, given.repeats = 32, 2
     given.folder.mkdir(parents=True, exist_ok=True)
     columns = [*user_columns(given.users), f"prefill {PREFILL_TOKENS}"]
     columns += ["drafts"] if given.drafts else []

@@ -8,54 +8,10 @@ import torch
 
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.reference.kv_pages import allocate
 
 KV_LENGTH = 260
-
-
-def default_shape() -> ModelConfig:
-    """Return the shape of SmolLM2-135M."""
-    return ModelConfig(
-        architecture="LlamaForCausalLM",
-        vocab_size=49152,
-        hidden_size=576,
-        layer_count=30,
-        num_heads=9,
-        num_kv_heads=3,
-        head_size=64,
-        ffn_size=1536,
-        context_max=8192,
-        norm_eps=1e-5,
-        rope_inverse_frequencies=tuple(100_000.0 ** (-i / 32) for i in range(32)),
-        tied_embeddings=True,
-    )
-
-
-def random_weights(config: ModelConfig) -> Weights:
-    """Return bf16 weights that keep activations of ordinary size."""
-
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return (torch.randn(rows, columns) * columns**-0.5).bfloat16()
-
-    hidden, ffn = config.hidden_size, config.ffn_size
-    attended = config.num_heads * config.head_size
-    qkv = attended + 2 * config.num_kv_heads * config.head_size
-    ones = torch.ones(hidden, dtype=torch.bfloat16)
-    embedding = matrix(config.vocab_size, hidden)
-    layers = [
-        LayerWeights(
-            attention_norm=ones,
-            qkv=matrix(qkv, hidden),
-            output=matrix(hidden, attended),
-            ffn_norm=ones,
-            gate_up=matrix(2 * ffn, hidden),
-            down=matrix(hidden, ffn),
-        )
-        for _ in range(config.layer_count)
-    ]
-    return Weights(embedding, layers, ones, embedding)
 
 
 def ints(values: Iterable[int]) -> torch.Tensor:

@@ -18,7 +18,6 @@ from draftwerk.cluster.replica_load import RoutingCosts
 RATES = {"mooncake": 0.8, "agents": 4.2, "hot": 4.2, "cold": 4.2}
 """Requests in a second for each replica: near what the best router can serve."""
 OURS, OUR_DOORS = "by cost (ours)", "by cost, 4 doors"
-NAMES = (*compared(), OURS, OUR_DOORS)
 USUAL_SPEED = Speed()
 WEIGHTS = (48.0, 128.0, 192.0, 384.0, 768.0)
 
@@ -55,23 +54,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replicas", type=int, nargs="*", default=[64, 256])
     parser.add_argument("--traces", nargs="*", choices=list(TRACES), default=list(TRACES))
-    parser.add_argument("--routers", nargs="*", choices=NAMES, help="these alone")
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--load", type=float, default=1.0, help="times the usual rate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fit", action="store_true", help="ours alone, with several weights")
     options = parser.parse_args(arguments)
     for size in options.replicas:
         for name in options.traces:
-            rate = RATES[name] * size * options.load
+            rate = RATES[name] * size
             trace = TRACES[name](random.Random(options.seed), rate, options.seconds)
             print(f"\n{name}, {size} replicas, {options.seconds:g} s, {rate:.0f} requests/s\n")
             print("| router | good requests/s | TTFT p50 s | p99 s | cached % | spread | queue |")
             print("|---|---|---|---|---|---|---|")
             for label, router in candidates(size, options.fit).items():
-                if options.fit or not options.routers or label in options.routers:
-                    found = simulated(trace, size, options.seconds, router, options.seed)
-                    print(row(label, found), flush=True)
+                found = simulated(trace, size, options.seconds, router, options.seed)
+                print(row(label, found), flush=True)
     return 0
 
 
@@ -85,11 +81,7 @@ def candidates(size: int, fit: bool) -> dict[str, Any]:
             for weight in WEIGHTS
             for hot in (8.0, 1e9)
         }
-    return {
-        **compared(),
-        OURS: ours(size),
-        OUR_DOORS: ours(size, 4),
-    }
+    return {**compared(), OURS: ours(size), OUR_DOORS: ours(size, 4)}
 
 
 if __name__ == "__main__":

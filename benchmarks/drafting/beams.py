@@ -10,11 +10,10 @@ import argparse
 import json
 from collections.abc import Sequence
 from functools import partial
-from time import perf_counter
 from typing import NamedTuple
 
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
-from benchmarks.support.engine import chat, engine, generate
+from benchmarks.support.engine import Answer, chat, engine, generate
 from benchmarks.support.prompts import QUESTIONS
 from draftwerk.actors.engine import Engine
 from draftwerk.api.core.config import Settings
@@ -35,9 +34,7 @@ def options(arguments: argparse.Namespace, speculated: bool) -> Options:
 class BeamRun(NamedTuple):
     """One search."""
 
-    text: str
-    tokens: int
-    seconds: float
+    found: Answer
     rounds: int
 
 
@@ -46,9 +43,8 @@ async def one(
 ) -> BeamRun:
     """Search once."""
     rounds = running.snapshot().counts.rounds
-    begun = perf_counter()
-    text, count = await generate(running, chat(question), options(arguments, speculated), name)
-    return BeamRun(text, count, perf_counter() - begun, running.snapshot().counts.rounds - rounds)
+    found = await generate(running, chat(question), options(arguments, speculated), name)
+    return BeamRun(found, running.snapshot().counts.rounds - rounds)
 
 
 def questions(given: argparse.Namespace) -> list[str]:
@@ -71,7 +67,7 @@ async def measure(given: argparse.Namespace) -> list[dict[bool, list[BeamRun]]]:
             await one(running, question, reading, False, f"{number}:read")
             search = partial(_named, running, question, given, number)
             found.append(await in_turn((False, True), given.repeats, search))
-            if len({each.text for runs in found[-1].values() for each in runs}) > 1:
+            if len({each.found.text for runs in found[-1].values() for each in runs}) > 1:
                 raise ValueError(f"prompt {number}: another text when speculated")
     return found
 
@@ -95,10 +91,10 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--width", type=int, default=4)
     runs = run(measure, options.parse_args(argv))
     found = ResultTable(["search", "tok/s", "times as fast", "single prompts", "rounds"])
-    plain = [middle(each.seconds for each in both[False]) for both in runs]
+    plain = [middle(each.found.seconds for each in both[False]) for both in runs]
     for speculated, name in ((False, "plain"), (True, "speculated")):
-        times = [middle(each.seconds for each in both[speculated]) for both in runs]
-        tokens = sum(both[speculated][0].tokens for both in runs)
+        times = [middle(each.found.seconds for each in both[speculated]) for both in runs]
+        tokens = sum(len(both[speculated][0].found.tokens) for both in runs)
         rounds = sum(both[speculated][0].rounds for both in runs)
         single = [before / after for before, after in zip(plain, times, strict=True)]
         gain = sum(plain) / sum(times)

@@ -95,8 +95,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         print(f"\n{part}")
         found[part] = parts[part]()
         for row in found[part]:
-            cells = {key: _cell(key, value, smoke) for key, value in row.items()}
-            print("  ".join(f"{key} {cell}" for key, cell in cells.items()))
+            print("  ".join(f"{key} {_cell(key, row[key], smoke)}" for key in row))
     return found
 
 
@@ -139,10 +138,8 @@ def settings_of(arguments: argparse.Namespace, name: str, cases: list[tuple[int,
 
 
 def _cell(key: str, value: object, smoke: bool) -> str:
-    return "pending" if smoke and key.endswith(PENDING) else _short(value)
-
-
-def _short(value: object) -> str:
+    if smoke and key.endswith(PENDING):
+        return "pending"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

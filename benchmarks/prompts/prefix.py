@@ -5,13 +5,11 @@ Two questions after one long system prompt; the second finds the prompt's blocks
 
 import argparse
 from collections.abc import Sequence
-from time import perf_counter
 
 from benchmarks.support.bench import ResultTable, middle, parser, run, show
-from benchmarks.support.engine import engine
+from benchmarks.support.engine import engine, generate
 from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, SequenceStats
 from draftwerk.api.core.config import Settings
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
@@ -25,14 +23,8 @@ async def first_token_ms(
     """Return the time to the first token, and the prompt's tokens, all and cached."""
     chat = Chat((ChatMessage("system", system), ChatMessage("user", question)))
     options = Options(sampling=Sampling(temperature=0.0), tokens_max=4, tenant=tenant)
-    begun, first, stats = perf_counter(), 0.0, SequenceStats()
-    async with running.generate(chat, options, request_id=f"{tenant} {question}") as events:
-        async for event in events:
-            if isinstance(event, Delta) and not first:
-                first = perf_counter()
-            if isinstance(event, Ended):
-                stats = event.stats
-    return 1e3 * (first - begun), stats.prompt_count, stats.cached_count
+    found = await generate(running, chat, options, f"{tenant} {question}")
+    return 1e3 * found.first_s, found.stats.prompt_count, found.stats.cached_count
 
 
 async def measure(given: argparse.Namespace) -> list[tuple[float, int, int]]:

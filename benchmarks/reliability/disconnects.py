@@ -28,13 +28,13 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from benchmarks.support.processes import descriptors, serving_processes
+from benchmarks.support.prompts import WORDS
 from benchmarks.support.server import draftwerk
 from draftwerk.loadtest.server.launcher import Server
 from draftwerk.loadtest.server.metrics import fetch_metrics
 
 TRANSPORTS = ("sse", "ws", "plain")
 PHASES = ("at once", "before a token", "among tokens", "last token")
-WORDS = ("river", "stone", "light", "garden", "winter", "engine", "copper", "letter")
 LAST = (b'"finish_reason":"', b'"response.output_text.done"')
 HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"

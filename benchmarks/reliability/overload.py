@@ -7,8 +7,7 @@ Options that it does not know are those of `draftwerk serve`; `--places` are tho
 It starts a server of its own, measures in a closed loop what it does, and then offers `--times` as
 much in an open loop, both keys alike or as `--share` divides it. It prints, and checks, the time of
 a refusal as its client sees it, the goodput of accepted requests as a fraction of the closed
-loop's, and Jain's index of the tokens that the two keys got. On a virtual machine, what the host
-steals of the processors in the open loop is the tail of the refusals.
+loop's, and Jain's index of the tokens that the two keys got.
 """
 
 import argparse
@@ -19,11 +18,12 @@ import random
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.support.bench import percentile
+from benchmarks.support.prompts import WORDS
 from benchmarks.support.server import draftwerk
 
 KEYS = {"one": "first-key", "two": "second-key"}
@@ -32,7 +32,6 @@ HEAD = (
     b"content-length: %d\r\n\r\n"
 )
 TOKENS = 32
-WORDS = ("river", "stone", "light", "garden", "winter", "engine", "copper", "letter")
 REFUSAL_MS, GOODPUT, JAIN = 10.0, 0.8, 0.95
 
 
@@ -122,18 +121,6 @@ def jain(values: list[int]) -> float:
     return sum(values) ** 2 / (len(values) * squares) if squares else 0.0
 
 
-def percentile(values: list[float], share: float) -> float:
-    return sorted(values)[int(share * (len(values) - 1))] if values else float("nan")
-
-
-def processor_ticks() -> tuple[int, int]:
-    """Return the machine's clock ticks since boot: those that the hypervisor stole, and all."""
-    first, *_ = Path("/proc/stat").read_text().splitlines()
-    # user, nice, system, idle, iowait, irq, softirq, steal; a guest's are in user already
-    ticks = [int(word) for word in first.split()[1:9]]
-    return ticks[7], sum(ticks)
-
-
 async def run(arguments: argparse.Namespace, options: list[str]) -> int:
     """Return how many of the three goals were missed."""
     keys = [word for name, key in KEYS.items() for word in ("--api-key", f"{name}:{key}")]
@@ -147,9 +134,7 @@ async def run(arguments: argparse.Namespace, options: list[str]) -> int:
         rate = arguments.times * peak / TOKENS
         print(f"closed loop: {peak:.1f} tok/s; offered: {rate:.1f} requests/s", flush=True)
         load = ClientLoad(url, dice)
-        before = processor_ticks()
         goodput = await load.open(rate, arguments.share, arguments.seconds)
-        stolen, ticks = (now - then for now, then in zip(processor_ticks(), before, strict=True))
     tally = load.tally
     fairness = jain([tally.tokens[key] for key in KEYS])
     shares = (0.5, 0.95, 0.99)
@@ -157,7 +142,7 @@ async def run(arguments: argparse.Namespace, options: list[str]) -> int:
     print(f"statuses: {dict(tally.statuses)}; tokens by key: {dict(tally.tokens)}")
     print(
         f"refusals: p50 {middle:.1f} ms, p95 {late:.1f} ms, p99 {last:.1f} ms "
-        f"(goal: under {arguments.refusal_ms:g}); stolen from the processors: {stolen / ticks:.1%}"
+        f"(goal: under {arguments.refusal_ms:g})"
     )
     print(f"goodput: {goodput:.1f} tok/s, {goodput / peak:.2f} of peak (goal: {GOODPUT:g})")
     print(f"fairness: {fairness:.3f} (goal: {JAIN:g})")

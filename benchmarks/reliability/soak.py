@@ -18,12 +18,14 @@ from time import perf_counter
 
 import aiohttp
 
-from benchmarks.support.processes import children, descriptors, model_process, rss_mb
+from benchmarks.support.bench import percentile
+from benchmarks.support.processes import descriptors, model_process, rss_mb
+from benchmarks.support.prompts import WORDS
 from benchmarks.support.server import draftwerk
 from benchmarks.support.streams import events_of
 from draftwerk.loadtest.server.metrics import fetch_metrics
+from draftwerk.machine.host import family
 
-WORDS = ("river", "stone", "light", "garden", "winter", "engine", "copper", "letter")
 GAUGES = {
     "tasks": "draftwerk_tasks",
     "blocks_used": "draftwerk_blocks_used",
@@ -121,7 +123,7 @@ class Soak:
         page = await fetch_metrics(http, self.url)
         found = {name: page.total(metric) for name, metric in GAUGES.items()}
         found["rss_mb"] = rss_mb(self.pid)
-        found["model_rss_mb"] = sum(map(rss_mb, children(self.pid)))
+        found["model_rss_mb"] = sum(map(rss_mb, family(self.pid)[1:]))
         found["descriptors"] = descriptors(self.pid)
         found["at"] = perf_counter()
         self.lags = page.by_label(LAG, "le")
@@ -137,10 +139,6 @@ def slope_per_hour(samples: list[dict[str, float]], name: str) -> float:
     return sum((x - mean_at) * (y - mean) for x, y in zip(at, values, strict=True)) / spread
 
 
-def p99(values: list[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(0.99 * len(values)))] if values else float("nan")
-
-
 def report(soak: Soak, rest: dict[str, float]) -> None:
     """Print slopes over the second half, the values at rest, and first-token times."""
     late = soak.samples[len(soak.samples) // 2 :]
@@ -148,7 +146,8 @@ def report(soak: Soak, rest: dict[str, float]) -> None:
     print(f"{'':14s}{'median':>12s}{'slope/h':>12s}{'p99':>12s}{'at rest':>12s}")
     for name in names:
         values = sorted(sample[name] for sample in late)
-        row = (values[len(values) // 2], slope_per_hour(late, name), p99(values), rest[name])
+        slope, late_p99 = slope_per_hour(late, name), percentile(values, 0.99)
+        row = (values[len(values) // 2], slope, late_p99, rest[name])
         print(f"{name:14s}" + "".join(f"{value:12.2f}" for value in row))
     quarters = first_token_p99s(soak, 4)
     print("first token p99 by quarter: " + ", ".join(f"{each:.3f}" for each in quarters) + " s")
@@ -164,7 +163,7 @@ def first_token_p99s(soak: Soak, count: int) -> list[float]:
     for at, seconds in soak.latencies:
         place = int(count * (at - begun) / (ended - begun))
         parts[min(max(place, 0), count - 1)].append(seconds)
-    return [p99(part) for part in parts]
+    return [percentile(part, 0.99) for part in parts]
 
 
 async def run(arguments: argparse.Namespace) -> None:

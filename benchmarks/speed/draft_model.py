@@ -21,7 +21,7 @@ import anyio
 import torch
 
 from benchmarks.speed.never_slower import noise
-from benchmarks.speed.student_shape import save_family
+from benchmarks.speed.random_models import save_family
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show
 from benchmarks.support.engine import chat, generate
 from benchmarks.support.paired import Uncertain, ratio
@@ -87,8 +87,8 @@ class DraftedCrowd:
 
         async def ask(user: int, prompt: str) -> None:
             name = f"{options.tenant} {user}"
-            text, _ = await generate(self.running, chat(prompt[:PROMPT]), options, name)
-            assert self.texts.setdefault((repeat, user), text) == text
+            found = await generate(self.running, chat(prompt[:PROMPT]), options, name)
+            assert self.texts.setdefault((repeat, user), found.text) == found.text
 
         begun = perf_counter()
         async with anyio.create_task_group() as asking:

@@ -1,8 +1,8 @@
 """What LoRA adapters cost: a step of sixteen rows with eight adapters, beside the same without.
 
-    python -m benchmarks.speed.lora_cost [--ranks 8 16] [--modules all] [--dtypes bf16 int8]
+    python -m benchmarks.speed.lora_cost [--ranks 8 16] [--dtypes bf16 int8]
 
-The model is of the default one's shape, with random weights. Both steps are measured in turns in
+The model is the default one. Both steps are measured in turns in
 one process, so that a busy machine slows them alike. Prints tokens/s of both, medians, and what the
 adapters cost; and the same of a prompt's chunk of 256 tokens with one adapter.
 """
@@ -13,17 +13,10 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.kernels import (
-    KV_LENGTH,
-    default_shape,
-    interleaved,
-    many_rows,
-    one_row,
-    pages_for,
-    random_weights,
-)
+from benchmarks.kernels import KV_LENGTH, interleaved, many_rows, one_row, pages_for
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.lora.lora_card import adapted_modules
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter, LoraMatrices
 from draftwerk.model.native.forward import NativeForward
@@ -33,11 +26,6 @@ from draftwerk.model.native.pool import Pool
 ROWS, ADAPTERS = 16, 8
 CHUNK = 256
 ROUNDS = 40
-MODULES = {
-    "all": ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
-    "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
-    "qv": ("q_proj", "v_proj"),
-}
 
 
 class Cost(NamedTuple):
@@ -54,49 +42,51 @@ class Cost(NamedTuple):
         return f"{what:26} {before:9.1f} {after:9.1f} tokens/s {share:7.1%}"
 
 
-def random_adapter(config: ModelConfig, modules: tuple[str, ...], rank: int) -> Adapter:
-    """Return an adapter of small numbers."""
+def random_adapter(config: ModelConfig, rank: int) -> Adapter:
+    """Return an adapter of all matrices, of small numbers."""
     found: list[LoraMatrices] = []
     for layer in range(config.layer_count):
-        for name, module in adapted_modules(config, layer).items():
-            if name.rpartition(".")[2] in modules:
-                a = torch.randn(rank, module.inputs) * module.inputs**-0.5
-                b = torch.randn(module.columns, rank) * 0.01
-                found.append(LoraMatrices(layer, module.part, module.first, a, b, 2.0))
+        for module in adapted_modules(config, layer).values():
+            a = torch.randn(rank, module.inputs) * module.inputs**-0.5
+            b = torch.randn(module.columns, rank) * 0.01
+            found.append(LoraMatrices(layer, module.part, module.first, a, b, 2.0))
     return tuple(found)
 
 
-def measured(forward: NativeForward, batch: Batch, adapters: list[int]) -> Cost:
+def measured(
+    config: ModelConfig, forward: NativeForward, batch: Batch, adapters: list[int]
+) -> Cost:
     """Return what a step takes without adapters and with those of its rows."""
-    pages = pages_for(default_shape(), forward, int(batch.block_tables.max()) + 1)
+    pages = pages_for(config, forward, int(batch.block_tables.max()) + 1)
     adapted = replace(batch, adapters=torch.tensor(adapters, dtype=torch.int32))
     runs = [lambda: forward(batch, pages), lambda: forward(adapted, pages)]
     interleaved(runs, 3)
     return Cost(*interleaved(runs, ROUNDS))
 
 
-def report(dtype: str, rank: int, modules: tuple[str, ...]) -> None:
+def report(model: Checkpoint, dtype: str, rank: int) -> None:
     """Print what adapters of one kind cost."""
-    config = default_shape()
-    forward = NativeForward(config, random_weights(config), dtype, Pool())
+    config = model.config
+    forward = NativeForward(config, model.weights, dtype, Pool())
     for _ in range(ADAPTERS):
-        forward.add_adapter(random_adapter(config, modules, rank))
-    rows = measured(forward, many_rows(ROWS, KV_LENGTH), [n % ADAPTERS for n in range(ROWS)])
+        forward.add_adapter(random_adapter(config, rank))
+    adapters = [n % ADAPTERS for n in range(ROWS)]
+    rows = measured(config, forward, many_rows(ROWS, KV_LENGTH), adapters)
     print(rows.line(f"{dtype}, rank {rank}, {ROWS} rows", ROWS), flush=True)
-    chunk = measured(forward, one_row(CHUNK, CHUNK, 1), [3])
+    chunk = measured(config, forward, one_row(CHUNK, CHUNK, 1), [3])
     print(chunk.line(f"{dtype}, rank {rank}, a chunk", CHUNK), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what LoRA adapters cost.")
     parser.add_argument("--ranks", type=int, nargs="+", default=[8, 16])
-    parser.add_argument("--modules", choices=[*MODULES], default="all")
     parser.add_argument("--dtypes", choices=[*FORMATS], nargs="+", default=["bf16", "int8"])
     arguments = parser.parse_args()
-    print(f"modules: {arguments.modules}; tokens/s without, with, and the cost")
+    print("tokens/s without, with, and the cost")
+    model = load(None, None)
     for dtype in arguments.dtypes:
         for rank in arguments.ranks:
-            report(dtype, rank, MODULES[arguments.modules])
+            report(model, dtype, rank)
 
 
 if __name__ == "__main__":

@@ -28,14 +28,12 @@ import anyio
 import torch
 from msgspec.structs import replace
 
-from benchmarks.speed.eagle_shape import save_eagle
-from benchmarks.speed.hybrid_shape import save_hybrid
+from benchmarks.speed.random_models import save_eagle, save_hybrid
 from benchmarks.support.bench import ResultTable, in_turn, parser, run, show, user_columns
-from benchmarks.support.engine import chat, engine
+from benchmarks.support.engine import chat, engine, generate
 from benchmarks.support.paired import Uncertain, location, ratio
 from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Failed
 from draftwerk.api.core.config import Settings
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
@@ -69,10 +67,7 @@ async def serve(running: Engine, prompts: list[str], users: int, options: Option
 
     async def user() -> None:
         for number, prompt in waiting:
-            name = f"{options.tenant} {number}"
-            async with running.generate(chat(prompt), options, request_id=name) as events:
-                async for event in events:
-                    assert not isinstance(event, Failed), event
+            await generate(running, chat(prompt), options, f"{options.tenant} {number}")
 
     begun = perf_counter()
     async with anyio.create_task_group() as tasks:

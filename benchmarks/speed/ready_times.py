@@ -3,7 +3,8 @@
 The file has random blocks in Q4_K_M, so that a shape needs no download. `draftwerk serve` is
 started with an empty cache folder but for the compiled kernels, and again; its processes' memory
 (PSS, of all together) is read while it starts and answers. Texts of random weights repeat nothing:
-drafts are all refused, which is the most that they can cost.
+drafts are all refused, which is the most that they can cost. `--loads 5` unloads the model and
+loads it again so often: the first load measures steps, the others find that.
 """
 
 import argparse
@@ -14,11 +15,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import aiohttp
 import anyio
 
-from benchmarks.support.bench import ResultTable, run, show
+from benchmarks.support.bench import ResultTable, middle, run, show
 from benchmarks.support.mixed_gguf import LLAMA_SHAPES, write
 from benchmarks.support.server import draftwerk
 from draftwerk.machine.host import held_bytes, proportional_bytes
@@ -89,6 +91,31 @@ async def add_start(found: ResultTable, name: str, path: Path, given: argparse.N
     found.add(name, ready_s, memory.peak / size_of(path), *plain, drafted[1])
 
 
+async def loads(path: Path, given: argparse.Namespace) -> list[float]:
+    """Return the seconds that each load takes of a server that unloads models."""
+    words = (str(path), "--keep-alive=-1", "--kv-memory", given.kv_memory, *given.options)
+    async with draftwerk(*words) as server, aiohttp.ClientSession(server.url) as http:
+        async with http.get("/v1/models") as response:
+            model: str = (await response.json())["data"][0]["id"]
+        found: list[float] = []
+        for _ in range(1 + given.loads):
+            found.append((await turned(http, "load", model, "ready"))["load_s"])
+            await turned(http, "unload", model, "unloaded")
+        return found
+
+
+async def turned(http: aiohttp.ClientSession, what: str, model: str, state: str) -> dict[str, Any]:
+    """Ask for a model to be loaded or unloaded, and return its row once it is."""
+    async with http.post(f"/v1/models/{what}", json={"model": model}) as response:
+        row = await response.json()
+    while row["state"] != state:
+        assert not row["fault"], row["fault"]
+        await anyio.sleep(SAMPLE_S / 5)
+        async with http.get(f"/v1/models/{model}") as response:
+            row = await response.json()
+    return row
+
+
 def file_of(given: argparse.Namespace) -> Path:
     """Return the file of a shape, written if it is not there."""
     path = given.folder / f"{given.shape}-Q4_K_M.gguf"
@@ -120,6 +147,9 @@ async def measure(given: argparse.Namespace) -> ResultTable:
         os.environ["XDG_CACHE_HOME"] = folder
         for name in STARTS:
             await add_start(found, name, path, given)
+        if given.loads:
+            first, *again = await loads(path, given)
+            found.notes.append(f"loaded in {first:.2f} s, again in {middle(again):.2f} s (median)")
         written = size_of(Path(folder))
     sizes = f"file {size_of(path) / 1e9:.2f} GB; written to disk {written / 1e6:.1f} MB"
     found.notes.append(sizes)
@@ -133,6 +163,7 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     options.add_argument("--tokens", type=int, default=48)
     options.add_argument("--kv-memory", default="256MiB")
+    options.add_argument("--loads", type=int, default=0, help="again, after the starts")
     options.add_argument("options", nargs="*", help="of draftwerk serve, behind --")
     return run(measure, options.parse_args(argv))
 

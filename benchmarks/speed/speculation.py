@@ -13,11 +13,9 @@ from time import perf_counter
 import msgspec
 
 from benchmarks.support.bench import ResultTable, parser, run, show
-from benchmarks.support.engine import engine
+from benchmarks.support.engine import chat, engine, generate
 from benchmarks.support.prompts import by_category
-from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.api.core.config import Settings
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
@@ -33,7 +31,6 @@ class Decoded:
 
     category: str
     temperature: float
-    drafts: bool
     seconds: float
     """From the first token to the last: prefill is the same with drafts and without."""
     tokens: list[int]
@@ -55,23 +52,13 @@ class Pair:
 
 async def decode(running: Engine, prompt: str, options: Options) -> Decoded | None:
     """Decode one prompt; None if it does not fit."""
-    drafts = options.speculation.enabled
-    found = Decoded(options.tenant, options.sampling.temperature, drafts, 0.0, [], 0)
-    begun = 0.0
-    chat = Chat((ChatMessage("user", prompt),))
     name = f"{options.tenant}-{perf_counter()}"
-    async with running.generate(chat, options, request_id=name) as events:
-        async for event in events:
-            match event:
-                case Delta():
-                    begun = begun or perf_counter()
-                    found.tokens.extend(event.tokens)
-                case Ended():
-                    found.steps = event.stats.step_count
-                case Failed():
-                    return None
-    found.seconds = perf_counter() - begun
-    return found
+    try:
+        found = await generate(running, chat(prompt), options, name)
+    except RuntimeError:
+        return None
+    seconds, steps = found.seconds - found.first_s, found.stats.step_count
+    return Decoded(options.tenant, options.sampling.temperature, seconds, found.tokens, steps)
 
 
 async def both(running: Engine, prompt: str, options: Options, plain_first: bool) -> Pair | None:
@@ -79,12 +66,9 @@ async def both(running: Engine, prompt: str, options: Options, plain_first: bool
     off = msgspec.structs.replace(
         options, speculation=Speculation(enabled=False), tenant=f"{options.tenant} plain"
     )
-    if plain_first:
-        plain = await decode(running, prompt, off)
-        drafted = await decode(running, prompt, options)
-    else:
-        drafted = await decode(running, prompt, options)
-        plain = await decode(running, prompt, off)
+    first, second = (off, options) if plain_first else (options, off)
+    found = await decode(running, prompt, first), await decode(running, prompt, second)
+    plain, drafted = found if plain_first else reversed(found)
     if plain is None or drafted is None:
         return None
     assert plain.tokens == drafted.tokens, (options, prompt)

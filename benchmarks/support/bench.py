@@ -101,6 +101,12 @@ def middle(values: Iterable[float]) -> float:
     return median(known) if known else float("nan")
 
 
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the value below which that share lies, or not-a-number of nothing."""
+    known = sorted(values)
+    return known[int(share * (len(known) - 1))] if known else float("nan")
+
+
 def user_columns(users: Iterable[int]) -> list[str]:
     """Return the heads of columns by the number of users."""
     return ["1 user" if each == 1 else f"{each} users" for each in users]

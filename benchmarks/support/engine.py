@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
 
 from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, Failed
+from draftwerk.actors.messages import Delta, Ended, Failed, SequenceStats
 from draftwerk.api.core.config import Settings
 from draftwerk.assembly.build import build_engine
 from draftwerk.speculative.requests.request import Options
@@ -28,19 +30,37 @@ def chat(text: str) -> Chat:
     return Chat((ChatMessage("user", text),))
 
 
+@dataclass(slots=True)
+class Answer:
+    """A request's first choice, and what it took."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list[int])
+    stats: SequenceStats = field(default_factory=SequenceStats)
+    first_s: float = 0.0
+    """To the first token."""
+    seconds: float = 0.0
+    """To the last."""
+
+
 async def generate(
     running_engine: Engine, prompt: Prompt, options: Options, request_id: str
-) -> tuple[str, int]:
-    """Return a request's first choice: its text and its count of tokens."""
-    text, count = "", 0
+) -> Answer:
+    """Return a request's answer. Raises RuntimeError for one that fails."""
+    found, begun = Answer(), perf_counter()
     async with running_engine.generate(prompt, options, request_id=request_id) as events:
         async for event in events:
             match event:
                 case Delta():
-                    text += event.text
-                    count += len(event.tokens)
+                    found.first_s = found.first_s or perf_counter() - begun
+                    found.text += event.text
+                    found.tokens.extend(event.tokens)
                 case Ended():
-                    text += event.text
+                    found.text += event.text
+                    found.stats = event.stats
                 case Failed():
                     raise RuntimeError(event.reason)
-    return text, count
+                case _:
+                    pass
+    found.seconds = perf_counter() - begun
+    return found

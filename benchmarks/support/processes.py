@@ -30,16 +30,6 @@ def serving_processes(server: int) -> list[int]:
     return found
 
 
-def children(process: int) -> list[int]:
-    """Return a process's children."""
-    tasks = Path(f"/proc/{process}/task").iterdir()
-    found: list[int] = []
-    for task in tasks:
-        with suppress(OSError):  # a thread that has ended
-            found += map(int, (task / "children").read_text().split())
-    return found
-
-
 def rss_mb(process: int) -> float:
     """Return a process's resident memory in MB."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])

@@ -25,6 +25,7 @@ SUBJECTS = (
     *("bread", "chess", "islands", "clocks", "paper", "bridges", "horses", "glass"),
     *("tides", "libraries", "salt", "music", "mountains", "maps", "bees", "trains"),
 )
+WORDS = ("river", "stone", "light", "garden", "winter", "engine", "copper", "letter")
 QUESTIONS = tuple(f"{form} {subject}." for subject, form in product(SUBJECTS, FORMS))
 """Questions that need no file."""
 

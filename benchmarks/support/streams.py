@@ -10,9 +10,8 @@ from typing import Any
 
 import aiohttp
 
+from benchmarks.support.prompts import SUBJECTS
 from draftwerk.loadtest.client.http.sse import sse_events
-
-SUBJECTS = ("rivers", "copper", "winter", "letters", "gardens", "markets", "engines", "windows")
 
 
 @dataclass(slots=True)

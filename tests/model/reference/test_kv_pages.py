@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.kernels import default_shape
+from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.reference.kv_pages import allocate
 
 GROWTH_MAX = 64 * 2**20
@@ -13,7 +14,8 @@ GROWTH_MAX = 64 * 2**20
 
 def test_memory_is_taken_only_as_blocks_are_written() -> None:
     before = resident()
-    pages = allocate(default_shape(), 2000, 16, torch.bfloat16, torch.device("cpu"))
+    config = read_config(locate(None).directory)
+    pages = allocate(config, 2000, 16, torch.bfloat16, torch.device("cpu"))
     assert pages.keys.nbytes > 4 * GROWTH_MAX
     assert resident() - before < GROWTH_MAX
     assert not pages.keys[:, ::100].any()

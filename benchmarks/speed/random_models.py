@@ -1,0 +1,151 @@
+"""Random checkpoints over the default model's tokens, in bf16, and what drafts for them."""
+
+import json
+from math import sqrt
+from pathlib import Path
+from shutil import copy
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from draftwerk.model.checkpoint.architectures import completed
+from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.info import read_info
+from draftwerk.model.checkpoint.inventory import inventory
+from draftwerk.model.checkpoint.mtp_layer import ONE_LAYER
+
+GUESSED = 32_000
+"""Tokens, at most: what published EAGLE-3 heads guess."""
+SPREAD = 0.02
+HIDDEN = 768
+HYBRID: dict[str, Any] = {
+    **{"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text"},
+    **{"num_hidden_layers": 12, "hidden_size": HIDDEN, "intermediate_size": 2048},
+    **{"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128},
+    **{"linear_num_key_heads": 8, "linear_num_value_heads": 8, "linear_conv_kernel_dim": 4},
+    **{"linear_key_head_dim": 128, "linear_value_head_dim": 128, "full_attention_interval": 4},
+    **{"max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "tie_word_embeddings": False},
+    **{"partial_rotary_factor": 0.25, "bos_token_id": 1, "eos_token_id": 2},
+}
+LLAMA: dict[str, Any] = {
+    **{"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
+    **{"hidden_size": 2048, "intermediate_size": 8192},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64},
+    **{"max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "tie_word_embeddings": False},
+    **{"bos_token_id": 1, "eos_token_id": 2},
+}
+SURENESS = 9
+"""On a Llama's head: the entropy of a token is about one."""
+CONTROL_TOKENS = 64
+"""The first ones, which are next to never generated."""
+OUTPUTS = ("o_proj", "down_proj")
+FIRST = "model.layers.0."
+
+
+def save_eagle(directory: Path, target: str | None) -> None:
+    """Write an EAGLE-3 head of a target's shape."""
+    config = read_config(locate(target).directory)
+    hidden, ffn, guessed = config.hidden_size, config.ffn_size, min(GUESSED, config.vocab_size)
+    heads, key_heads = (config.head_size * n for n in (config.num_heads, config.num_kv_heads))
+    attention = {"q": (heads, 2 * hidden), "k": (key_heads, 2 * hidden)}
+    attention |= {"v": (key_heads, 2 * hidden), "o": (hidden, heads)}
+    mlp = {"gate": (ffn, hidden), "up": (ffn, hidden), "down": (hidden, ffn)}
+    norms = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
+    shapes = {
+        **{"fc": (hidden, 3 * hidden), "lm_head": (guessed, hidden), "norm": (hidden,)},
+        **{f"midlayer.self_attn.{name}_proj": shape for name, shape in attention.items()},
+        **{f"midlayer.mlp.{name}_proj": shape for name, shape in mlp.items()},
+        **{f"midlayer.{name}": (hidden,) for name in norms},
+    }
+    hf: dict[str, Any] = {
+        **{"vocab_size": config.vocab_size, "draft_vocab_size": guessed},
+        **{"hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": 1},
+        **{"num_attention_heads": config.num_heads, "num_key_value_heads": config.num_kv_heads},
+        **{"head_dim": config.head_size, "max_position_embeddings": config.context_max},
+        **{"rms_norm_eps": config.norm_eps, "hidden_act": "silu"},
+    }
+    stored = {
+        f"{name}.weight": _spread(shape) + (len(shape) == 1) for name, shape in shapes.items()
+    }
+    _save(directory, hf, stored)
+
+
+def save_hybrid(directory: Path) -> None:
+    """Write a model of Qwen3.5's layers with an MTP layer."""
+    hf = dict(completed(HYBRID | {"vocab_size": read_info(locate(None)).vocab_size}))
+    prefixes = {"model.layers.": "mtp.layers.", "model.norm": "mtp.norm"}
+    stored = {name: _spread(shape) for name, shape in inventory(hf).required.items()}
+    for name, shape in inventory({**hf, **ONE_LAYER}).required.items():
+        for prefix, new in prefixes.items():
+            if name.startswith(prefix):
+                stored[new + name.removeprefix(prefix)] = _spread(shape)
+    stored["mtp.fc.weight"] = _spread((HIDDEN, 2 * HIDDEN))
+    for name in ("embedding", "hidden"):
+        stored[f"mtp.pre_fc_norm_{name}.weight"] = torch.zeros(HIDDEN).bfloat16()
+    _save(directory, hf, stored)
+    _copy_text(directory)
+
+
+def save_family(directory: Path, layers: int, loudness: float) -> tuple[Path, Path, Path]:
+    """Write a Llama, a student that is its first layer, and a stranger of that shape.
+
+    The other layers' outputs are as loud as that, relative to the first one's.
+    """
+    hf = {**LLAMA, "vocab_size": read_info(locate(None)).vocab_size, "num_hidden_layers": layers}
+    tensors = {
+        name: _of_llama(name, shape, loudness)
+        for name, shape in inventory(dict(completed(hf))).required.items()
+    }
+    small = {**hf, "num_hidden_layers": 1}
+    first = {
+        name: each
+        for name, each in tensors.items()
+        if name.startswith(FIRST) or "layers." not in name
+    }
+    other = {
+        name: _of_llama(name, tuple(each.shape), loudness) if name.startswith(FIRST) else each
+        for name, each in first.items()
+    }
+    target, student, stranger = (directory / each for each in ("target", "student", "stranger"))
+    for folder, config, weights in (
+        (target, hf, tensors),
+        (student, small, first),
+        (stranger, small, other),
+    ):
+        folder.mkdir()
+        _save(folder, dict(completed(config)), weights)
+        _copy_text(folder)
+    return target, student, stranger
+
+
+def _spread(shape: tuple[int, ...]) -> Tensor:
+    return (SPREAD * torch.randn(shape)).bfloat16()
+
+
+def _of_llama(name: str, shape: tuple[int, ...], loudness: float) -> Tensor:
+    if len(shape) == 1:
+        return torch.ones(shape).bfloat16()
+    if "embed" in name:
+        return torch.randn(shape).bfloat16()
+    value = torch.randn(shape) / sqrt(shape[1])
+    if "lm_head" in name:
+        value[:CONTROL_TOKENS] = 0.0
+        value *= SURENESS
+    elif not name.startswith(FIRST) and any(each in name for each in OUTPUTS):
+        value *= loudness
+    return value.bfloat16()
+
+
+def _save(folder: Path, hf: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(hf), encoding="utf-8")
+
+
+def _copy_text(folder: Path) -> None:
+    """Put the default model's tokenizer beside a model."""
+    source = locate(None).directory
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        copy(source / name, folder)
