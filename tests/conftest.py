@@ -6,6 +6,7 @@ Folders whose tests need torch have a conftest of their own that imports tests/s
 import gc
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis  # before trio, which would warn where nothing else imports it
@@ -126,6 +127,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("--no-torch") and collection_path.name.startswith("test_"):
         return marker(collection_path) != "fast" or None
     return None
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kept_tokenizers() -> Generator[None]:
+    """Have the tests of a worker parse each tokenizer once."""
+    from draftwerk.model.text import vocabulary
+    from tests.support.kept_tokenizers import KeptTokenizers
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vocabulary, "Tokenizer", KeptTokenizers)
+        yield
 
 
 @pytest.fixture(autouse=True)
