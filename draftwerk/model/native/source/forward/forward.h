@@ -41,6 +41,13 @@ struct Turn {
     int item, next;
 };
 
+// A matrix that adapters may have a part for.
+struct Adapted {
+    int layer = -1;
+    Part part = Part::qkv;
+    bool is_any() const { return layer >= 0; }
+};
+
 struct Forward : Job {
     Model &model;
     const Shape &shape;
@@ -128,11 +135,6 @@ struct Forward : Job {
     void convolve(int layer, int number);
 
     // adapt.cpp: what rows with adapters have beside the model's matrices
-    struct Adapted {                     // a matrix that adapters may have a part for
-        int layer = -1;
-        ::Part part = ::Part::qkv;
-        bool is_any() const { return layer >= 0; }
-    };
     std::vector<const Adapter *> adapters;       // by token, null for none; empty if no row has one
     std::vector<const Adapter *> used_adapters;  // each once
     void spread_adapters();
