@@ -3,8 +3,6 @@
 
 #include <immintrin.h>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -109,11 +107,6 @@ inline Floats unsigned_to_floats(Ints a) {
     Floats low = to_floats(_mm256_and_si256(a, _mm256_set1_epi32(0xffff)));
     return fma(high, broadcast(65536.0f), low);
 }
-// For powers from -127, which gives zero, to 127.
-inline Floats times_power_of_two(Floats a, Floats power) {
-    __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(power), _mm256_set1_epi32(127));
-    return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
-}
 inline Floats load_halves(const uint16_t *from) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
 }
@@ -127,56 +120,19 @@ inline Floats low_halves(Ints a) {
 }
 inline Floats high_halves(Ints a) { return low_halves(_mm256_srli_epi32(a, 16)); }
 
-// The first lanes only. Masked moves of AVX are slow on many processors; odd ends are few.
-inline Floats load_first(const float *from, int count) {
-    if (count >= LANES) return load(from);
-    alignas(32) float lanes[LANES] = {};
-    if (count > 0) memcpy(lanes, from, count * sizeof(float));
-    return _mm256_load_ps(lanes);
-}
-inline void store_first(float *to, Floats value, int count) {
-    if (count >= LANES) return store(to, value);
-    alignas(32) float lanes[LANES];
-    _mm256_store_ps(lanes, value);
-    if (count > 0) memcpy(to, lanes, count * sizeof(float));
-}
-inline Ints load_words(const void *from, int count) {
-    return as_ints(load_first(static_cast<const float *>(from), count));
-}
-inline Ints load_bytes(const uint8_t *from, int count) {
-    uint64_t bytes = 0;
-    if (count > 0) memcpy(&bytes, from, std::min(count, LANES));
+inline Ints widened_bytes(uint64_t bytes) {
     return _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
 }
-inline void store_bytes(uint8_t *to, Ints value, int count) {
+inline uint64_t saturated_bytes(Ints value) {
     __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(value),
                                     _mm256_extracti128_si256(value, 1));
-    int64_t bytes = _mm_cvtsi128_si64(_mm_packs_epi16(words, words));
-    if (count > 0) memcpy(to, &bytes, std::min(count, LANES));
+    return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_packs_epi16(words, words)));
 }
-
-// bf16, nearest, ties to even.
-inline __m256i bf16_bits(Floats a) {  // in the upper halves
-    __m256i bits = _mm256_castps_si256(a);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-}
-inline Floats round_to_bf16(Floats a) {
-    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000));
-    return _mm256_castsi256_ps(_mm256_and_si256(bf16_bits(a), upper));
-}
-inline __m128i to_bf16(Floats a) {
-    __m256i words = _mm256_srli_epi32(bf16_bits(a), 16);
-    return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-}
-inline void store_bf16(uint16_t *to, Floats value) {
-    _mm_storeu_si128(reinterpret_cast<__m128i *>(to), to_bf16(value));
-}
-inline void store_bf16_first(uint16_t *to, Floats value, int count) {
-    if (count >= LANES) return store_bf16(to, value);
-    alignas(16) uint16_t lanes[LANES];
-    store_bf16(lanes, value);
-    if (count > 0) memcpy(to, lanes, count * sizeof(uint16_t));
+inline void store_upper_halves(uint16_t *to, Ints a) {
+    __m256i words = _mm256_srli_epi32(a, 16);
+    __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(words),
+                                      _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(to), packed);
 }
 
 // Sums of floats in double, eight of them.
@@ -191,20 +147,6 @@ struct Doubles {
         _mm256_storeu_pd(to + 4, high);
     }
 };
-
-// Half of the bf16 pairs at `from` as floats: 1 the upper ones.
-inline Floats half_of_pairs(const uint8_t *from, int half) {
-    __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from));
-    return _mm256_castsi256_ps(
-        half ? _mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000)))
-             : _mm256_slli_epi32(both, 16));
-}
-
-// What every row brings to products of pairs is held as floats; what all rows share is unpacked.
-constexpr int HALVES = 2;
-using PairElement = float;
-inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(from, half); }
-inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
 
 // Register INDEX of sixteen lanes: the lower eight of one, the upper eight of the other.
 template <int INDEX>
@@ -275,9 +217,6 @@ struct QuadSum {
 };
 inline Ints eighth(Ints start) { return _mm256_srai_epi16(start, 3); }
 #endif
-inline Ints with_offset(Ints bytes) {
-    return WEIGHT_OFFSET ? bit_xor(bytes, _mm256_set1_epi8(-128)) : bytes;
-}
 inline Ints subtract_bytes(Ints bytes, int value) {
     return _mm256_sub_epi8(bytes, _mm256_set1_epi8(static_cast<char>(value)));
 }

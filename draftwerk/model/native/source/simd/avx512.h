@@ -3,7 +3,6 @@
 
 #include <immintrin.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -17,6 +16,7 @@ struct Mask {
 };
 
 #define DRAFTWERK_REGISTER "v"
+#define DRAFTWERK_MASKED_MOVES
 
 inline __mmask16 first(int count) {
     return count >= LANES ? 0xffff : static_cast<__mmask16>((1u << (count < 0 ? 0 : count)) - 1);
@@ -118,24 +118,12 @@ inline void store_bytes(uint8_t *to, Ints value, int count) {
     _mm_mask_storeu_epi8(to, first(count), _mm512_cvtsepi32_epi8(value));
 }
 
-// bf16, nearest, ties to even.
-inline __m512i bf16_bits(Floats a) {  // in the upper halves
-    __m512i bits = _mm512_castps_si512(a);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    return _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+inline __m256i upper_halves(Ints a) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(a, 16)); }
+inline void store_upper_halves(uint16_t *to, Ints a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), upper_halves(a));
 }
-inline Floats round_to_bf16(Floats a) {
-    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
-    return _mm512_castsi512_ps(_mm512_and_si512(bf16_bits(a), upper));
-}
-inline __m256i to_bf16(Floats a) {
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bf16_bits(a), 16));
-}
-inline void store_bf16(uint16_t *to, Floats value) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), to_bf16(value));
-}
-inline void store_bf16_first(uint16_t *to, Floats value, int count) {
-    _mm256_mask_storeu_epi16(to, first(count), to_bf16(value));
+inline void store_upper_halves(uint16_t *to, Ints a, int count) {
+    _mm256_mask_storeu_epi16(to, first(count), upper_halves(a));
 }
 
 // Sums of floats in double, sixteen of them.
@@ -151,17 +139,10 @@ struct Doubles {
     }
 };
 
-// Half of the bf16 pairs at `from` as floats: 1 the upper ones.
-inline Floats half_of_pairs(const uint8_t *from, int half) {
-    __m512i both = _mm512_loadu_si512(from);
-    return _mm512_castsi512_ps(
-        half ? _mm512_and_si512(both, _mm512_set1_epi32(static_cast<int>(0xffff0000)))
-             : _mm512_slli_epi32(both, 16));
-}
-
 // Products of bf16 pairs. VDPBF16PS adds the product of the upper halves, then that of the lower
 // ones, each rounded once: what two multiply-adds do, because no operand is tiny.
 #ifdef __AVX512BF16__
+#define DRAFTWERK_MULTIPLIES_PAIRS
 constexpr int HALVES = 1;
 using PairElement = uint16_t;
 inline Ints load_pairs(const uint8_t *from, int) { return _mm512_loadu_si512(from); }
@@ -173,11 +154,6 @@ inline Ints broadcast_pair(const PairElement *from, int) {
 inline Floats fma(Ints a, Ints b, Floats c) {
     return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
 }
-#else
-constexpr int HALVES = 2;
-using PairElement = float;
-inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(from, half); }
-inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
 #endif
 
 // Register INDEX of sixteen lanes: the lower eight of one, the upper eight of the other.
@@ -255,9 +231,6 @@ struct QuadSum {
 };
 inline Ints eighth(Ints start) { return _mm512_srai_epi16(start, 3); }
 #endif
-inline Ints with_offset(Ints bytes) {
-    return WEIGHT_OFFSET ? bit_xor(bytes, _mm512_set1_epi8(-128)) : bytes;
-}
 inline Ints subtract_bytes(Ints bytes, int value) {
     return _mm512_sub_epi8(bytes, _mm512_set1_epi8(static_cast<char>(value)));
 }

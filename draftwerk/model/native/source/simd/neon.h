@@ -3,8 +3,6 @@
 
 #include <arm_neon.h>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -87,11 +85,6 @@ inline Ints as_ints(Floats a) { return vreinterpretq_s32_f32(a); }
 inline Ints to_ints(Floats a) { return vcvtnq_s32_f32(a); }
 inline Floats to_floats(Ints a) { return vcvtq_f32_s32(a); }
 inline Floats unsigned_to_floats(Ints a) { return vcvtq_f32_u32(vreinterpretq_u32_s32(a)); }
-// For powers from -127, which gives zero, to 127.
-inline Floats times_power_of_two(Floats a, Floats power) {
-    Ints exponent = add(to_ints(power), broadcast(127));
-    return multiply(a, as_floats(shift_left<23>(exponent)));
-}
 inline Floats load_halves(const uint16_t *from) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 }
@@ -104,52 +97,15 @@ inline Floats high_halves(Ints a) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(vreinterpretq_u32_s32(a), 16)));
 }
 
-// The first lanes only.
-inline Floats load_first(const float *from, int count) {
-    if (count >= LANES) return load(from);
-    float lanes[LANES] = {};
-    if (count > 0) memcpy(lanes, from, count * sizeof(float));
-    return load(lanes);
-}
-inline void store_first(float *to, Floats value, int count) {
-    if (count >= LANES) return store(to, value);
-    float lanes[LANES];
-    store(lanes, value);
-    if (count > 0) memcpy(to, lanes, count * sizeof(float));
-}
-inline Ints load_words(const void *from, int count) {
-    return as_ints(load_first(static_cast<const float *>(from), count));
-}
-inline Ints load_bytes(const uint8_t *from, int count) {
-    uint64_t bytes = 0;
-    if (count > 0) memcpy(&bytes, from, std::min(count, LANES));
+inline Ints widened_bytes(uint64_t bytes) {
     return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(bytes))));
 }
-inline void store_bytes(uint8_t *to, Ints value, int count) {
+inline uint64_t saturated_bytes(Ints value) {
     int16x4_t words = vqmovn_s32(value);
-    int8x8_t bytes = vqmovn_s16(vcombine_s16(words, words));
-    int8_t lanes[8];
-    vst1_s8(lanes, bytes);
-    if (count > 0) memcpy(to, lanes, std::min(count, LANES));
+    return vget_lane_u64(vreinterpret_u64_s8(vqmovn_s16(vcombine_s16(words, words))), 0);
 }
-
-// bf16, nearest, ties to even.
-inline uint32x4_t bf16_bits(Floats a) {  // in the upper halves
-    uint32x4_t bits = vreinterpretq_u32_f32(a);
-    uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-    return vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
-}
-inline Floats round_to_bf16(Floats a) {
-    return vreinterpretq_f32_u32(vandq_u32(bf16_bits(a), vdupq_n_u32(0xffff0000)));
-}
-inline void store_bf16(uint16_t *to, Floats value) {
-    vst1_u16(to, vshrn_n_u32(bf16_bits(value), 16));
-}
-inline void store_bf16_first(uint16_t *to, Floats value, int count) {
-    if (count >= LANES) return store_bf16(to, value);
-    uint16_t lanes[LANES];
-    store_bf16(lanes, value);
-    if (count > 0) memcpy(to, lanes, count * sizeof(uint16_t));
+inline void store_upper_halves(uint16_t *to, Ints a) {
+    vst1_u16(to, vshrn_n_u32(vreinterpretq_u32_s32(a), 16));
 }
 
 // Sums of floats in double, four of them.
@@ -164,20 +120,6 @@ struct Doubles {
         vst1q_f64(to + 2, high);
     }
 };
-
-// Half of the bf16 pairs at `from` as floats: 1 the upper ones. (BFDOT and BFMMLA round
-// otherwise than two multiply-adds.)
-inline Floats half_of_pairs(const uint8_t *from, int half) {
-    uint32x4_t both = vld1q_u32(reinterpret_cast<const uint32_t *>(from));
-    return vreinterpretq_f32_u32(half ? vandq_u32(both, vdupq_n_u32(0xffff0000))
-                                      : vshlq_n_u32(both, 16));
-}
-
-// What every row brings to products of pairs is held as floats; what all rows share is unpacked.
-constexpr int HALVES = 2;
-using PairElement = float;
-inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(from, half); }
-inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
 
 // Register INDEX of sixteen lanes: the lower eight of one, the upper eight of the other.
 template <int INDEX>
@@ -218,7 +160,6 @@ struct QuadSum {
     Ints total(Ints scale) const { return multiply(sum, scale); }
 };
 inline Ints eighth(Ints start) { return vshrq_n_s32(start, 3); }
-inline Ints with_offset(Ints bytes) { return bytes; }
 inline Ints subtract_bytes(Ints bytes, int value) {
     int8x16_t each = vdupq_n_s8(static_cast<int8_t>(value));
     return vreinterpretq_s32_s8(vsubq_s8(vreinterpretq_s8_s32(bytes), each));

@@ -19,6 +19,7 @@
 #else
 #error "no vectors for this instruction set"
 #endif
+#include "simd/common.h"
 
 // Words from a table for `count` bytes, at most 32: first of their lower nibbles, then of the
 // upper. A nibble's bit 3 enters a register, and what the register holds tells together with the
