@@ -51,30 +51,30 @@ struct Unit {
 
 template <Kind KIND>
 struct Layout;
-template <>
-struct Layout<Kind::q4_0> : Unit<Kind::q4_0, 18, 32, 4, 0> {
-    static constexpr int byte_of(int line, int i) { return 2 + 4 * line + i; }
-};
-template <>
-struct Layout<Kind::iq4_nl> : Unit<Kind::iq4_nl, 18, 32, 4, 0> {
-    static constexpr int byte_of(int line, int i) { return 2 + 4 * line + i; }
-};
-template <>
-struct Layout<Kind::q4_1> : Unit<Kind::q4_1, 20, 32, 5> {
+
+// Words in the order of the file.
+template <Kind KIND, int BYTES, int INPUTS, int FIFTH = -1>
+struct AsInFile : Unit<KIND, BYTES, INPUTS, BYTES / 4, -1, FIFTH> {
     static constexpr int byte_of(int line, int i) { return 4 * line + i; }
 };
-template <>
-struct Layout<Kind::q5_0> : Unit<Kind::q5_0, 22, 32, 5, 0, 0> {
+// The same behind a half.
+template <Kind KIND, int BYTES, int FIFTH = -1>
+struct BehindHalf : Unit<KIND, BYTES, 32, BYTES / 4, 0, FIFTH> {
     static constexpr int byte_of(int line, int i) { return 2 + 4 * line + i; }
 };
+
 template <>
-struct Layout<Kind::q5_1> : Unit<Kind::q5_1, 24, 32, 6, -1, 1> {
-    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
-};
+struct Layout<Kind::q4_0> : BehindHalf<Kind::q4_0, 18> {};
 template <>
-struct Layout<Kind::q8_0> : Unit<Kind::q8_0, 34, 32, 8, 0> {
-    static constexpr int byte_of(int line, int i) { return 2 + 4 * line + i; }
-};
+struct Layout<Kind::iq4_nl> : BehindHalf<Kind::iq4_nl, 18> {};
+template <>
+struct Layout<Kind::q4_1> : AsInFile<Kind::q4_1, 20, 32> {};
+template <>
+struct Layout<Kind::q5_0> : BehindHalf<Kind::q5_0, 22, 0> {};
+template <>
+struct Layout<Kind::q5_1> : AsInFile<Kind::q5_1, 24, 32, 1> {};
+template <>
+struct Layout<Kind::q8_0> : BehindHalf<Kind::q8_0, 34> {};
 template <>
 struct Layout<Kind::q2_k> : Unit<Kind::q2_k, 84, 256, 21> {
     static constexpr int byte_of(int line, int i) { return (line ? 4 * line - 4 : 80) + i; }
@@ -86,13 +86,9 @@ struct Layout<Kind::q3_k> : Unit<Kind::q3_k, 110, 256, 27, 108> {
     }
 };
 template <>
-struct Layout<Kind::q4_k> : Unit<Kind::q4_k, 144, 256, 36> {
-    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
-};
+struct Layout<Kind::q4_k> : AsInFile<Kind::q4_k, 144, 256> {};
 template <>
-struct Layout<Kind::q5_k> : Unit<Kind::q5_k, 176, 256, 44> {
-    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
-};
+struct Layout<Kind::q5_k> : AsInFile<Kind::q5_k, 176, 256> {};
 template <>
 struct Layout<Kind::q6_k> : Unit<Kind::q6_k, 210, 256, 52, 208> {
     static constexpr int byte_of(int line, int i) {
@@ -103,9 +99,7 @@ struct Layout<Kind::q6_k> : Unit<Kind::q6_k, 210, 256, 52, 208> {
     }
 };
 template <>
-struct Layout<Kind::iq4_xs> : Unit<Kind::iq4_xs, 136, 256, 34> {
-    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
-};
+struct Layout<Kind::iq4_xs> : AsInFile<Kind::iq4_xs, 136, 256> {};
 template <>
 struct Layout<Kind::mxfp4> : Unit<Kind::mxfp4, 68, 128, 17> {
     static constexpr int byte_of(int line, int i) {
@@ -113,11 +107,6 @@ struct Layout<Kind::mxfp4> : Unit<Kind::mxfp4, 68, 128, 17> {
     }
 };
 
-// Words in the order of the file.
-template <Kind KIND, int BYTES, int INPUTS>
-struct AsInFile : Unit<KIND, BYTES, INPUTS, BYTES / 4> {
-    static constexpr int byte_of(int line, int i) { return 4 * line + i; }
-};
 template <>
 struct Layout<Kind::f32> : AsInFile<Kind::f32, 128, 32> {};
 template <>

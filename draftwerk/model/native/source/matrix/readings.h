@@ -67,56 +67,54 @@ inline Floats halves_line(const uint8_t *halves) {
     return native::load_halves(reinterpret_cast<const uint16_t *>(halves));
 }
 
-template <>
-struct Reading<Kind::q4_0> : Shape<1, 1, 8, false> {
-    template <int, int T>
-    static Ints word(const uint8_t *at) { return nibbles<T / 4 * 4>(line<T % 4>(at)); }
+// A scale in a line of halves; or with a minimum, in the first line.
+struct ScaleBefore {
     template <int>
     static Floats d(const uint8_t *, const uint8_t *halves) { return halves_line(halves); }
+    static Floats d_of(const uint8_t *, const uint8_t *halves) { return halves_line(halves); }
 };
-template <>
-struct Reading<Kind::q8_0> : Shape<1, 1, 128, false> {
-    template <int, int T>
-    static Ints word(const uint8_t *at) { return native::with_offset(line<T>(at)); }
-    template <int>
-    static Floats d(const uint8_t *, const uint8_t *halves) { return halves_line(halves); }
-};
-template <>
-struct Reading<Kind::q4_1> : Shape<1, 1, 0, false, 1> {
-    template <int, int T>
-    static Ints word(const uint8_t *at) { return nibbles<T / 4 * 4>(line<1 + T % 4>(at)); }
+struct ScaleAndMinimum {
     template <int>
     static Floats d(const uint8_t *at, const uint8_t *) { return native::low_halves(line<0>(at)); }
     static Floats m(const uint8_t *at) { return native::high_halves(line<0>(at)); }
 };
+
 template <>
-struct Reading<Kind::q5_0> : Shape<1, 1, 16, false> {
+struct Reading<Kind::q4_0> : Shape<1, 1, 8, false>, ScaleBefore {
+    template <int, int T>
+    static Ints word(const uint8_t *at) { return nibbles<T / 4 * 4>(line<T % 4>(at)); }
+};
+template <>
+struct Reading<Kind::q8_0> : Shape<1, 1, 128, false>, ScaleBefore {
+    template <int, int T>
+    static Ints word(const uint8_t *at) { return native::with_offset(line<T>(at)); }
+};
+template <>
+struct Reading<Kind::q4_1> : Shape<1, 1, 0, false, 1>, ScaleAndMinimum {
+    template <int, int T>
+    static Ints word(const uint8_t *at) { return nibbles<T / 4 * 4>(line<1 + T % 4>(at)); }
+};
+template <>
+struct Reading<Kind::q5_0> : Shape<1, 1, 16, false>, ScaleBefore {
     template <int, int T>
     static Ints word(const uint8_t *at) {
         return bit_or(nibbles<T / 4 * 4>(line<1 + T % 4>(at)), moved<T, 4>(line<0>(at), 16));
     }
-    template <int>
-    static Floats d(const uint8_t *, const uint8_t *halves) { return halves_line(halves); }
 };
 template <>
-struct Reading<Kind::q5_1> : Shape<1, native::PAIR_SUMS ? 2 : 1, 0, false, 1> {
+struct Reading<Kind::q5_1> : Shape<1, native::PAIR_SUMS ? 2 : 1, 0, false, 1>, ScaleAndMinimum {
     template <int, int T>
     static Ints word(const uint8_t *at) {
         return bit_or(nibbles<T / 4 * 4>(line<2 + T % 4>(at)), moved<T, 4>(line<1>(at), 16));
     }
-    template <int>
-    static Floats d(const uint8_t *at, const uint8_t *) { return native::low_halves(line<0>(at)); }
-    static Floats m(const uint8_t *at) { return native::high_halves(line<0>(at)); }
 };
 template <>
-struct Reading<Kind::iq4_nl> : Shape<1, 1, 128, false> {
+struct Reading<Kind::iq4_nl> : Shape<1, 1, 128, false>, ScaleBefore {
     template <int, int T>
     static Ints word(const uint8_t *at) {
         return native::with_offset(
             native::look_up(IQ4_VALUES, nibbles<T / 4 * 4>(line<T % 4>(at))));
     }
-    template <int>
-    static Floats d(const uint8_t *, const uint8_t *halves) { return halves_line(halves); }
 };
 // Values with 16 added.
 constexpr int8_t MXFP4_ABOVE[16] = {16, 17, 18, 19, 20, 22, 24, 28,
@@ -173,7 +171,7 @@ struct Reading<Kind::q5_k> : Shape<2, native::PAIR_SUMS ? 2 : 1, 0, true, 1>, Ha
     }
 };
 template <>
-struct Reading<Kind::q6_k> : Shape<4, 2, 32, true> {
+struct Reading<Kind::q6_k> : Shape<4, 2, 32, true>, ScaleBefore {
     struct Scales {
         const uint8_t *at;
         explicit Scales(const uint8_t *at) : at(at) {}
@@ -186,10 +184,9 @@ struct Reading<Kind::q6_k> : Shape<4, 2, 32, true> {
         return bit_or(nibbles<Q / 2 * 4>(line<FIRST + Q % 2>(at)),
                       moved<2 * Q, 4>(line<FIRST + 2>(at), 48));
     }
-    static Floats d_of(const uint8_t *, const uint8_t *halves) { return halves_line(halves); }
 };
 template <>
-struct Reading<Kind::q3_k> : Shape<4, 2, 4, true> {
+struct Reading<Kind::q3_k> : Shape<4, 2, 4, true>, ScaleBefore {
     struct Scales {
         Ints words[4];
         explicit Scales(const uint8_t *at) {
@@ -209,7 +206,6 @@ struct Reading<Kind::q3_k> : Shape<4, 2, 4, true> {
         return bit_or(moved<G % 4 * 2, 0>(line<11 + G / 4 * 8 + T>(at), 3),
                       moved<G, 2>(line<3 + T>(at), 4));
     }
-    static Floats d_of(const uint8_t *, const uint8_t *halves) { return halves_line(halves); }
 };
 template <>
 struct Reading<Kind::q2_k> : Shape<4, 2, 0, true, 2>, HalvesOfLine {
