@@ -1,7 +1,7 @@
 """Weights by layer: which tensors of a checkpoint, and which of their rows, a layer is made of."""
 
 from collections.abc import Callable, Sequence
-from typing import Required, TypedDict, overload
+from typing import TypedDict, overload
 
 import torch
 from torch import Tensor
@@ -23,15 +23,20 @@ from draftwerk.model.checkpoint.weights import (
 )
 
 
-class MixerWeights(TypedDict, total=False):
-    """What a layer's tokens see each other by, by the names of `LayerWeights`."""
+class MixerMatrices(TypedDict):
+    """What is before and behind a mixer, by the names of `LayerWeights`."""
 
-    qkv: Required[Tensor]
+    qkv: Tensor
     qkv_bias: Tensor | None
+    output: Tensor
+    output_bias: Tensor | None
+
+
+class MixerWeights(MixerMatrices, total=False):
+    """What a layer's tokens see each other by, likewise."""
+
     query_norm: Tensor | None
     key_norm: Tensor | None
-    output: Required[Tensor]
-    output_bias: Tensor | None
     sinks: Tensor | None
     taps: Tensor
     recurrent: RecurrentWeights
@@ -108,13 +113,9 @@ def layer_weights(tensors: Tensors, config: ModelConfig, shard: Shard, index: in
     ffn = range(dense) if own_size else shard.ffn
     halves = [(ffn.start, ffn.stop, dense)] * (1 + config.graph.is_gated)
     gate_up_names, down_name = names.dense(has_experts)
+    gate_up = _rows_of(layer, gate_up_names, halves)
+    down = [(f"{layer}{down_name}", shard.hidden)]
     mixer = MIXERS[config.kind(index).mixer]
-
-    def gate_up(kind: str) -> NamedRows:
-        return _rows_of(layer, gate_up_names, kind, halves)
-
-    def down(kind: str) -> NamedRows:
-        return [(f"{layer}{down_name}.{kind}", shard.hidden)]
 
     def norm(name: str | None) -> Tensor | None:
         return None if name is None else tensors.norm(layer + name, row)
@@ -123,10 +124,10 @@ def layer_weights(tensors: Tensors, config: ModelConfig, shard: Shard, index: in
         **mixer(tensors, config, shard, index),
         attention_norm=norm(names.attention_norm),
         ffn_norm=norm(names.ffn_norm),
-        gate_up=tensors.fused(gate_up("weight")) if dense else None,
-        gate_up_bias=tensors.fused_bias(gate_up("bias")),
-        down=tensors.fused(down("weight")) if dense else None,
-        down_bias=tensors.fused_bias(down("bias")),
+        gate_up=tensors.fused(_named(gate_up, "weight")) if dense else None,
+        gate_up_bias=tensors.fused_bias(_named(gate_up, "bias")),
+        down=tensors.fused(_named(down, "weight")) if dense else None,
+        down_bias=tensors.fused_bias(_named(down, "bias")),
         after_attention=norm(names.after_attention),
         after_ffn=norm(names.after_ffn),
         experts=expert_weights(
@@ -164,13 +165,9 @@ def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) 
         (heads.start * size, heads.stop * size, count * size)
         for heads, count in [(shard.heads, config.num_heads), *[(kv_heads, kv_count)] * stored]
     ]
-
-    def qkv(kind: str) -> NamedRows:
-        rows = _rows_of(layer, names.qkv, kind, spans)
-        return _gates_last(rows, size) if config.graph.has_output_gate else rows
-
-    def output(kind: str) -> NamedRows:
-        return [(f"{layer}{names.output}.{kind}", shard.hidden)]
+    rows = _rows_of(layer, names.qkv, spans)
+    if config.graph.has_output_gate:
+        rows = _gates_last(rows, size)
 
     def head_norm(name: str, heads: int) -> Tensor | None:
         if not config.query_key_norm:
@@ -186,16 +183,16 @@ def _attention(tensors: Tensors, config: ModelConfig, shard: Shard, index: int) 
         heads = len(shard.heads) + len(kv_heads)
         return tensors.in_halves(stacked, heads, size, 2 * len(config.rope_inverse_frequencies))
 
-    order = in_halves if row.pairs_are_neighbours else lambda stacked: stacked
-    bias = tensors.fused_bias(qkv("bias"))
+    around = _around(tensors, rows, layer + names.output, shard)
+    if row.pairs_are_neighbours:
+        bias = around["qkv_bias"]
+        around["qkv"] = in_halves(around["qkv"])
+        around["qkv_bias"] = None if bias is None else in_halves(bias)
     return MixerWeights(
-        qkv=order(tensors.fused(qkv("weight"))),
-        qkv_bias=None if bias is None else order(bias),
+        **around,
         query_norm=head_norm(names.query_norm, config.num_heads),
         key_norm=head_norm(names.key_norm, kv_count) if stored else None,
         value_norm=torch.ones(size) if config.graph.has_value_norm and stored else None,
-        output=tensors.fused(output("weight")),
-        output_bias=tensors.fused_bias(output("bias")),
         sinks=tensors.find(f"{layer}{names.sinks}.weight"),
     )
 
@@ -216,18 +213,9 @@ def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, index: int
     name = layer + names.convolution
     taps, bias = tensors.values(f"{name}.weight"), tensors.find(f"{name}.bias")
     rows = [taps.reshape(hidden, config.taps).T, *(() if bias is None else (bias[None],))]
-
-    def inputs(kind: str) -> NamedRows:
-        return [(f"{layer}{names.convolution_input}.{kind}", range(3 * hidden))]
-
-    def outputs(kind: str) -> NamedRows:
-        return [(f"{layer}{names.convolution_output}.{kind}", shard.hidden)]
-
+    inputs = [(layer + names.convolution_input, range(3 * hidden))]
     return MixerWeights(
-        qkv=tensors.fused(inputs("weight")),
-        qkv_bias=tensors.fused_bias(inputs("bias")),
-        output=tensors.fused(outputs("weight")),
-        output_bias=tensors.fused_bias(outputs("bias")),
+        **_around(tensors, inputs, layer + names.convolution_output, shard),
         taps=torch.cat(rows),
     )
 
@@ -238,19 +226,9 @@ def _recurrence(tensors: Tensors, config: ModelConfig, shard: Shard, index: int)
     assert rule is not None
     layer = f"model.layers.{index}.{row.names.recurrence}"
     skip = tensors.exact(f"{layer}D").flatten() if rule.rule == "mamba" else None
-
-    def inputs(kind: str) -> NamedRows:
-        rows = input_rows(row, rule, tensors.of_gguf)
-        return [(f"{layer}{name}.{kind}", own) for name, own in rows]
-
-    def outputs(kind: str) -> NamedRows:
-        return [(f"{layer}out_proj.{kind}", shard.hidden)]
-
+    inputs = [(layer + name, own) for name, own in input_rows(row, rule, tensors.of_gguf)]
     return MixerWeights(
-        qkv=tensors.fused(inputs("weight")),
-        qkv_bias=tensors.fused_bias(inputs("bias")),
-        output=tensors.fused(outputs("weight")),
-        output_bias=tensors.fused_bias(outputs("bias")),
+        **_around(tensors, inputs, f"{layer}out_proj", shard),
         taps=_recurrent_taps(tensors, rule, f"{layer}conv1d."),
         recurrent=RecurrentWeights(
             decay=tensors.decay(f"{layer}A_log").flatten(),
@@ -272,16 +250,30 @@ def _recurrent_taps(tensors: Tensors, rule: Recurrence, name: str) -> Tensor:
 MIXERS = {"attention": _attention, "convolution": _convolution, "recurrence": _recurrence}
 
 
-def _rows_of(
-    layer: str, names: Sequence[str], kind: str, spans: Sequence[tuple[int, int, int]]
-) -> NamedRows:
+def _around(tensors: Tensors, inputs: NamedRows, output: str, shard: Shard) -> MixerMatrices:
+    """Return the matrices before and behind a mixer, and their biases."""
+    outputs = [(output, shard.hidden)]
+    return {
+        "qkv": tensors.fused(_named(inputs, "weight")),
+        "qkv_bias": tensors.fused_bias(_named(inputs, "bias")),
+        "output": tensors.fused(_named(outputs, "weight")),
+        "output_bias": tensors.fused_bias(_named(outputs, "bias")),
+    }
+
+
+def _named(rows: NamedRows, kind: str) -> NamedRows:
+    """Return rows of weights or biases."""
+    return [(f"{name}.{kind}", own) for name, own in rows]
+
+
+def _rows_of(layer: str, names: Sequence[str], spans: Sequence[tuple[int, int, int]]) -> NamedRows:
     """Return rows start .. stop of each part, of as many as it has, in its own matrix or in one."""
     found: NamedRows = []
     before = 0
     for part, (start, stop, count) in enumerate(spans):
         if len(names) == 1:
-            found.append((f"{layer}{names[0]}.{kind}", range(before + start, before + stop)))
+            found.append((layer + names[0], range(before + start, before + stop)))
             before += count
         else:
-            found.append((f"{layer}{names[part]}.{kind}", range(start, stop)))
+            found.append((layer + names[part], range(start, stop)))
     return found
