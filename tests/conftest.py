@@ -131,12 +131,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(autouse=True, scope="session")
 def kept_tokenizers() -> Generator[None]:
-    """Have the tests of a worker parse each tokenizer once."""
-    from draftwerk.model.text import vocabulary
-    from tests.support.kept_tokenizers import KeptTokenizers
+    """Have the texts of a worker's tests parse each tokenizer once."""
+    from draftwerk.model.text import tokenizer
+    from tests.support.kept_tokenizers import kept_tokenizer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vocabulary, "Tokenizer", KeptTokenizers)
+        patch.setattr(tokenizer, "read_tokenizer", kept_tokenizer)
         yield
 
 

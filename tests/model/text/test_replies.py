@@ -61,7 +61,7 @@ FUNCTIONS = (ToolFunction("weather", WEATHER), ToolFunction("weather_of", WEATHE
 @cache
 def tokenizer(marked: bool = True) -> Tokenizer:
     """Return the default model's tokenizer, with the markers of every format or without."""
-    found = deepcopy(read_tokenizer(locate(None).directory))
+    found = read_tokenizer(locate(None).directory)
     if not marked:
         return found
     found.add_tokens([AddedToken(each, special=False) for each in ADDED])
