@@ -99,7 +99,6 @@ def forward(model: CaseModel, script: Script, pool: Pool) -> Iterator[tuple[str,
         resolved = {torch.int8: "int8", torch.bfloat16: "bf16"}.get(native.page_dtype, "fp32")
         script.pages(pages)
         for number, batch in enumerate(rounds()):
-            script.forward(batch, pages)
             logits = native(batch, pages)
             assert native.states is not None
             label = f"{name}, {dtype}, KV {resolved}, round {number}"

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
+#include <type_traits>
 #include <vector>
 
 #include "draft_head/draft_tree.h"
@@ -102,6 +104,7 @@ struct Replay {
     void *model = nullptr;
     Shape shape{};
     std::vector<uint8_t> embeddings[2], keys, values;
+    std::vector<float> state_slots;
 
     void create_model() {
         if (model) model_destroy(model);
@@ -141,31 +144,28 @@ struct Replay {
         embeddings[of_inputs] = read_many<uint8_t>();
         model_set_embedding(model, of_inputs, embeddings[of_inputs].data(), is_bf16);
     }
-    void set_pages() { keys = read_many<uint8_t>(), values = read_many<uint8_t>(); }
+    void set_pages() {
+        keys = read_many<uint8_t>(), values = read_many<uint8_t>();
+        state_slots = read_many<float>();
+    }
 
     void forward() {
-        auto tokens = read_many<int32_t>(), positions = read_many<int32_t>();
-        auto slots = read_many<int32_t>(), row_starts = read_many<int32_t>();
-        auto kv_lengths = read_many<int32_t>(), block_tables = read_many<int32_t>();
-        auto ancestors = read_many<int64_t>();
-        auto outputs = read_many<int32_t>(), seen = read_many<int32_t>();
-        std::vector<float> logits(outputs.size() * shape.vocab);
-        std::vector<float> states(outputs.size() * shape.hidden);
-        Batch batch{};
-        batch.tokens = tokens.data(), batch.positions = positions.data();
-        batch.slots = slots.data(), batch.row_starts = row_starts.data();
-        batch.kv_lengths = kv_lengths.data(), batch.block_tables = block_tables.data();
-        batch.ancestors = ancestors.data(), batch.outputs = outputs.data();
-        batch.seen = seen.empty() ? nullptr : seen.data();
+        Batch batch = read_many<Batch>().at(0);
+        std::deque<std::vector<uint8_t>> arrays;
+        auto take = [&](auto *&pointer) {
+            arrays.push_back(read_many<uint8_t>());
+            void *data = arrays.back().empty() ? nullptr : arrays.back().data();
+            pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(data);
+        };
+        take(batch.tokens), take(batch.positions), take(batch.slots);
+        take(batch.row_starts), take(batch.kv_lengths), take(batch.block_tables);
+        take(batch.ancestors), take(batch.outputs), take(batch.seen);
+        take(batch.state_parents), take(batch.state_rows), take(batch.state_saves);
+        std::vector<float> logits(static_cast<size_t>(batch.logit_count) * shape.vocab);
+        std::vector<float> states(static_cast<size_t>(batch.output_count) * shape.hidden);
         batch.keys = keys.data(), batch.values = values.data();
+        batch.state_slots = state_slots.empty() ? nullptr : state_slots.data();
         batch.logits = logits.data(), batch.states = states.data();
-        batch.token_count = static_cast<int>(tokens.size());
-        batch.row_count = static_cast<int>(kv_lengths.size());
-        batch.table_width = static_cast<int>(block_tables.size()) / batch.row_count;
-        batch.output_count = static_cast<int>(outputs.size());
-        batch.block_count = read<int32_t>(), batch.block_size = read<int32_t>();
-        batch.slot_bytes = read<int32_t>();
-        batch.layers = shape.layers;
         check(model_forward(model, &batch));
         write_many(logits);
         write_many(states);

@@ -9,11 +9,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.batch.batch import Pages
 from draftwerk.model.checkpoint.stored_matrix import KINDS, StoredMatrix
 from draftwerk.model.draft_head.head import DraftHead
-from draftwerk.model.native.calls.round_arrays import slot_bytes
-from draftwerk.model.native.calls.structs import LayerShape, Shape, StoredPart, TreeStart
+from draftwerk.model.native.calls.structs import (
+    LayerShape,
+    RoundArrays,
+    Shape,
+    StateRow,
+    StoredPart,
+    TreeStart,
+)
 from draftwerk.model.native.draft_head import KIND as DRAFT_KIND
 from draftwerk.model.native.draft_head import MATRICES, TREE, VECTORS
 from draftwerk.model.native.library import library
@@ -119,20 +125,27 @@ class Script:
         self._bytes(ctypes.string_at(values, size))
 
     def pages(self, pages: Pages) -> None:
-        """Set keys and values, which later rounds read and write."""
+        """Set keys, values and recurrent states, which later rounds read and write."""
         self._call("p")
-        self._many(pages.keys)
-        self._many(pages.values)
+        for tensor in (pages.keys, pages.values, pages.states):
+            self._many(torch.empty(0) if tensor is None else tensor)
 
-    def forward(self, batch: Batch, pages: Pages) -> None:
+    def model_forward(self, model: int, batch: RoundArrays) -> None:
         """Run a round. Results: logits [S, vocab], states [S, hidden]."""
         self._call("f")
-        for name in ("tokens", "positions", "slots", "row_starts", "kv_lengths"):
-            self._many(getattr(batch, name))
-        for tensor in (batch.block_tables, batch.ancestors, batch.outputs):
-            self._many(tensor)
-        self._many(torch.empty(0, dtype=torch.int32) if batch.seen is None else batch.seen)
-        self._ints(pages.keys.shape[1], pages.block_size, slot_bytes(pages))
+        self._struct(batch)
+        rows = (StateRow * batch.state_row_count).from_address(batch.state_rows or 0)
+        saves = sum(row.saves for row in rows) if batch.state_rows else 0
+        counts = dict.fromkeys(("tokens", "positions", "slots"), batch.token_count)
+        counts |= {"row_starts": batch.row_count + 1, "kv_lengths": batch.row_count}
+        counts |= {"block_tables": batch.row_count * batch.table_width}
+        counts |= {"ancestors": 2 * batch.token_count, "outputs": batch.output_count}
+        counts |= {"seen": batch.token_count, "state_parents": batch.token_count}
+        counts |= {"state_rows": len(bytes(rows)) // 4 if batch.state_rows else 0}
+        counts |= {"state_saves": 2 * saves}
+        for name, count in counts.items():
+            address = getattr(batch, name)
+            self._bytes(ctypes.string_at(address, 4 * count) if address else b"")
 
     def sample(self, logits: Tensor, sampling: Sampling, position: int) -> None:
         """Sample from a row. Results: int32 token, its logprob, 10 int32 best, theirs (float64)."""
