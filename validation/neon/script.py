@@ -135,14 +135,12 @@ class Script:
         self._call("f")
         self._struct(batch)
         rows = (StateRow * batch.state_row_count).from_address(batch.state_rows or 0)
-        saves = sum(row.saves for row in rows) if batch.state_rows else 0
-        counts = dict.fromkeys(("tokens", "positions", "slots"), batch.token_count)
+        tokens, saves = batch.token_count, sum(row.saves for row in rows)
+        counts: dict[str, int] = dict.fromkeys(("tokens", "positions", "slots"), tokens)
         counts |= {"row_starts": batch.row_count + 1, "kv_lengths": batch.row_count}
-        counts |= {"block_tables": batch.row_count * batch.table_width}
-        counts |= {"ancestors": 2 * batch.token_count, "outputs": batch.output_count}
-        counts |= {"seen": batch.token_count, "state_parents": batch.token_count}
-        counts |= {"state_rows": len(bytes(rows)) // 4 if batch.state_rows else 0}
-        counts |= {"state_saves": 2 * saves}
+        counts |= {"block_tables": batch.row_count * batch.table_width, "ancestors": 2 * tokens}
+        counts |= {"outputs": batch.output_count, "seen": tokens, "state_parents": tokens}
+        counts |= {"state_rows": len(bytes(rows)) // 4, "state_saves": 2 * saves}
         for name, count in counts.items():
             address = getattr(batch, name)
             self._bytes(ctypes.string_at(address, 4 * count) if address else b"")
