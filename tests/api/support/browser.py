@@ -138,9 +138,9 @@ async def opened(port: int, url: str) -> AsyncGenerator[Page, None]:
     async with connect(tab, max_size=None, proxy=None) as socket:
         page = Page(socket)
         await page.call("Page.enable")
-        await page.call("Page.bringToFront")  # a tab behind another copies nothing
         await page.call("Page.navigate", url=url)
         await page.until(f"location.href === '{url}/' && document.readyState === 'complete'")
+        await page.call("Page.bringToFront")  # a tab behind another draws and copies nothing
         for domain in ("Runtime", "Log"):  # which tell what the console has shown up to here
             await page.call(f"{domain}.enable")
         yield page
