@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.draft_head.tree import BEST, Start, TextPages
 from draftwerk.model.native.gumbel import fastest
@@ -18,7 +20,7 @@ from draftwerk.speculative.beams.survivors import (
     unexpanded_survivors,
 )
 from draftwerk.speculative.protocol.feedback import HeadNode
-from draftwerk.speculative.protocol.rounds import HeadCandidates
+from draftwerk.speculative.protocol.rounds import Decision, HeadCandidates
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 
@@ -27,6 +29,22 @@ class WalkedRow(NamedTuple):
 
     walk: TreeWalk
     report: RowReport
+
+    def decision(self, ahead: "HeadDraft") -> Decision:
+        """Return what is decided of the row, with the draft head's candidates behind it."""
+        if self.walk.error:
+            return Decision(error=self.walk.error)
+        feedback = self.report.feedback
+        if ahead.head_tree:
+            feedback = replace(feedback, head_tree=ahead.head_tree)
+        return Decision(
+            tokens=tuple(self.walk.tokens),
+            path=tuple(self.walk.path),
+            logprobs=self.report.logprobs,
+            candidates=self.report.candidates,
+            head_candidates=tuple(ahead.head_candidates),
+            feedback=feedback,
+        )
 
 
 @dataclass(slots=True)

@@ -142,7 +142,7 @@ class TargetRunner:
         ]
         for row in answers.rows:
             number = row.walk.plan.number
-            decisions[number] = _decision(row, drafts.get(number, NO_HEAD_DRAFT))
+            decisions[number] = row.decision(drafts.get(number, NO_HEAD_DRAFT))
             if (margin := answers.margins.get(number)) is not None:
                 decisions[number] = replace(decisions[number], margin=margin)
         for number, logprobs in answers.scored.items():
@@ -279,23 +279,6 @@ def _moves(walks: Sequence[TreeWalk], presampled: Presampled) -> list[tuple[int,
     """Return the slots to be moved by the host."""
     left = [walk for walk in walks if walk.path and walk.plan.first not in presampled.moved]
     return [move for walk in left for move in path_moves(walk.plan, walk.path)]
-
-
-def _decision(row: WalkedRow, ahead: HeadDraft) -> Decision:
-    walk, report = row.walk, row.report
-    if walk.error:
-        return Decision(error=walk.error)
-    feedback = report.feedback
-    if ahead.head_tree:
-        feedback = replace(feedback, head_tree=ahead.head_tree)
-    return Decision(
-        tokens=tuple(walk.tokens),
-        path=tuple(walk.path),
-        logprobs=report.logprobs,
-        candidates=report.candidates,
-        head_candidates=tuple(ahead.head_candidates),
-        feedback=feedback,
-    )
 
 
 def _head_rows(decision: Decision) -> int:
