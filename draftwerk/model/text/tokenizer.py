@@ -69,6 +69,7 @@ class TextTokenizer(VocabularyText):
         )
         """Names of special tokens that are text in a conversation."""
         self.kept = KeptPieces(self.tokenizer, self.encode_continuation)
+        """Tokens of what was encoded before."""
         self._grammar_checker = GrammarChecker(directory)
         specials = added_tokens(self.tokenizer)
         self.call_format, self.own_format = call_forms(self.chat_template, tool_format, specials)

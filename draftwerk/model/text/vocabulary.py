@@ -1,6 +1,7 @@
 """A model's tokenizer, read and held against the model's own vocabulary."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -31,7 +32,7 @@ def read_tokenizer(directory: Path) -> Tokenizer:
         raise Refused(f"{path}: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    _check_count(directory, token_count(tokenizer))
+    _check_count(directory, token_count(tokenizer.get_vocab(with_added_tokens=True)))
     return tokenizer
 
 
@@ -43,6 +44,6 @@ def _check_count(directory: Path, count: int) -> None:
         )
 
 
-def token_count(tokenizer: Tokenizer) -> int:
+def token_count(vocabulary: Mapping[str, int]) -> int:
     """Return one more than the greatest token id: an added token may leave a gap before it."""
-    return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    return 1 + max(vocabulary.values(), default=-1)

@@ -7,6 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from draftwerk.model.text.decode_stream import ByteStream, DecodeStream, WindowStream, byte_alphabet
+from draftwerk.model.text.vocabulary import token_count
 
 PIECES: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
@@ -28,7 +29,7 @@ class VocabularyText:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        self.vocab_size = 1 + max(vocabulary.values(), default=-1)
+        self.vocab_size = token_count(vocabulary)
         """Token ids with text are below it; the model's vocabulary may be padded beyond."""
         added = self.tokenizer.get_added_tokens_decoder()
         self.special_token_ids = frozenset(id for id, token in added.items() if token.special)
