@@ -40,6 +40,8 @@ class ChatSerializer:
     """Whether log-probabilities of the prompt were sent."""
     call_counts: Counter[int] = field(default_factory=Counter[int])
     """Calls begun, by choice."""
+    called: set[int] = field(default_factory=set[int])
+    """Choices whose last call is whole."""
 
     def first_chunks(self) -> list[msgspec.Struct]:
         """Return nothing: a chunk before the first token would falsify its time."""
@@ -57,7 +59,7 @@ class ChatSerializer:
         delta = self._delta(event, role)
         if isinstance(event, Ended):
             reason = event.finish_reason
-            if reason == "stop" and self.call_counts[event.choice]:
+            if reason == "stop" and event.choice in self.called:
                 reason = "tool_calls"
             choice = ChatChunkChoice(event.choice, delta, None, reason, score=score_of(event))
         elif self._has_news(event) or (event.tokens and (metadata.logprobs or metadata.origins)):
@@ -88,7 +90,9 @@ class ChatSerializer:
                 case "arguments":
                     index = self.call_counts[event.choice] - 1
                     _append(calls, index, part.text)
-                case "id" | "end":
+                case "end":
+                    self.called.add(event.choice)
+                case "id":
                     pass
         return ChatDelta(role, text or None, reasoning or None, tuple(calls) or UNSET)
 
@@ -101,6 +105,7 @@ class ChatSerializer:
     def _begun(self, choice: int, name: str) -> CallDelta:
         index = self.call_counts[choice]
         self.call_counts[choice] += 1
+        self.called.discard(choice)
         call_id = call_id_of(self.metadata.id, choice, index)
         return CallDelta(index, FunctionDelta(name, ""), call_id, "function")
 

@@ -62,8 +62,9 @@ class AnswerParts:
                     pass  # ids are the server's
 
     def finish_reason(self, reason: str) -> str:
-        """Return why the choice ended, as chat has it: calls are a reason of their own."""
-        return "tool_calls" if reason == "stop" and self.calls else reason
+        """Return why the choice ended, as chat has it: calls that are whole are a reason."""
+        called = bool(self.calls) and self.calls[-1].whole
+        return "tool_calls" if reason == "stop" and called else reason
 
 
 def whole_values(text: str) -> str:

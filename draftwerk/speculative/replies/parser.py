@@ -81,7 +81,11 @@ class ReplyParser:
         return self._read(text, False)
 
     def flush(self) -> list[ReplyPart]:
-        """Return what was held back: the reply is over. A call that was cut has no `end`."""
+        """Return what was held back: the reply is over. A call whose arguments were cut has no
+        `end`."""
+        if self._state in (self._closed, self._id):
+            self._held, self._state = "", self._over
+            self._parts.append(ReplyPart("end"))
         return self._read("", True)
 
     def _read(self, text: str, last: bool) -> list[ReplyPart]:

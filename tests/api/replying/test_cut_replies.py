@@ -202,6 +202,28 @@ def test_a_cut_call_of_a_message_has_its_whole_values() -> None:
     assert ending == {"stop_reason": "max_tokens", "stop_sequence": None}
 
 
+def is_whole(arguments: str) -> bool:
+    try:
+        return bool(json.loads(arguments) is not None)
+    except ValueError:
+        return False
+
+
+def test_a_call_counts_where_its_arguments_are_whole_wherever_a_stop_string_cut_it() -> None:
+    for length in range(1, len(REPLY) + 1):
+        said = [*events(REPLY[:length], [length // 2], True, False)]
+        streamed, (message, reason) = both("chat", said, True)
+        wholes = [is_whole(each["arguments"]) for each in message["tool_calls"]]
+        assert streamed == (message, reason)
+        assert reason == ("tool_calls" if wholes[-1:] == [True] else "stop"), REPLY[:length]
+        streamed, (output, *ending) = both("responses", said, True)
+        assert streamed == (output, *ending)
+        statuses = [each["status"] for each in output if each["type"] == "function_call"]
+        assert statuses == ["completed" if each else "incomplete" for each in wholes]
+        _, (_, _, calls, _) = both("ollama", said, True)
+        assert len(calls) == sum(wholes)
+
+
 @given(st.dictionaries(st.text(), JSON, max_size=3), st.booleans(), st.floats(0, 1))
 def test_whole_values_are_those_of_the_clients_parser(
     value: dict[str, Any], ascii_only: bool, share: float

@@ -161,10 +161,11 @@ class OutputItems:
         )
 
     def close(self, cut: bool = False) -> list[msgspec.Struct]:
-        """Return the end of the item that grows, if one does; `cut` says that it is not whole."""
+        """Return the end of the item that grows, if one does; `cut` says that the text was cut."""
         if not self.kind:
             return []
-        item = self._item("incomplete" if cut and not self.whole else "completed")
+        is_cut = (cut or self.kind == "call") and not self.whole
+        item = self._item("incomplete" if is_cut else "completed")
         said = [
             *self._text_done(item),
             ItemDone(*self.number(), item=item, output_index=self.index),
