@@ -36,6 +36,9 @@ def fault_of(message: str, struct: type[msgspec.Struct]) -> FieldFault:
     if not field:
         return FieldFault("The body must be a JSON object.", code="invalid")
     kinds = _kinds_at([inspect.type_info(struct)], STEP.findall(field))
+    literal = [kind for kind in kinds if isinstance(kind, inspect.LiteralType)]
+    if len(literal) == len(kinds) > 1:
+        kinds = [inspect.LiteralType(tuple(value for kind in literal for value in kind.values))]
     words = " or ".join(dict.fromkeys(described(kind) for kind in kinds)) or "valid"
     return FieldFault(f"`{field}` must be {words}.", field, "invalid")
 
@@ -49,6 +52,8 @@ def _kinds_at(kinds: list[inspect.Type], steps: list[str]) -> list[inspect.Type]
     found: list[inspect.Type] = []
     for kind in flat:
         match kind:
+            case inspect.StructType(tag_field=str(name), tag=tag) if name == step:
+                found.append(inspect.LiteralType((str(tag),)))
             case inspect.StructType(fields=fields):
                 found += [field.type for field in fields if field.encode_name == step]
             case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item) if (

@@ -106,7 +106,7 @@ class OutputConfig(Struct, frozen=True):
     format: OutputFormat | None = None
 
 
-@refuses(mcp_servers="", container="")
+@refuses(mcp_servers="", container="", output_format="`output_config`")
 @refuses(OTHERS_HARMLESS, **OTHERS)
 class PromptBody(Struct, frozen=True, kw_only=True):
     """`POST /v1/messages/count_tokens`: what makes up a prompt."""

@@ -82,7 +82,8 @@ def message_prompt(body: PromptBody, plan: ReplyPlan, model: ServedModel) -> Cha
         turns += _turns(each, f"messages[{index}]")
     check_turns(turns, "messages")
     if body.messages[-1].role == "assistant":
-        raise refused("`messages` ends with an assistant's turn; none is continued.", "messages")
+        said = "`messages` ends with an assistant's turn; none is continued."
+        raise refused(said, "messages", "unsupported")
     chat = Chat(tuple(turns), plan.tools, plan.variables)
     return with_documents(chat, body.documents, bool(body.blend), model)
 

@@ -19,7 +19,7 @@ from draftwerk.api.core.field_errors import invalid
 from draftwerk.api.core.handling import SENT, state_of, tenant_of
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
-from draftwerk.api.fields.refused_fields import UNSENT, Body, RefusedField
+from draftwerk.api.fields.refused_fields import UNSENT, Body, RefusedField, instead_in
 
 CONTAINERS_MAX = 2**14
 """Lists and objects in a body: thrice as many as a conversation of the greatest length has."""
@@ -114,7 +114,7 @@ def _malformed(message: str) -> ApiError:
 
 def instead_of(body: msgspec.Struct, field: str) -> str:
     """Return the end of a refusal's sentence: what to use in place of the field."""
-    instead: dict[str, str] = getattr(body, "instead", {})
+    instead = instead_in(type(body))
     return f"; use {instead[field]}." if field in instead else "."
 
 

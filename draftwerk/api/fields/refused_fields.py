@@ -4,7 +4,9 @@ Those of other servers that only tune one of them (`mirostat_tau`, `dry_base`) s
 are ignored.
 """
 
+import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TypeVar, cast
 
 import msgspec
@@ -17,6 +19,8 @@ from draftwerk.speculative.sampling.params import Sampling
 Body = TypeVar("Body", bound=Struct)
 Values = tuple[bytes, ...]
 
+CHAT = "/v1/chat/completions"
+FIELD = re.compile(r"`(\w+)")
 RefusedField = msgspec.Raw
 UNSENT = msgspec.Raw()
 """The one value of every refused field that a body did not have; `is` distinguishes it from the
@@ -55,7 +59,7 @@ def refuses(
 
 def obeys(*names: str) -> Callable[[type[Body]], type[Body]]:
     """Return a decorator that adds these sampling fields to a body and refuses the others."""
-    others = {name: "/v1/chat/completions" for name in NEUTRAL if name not in names}
+    others = {name: CHAT for name in NEUTRAL if name not in names}
 
     def decorated(body: type[Body]) -> type[Body]:
         found = {each.name: (each.type, None) for each in fields(SamplingFields)}
@@ -81,6 +85,16 @@ def extended(
         kw_only=True,
     )
     return cast("type[Body]", made)
+
+
+@cache
+def instead_in(body: type[Struct]) -> dict[str, str]:
+    """Return what to use in place of a body's refused fields: chat, where it lacks the other."""
+    taken = {each.encode_name for each in fields(body) if each.type is not RefusedField}
+    instead: dict[str, str] = getattr(body, "instead", {})
+    found = {name: FIELD.match(words) for name, words in instead.items()}
+    lacking = {name for name, named in found.items() if named and named[1] not in taken}
+    return {name: CHAT if name in lacking else words for name, words in instead.items()}
 
 
 OTHERS: dict[str, str] = {

@@ -8,6 +8,7 @@ from msgspec import Struct, inspect
 from draftwerk.api.core.handling import Endpoint
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.fields.refused_fields import instead_in
 from draftwerk.settings.field_faults import described
 from draftwerk.speculative.blend.rules import RULES
 from draftwerk.speculative.sources.registry import SOURCES, SourceSpec
@@ -81,7 +82,6 @@ def _fields(body: type[Struct]) -> dict[str, object]:
     supported: dict[str, str] = {}
     refused: list[str] = []
     hints: dict[str, str] = getattr(body, "hints", {})
-    instead: dict[str, str] = getattr(body, "instead", {})
     for each in msgspec.structs.fields(body):
         if each.type is msgspec.Raw:
             refused.append(each.encode_name)
@@ -91,5 +91,5 @@ def _fields(body: type[Struct]) -> dict[str, object]:
         "supported": supported,
         "no_effect": hints,
         "unsupported": refused,
-        "instead": {name: words for name, words in instead.items() if name in refused},
+        "instead": {name: words for name, words in instead_in(body).items() if name in refused},
     }

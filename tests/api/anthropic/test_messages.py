@@ -244,6 +244,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tools": TOOLS, "tool_choice": {"type": "tool"}}, "tool_choice.name"),
     ({"tools": TOOLS, "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
+    ({"output_format": {"type": "json_schema", "schema": {}}}, "output_format"),
     ({"model": "other"}, "model"),
 ]
 
@@ -256,6 +257,14 @@ async def test_what_cannot_be_is_refused_by_name(
     assert reply.status_code in (400, 404)
     body = reply.json()
     assert (body["type"], body["error"]["param"]) == ("error", param)
+
+
+async def test_a_block_that_is_not_known_is_told_of_those_that_are(served: Served) -> None:
+    content = [{"type": "search_result", "source": "x"}]
+    reply = await post(served, messages=[{"role": "user", "content": content}])
+    error = reply.json()["error"]
+    assert error["param"] == "messages[0].content[0].type"
+    assert 'must be one of "text", "tool_use", "tool_result", ' in error["message"]
 
 
 async def test_a_failure_is_the_last_event(served: Served) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from typing import Any
 
@@ -9,6 +10,9 @@ import httpx
 import msgspec
 import pytest
 
+from draftwerk.api.anthropic.schema import MessagesBody
+from draftwerk.api.fields.refused_fields import instead_in
+from draftwerk.api.ollama.schema import OllamaOptions
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from tests.api.conftest import Served
@@ -210,6 +214,20 @@ def test_alternatives_are_of_refused_fields_and_hints_of_taken_ones() -> None:
         fields = {each.name: each.type for each in msgspec.structs.fields(body)}
         assert all(fields[name] is msgspec.Raw for name in body.instead)
         assert all(fields[name.split(".")[0]] is not msgspec.Raw for name in body.hints)
+
+
+@pytest.mark.parametrize(
+    "body", (ChatBody, CompletionBody, ResponsesBody, MessagesBody, OllamaOptions)
+)
+def test_alternatives_are_fields_that_the_body_takes_or_addresses(body: type[Any]) -> None:
+    taken = {
+        each.encode_name for each in msgspec.structs.fields(body) if each.type is not msgspec.Raw
+    }
+    named = [re.match(r"`(\w+)", words) for words in instead_in(body).values()]
+    assert {each[1] for each in named if each} <= taken
+    assert "num_beams" not in taken and instead_in(body)["num_beams"] in (
+        "`beam_width`" if "beam_width" in taken else "/v1/chat/completions"
+    )
 
 
 async def test_an_empty_conversation_is_refused_in_clear_words(served: Served) -> None:
