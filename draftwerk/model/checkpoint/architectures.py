@@ -48,14 +48,14 @@ def is_declared(hf: Json) -> bool:
     return _class_of(hf) in BY_CLASS.keys() | WRAPPED.keys()
 
 
-def _class_of(hf: Json) -> Any:
+def _class_of(hf: Json) -> str:
     named = hf.get("architectures") or ["no architecture"]
-    return named[0] if isinstance(named, list) else named
+    return str(named[0] if isinstance(named, list) else named)
 
 
-def _elsewhere(name: Any) -> str:
+def _elsewhere(name: str) -> str:
     """Return what a person may try with a class that has no row."""
-    is_causal = isinstance(name, str) and name.endswith(("ForCausalLM", "LMHeadModel"))
+    is_causal = name.endswith(("ForCausalLM", "LMHeadModel"))
     return f"; --backend {TRANSFORMERS} may serve it" if is_causal else ""
 
 
@@ -73,12 +73,11 @@ def completed(hf: Json) -> Json:
 
 
 def _text_of(hf: Json, text: Any) -> Json:
-    named = hf.get("architectures")
-    wrapper = named[0] if isinstance(named, list) and named else None
+    wrapper = _class_of(hf)
     if wrapper in DRAFTERS:
         raise Refused(f"{wrapper} drafts for another model, which names it by --draft-head")
     if wrapper not in WRAPPED or not isinstance(text, dict):
-        raise Refused(f"{wrapper or 'no architecture'} with a text_config is not supported")
+        raise Refused(f"{wrapper} with a text_config is not supported")
     outer = {key: hf[key] for key in OUTER if key in hf}
     tied = {TIED: text[TIED]} if TIED in text else {}
     return {**text, **outer, **tied, "architectures": [WRAPPED[wrapper]]}

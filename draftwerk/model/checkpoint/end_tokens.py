@@ -15,6 +15,7 @@ import msgspec
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vocabularies.bare_files import listed_tokens
 
 END_TEXTS = frozenset(
     (
@@ -55,7 +56,7 @@ def end_tokens(directory: Path, hf: Json, generation: Json) -> tuple[int, ...]:
     specials = _specials(directory, config, hf["vocab_size"])
     own = config.get("eos_token")
     text = own.get("content") if isinstance(own, dict) else own
-    named = [specials[text]] if text in specials else []
+    named = [specials[text]] if isinstance(text, str) and text in specials else []
     template = _template(directory, config)
     ends = end_texts(each for each in specials if each in template)
     return _distinct(
@@ -78,23 +79,19 @@ def end_texts(texts: Iterable[str]) -> frozenset[str]:
 
 
 def _distinct(tokens: Iterable[Any], vocab_size: int) -> tuple[int, ...]:
-    found = tuple(dict.fromkeys(tokens))
+    found = list(tokens)
     for token in found:
-        if not isinstance(token, int) or not 0 <= token < vocab_size:
+        if type(token) is not int or not 0 <= token < vocab_size:
             raise Refused(f"{FIELD} {token!r} is outside vocab_size {vocab_size}")
-    return found
+    return tuple(dict.fromkeys(found))
 
 
 def _specials(directory: Path, config: Json, vocab_size: int) -> dict[str, int]:
     """Return the numbers of control tokens by their texts."""
-    listed = config.get("added_tokens_decoder")
-    if isinstance(listed, dict):
-        rows = [{**each, "id": int(index)} for index, each in listed.items()]
-    else:
-        rows = []
+    listed = listed_tokens(config).items()
+    added = [_ControlToken(index, each.content, each.special) for index, each in listed]
     path = directory / "tokenizer.json"
     try:
-        added = msgspec.convert(rows, list[_ControlToken])
         if path.is_file():
             added += msgspec.json.decode(path.read_bytes(), type=_TokenizerFile).added_tokens
     except (msgspec.MsgspecError, UnicodeDecodeError):

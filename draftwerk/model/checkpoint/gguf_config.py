@@ -7,10 +7,9 @@ from gguf.constants import TokenType
 
 from draftwerk.model.checkpoint.architectures import completed
 from draftwerk.model.checkpoint.end_tokens import end_texts
-from draftwerk.model.checkpoint.families.architecture import counted
+from draftwerk.model.checkpoint.families.architecture import LISTED_MAX, counted
 from draftwerk.model.checkpoint.gguf_source import FACTORS, ROPE_DIVISORS, GgufSource, dequantised
 from draftwerk.model.checkpoint.rope import rotary
-from draftwerk.model.checkpoint.supported import LAYERS_MAX
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import POOLING_FIELD
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
@@ -61,7 +60,7 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     heads, kv_heads = _heads(source, by_layer)
     hidden = source.get(".embedding_length")
     counted(f"{source.architecture}.attention.head_count", heads)
-    counted(f"{source.architecture}.block_count", source.layer_count, most=LAYERS_MAX)
+    counted(f"{source.architecture}.block_count", source.layer_count, most=LISTED_MAX)
     head_size = source.get(".attention.key_length", hidden // heads)
     turned = source.get(".rope.dimension_count", head_size)
     if turned != head_size and row.rotary_share is None:

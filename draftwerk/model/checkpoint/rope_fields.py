@@ -57,7 +57,7 @@ def rope_of(hf: Json, layers: str = "") -> tuple[float, Json]:
             raise Refused(f"{key} {value!r} is not supported (only one rule for all layers)")
     scaling: dict[str, Any] = dict(_one_of(named) or {})
     kinds = {key: scaling[key] for key in ("rope_type", "type") if scaling.get(key)}
-    kind = _one_of(kinds) or "default"
+    kind = str(_one_of(kinds) or "default")
     kind = row.rope_types.get(kind, kind)
     if kind not in REQUIRED:
         raise Refused(f"rope_scaling {kind!r} is not supported (only {', '.join(REQUIRED)})")
@@ -72,7 +72,7 @@ def rope_of(hf: Json, layers: str = "") -> tuple[float, Json]:
     if row.rotary_share is not None:
         scaling.setdefault("partial_rotary_factor", row.rotary_share)
     turned_dimensions(hf, scaling, layers)
-    return float(scaling.get("rope_theta", theta)), scaling
+    return float(scaling.get("rope_theta") or theta), scaling
 
 
 def _rule(hf: Json, layers: str) -> Json:
@@ -151,5 +151,7 @@ def _check(kind: str, scaling: Json) -> None:
             isinstance(each, int | float) and each > 0 for each in numbers
         ):
             raise Refused(f"rope_scaling {kind!r} has {key} that is no list of numbers above 0")
+    if kind == "yarn" and scaling.get("rope_theta") == 1:
+        raise Refused("rope_scaling 'yarn' has rope_theta 1, by which all dimensions turn alike")
     if kind == "llama3" and scaling["low_freq_factor"] >= scaling["high_freq_factor"]:
         raise Refused("rope_scaling 'llama3' has a low_freq_factor that is not below the high one")

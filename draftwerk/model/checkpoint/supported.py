@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from draftwerk.model.checkpoint.architectures import architecture_of
 from draftwerk.model.checkpoint.config import Activation, Experts
-from draftwerk.model.checkpoint.families.architecture import Json, counted
+from draftwerk.model.checkpoint.families.architecture import COUNT_MAX, LISTED_MAX, Json, counted
 from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -17,8 +17,6 @@ COUNTS = (
     "intermediate_size",
     "max_position_embeddings",
 )
-LAYERS_MAX = 10_000
-"""Beyond any model's: lists of as many layers as a damaged file says would fill the memory."""
 ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -89,7 +87,7 @@ def _check_sizes(hf: Json) -> None:
     """Refuse counts that are none, and heads that do not divide what they share."""
     for key in (*COUNTS, "num_key_value_heads", "head_dim"):
         if hf.get(key) is not None:
-            counted(key, hf[key], most=LAYERS_MAX if key == "num_hidden_layers" else None)
+            counted(key, hf[key], most=LISTED_MAX if key == "num_hidden_layers" else COUNT_MAX)
     eps = architecture_of(hf).norm_eps
     if not isinstance(hf[eps], int | float) or not 0 <= hf[eps] < 1:
         raise Refused(f"{eps} {hf[eps]!r} is not a small number")

@@ -9,6 +9,10 @@ from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
 Json = Mapping[str, Any]
+COUNT_MAX = 2**31 - 1
+LISTED_MAX = 10_000
+"""Beyond any model's: lists of as many layers, or experts, as a damaged file says would fill the
+memory."""
 
 
 class TensorNames(NamedTuple):
@@ -113,16 +117,16 @@ def number(hf: Json, field: str) -> float:
     return float(value)
 
 
-def count_of(hf: Json, field: str, least: int = 1) -> int:
+def count_of(hf: Json, field: str, least: int = 1, most: int = COUNT_MAX) -> int:
     """Return a field that counts something. Raises Refused for what is no count."""
-    return counted(field, hf.get(field), least)
+    return counted(field, hf.get(field), least, most)
 
 
-def counted(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+def counted(name: str, value: Any, least: int = 1, most: int = COUNT_MAX) -> int:
     """Return a count. Raises Refused for what is none, or is beyond the bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise Refused(f"{name} {value!r} is not a count")
-    if most is not None and value > most:
+    if value > most:
         raise Refused(f"{name} {value} is above {most}")
     return value
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
     BIASED,
+    LISTED_MAX,
     Architecture,
     GgufNames,
     Json,
@@ -48,7 +49,7 @@ def experts_of(
     def read(hf: Json) -> Experts:
         count = next((name for name in counts if hf.get(name) is not None), counts[0])
         found = Experts(
-            count=count_of(hf, count),
+            count=count_of(hf, count, most=LISTED_MAX),
             used=count_of(hf, used),
             ffn_size=count_of(hf, size),
             normalises=bool(hf.get(normalises)) if normalises else True,

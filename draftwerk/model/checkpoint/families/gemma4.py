@@ -119,7 +119,8 @@ def _heads(hf: Json, index: int, is_full: bool) -> dict[str, int]:
         kv_heads = hf.get("num_global_key_value_heads")
         if kv_heads is not None and hf.get("attention_k_eq_v"):
             usual["num_key_value_heads"] = kv_heads
-    own: Any = (hf.get("per_layer_config") or {}).get(str(index), {})
+    layers: Any = hf.get("per_layer_config") or {}
+    own: Any = layers.get(str(index), {}) if isinstance(layers, dict) else layers
     if not isinstance(own, dict) or not own.keys() <= set(BY_LAYER):
         raise Refused(f"per_layer_config {own!r} is not supported (only {', '.join(BY_LAYER)})")
     found = {name: counted(name, value) for name, value in (usual | own).items()}

@@ -65,7 +65,7 @@ def _adjusted(hf: Json, size: int) -> int:
     size = int(2 * size / 3)
     if hf.get("block_ffn_dim_multiplier") is None:
         return size
-    multiple = int(number(hf, "block_multiple_of"))
+    multiple = count_of(hf, "block_multiple_of")
     return -(-int(number(hf, "block_ffn_dim_multiplier") * size) // multiple) * multiple
 
 

@@ -60,7 +60,8 @@ def _some_unrotated(hf: Json) -> Sequence[LayerKind]:
 
 def _heated(hf: Json) -> Graph:
     """Return Ministral 3's graph: its queries grow with their position."""
-    rope = hf.get("rope_parameters") or {}
+    rope = hf.get("rope_parameters")
+    rope = rope if isinstance(rope, dict) else {}
     return Graph(temperature_beta=number(rope, HEAT), temperature_length=number(rope, HEAT_LENGTH))
 
 

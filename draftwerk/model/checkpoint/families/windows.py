@@ -26,7 +26,7 @@ def checked_types(hf: Json, types: Any, known: Collection[str]) -> Sequence[str]
     if not isinstance(types, list) or len(types) != hf["num_hidden_layers"]:
         raise Refused(f"layer_types contradicts num_hidden_layers {hf['num_hidden_layers']}")
     for kind in types:
-        if kind not in known:
+        if not isinstance(kind, str) or kind not in known:
             raise Refused(f"layer_types {kind!r} is not supported (only {', '.join(known)})")
     return types
 

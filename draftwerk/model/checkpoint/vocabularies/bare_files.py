@@ -25,6 +25,7 @@ from draftwerk.model.checkpoint.vocabularies.sentence_pieces import PieceKind, p
 from draftwerk.model.checkpoint.vocabularies.splits import GPT4O, LLAMA3, QWEN2, QWEN35
 
 CONFIG = "tokenizer_config.json"
+LISTED = "added_tokens_decoder"
 PIECES, TEKKEN, TIKTOKEN = "tokenizer.model", "tekken.json", "*.tiktoken"
 NAMES = f"tokenizer.json, {PIECES}, {TEKKEN}, {TIKTOKEN}"
 RANKED_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\r?\n")
@@ -90,13 +91,30 @@ def _around(config: TokenizerJson, named: Mapping[str, int], controls: list[str]
     return Around(begin, end)
 
 
+class ListedToken(msgspec.Struct):
+    """A token that a config adds; `lstrip` and `rstrip`: with the white space beside it."""
+
+    content: str
+    special: bool = False
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+
+
+def listed_tokens(config: Mapping[str, object]) -> dict[int, ListedToken]:
+    """Return the tokens that a config adds, by their numbers. Raises Refused for what is none."""
+    listed = config.get(LISTED) or {}
+    try:
+        return msgspec.convert(listed, dict[int, ListedToken], strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(f"{CONFIG}: {LISTED}: {error}") from None
+
+
 def _added(config: TokenizerJson) -> list[TokenizerJson]:
     """Return the tokens that a config adds, in the order of their numbers."""
-    listed: TokenizerJson = config.get("added_tokens_decoder") or {}
-    return [
-        added_token(int(index), each["content"], bool(each.get("special")))
-        for index, each in sorted(listed.items(), key=lambda item: int(item[0]))
-    ]
+    found = sorted(listed_tokens(config).items())
+    return [{"id": index, **msgspec.structs.asdict(each)} for index, each in found]
 
 
 def _tiktoken(path: Path, directory: Path, config: TokenizerJson) -> TokenizerJson:
