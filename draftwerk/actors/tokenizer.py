@@ -236,7 +236,7 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
         raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", field)
     if encoded.options.reading is not None:
         if count > context_max:
-            raise RefusedError(f"it has {count} tokens; {context_max} are the most", field)
+            raise RefusedError(f"a text has {count} tokens; {context_max} are the most", field)
         return
     if count >= context_max:
         raise RefusedError(

@@ -146,8 +146,10 @@ async def _answer(
         tokens_max = max(1, min(tokens_max, room))
     context = RequestContext(model, state.new_seed)
     options = engine_options(body, found, context, plan, tokens_max)
-    kind = "ollama chat" if isinstance(body, OllamaChatBody) else "ollama generate"
-    names = {**NAMES, "response_format": plan.blamed or "format"}
+    kind, text = "ollama generate", "prompt"
+    if isinstance(body, OllamaChatBody):
+        kind, text = "ollama chat", "messages"
+    names = {**NAMES, "messages": text, "response_format": plan.blamed or "format"}
     call = call_of(request, kind, [prompt], options, names)
     return GenerationResponse(
         state, call, serializer, body.stream is not False, end=b"", form=JSON_LINES

@@ -33,7 +33,7 @@ from draftwerk.settings.durations import read_duration
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
-NAMES = {"messages": "messages", "response_format": "format", "max_tokens": "options.num_predict"}
+NAMES = {"max_tokens": "options.num_predict"}
 OLLAMA = SamplingDefaults(temperature=0.8, top_k=40, top_p=0.9)
 """Ollama's defaults, for what the model does not say. Its `repeat_penalty` of 1.1 over 64 tokens
 has none here that is the same."""

@@ -325,6 +325,8 @@ async def test_a_failure_is_the_last_line(served: Served) -> None:
     assert (whole.status_code, whole.json()["error"]) == (500, "the row failed")
     early = await chat(served, messages=[{"role": "user", "content": "!refuse"}], stream=True)
     assert (early.status_code, early.json()["param"]) == (400, "messages")
+    early = await generate(served, prompt="!refuse")
+    assert (early.status_code, early.json()["param"]) == (400, "prompt")
 
 
 async def test_errors_elsewhere_under_the_path_are_sentences_too(served: Served) -> None:
