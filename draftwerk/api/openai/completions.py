@@ -36,6 +36,11 @@ class CompletionSerializer:
     )
     scored: set[int] = field(default_factory=set[int])
     """Choices of which prompt tokens were reported."""
+    prompts: defaultdict[int, list[TokenText]] = field(
+        default_factory=lambda: defaultdict[int, list[TokenText]](list)
+    )
+    """Prompt tokens by prompt: its first choice reads them, before the others begin."""
+    begun: set[int] = field(default_factory=set[int])
 
     def first_chunks(self) -> list[msgspec.Struct]:
         """Return nothing before the first text."""
@@ -44,20 +49,25 @@ class CompletionSerializer:
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunk for an event; tokens without text yet have none of their own."""
         metadata = self.metadata
+        scored = self._scored(event.choice, () if isinstance(event, Ended) else event.scored)
+        given = self._prompt_logprobs(event.choice, scored)
         if isinstance(event, Ended):
-            choice = CompletionChoice(
-                event.choice, event.text, None, event.finish_reason, score=score_of(event)
-            )
-        elif (
-            event.text or event.scored or (event.tokens and (metadata.logprobs or metadata.origins))
-        ):
             choice = CompletionChoice(
                 event.choice,
                 event.text,
-                self._logprobs(event.choice, event.scored, event.logprobs),
+                self._logprobs(event.choice, scored, ()) if scored else None,
+                event.finish_reason,
+                score=score_of(event),
+                prompt_logprobs=given,
+            )
+        elif event.text or scored or (event.tokens and (metadata.logprobs or metadata.origins)):
+            choice = CompletionChoice(
+                event.choice,
+                event.text,
+                self._logprobs(event.choice, scored, event.logprobs),
                 None,
                 metadata.shown(event.origins),
-                prompt_logprobs=self._prompt_logprobs(event.choice, event.scored),
+                prompt_logprobs=given,
             )
         else:
             return []
@@ -77,19 +87,29 @@ class CompletionSerializer:
     ) -> CompletionReply:
         """Return the whole answer."""
         metadata = self.metadata
+        scored = {each.index: self._scored(each.index, each.scored) for each in choices}
         worded = tuple(
             CompletionChoice(
                 index=index,
                 text=choice.text,
-                logprobs=self._logprobs(choice.index, choice.scored, choice.logprobs),
+                logprobs=self._logprobs(choice.index, scored[choice.index], choice.logprobs),
                 finish_reason=choice.finish_reason,
                 origins=metadata.shown(tuple(choice.origins)),
                 score=choice.score,
-                prompt_logprobs=self._prompt_logprobs(choice.index, choice.scored),
+                prompt_logprobs=self._prompt_logprobs(choice.index, scored[choice.index]),
             )
             for index, choice in enumerate(self._best(choices))
         )
         return self._wrapped(worded, usage, metrics)
+
+    def _scored(self, choice: int, own: Sequence[TokenText]) -> Sequence[TokenText]:
+        """Return the prompt tokens that a choice reports now; all but the first report them once,
+        as they begin."""
+        prompt, leads = self.prompts[choice // self.generated], choice % self.generated == 0
+        prompt += own
+        has_begun = choice in self.begun
+        self.begun.add(choice)
+        return own if leads or has_begun else prompt
 
     def _logprobs(
         self, choice: int, scored: Sequence[TokenText], tokens: Sequence[TokenText]

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from draftwerk.actors.messages import Delta, TokenText
+from draftwerk.actors.messages import Delta, Ended, SequenceStats, TokenText
+from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.logprobs import prompt_logprobs
 from draftwerk.api.openai.replies import PromptLogprob
-from draftwerk.api.replying.serializer import ReplyMetadata
+from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.speculative.requests.middle import MiddleTokens
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
@@ -186,6 +187,48 @@ def test_an_echoed_prompt_has_log_probabilities_of_its_own() -> None:
         assert [one is None for each in logprobs for one in each.top_logprobs].count(True) == 1
         # A token that begins within a character is where the character is.
         assert [at for each in logprobs for at in each.text_offset] == [0, 1, 1, 2, 3]
+
+
+def test_every_choice_of_an_echoed_prompt_has_its_log_probabilities() -> None:
+    metadata = ReplyMetadata("id", 0, "m", logprobs=True, echo=True, prompt_logprobs=True)
+    prompts, text = [scored(*b"hi"), scored(*b"you")], scored(*b"jo")
+    said: list[Delta | Ended] = []
+    for choice in range(4):  # the first of each prompt's two reads it, in two rounds
+        prompt = () if choice % 2 else prompts[choice // 2]
+        parts = [(prompt[:1], ()), (prompt[1:], text)] if prompt else [((), text)]
+        said += [
+            Delta(request_id="", choice=choice, text="", tokens=(1,), scored=read, logprobs=new)
+            for read, new in parts
+        ]
+        end = Ended(
+            request_id="",
+            choice=choice,
+            finish_reason="stop",
+            text="",
+            token_count=1,
+            stats=SequenceStats(),
+        )
+        said.append(end)
+    del said[-2]  # the last choice's first token begins its stop string
+    gathered = [GatheredChoice(choice) for choice in range(4)]
+    for event in said:
+        gathered[event.choice].add(event)
+    streaming = CompletionSerializer(metadata, generated=2, kept=2)
+    chunks = [chunk.choices[0] for event in said for chunk in streaming.chunks(event, None)]
+    whole = CompletionSerializer(metadata, generated=2, kept=2).reply(
+        gathered, Usage(1, 2, 3), RequestMetrics(0.0, 0.0, 0.0, 0.0, 0.0, None, 7)
+    )
+    for choice in range(4):
+        tokens = [*prompts[choice // 2], *(text if choice < 3 else ())]
+        mine = [each for each in chunks if each.index == choice]
+        streamed = [each.logprobs for each in mine if each.logprobs]
+        for found in (streamed, [whole.choices[choice].logprobs]):
+            values = [value for each in found for value in each.token_logprobs]
+            assert values == [None, *(each.logprob for each in tokens[1:])]
+            assert [at for each in found for at in each.text_offset] == [*range(len(tokens))]
+        scores = [each for one in mine if one.prompt_logprobs for each in one.prompt_logprobs]
+        assert scores == [*whole.choices[choice].prompt_logprobs]
+        assert scores[0] is None and len(scores) == len(prompts[choice // 2])
 
 
 def test_a_prompts_log_probabilities_are_by_token_as_vllm_has_them() -> None:
