@@ -13,6 +13,7 @@ NOT_SERVED = {
     **dict.fromkeys(("moderations",), "moderation is"),
     **dict.fromkeys(("files", "uploads", "batches", "vector_stores"), "files and batches are"),
     **dict.fromkeys(("assistants", "threads"), "assistants are"),
+    "conversations": "conversations are",
     **dict.fromkeys(
         ("fine_tuning", "lora-adapters", "load_lora_adapter"), "loading adapters while it runs is"
     ),

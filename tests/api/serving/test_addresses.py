@@ -25,6 +25,7 @@ NOT_SERVED = {
     "/v1/moderations": "moderation is",
     "/api/pull": "a store of models is",
     "/v1/responses/compact": "compaction is",
+    "/v1/conversations": "conversations are",
 }
 
 
