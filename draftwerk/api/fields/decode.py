@@ -109,7 +109,8 @@ def _containers(raw: bytes) -> int:
 def _malformed(message: str) -> ApiError:
     found = BYTE.search(message)
     where = f" (see byte {found[1]})" if found else ""
-    return refused(f"The body is not valid JSON{where}.", code="invalid_json")
+    fault = "holds half a surrogate pair" if "surrogate" in message else "is not valid JSON"
+    return refused(f"The body {fault}{where}.", code="invalid_json")
 
 
 def instead_of(body: msgspec.Struct, field: str) -> str:

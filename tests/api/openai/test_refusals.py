@@ -262,6 +262,11 @@ async def test_a_body_that_is_no_request_is_refused_at_once(served: Served, body
     assert "body" in message or "required" in message or "messages" in message
 
 
+async def test_half_a_surrogate_pair_is_named_as_what_it_is(served: Served) -> None:
+    _, reply = await posted(served, BAD_BODIES["a lone surrogate"])
+    assert reply.json()["error"]["message"].startswith("The body holds half a surrogate pair (")
+
+
 async def test_a_model_that_is_not_served_is_not_found(served: Served) -> None:
     reply = await served.chat(model="other")
     assert reply.status_code == 404
