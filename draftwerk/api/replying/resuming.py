@@ -76,7 +76,7 @@ class StreamReader:
             await stream.grown(idle_s)
         if stream.head is None:
             raise stream_not_found(stream.stream_id)
-        await send(stream.head)
+        await send({**stream.head})  # each reader's middleware adds headers of its own
         while self.next < stream.count or not stream.over:
             while self.next < stream.count:
                 await self._send_next(send)

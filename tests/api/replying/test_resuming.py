@@ -77,6 +77,13 @@ async def test_a_stream_cut_a_hundred_times_is_whole(served: Served) -> None:
     assert text_of(events) == whole
 
 
+async def test_each_reader_has_headers_of_its_own(served: Served) -> None:
+    stream_id = await begun(served, "hello", seed=3)
+    for name in ("a", "b", "c"):
+        reply = await served.http.get(f"/v1/streams/{stream_id}", headers={"x-request-id": name})
+        assert reply.headers.get_list("x-request-id") == [name]
+
+
 async def test_the_connection_that_began_it_has_the_same_events() -> None:
     async with serving(FakeEngine()) as served:
         body = {"model": MODEL, "prompt": "Hello", "seed": 1, **RESUMABLE}
