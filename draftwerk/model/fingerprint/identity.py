@@ -19,7 +19,13 @@ from draftwerk.model.checkpoint.files.content import content_name
 from draftwerk.model.checkpoint.packed_weights import weights_fingerprint
 
 EXPECTED = Path(__file__).parent / "fingerprints.json"
-TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+TEXT_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+    *("special_tokens_map.json", "added_tokens.json", "tokenizer.model", "tekken.json"),
+    *("*.tiktoken", "chat_template.json", "additional_chat_templates/*.jinja"),
+    "generation_config.json",
+)
+"""All that tokens, templates and ends of texts are read from."""
 COMMON = ("noise", "draws")
 DIGITS = 16
 
@@ -31,9 +37,10 @@ def system_fingerprint(directory: Path, cache: Path, words: Iterable[str]) -> st
     if found is None:
         return ""
     digest = sha256(found)
-    for name in TEXT_FILES:
+    for path in (path for name in TEXT_FILES for path in sorted(directory.glob(name))):
         with suppress(OSError):
-            digest.update(f"{name} {content_name(directory / name, cache)}\n".encode())
+            name = path.relative_to(directory)
+            digest.update(f"{name} {content_name(path, cache)}\n".encode())
     return f"fp_{digest.hexdigest()[:DIGITS]}"
 
 

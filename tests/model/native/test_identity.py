@@ -36,6 +36,23 @@ def test_any_other_file_changes_it(tmp_path: Path, stem: str) -> None:
     assert system_fingerprint(one, tmp_path, ()) != system_fingerprint(other, tmp_path, ())
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tokenizer.model", "tekken.json", "qwen.tiktoken", "special_tokens_map.json"),
+        *("generation_config.json", "additional_chat_templates/tool_use.jinja"),
+    ],
+)
+def test_any_further_file_of_texts_changes_it(tmp_path: Path, name: str) -> None:
+    one, found = model(tmp_path / "one"), set[str]()
+    for content in ("", "a", "b"):
+        if content:
+            (one / name).parent.mkdir(exist_ok=True)
+            (one / name).write_text(content)
+        found.add(system_fingerprint(one, tmp_path, ()))
+    assert len(found) == 3
+
+
 def test_any_other_word_changes_it(tmp_path: Path) -> None:
     one = model(tmp_path / "one")
     assert system_fingerprint(one, tmp_path, ("a",)) != system_fingerprint(one, tmp_path, ("b",))
