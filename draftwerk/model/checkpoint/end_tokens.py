@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 
 from draftwerk.model.checkpoint.families.architecture import Json
-from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.checkpoint.vocabularies.bare_files import listed_tokens
+from draftwerk.model.checkpoint.vocabularies.tokenizer_config import (
+    listed_tokens,
+    read_tokenizer_config,
+)
 
 END_TEXTS = frozenset(
     (
@@ -52,7 +54,7 @@ def end_tokens(directory: Path, hf: Json, generation: Json) -> tuple[int, ...]:
 
     Raises Refused for a number outside `vocab_size`.
     """
-    config = read_json(directory / "tokenizer_config.json") or {}
+    config = read_tokenizer_config(directory)
     specials = _specials(directory, config, hf["vocab_size"])
     own = config.get("eos_token")
     text = own.get("content") if isinstance(own, dict) else own

@@ -9,15 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vocabularies.tokenizer_config import read_tokenizer_config
 from draftwerk.model.text.control_text import NO_GUARD, ControlGuard, guard_of
 from draftwerk.model.text.grammar_check import GrammarChecker
 from draftwerk.model.text.kept_pieces import KeptPieces
 from draftwerk.model.text.templates.chat_template import TemplateMessage, TemplateRefused
 from draftwerk.model.text.templates.own_tools import has_calls, worded
 from draftwerk.model.text.templates.rerank_form import filled, rerank_form
-from draftwerk.model.text.templates.template_file import CONFIG, read_template
+from draftwerk.model.text.templates.template_file import read_template
 from draftwerk.model.text.templates.template_traits import (
     added_tokens,
     call_forms,
@@ -61,8 +61,7 @@ class TextTokenizer(VocabularyText):
         the model's.
         """
         super().__init__(read_tokenizer(directory))
-        config = read_json(directory / CONFIG) or {}
-        self.chat_template = read_template(directory, config)
+        self.chat_template = read_template(directory, read_tokenizer_config(directory))
         added = self.tokenizer.get_added_tokens_decoder()
         self.control_names = tuple(
             each.content for each in added.values() if each.special and control_tokens == "text"

@@ -11,10 +11,10 @@ from typing import Any
 
 from gguf import GGUFWriter, TokenType
 
-from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vocabularies.tokenizer_config import read_tokenizer_config
 
-TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+TOKENIZER, TEMPLATE = "tokenizer.json", "chat_template.jinja"
 BYTE_FALLBACK = "byte_fallback"
 
 
@@ -51,10 +51,12 @@ def write_tokenizer(
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     writer.add_string("tokenizer.huggingface.json", text)
-    config = read_json(directory / CONFIG) or {}
+    config = read_tokenizer_config(directory)
     _write_specials(config, tokens, begin, ends, writer)
     template = directory / TEMPLATE
-    source = template.read_text() if template.is_file() else config.get("chat_template")
+    source = (
+        template.read_text(encoding="utf-8") if template.is_file() else config.get("chat_template")
+    )
     if isinstance(source, str):
         writer.add_chat_template(source)
 

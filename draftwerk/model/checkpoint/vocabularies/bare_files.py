@@ -23,9 +23,11 @@ from draftwerk.model.checkpoint.vocabularies.byte_level import (
 from draftwerk.model.checkpoint.vocabularies.piece_file import read_pieces
 from draftwerk.model.checkpoint.vocabularies.sentence_pieces import PieceKind, piece_document
 from draftwerk.model.checkpoint.vocabularies.splits import GPT4O, LLAMA3, QWEN2, QWEN35
+from draftwerk.model.checkpoint.vocabularies.tokenizer_config import (
+    listed_tokens,
+    read_tokenizer_config,
+)
 
-CONFIG = "tokenizer_config.json"
-LISTED = "added_tokens_decoder"
 PIECES, TEKKEN, TIKTOKEN = "tokenizer.model", "tekken.json", "*.tiktoken"
 NAMES = f"tokenizer.json, {PIECES}, {TEKKEN}, {TIKTOKEN}"
 RANKED_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\r?\n")
@@ -49,7 +51,7 @@ def bare_document(directory: Path) -> TokenizerJson | None:
 
     Raises Refused for a file that is broken or not understood.
     """
-    config = read_json(directory / CONFIG) or {}
+    config = read_tokenizer_config(directory)
     if (tekken := directory / TEKKEN).is_file():
         return _tekken(tekken)
     pieces = directory / PIECES
@@ -91,30 +93,12 @@ def _around(config: TokenizerJson, named: Mapping[str, int], controls: list[str]
     return Around(begin, end)
 
 
-class ListedToken(msgspec.Struct):
-    """A token that a config adds; `lstrip` and `rstrip`: with the white space beside it."""
-
-    content: str
-    special: bool = False
-    single_word: bool = False
-    lstrip: bool = False
-    rstrip: bool = False
-    normalized: bool = False
-
-
-def listed_tokens(config: Mapping[str, object]) -> dict[int, ListedToken]:
-    """Return the tokens that a config adds, by their numbers. Raises Refused for what is none."""
-    listed = config.get(LISTED) or {}
-    try:
-        return msgspec.convert(listed, dict[int, ListedToken], strict=False)
-    except msgspec.ValidationError as error:
-        raise Refused(f"{CONFIG}: {LISTED}: {error}") from None
-
-
 def _added(config: TokenizerJson) -> list[TokenizerJson]:
     """Return the tokens that a config adds, in the order of their numbers."""
     found = sorted(listed_tokens(config).items())
-    return [{"id": index, **msgspec.structs.asdict(each)} for index, each in found]
+    return [
+        {"id": index, "normalized": False, **msgspec.structs.asdict(each)} for index, each in found
+    ]
 
 
 def _tiktoken(path: Path, directory: Path, config: TokenizerJson) -> TokenizerJson:

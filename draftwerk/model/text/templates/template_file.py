@@ -8,11 +8,9 @@ import msgspec
 
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vocabularies.tokenizer_config import CONFIG
 from draftwerk.model.text.templates.chat_template import ChatTemplate
 
-CONFIG = "tokenizer_config.json"
-SPECIALS = "special_tokens_map.json"
-"""Where older models have their special tokens."""
 SPECIAL_NAMES = (
     "bos_token",
     "eos_token",
@@ -41,12 +39,12 @@ def read_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | Non
     """
     path = directory / CONFIG
     try:
-        special = special_tokens(directory, config)
+        special = special_tokens(config)
         sources = _named(config.get("chat_template"))
         if files := _files(directory):
             sources = {}
             for name, path in files.items():
-                sources[name] = path.read_text()
+                sources[name] = path.read_text(encoding="utf-8")
         elif not sources and (processor := read_json(directory / PROCESSOR)):
             path, sources = directory / PROCESSOR, _named(processor.get("chat_template"))
         if not (source := sources.get(DEFAULT)):
@@ -73,10 +71,8 @@ def _named(found: object) -> dict[str, str]:
     return {DEFAULT: given} if given else {}
 
 
-def special_tokens(directory: Path, config: dict[str, Any]) -> dict[str, str]:
+def special_tokens(config: dict[str, Any]) -> dict[str, str]:
     """Return the texts of special tokens by the names that a template has for them."""
-    if "added_tokens_decoder" not in config:
-        config = config | (read_json(directory / SPECIALS) or {})
     own = {name: _content(config[name]) for name in SPECIAL_NAMES if config.get(name) is not None}
     extra = config.get("extra_special_tokens")
     named = {**config, **extra} if isinstance(extra, dict) else config

@@ -53,6 +53,32 @@ def test_pieces_are_served_with_a_template_and_in_streams(tmp_path: Path) -> Non
         assert "".join(map(stream.push, tokens)) + stream.flush() == oracle.decode(tokens)
 
 
+def test_tokens_of_older_files_are_added(tmp_path: Path) -> None:
+    data = trained(model_type="bpe")
+    first = read_tokenizer(written(tmp_path, tokenizer__model=data)).get_vocab_size()
+    written(
+        tmp_path,
+        tokenizer__model=data,
+        special_tokens_map__json={"additional_special_tokens": ["<|end|>"], "bos_token": "</s>"},
+        added_tokens__json={"<|end|>": first, "<note>": first + 1},
+    )
+    text = TextTokenizer(tmp_path)
+    assert text.encode("a<|end|>")[0] == 2 and text.encode("a<|end|>")[-1] == first
+    assert text.encode("a<note>")[-1] == first + 1
+    assert first in text.special_token_ids and first + 1 not in text.special_token_ids
+
+
+def test_white_space_beside_a_token_is_its_own_where_the_config_says_so(tmp_path: Path) -> None:
+    data = trained(model_type="bpe", remove_extra_whitespaces=False)
+    first = read_tokenizer(written(tmp_path, tokenizer__model=data)).get_vocab_size()
+    listed = {first: {"content": "<|end|>", "special": True, "rstrip": True, "lstrip": True}}
+    written(
+        tmp_path, tokenizer__model=data, tokenizer_config__json={"added_tokens_decoder": listed}
+    )
+    text = TextTokenizer(tmp_path)
+    assert text.encode("the <|end|>  ") == [*text.encode("the"), first]
+
+
 AROUND: dict[str, tuple[dict[str, Any], list[int], list[int]]] = {
     "usual": ({}, [1], []),
     "no begin": ({"add_bos_token": False}, [], []),

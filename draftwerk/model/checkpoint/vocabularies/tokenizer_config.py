@@ -1,0 +1,57 @@
+"""What files say of a tokenizer beside its vocabulary, as makers wrote it in different years.
+
+tokenizer_config.json     special tokens, added ones by their numbers, the chat template
+special_tokens_map.json   special tokens; it goes first where the other lists no added ones
+added_tokens.json         numbers of added ones, where the first lists none
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from draftwerk.model.checkpoint.files.json_file import read_json
+from draftwerk.model.checkpoint.unsupported import Refused
+
+CONFIG, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+LISTED = "added_tokens_decoder"
+
+
+class ListedToken(msgspec.Struct):
+    """A token that is added; `lstrip` and `rstrip`: with the white space beside it."""
+
+    content: str
+    special: bool = False
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+
+
+def read_tokenizer_config(directory: Path) -> dict[str, Any]:
+    """Return the fields of the first file with what the older two say. Raises Refused."""
+    config = read_json(directory / CONFIG) or {}
+    if LISTED in config:
+        return config
+    config |= read_json(directory / SPECIALS) or {}
+    specials = set(_texts(config))
+    numbers = (read_json(directory / ADDED) or {}).items()
+    listed = {str(index): {"content": text, "special": text in specials} for text, index in numbers}
+    return config | ({LISTED: listed} if listed else {})
+
+
+def listed_tokens(config: Mapping[str, object]) -> dict[int, ListedToken]:
+    """Return added tokens by their numbers. Raises Refused for what is none."""
+    try:
+        return msgspec.convert(config.get(LISTED) or {}, dict[int, ListedToken], strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(f"{CONFIG}: {LISTED}: {error}") from None
+
+
+def _texts(found: object) -> Iterator[str]:
+    """Yield all texts in a value."""
+    if isinstance(found, str):
+        yield found
+    elif isinstance(found, dict | list):
+        for each in found.values() if isinstance(found, dict) else found:
+            yield from _texts(each)
