@@ -90,7 +90,7 @@ class Cache:
                 self.committed += 1
                 return self.scheduler.commit(message.verdict, message.drafts, now_s)
             case Fetched():
-                return []  # the round that is planned next takes the sequence in
+                return []  # the round that is planned next reads the sequence
             case _:
                 assert_never(message)
 

@@ -64,7 +64,7 @@ class Decided(ActorMessage, frozen=True):
 
 
 class Fetched(ActorMessage, frozen=True):
-    """Blocks of a preempted sequence are back from tier two, as far as they could be had."""
+    """Blocks of a sequence have come from tier two, as far as they could be had."""
 
 
 CacheMessage = Encoded | Cancel | Decided | Fetched

@@ -34,8 +34,7 @@ from draftwerk.actors.messages import (
     RouterMessage,
     TokenizerMessage,
 )
-from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
-from draftwerk.actors.tier_two.swap import FETCHES_MAX
+from draftwerk.actors.tier_two.fetching import FETCHES_MAX
 from draftwerk.actors.tier_two_actors import tier_two_actors
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
@@ -47,7 +46,6 @@ from draftwerk.speculative.scheduler.opening import Opener
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
 INSPECT_S = 5.0
-INTAKE = "intake"
 
 
 class Pipeline:
@@ -86,20 +84,14 @@ class Pipeline:
             window_group(parts),
         )
         namer = BlockNamer(parts.name_secret)
-        # Tier two, where there is one, is in front of the cache; else there is one mailbox.
-        self.to_intake = self.to_cache
-        if parts.store is not None:
-            intake_waits = waits.setdefault(INTAKE, Histogram(WAITS_S))
-            self.to_intake = Port[CacheMessage](messages_max, intake_waits)
-        to_cache, to_intake = self.to_cache.outbox, self.to_intake.inbox
-        self.tier_two = tier_two_actors(parts, scheduler, namer, to_cache, to_intake)
+        self.tier_two = tier_two_actors(parts, scheduler, namer, self.to_cache.outbox)
 
         proposer = parts.proposer()
         to_rounds = self.to_verifier if proposer is None else self.to_draft
 
         self.tokenizer = Tokenizer(
             self.to_tokenizer.inbox,
-            self.to_intake.outbox,
+            self.to_cache.outbox,
             self.to_ledger.outbox,
             parts.text,
             TextLimits(
@@ -161,8 +153,7 @@ class Pipeline:
             self.to_detokenizer,
             self.to_ledger,
         )
-        found: dict[str, Port[Any]] = dict(zip(MAILBOXES, ports, strict=True))
-        return found if self.tier_two is None else found | {INTAKE: self.to_intake}
+        return dict(zip(MAILBOXES, ports, strict=True))
 
     def check(self) -> None:
         """Assert what must hold between rounds."""

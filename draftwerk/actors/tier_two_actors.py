@@ -1,6 +1,6 @@
-"""Tier two: in front of the pipe that decodes, and beside it.
+"""Tier two: actors beside the pipe that decodes.
 
-    Tokenizer ──> [Intake] ──> Cache ──> ...          [WriteBehind] beside the pool
+    store ──> [Fetching, Warming] ──> pool ──> [WriteBehind] ──> store
 
 The actors of the pipe know none of these but by the messages that they exchange.
 """
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import anyio
 
 from draftwerk.actors.engine_parts import EngineParts
-from draftwerk.actors.mailbox import Inbox, Outbox
+from draftwerk.actors.mailbox import Outbox
 from draftwerk.actors.messages import CacheMessage
+from draftwerk.actors.tier_two.fetching import Fetching
 from draftwerk.actors.tier_two.intake import Intake
 from draftwerk.actors.tier_two.kept_pool import KeptPool
-from draftwerk.actors.tier_two.swap import SwapIn
 from draftwerk.actors.tier_two.warming import Warming
 from draftwerk.actors.tier_two.write_behind import WRITE_PAUSE_S, WriteBehind
 from draftwerk.cache.prefix import BlockNamer
@@ -28,10 +28,9 @@ SNAPSHOT_COPIES_MAX = 2
 class TierTwo:
     """The actors of the second tier; they end together."""
 
-    intake: Intake
     writers: tuple[WriteBehind, ...]
     """Of blocks, and of snapshots; none where the store keeps nothing of this server's."""
-    swap: SwapIn
+    fetching: Fetching
     warming: Warming
 
     async def run(self) -> None:
@@ -39,10 +38,8 @@ class TierTwo:
         async with anyio.create_task_group() as all_:
             for writer in self.writers:
                 all_.start_soon(writer.run)
-            all_.start_soon(self.swap.run)
+            all_.start_soon(self.fetching.run)
             all_.start_soon(self.warming.run)
-            await self.intake.run()
-            all_.cancel_scope.cancel()
 
     async def flush(self) -> None:
         """Keep all that is not kept yet."""
@@ -55,12 +52,8 @@ def tier_two_actors(
     scheduler: Scheduler,
     namer: BlockNamer,
     cache: Outbox[CacheMessage],
-    inbox: Inbox[CacheMessage],
 ) -> TierTwo | None:
-    """Return what keeps blocks in a store, and loads them before a request comes to the cache.
-
-    None without a store.
-    """
+    """Return what keeps blocks in a store, and loads them; None without a store."""
     store, state_store = parts.store, parts.state_store
     if store is None:
         return None
@@ -70,5 +63,5 @@ def tier_two_actors(
         snapshots = KeptPool(states.pool, state_store, states.passing)
         pause_s = WRITE_PAUSE_S * max(1, state_store.size // store.size)
         writers.append(WriteBehind(snapshots, parts.worker, pause_s, SNAPSHOT_COPIES_MAX))
-    intake = Intake(inbox, cache, scheduler, namer, blocks, snapshots, parts.worker, parts.trace)
-    return TierTwo(intake, tuple(writers), SwapIn(intake, cache), Warming(intake))
+    intake = Intake(scheduler, namer, blocks, snapshots, parts.worker, parts.trace)
+    return TierTwo(tuple(writers), Fetching(intake, cache), Warming(intake))

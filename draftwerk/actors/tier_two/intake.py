@@ -1,39 +1,31 @@
 """Tier two's place beside the pool: blocks that are lost here may be had from a store again.
 
-    Tokenizer ──> Intake ──> Cache          a prompt's blocks are loaded before it is admitted
-                    └── pool <── WriteBehind ──> store          what no table holds is kept
+    store ──> Intake ──> pool ──> WriteBehind ──> store          what no table holds is kept
 
 Both work between rounds: a block is read while it has a name, and written while nobody holds it and
 no round under way can. A block that cannot be had is computed. Of a model with recurrent layers
 snapshots go the same ways as blocks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, assert_never
+from functools import partial
+from typing import Any, NamedTuple
 
 import anyio
 
 from draftwerk.actors.devices.device import Worker
-from draftwerk.actors.mailbox import Inbox, Outbox
-from draftwerk.actors.messages import (
-    CacheMessage,
-    Cancel,
-    Decided,
-    Encoded,
-    Fetched,
-)
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.missing_head import MissingHead, to_load
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.speculative.blend.rules import canonical_parts
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
 LOAD_S = 1.0
-"""No admission waits longer for a store: the prompt is computed instead."""
-READERS = 2
+"""No prompt waits longer for a store: it is computed instead."""
+READERS, READS_MAX = 2, 8
+"""Threads of one read of blocks, and reads at once."""
 PART = 32
 """Blocks that are loaded and taken in at once."""
 CHUNK_TOKENS = 64
@@ -76,12 +68,20 @@ class KeptName(NamedTuple):
     name: bytes
 
 
+TakeIn = Callable[[], int]
+"""Writes what was loaded into the pools; returns how many blocks there were for it."""
+Placing = Callable[[TakeIn], None]
+
+
+def at_once(take_in: TakeIn) -> None:
+    """Take in what was loaded wherever there is a block for it."""
+    take_in()
+
+
 @dataclass(slots=True)
 class Intake:
-    """Hands requests on to the cache, those first loaded whose blocks the store has."""
+    """Loads blocks into the pool."""
 
-    inbox: Inbox[CacheMessage]
-    cache: Outbox[CacheMessage]
     scheduler: Scheduler
     namer: BlockNamer
     blocks: KeptPool
@@ -90,54 +90,15 @@ class Intake:
     worker: Worker
     trace: Trace = field(default_factory=Trace)
     costs: LoadCosts = field(default_factory=LoadCosts)
-    _parked: dict[str, list[CacheMessage]] = field(default_factory=dict[str, list[CacheMessage]])
-    """Requests whose blocks are on their way, and what follows them."""
+    _reading: dict[KeptName, float] = field(default_factory=dict[KeptName, float])
+    """When each read began that a thread has under way, waited for or not; by its first name."""
+    _readers: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(READS_MAX))
 
-    async def run(self) -> None:
-        """Load for several requests at once; no message overtakes one of its own request."""
-        async with anyio.create_task_group() as beside:
-            async for message in self.inbox:
-                match message:
-                    case Encoded():
-                        wanted = self._wanted(message)
-                        if wanted:
-                            self._parked[message.request_id] = [message]
-                            beside.start_soon(self._load, message.request_id, wanted)
-                            continue
-                    case Cancel():
-                        if message.request_id in self._parked:
-                            self._parked[message.request_id].append(message)
-                            continue
-                    case Decided() | Fetched():
-                        pass  # come to the cache from another side
-                    case _:
-                        assert_never(message)
-                self.cache.send_nowait(message)
-
-    def _wanted(self, encoded: Encoded) -> list[KeptName]:
-        """Return what of a prompt is to be loaded or is being loaded."""
-        self.costs.computed(self.scheduler.report)
-        wanted = dict[KeptName, None]()
-        for tokens, name_space in self._read_from_start(encoded):
-            wanted |= dict.fromkeys(self.missing(tokens, name_space))
-        return [*wanted]
-
-    def _read_from_start(self, encoded: Encoded) -> Iterator[tuple[tuple[int, ...], str]]:
-        """Yield the tokens whose blocks will be looked for, with their name space.
-
-        That is the prompt, or its beginning up to the first segment, and each segment as it is
-        read.
-        """
-        committed = encoded.committed[0] if encoded.committed else ()
-        tokens, size = (*encoded.tokens, *committed), self.scheduler.pool.block_size
-        space, blend = encoded.options.name_space, encoded.blend
-        parts = () if blend is None else canonical_parts(blend, len(encoded.tokens), size)
-        if blend is None or not parts:
-            yield tokens[:-1], space
-            return
-        yield tokens[: parts[0].start], space
-        for part in parts:
-            yield tuple(part.text(tokens)), space
+    @property
+    def hangs(self) -> bool:
+        """Whether a read that was given up has not returned: then nobody waits for another."""
+        now_s = anyio.current_time()
+        return any(now_s - begun_s >= LOAD_S for begun_s in tuple(self._reading.values()))
 
     def missing(self, tokens: tuple[int, ...], name_space: str) -> list[KeptName]:
         """Return what is to be loaded for the full blocks of a text, where that pays."""
@@ -154,45 +115,46 @@ class Intake:
         state = 0 if self.snapshots is None else self.snapshots.store.size
         return len(load.blocks) * self.blocks.store.size + len(load.snapshots) * state
 
-    async def _load(self, request_id: str, wanted: list[KeptName]) -> None:
-        """Have what is wanted, or as much as comes in time, and hand the request on."""
-        with anyio.move_on_after(LOAD_S):
-            await self.fetch_in_parts(wanted, request_id)
-        for message in self._parked.pop(request_id):
-            self.cache.send_nowait(message)
-
-    async def fetch_in_parts(self, wanted: list[KeptName], request_id: str = "") -> None:
+    async def fetch_in_parts(
+        self, wanted: list[KeptName], place: Placing = at_once, request_id: str = ""
+    ) -> None:
         """Load part after part, so that of what comes too slowly the first blocks are of use."""
         for start in range(0, len(wanted), PART):
-            await self.fetch(wanted[start : start + PART], request_id)
+            await self.fetch(wanted[start : start + PART], place, request_id)
 
-    async def fetch(self, wanted: list[KeptName], request_id: str = "") -> int:
-        """Load what is wanted into the pools, or wait for it; returns how much was loaded."""
+    async def fetch(
+        self, wanted: list[KeptName], place: Placing = at_once, request_id: str = ""
+    ) -> None:
+        """Load what is wanted into the pools, or wait for it; `place` has it taken in."""
         mine = [each for each in wanted if each.name not in each.kept.coming]
         others = [kept.coming[name] for kept, name in wanted if name in kept.coming]
         for kept, name in mine:
             kept.coming[name] = anyio.Event()
-        begun = anyio.current_time()
         try:
-            found = await self._read(mine)
+            async with self._readers:
+                found = await self._read(mine)
             with self.trace.span("intake", request_id):
-                taken = self._take_in(found)
+                place(partial(self._take_in, found))
             for event in others:
                 await event.wait()
         finally:
             for kept, name in mine:
                 kept.coming.pop(name).set()
-        if mine:
-            size = sum(each.kept.store.size for each in mine)
-            self.costs.loaded(size, 1e3 * (anyio.current_time() - begun))
-        return taken
 
     async def _read(self, wanted: list[KeptName]) -> dict[KeptName, Any]:
         """Return what there is of some blocks."""
         found: dict[KeptName, Any] = {}
+        begun_s = anyio.current_time()
+
+        def load(kept: KeptPool, names: list[bytes]) -> dict[bytes, Any]:
+            self._reading[KeptName(kept, names[0])] = begun_s
+            try:
+                return kept.load(names)
+            finally:
+                self._reading.pop(KeptName(kept, names[0]), None)
 
         async def read(kept: KeptPool, names: list[bytes]) -> None:
-            loaded = await self.worker.run(lambda: kept.load(names))
+            loaded = await self.worker.run(lambda: load(kept, names))
             found.update((KeptName(kept, name), content) for name, content in loaded.items())
 
         async with anyio.create_task_group() as readers:
@@ -200,6 +162,9 @@ class Intake:
                 names = [each.name for each in wanted if each.kept is kept]
                 for reader in range(min(READERS, len(names))):
                     readers.start_soon(read, kept, names[reader::READERS])
+        if wanted:
+            size = sum(each.kept.store.size for each in wanted)
+            self.costs.loaded(size, 1e3 * (anyio.current_time() - begun_s))
         return {each: found[each] for each in wanted if each in found}
 
     def _take_in(self, found: dict[KeptName, Any]) -> int:

@@ -59,7 +59,9 @@ class Sequence:
     feedback: Feedback = NOTHING_LEARNED
     """Of the newest decision, until it is sent to the draft sources."""
     fetches: int = 0
-    """The preemptions after which its blocks were asked for in a second tier."""
+    """How often its blocks were asked for in a second tier: once for each time that it enters."""
+    fetching: bool = False
+    """Whether it runs, and is in no round before they have come."""
     cancelled: bool = False
     ended: bool = False
     names: list[bytes] = field(default_factory=list[bytes])
@@ -166,6 +168,22 @@ class Sequence:
         A search does as soon as its members branch off, a blended prompt with its first segment.
         """
         return 0 if self.blending is None else pool.blocks_for(self.blending.room)
+
+    def enter(self) -> bool:
+        """Find its prefix, and take blocks for the rest; False if there are too few."""
+        found = self.table.match(self.reusable, self.names)
+        if self.states is not None:
+            count = self.states.enter(self.table.names)
+            if count is None:
+                return False
+            found = count * self.table.block_size
+            self.table.truncate(found)
+        if self.blending is not None:
+            found = self.blending.begin(self.table, found)
+        if not self.table.reserve(len(self.tokens)):
+            return False
+        self.computed = self.planned = found
+        return True
 
     def leave(self) -> list[int]:
         """Give back every block; return the ids of branches that devices are to forget."""

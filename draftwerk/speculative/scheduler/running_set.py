@@ -6,7 +6,7 @@ waiting --admit--> running --end-->
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
@@ -50,6 +50,8 @@ class RunningSet:
         self.lengths = lengths
         self.pool = pool
         self.stats = stats
+        self.begins_fetch: Callable[[Sequence], bool] = lambda _: False
+        """Has what the pool lacks of a sequence loaded; whether it is to wait for that."""
         self.waiting = WaitingQueue()
         self.running: OrderedDict[int, Sequence] = OrderedDict()
         self.now_s = 0.0  # of the round that is planned
@@ -67,27 +69,31 @@ class RunningSet:
             return False  # its prefix need not be named again while nothing has become free
         if self._overflows(sequence):
             return False
-        found = sequence.table.match(sequence.reusable, sequence.names)
-        if sequence.states is not None:
-            count = sequence.states.enter(sequence.table.names)
-            if count is None:
-                return self._refuse(sequence)
-            found = count * self.pool.block_size
-            sequence.table.truncate(found)
-        if sequence.blending is not None:
-            found = sequence.blending.begin(sequence.table, found)
         if (
-            not sequence.table.reserve(len(sequence.tokens))
+            not sequence.enter()
             or self._is_cramped(sequence)
             or not self._has_windows(sequence)
             or self._overflows(sequence)
         ):
-            return self._refuse(sequence)
-        sequence.computed = sequence.planned = found
+            sequence.leave()
+            sequence.computed = sequence.planned = 0
+            self._refused = sequence.sequence_id, *self._available()
+            return False
         sequence.sent_count = 0
         self.running[sequence.sequence_id] = sequence
-        self._count_admission(sequence, found)
+        sequence.fetching = self.begins_fetch(sequence)
+        if not sequence.fetching:
+            self.count_admission(sequence)
         return True
+
+    def enter_again(self, sequence: Sequence, take_in: Callable[[], int]) -> int:
+        """Have a sequence find what was loaded, which is taken into the room that it held; returns
+        how many blocks that were."""
+        sequence.leave()
+        taken = take_in()
+        if not sequence.enter():
+            self.preempt(sequence)  # a snapshot takes a slot more than it held
+        return taken
 
     def _available(self) -> tuple[int, int, int]:
         """Return the blocks, the slots of states and the blocks of windows that could be had."""
@@ -95,16 +101,9 @@ class RunningSet:
         states, windows = (0 if pool is None else pool.available for pool in others)
         return self.pool.available, states, windows
 
-    def _refuse(self, sequence: Sequence) -> bool:
-        """Leave a sequence as it was, which found no room."""
-        sequence.table.release()
-        if sequence.states is not None:
-            sequence.states.leave()
-        self._refused = sequence.sequence_id, *self._available()
-        return False
-
-    def _count_admission(self, sequence: Sequence, found: int) -> None:
-        """Count a client's sequence of which `found` tokens were in the prefix cache."""
+    def count_admission(self, sequence: Sequence) -> None:
+        """Count a client's sequence that enters, and how much of it was in the prefix cache."""
+        found = sequence.computed
         self.stats.prefix_queries += len(sequence.tokens)
         self.stats.prefix_hits += found
         if sequence.request.resumed or sequence.tally.preemptions:
@@ -293,6 +292,7 @@ class RunningSet:
 
     def _release(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
+        sequence.fetching = False
         self._finished_ids.extend(sequence.leave())
         if sequence.sent_count:
             self._finished_ids.append(sequence.sequence_id)

@@ -161,7 +161,8 @@ class Scheduler:
         else:
             self.running_set.preempt_for_first(self.limits.rows_max)
         running = self.running_set.running.values()
-        ready = [s for s in running if not s.in_flight or (before and goes_on(s))]
+        able = [s for s in running if not s.fetching]
+        ready = [s for s in able if not s.in_flight or (before and goes_on(s))]
         decoding = [s for s in ready if s.pending <= 1]
         bounded = self.limits.pause_s < inf and bool(decoding)
         rows = decoding_rows(decoding, now_s, bounded)

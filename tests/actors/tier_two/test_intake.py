@@ -5,13 +5,14 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 
 from draftwerk.actors.mailbox import mailbox
-from draftwerk.actors.messages import CacheMessage, Cancel, Encoded
-from draftwerk.actors.tier_two.intake import LOAD_S, Intake, LoadCosts
+from draftwerk.actors.messages import CacheMessage, Fetched
+from draftwerk.actors.tier_two.fetching import Fetching
+from draftwerk.actors.tier_two.intake import Intake, LoadCosts
 from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.write_behind import WriteBehind
 from draftwerk.cache.blocks import BlockPool
@@ -21,6 +22,8 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.requests.sequence import Sequence as Text
+from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.actors.loops import on_both_loops, settle
@@ -86,9 +89,8 @@ class Desk:
     """
 
     def __init__(self, blocks: int = 8, slots: int = 0) -> None:
-        self.to_intake, inbox = mailbox[CacheMessage](99)
         outbox, self.arrived = mailbox[CacheMessage](99)
-        self.streams = [self.to_intake, inbox, outbox, self.arrived]
+        self.streams = [outbox, self.arrived]
         self.rules = StateRules(BlockPool(slots, 1), 2, 4, 8)
         self.scheduler = Scheduler(
             BlockPool(blocks, 4), RoundLimits(), states=self.rules if slots else None
@@ -103,14 +105,44 @@ class Desk:
         self.snapshots = KeptPool(self.rules.pool, self.states, self.rules.passing)
         self.state_writer = WriteBehind(self.snapshots, self.latch, pause_s=0.0)
         self.intake = Intake(
-            inbox,
-            outbox,
             self.scheduler,
             self.namer,
             self.blocks,
             self.snapshots if slots else None,
             self.latch,
         )
+        self.fetching = Fetching(self.intake, outbox)
+
+    def text(self, number: int = 1, name_space: str = SPACE) -> Text:
+        """Return a sequence whose prompt is the text."""
+        return Text(
+            sequence_id=number,
+            request=SequenceRequest(
+                request_id=f"r{number}",
+                choice=0,
+                prompt_count=len(TOKENS),
+                sampling=Sampling(seed=5),
+                tokens_max=8,
+                draft_max=0,
+                name_space=name_space,
+            ),
+            tokens=list(TOKENS),
+            table=BlockTable(self.pool, self.namer, name_space),
+            states=SequenceStates(self.rules, name_space) if self.states.pages else None,
+        )
+
+    def enter(self, number: int = 1, name_space: str = SPACE) -> Text:
+        """Have such a sequence run."""
+        text = self.text(number, name_space)
+        assert self.scheduler.running_set.admit(text)
+        return text
+
+    def read(self, text: Text) -> int:
+        """Return how much of a text need not be computed; it ends."""
+        assert not text.fetching
+        computed = text.computed
+        self.scheduler.running_set.end(text)
+        return computed
 
     def use(self) -> None:
         """Compute the text, and let go of it."""
@@ -176,7 +208,7 @@ async def desk(blocks: int = 8, slots: int = 0) -> AsyncGenerator[Desk]:
     made = Desk(blocks, slots)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(made.intake.run)
+            tasks.start_soon(made.fetching.run)
             tasks.start_soon(made.behind.run)
             tasks.start_soon(made.state_writer.run)
             yield made
@@ -185,12 +217,6 @@ async def desk(blocks: int = 8, slots: int = 0) -> AsyncGenerator[Desk]:
     finally:
         for stream in made.streams:
             stream.close()
-
-
-def request(name: str = "r", **how: Any) -> Encoded:
-    return Encoded(
-        request_id=name, tokens=TOKENS, options=Options(sampling=Sampling(seed=5), **how)
-    )
 
 
 async def kept(made: Desk) -> None:
@@ -208,11 +234,12 @@ async def test_a_prompt_finds_its_blocks_after_they_were_lost() -> None:
     async with desk() as made:
         await kept(made)
         assert made.found() == []
-        made.to_intake.send_nowait(request())
-        assert await made.received() == []
+        text = made.enter()
+        assert await made.received() == [] and text.fetching
         made.latch.open.set()
-        assert await made.received() == [request()]
+        assert await made.received() == [Fetched()]
         assert made.found() == [0, 1, 2, 3]
+        assert made.read(text) == 16
 
 
 @on_both_loops
@@ -227,64 +254,35 @@ async def test_blocks_that_are_evicted_before_they_are_kept_are_copied() -> None
 
 
 @on_both_loops
-async def test_no_cancel_overtakes_a_request_that_waits_for_blocks() -> None:
-    async with desk() as made:
-        await kept(made)
-        cancel = Cancel(request_id="r")
-        made.to_intake.send_nowait(request())
-        made.to_intake.send_nowait(cancel)
-        made.to_intake.send_nowait(Cancel(request_id="other"))
-        assert await made.received() == [Cancel(request_id="other")]
-        made.latch.open.set()
-        assert await made.received() == [request(), cancel]
-
-
-@on_both_loops
-async def test_requests_with_one_prompt_load_it_once() -> None:
-    async with desk() as made:
+async def test_sequences_with_one_prompt_load_it_once() -> None:
+    async with desk(blocks=16) as made:
         await kept(made)
         before = made.latch.begun
-        for name in "abc":
-            made.to_intake.send_nowait(request(name))
+        texts = [made.enter(number) for number in range(3)]
         assert await made.received() == []
         made.latch.open.set()
-        found = [each for each in await made.received() if isinstance(each, Encoded)]
-        assert sorted(each.request_id for each in found) == ["a", "b", "c"]
+        assert await made.received() == [Fetched()] * 3
+        assert [made.read(text) for text in texts] == [16] * 3
         assert made.latch.begun - before <= 2
-
-
-@on_both_loops
-async def test_a_store_that_hangs_delays_a_request_and_no_more() -> None:
-    async with desk() as made:
-        await kept(made)
-        made.to_intake.send_nowait(request())
-        begun = anyio.current_time()
-        assert await made.arrived.receive() == request()
-        assert anyio.current_time() - begun < 10 * LOAD_S
-        made.latch.open.set()
-        assert await made.received() == []
-        made.to_intake.send_nowait(request("again"))
-        assert await made.received() == [request("again")]
-        assert made.found() == [0, 1, 2, 3]
 
 
 @on_both_loops
 async def test_another_tenant_finds_nothing() -> None:
     async with desk() as made:
         await kept(made)
-        made.to_intake.send_nowait(request(tenant="b"))
-        assert await made.received() == [request(tenant="b")]
+        assert not made.enter(name_space="b").fetching
 
 
 @on_both_loops
 async def test_what_the_store_has_lost_is_computed() -> None:
     async with desk() as made:
         await kept(made)
-        del made.shelf.kept[list(made.shelf.kept)[-1]]
+        names = made.namer.chain(TOKENS[:-1], 4, SPACE)
+        text = made.enter()
+        del made.shelf.kept[[*names][2]]
         made.latch.open.set()
-        made.to_intake.send_nowait(request())
-        assert await made.received() == [request()]
-        assert 0 < len(made.found()) < 4 or made.found() == []
+        assert await made.received() == [Fetched()]
+        assert made.read(text) == 8
 
 
 @on_both_loops
@@ -317,11 +315,12 @@ async def test_a_prompt_finds_the_snapshot_at_the_end_of_its_blocks() -> None:
         await kept(made)
         assert sorted(made.states.kept.values()) == [8, 16], "on its way, and at its end"
         assert made.found_state() is None
-        made.to_intake.send_nowait(request())
+        text = made.enter()
         assert await made.received() == []
         made.latch.open.set()
-        assert await made.received() == [request()]
+        assert await made.received() == [Fetched()]
         assert (made.found(), made.found_state()) == ([0, 1, 2, 3], 16)
+        assert made.read(text) == 16
 
 
 @on_both_loops
@@ -330,14 +329,24 @@ async def test_without_its_last_snapshot_a_prompt_has_blocks_up_to_the_one_befor
         await kept(made)
         made.states.kept = {name: at for name, at in made.states.kept.items() if at == 8}
         made.latch.open.set()
-        made.to_intake.send_nowait(request())
-        assert await made.received() == [request()]
+        text = made.enter()
+        assert await made.received() == [Fetched()]
         assert (made.found(), made.found_state()) == ([0, 1], 8)
+        assert made.read(text) == 8
         made.states.kept.clear()
         made.lose()
-        made.to_intake.send_nowait(request("again"))
-        assert await made.received() == [request("again")]
-        assert made.found() == [], "blocks are of no use without a state"
+        assert not made.enter(2).fetching, "blocks are of no use without a state"
+
+
+@on_both_loops
+async def test_a_snapshot_that_finds_no_slot_beside_the_texts_own_waits_for_one() -> None:
+    async with desk(slots=3) as made:
+        await kept(made)
+        text = made.enter()
+        assert made.rules.pool.take(1)
+        made.latch.open.set()
+        assert await made.received() == [Fetched()]
+        assert not text.fetching and [*made.scheduler.running_set.waiting] == [text]
 
 
 @on_both_loops

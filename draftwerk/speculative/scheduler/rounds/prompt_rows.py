@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Iterable
 from heapq import merge
 from itertools import chain
-from typing import Protocol
 
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
@@ -13,33 +12,25 @@ from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.waiting_queue import queue_key
 
 
-class BlockFetcher(Protocol):
-    """Brings back blocks of preempted sequences."""
-
-    def is_fetching(self, sequence: Sequence, /) -> bool:
-        """Return whether the sequence is to wait, because blocks of it are on their way."""
-        ...
-
-
 class PromptRows:
     """Plans the rows that read prompts."""
 
     def __init__(self, running_set: RunningSet, rows_max: int) -> None:
         self.running_set = running_set
         self.rows_max = rows_max
-        self.fetcher: BlockFetcher | None = None
-        """A second tier, where there is one."""
 
     def reading(self) -> Iterable[Sequence]:
         """Return those whose prompts are read or wait to be, in the order of reading."""
         running = self.running_set.running.values()
-        reading = [s for s in running if s.unread > 1]
+        reading = [s for s in running if s.unread > 1 and not s.fetching]
         return merge(sorted(reading, key=queue_key), self._entering(), key=queue_key)
 
     def wanted(self, plan: RoundPlan) -> int:
         """Return how many tokens prompts could have read in a round, up to all of it."""
         running, wanted, most = self.running_set.running, 0, plan.tokens_max
         for sequence in chain(running.values(), self._entering()):
+            if sequence.fetching:
+                continue
             if sequence.pending > 1 and (plan.before or not sequence.in_flight):
                 wanted += sequence.unread
                 if wanted >= most:
@@ -62,7 +53,7 @@ class PromptRows:
                 elif not self.running_set.admit(sequence):
                     blocked.append(sequence)
                     may_admit = False  # no other overtakes a sequence that finds no room
-                else:
+                elif not sequence.fetching:
                     plan.begin(sequence)
             elif reading:
                 sequence = reading.popleft()
@@ -79,10 +70,7 @@ class PromptRows:
 
     def _is_held(self, sequence: Sequence) -> bool:
         """Return whether a sequence waits for something else than room: the choice that reads its
-        prompt, a prompt that begins like it, or blocks that it lost when it was preempted."""
+        prompt, or a prompt that begins like it."""
         if sequence.leader is not None and not sequence.leader.prefilled:
             return True
-        if awaits_prefix(sequence, self.running_set.running.values()):
-            return True
-        fetcher = self.fetcher if sequence.tally.preemptions else None
-        return fetcher is not None and fetcher.is_fetching(sequence)
+        return awaits_prefix(sequence, self.running_set.running.values())
