@@ -20,6 +20,7 @@ from draftwerk.speculative.replies.closed_schemas import (
     is_open,
 )
 from draftwerk.speculative.replies.formats import CallFormat
+from draftwerk.speculative.replies.property_names import with_named_properties
 
 BARE_STRING = frozenset(("type", "enum", "const", "minLength", "maxLength"))
 
@@ -69,7 +70,7 @@ def parameters_of(schema: Any) -> JsonObjectSchema:
     kind = found.setdefault("type", "object")
     if kind != "object" and kind != ["object"]:
         raise BadSchema("must be of the type 'object'")
-    found = closed(found)
+    found = closed(with_named_properties(found))
     # What describes inner objects in parts leaves the arguments themselves one object.
     return found | {"additionalProperties": False} if is_open(found) else found
 
