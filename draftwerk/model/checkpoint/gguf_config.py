@@ -60,8 +60,10 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     heads, kv_heads = _heads(source, by_layer)
     hidden = source.get(".embedding_length")
     counted(f"{source.architecture}.attention.head_count", heads)
+    counted(f"{source.architecture}.embedding_length", hidden)
     counted(f"{source.architecture}.block_count", source.layer_count, most=LISTED_MAX)
     head_size = source.get(".attention.key_length", hidden // heads)
+    counted(f"{source.architecture}.attention.key_length", head_size)
     turned = source.get(".rope.dimension_count", head_size)
     if turned != head_size and row.rotary_share is None:
         raise Refused("a GGUF with partial rotary dimensions is not supported")

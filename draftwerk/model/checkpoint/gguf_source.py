@@ -14,6 +14,7 @@ from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.families.architecture import Architecture
 from draftwerk.model.checkpoint.files.gguf_header import GgufTensor, tensor_bytes
 from draftwerk.model.checkpoint.files.gguf_shards import GgufModel, read_gguf
+from draftwerk.model.checkpoint.gguf_metadata import checked
 from draftwerk.model.checkpoint.unsupported import Refused
 
 ROPE_DIVISORS = "rope_freqs.weight"
@@ -33,9 +34,13 @@ class GgufSource(NamedTuple):
     row: Architecture
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a metadata value; a leading dot stands for the architecture's own prefix."""
+        """Return a metadata value; a leading dot stands for the architecture's own prefix.
+
+        Raises Refused for one of another kind than the key's.
+        """
         named = self.architecture + key if key.startswith(".") else key
-        return self.model.fields.get(named, default)
+        found = self.model.fields.get(named)
+        return default if found is None else checked(key, found, self.architecture)
 
     @property
     def layer_count(self) -> int:

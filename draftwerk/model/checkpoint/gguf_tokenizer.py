@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from draftwerk.model.checkpoint.gguf_metadata import TEMPLATE, check_tokenizer
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.byte_level import (
     ALPHABET,
@@ -31,14 +32,13 @@ BYTE_LEVEL, SENTENCEPIECE, MERGED_PIECES = "gpt2", "llama", "gemma4"
 NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 WHOLE = "tokenizer.huggingface.json"
 """Where a file may hold a whole `tokenizer.json`."""
-TEMPLATE = "tokenizer.chat_template"
-"""Before a dot and the names of others beside the default one."""
 RERANK = "rerank"
 """The name of one that is no conversation's."""
 
 
 def write_tokenizer(path: Path, fields: GgufFields, directory: Path) -> None:
     """Write the tokenizer of a GGUF, whose metadata are `fields`. Raises Refused."""
+    check_tokenizer(fields)
     if WHOLE in fields:
         (directory / "tokenizer.json").write_text(fields[WHOLE], encoding="utf-8")
     elif (document := _document(path, fields)) is None:
@@ -100,6 +100,8 @@ def _pieces(path: Path, fields: GgufFields) -> GgufFields:
     if scores is None or len(scores) != len(tokens):
         raise Refused(f"{path}: {PREFIX}scores are not those of its {len(tokens)} tokens")
     kinds: list[int] = list(fields.get(PREFIX + "token_type") or [PieceKind.NORMAL] * len(tokens))
+    if len(kinds) != len(tokens):
+        raise Refused(f"{path}: {PREFIX}token_type is not of its {len(tokens)} tokens")
     for index in _named_ids(path, fields):
         if kinds[index] != PieceKind.UNKNOWN:
             kinds[index] = PieceKind.CONTROL

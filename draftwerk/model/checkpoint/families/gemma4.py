@@ -142,7 +142,8 @@ def _fields(get: Callable[..., Any]) -> Json:
     narrow = get(".attention.key_length_swa", full)
     if get(".rope.dimension_count_swa", narrow) != narrow:
         raise Refused("gemma4.rope.dimension_count_swa is not supported")
-    shared = get(".attention.shared_kv_layers", 0)
+    name = ".attention.shared_kv_layers"
+    shared = counted(f"gemma4{name}", get(name, 0), least=0, most=layers)
     kv_heads = _each(get(".attention.head_count_kv"), layers)
     sizes = _each(get(".feed_forward_length"), layers)
     factor = 2 if sizes[-1] == 2 * sizes[0] else 1
