@@ -52,8 +52,9 @@ def _reworded(words: JsonObjectSchema, definitions: JsonObjectSchema) -> JsonObj
         return words
     value = others.pop("additionalProperties", True)
     closed = {**others, "additionalProperties": False}
-    listed: Any = own.get("enum", [own["const"]] if "const" in own else None)
-    if isinstance(listed, list) and all(isinstance(each, str) for each in listed):
+    given: Any = own.get("enum", [own["const"]] if "const" in own else None)
+    listed = cast("list[Any]", given) if isinstance(given, list) else []
+    if listed and all(isinstance(each, str) for each in listed):
         return {**closed, "properties": dict.fromkeys(listed, value)}
     if isinstance(own.get("pattern"), str):
         return {**closed, "patternProperties": {own["pattern"]: value}}
