@@ -181,9 +181,9 @@ void Forward::multiply_expert_down(int layer, Turn turn) {
     if (later.rows) next = upcoming(matrices[later.rows->expert], later.tile);
     const int first = matrix.first_column(at.tile), columns = matrix.column_count(at.tile);
     alignas(64) float out[ROWS_MAX * TILE];
+    PassedTile passed{matrix, space.expert_ffn, at.tile, next};
     in_passes(matrix, rows.count, at.group, [&](int row, int count, int pass, int passes) {
-        multiply(matrix, space.expert_ffn, rows.first + row, count, at.tile,
-                 next.share(pass, passes), out);
+        passed.multiply(rows.first + row, count, pass, passes, out);
         for (int r = 0; r < count; r++) {
             add_bias(matrix, at.tile, out + r * TILE);
             float *to = contribution(places[rows.first + row + r]) + first;

@@ -15,6 +15,21 @@ inline void add_bias(const Matrix &matrix, int tile, float *out) {
     if (!matrix.bias.empty()) add_to<false>(matrix.bias.data() + tile * TILE, TILE, out);
 }
 
+// A tile that passes of rows are multiplied with, and the one to fetch meanwhile.
+struct PassedTile {
+    const Matrix &matrix;
+    const Operand &operand;
+    int tile;
+    Upcoming next;
+    int which = 0;                      // of two that take turns
+    const uint8_t *words = nullptr;
+
+    void multiply(int row, int count, int pass, int passes, float *out) {
+        if (pass == 0) words = decoded(matrix, tile, passes, count, which);
+        ::multiply(matrix, operand, row, count, tile, next.share(pass, passes), out, words);
+    }
+};
+
 template <class Each>
 void Forward::in_passes(const Matrix &matrix, int rows, int group, Each each) {
     int begin = group * GROUP_ROWS, end = std::min(rows, begin + GROUP_ROWS);
@@ -32,9 +47,10 @@ void Forward::products(const Matrix &matrix, const Operand &operand, int rows, T
     Upcoming next;
     if (turn.next >= 0) next = upcoming(matrix, first_tile + turn.next % span);
     alignas(64) float out[ROWS_MAX * TILE];
+    PassedTile passed{matrix, operand, tile, next};
     fetch_adapters(adapted, tile);
     in_passes(matrix, rows, turn.item / span, [&](int first, int count, int pass, int passes) {
-        multiply(matrix, operand, first, count, tile, next.share(pass, passes), out);
+        passed.multiply(first, count, pass, passes, out);
         add_adapters(adapted, tile, first, count, out);
         for (int r = 0; r < count; r++) {
             add_bias(matrix, tile, out + r * TILE);
@@ -58,12 +74,13 @@ void Forward::multiply_gates(const Matrix &matrix, const Operand &operand, int f
         }
         (in_bf16 ? gated<true> : gated<false>)(activation, g, u, TILE, g);
     };
+    PassedTile of_gate{matrix, operand, tile, next}, of_up{matrix, operand, tile + 1, next_up, 1};
     fetch_adapters(adapted, tile);
     fetch_adapters(adapted, tile + 1);
     in_passes(matrix, rows, group, [&](int first, int count, int pass, int passes) {
         int row = first_row + first;
-        multiply(matrix, operand, row, count, tile, next.share(pass, passes), gate);
-        multiply(matrix, operand, row, count, tile + 1, next_up.share(pass, passes), up);
+        of_gate.multiply(row, count, pass, passes, gate);
+        of_up.multiply(row, count, pass, passes, up);
         add_adapters(adapted, tile, row, count, gate);
         add_adapters(adapted, tile + 1, row, count, up);
         for (int r = 0; r < count; r++) {

@@ -3,7 +3,7 @@
 //     tile t holds the output columns 48 t .. 48 t + 48, for all inputs, in panels of as many
 //     columns as a kernel keeps in registers for several rows (48 or 16), each contiguous:
 //     fp32  [k]      [panel]         one input a step
-//     bf16  [k / 2]  [panel][2]      a pair of inputs a step
+//     bf16  [k / 2]  [panel][2]      a pair of inputs a step; as codes (coded.h) if that can be
 //
 // What is quantised, by a file or here (quantise.cpp), is stored in GGUF's blocks (stored.h), in
 // tiles of up to 48 columns.
@@ -54,7 +54,9 @@ struct Matrix {
     Format format = Format::fp32;
     int tiles = 0, k = 0;
     size_t panel_bytes = 0, tile_bytes = 0;
-    Memory data;
+    bool is_coded = false;
+    size_t stride = 0;              // of `Upcoming`
+    Memory data;                    // of bf16, behind a line that tells whether it is coded
     std::vector<float> bias;        // empty without, else of 48 columns a tile
     std::vector<StoredTile> stored; // by tile, of that format
 
@@ -63,8 +65,12 @@ struct Matrix {
     Matrix(Format format, int tiles, int k);
     // What `data` of a matrix takes.
     static size_t data_bytes(Format format, int tiles, int k);
+    // Has tiles coded, or not, from now on.
+    void code(bool coded);
+    size_t used_bytes() const { return heading_bytes(format) + tiles * tile_bytes; }
     const uint8_t *tile(int index) const {
-        return stored.empty() ? data.as<uint8_t>() + index * tile_bytes : stored[index].data;
+        if (!stored.empty()) return stored[index].data;
+        return data.as<uint8_t>() + heading_bytes(format) + index * tile_bytes;
     }
     size_t bytes_of(int tile) const {
         return stored.empty() ? tile_bytes
@@ -73,7 +79,9 @@ struct Matrix {
     int first_column(int tile) const { return stored.empty() ? tile * TILE : stored[tile].first; }
     int column_count(int tile) const { return stored.empty() ? TILE : stored[tile].count; }
     // Packs one tile; `columns[j]` is the source row of column j, or -1 for a column of zeros.
-    void pack(int tile, const Source &source, const int *columns);
+    // False where it cannot be coded.
+    bool pack(int tile, const Source &source, const int *columns);
+    static size_t heading_bytes(Format format) { return format == Format::bf16 ? 64 : 0; }
 };
 
 // Thirty-two inputs of a row for products with stored matrices: all their types read the same.
@@ -106,22 +114,28 @@ struct Operand {
     bool elementwise() const { return format != Format::stored; }
 };
 
+constexpr int FETCH_LINES = 6;
+
 // What to fetch into the L2 cache during a product: `lines` of every six lines of a tile.
 struct Upcoming {
     const uint8_t *tile = nullptr;
     int lines = 0;
     bool whole = false;             // in the first pass
+    size_t stride = 64 * FETCH_LINES;   // bytes of the tile that six lines of a plain one stand for
 
     // The share of pass `pass` of `passes` over the rows: spread, because memory has a pace.
     Upcoming share(int pass, int passes) const {
         if (whole) return pass ? Upcoming{} : *this;
         int first = lines * pass / passes, last = lines * (pass + 1) / passes;
-        return {tile + 64 * first, last - first};
+        return {tile + 64 * first, last - first, false, stride};
     }
 };
 
-constexpr int FETCH_LINES = 6;
+// The words of a coded tile, in memory that this thread has for each `which` of two: where a kernel
+// reads them several times, or codes do not tell all of them. Null: they are read as they are.
+const uint8_t *decoded(const Matrix &matrix, int tile, int passes, int count, int which);
 
-// out[r][48] = the products of rows row .. row + count (at most `rows_at_once`) with one tile.
+// out[r][48] = the products of rows row .. row + count (at most `rows_at_once`) with one tile, or
+// with the `words` that it has decoded.
 void multiply(const Matrix &matrix, const Operand &operand, int row, int count, int tile,
-              const Upcoming &upcoming, float *out);
+              const Upcoming &upcoming, float *out, const uint8_t *words = nullptr);

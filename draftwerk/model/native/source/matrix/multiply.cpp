@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "matrix/coded.h"
 #include "matrix/stored.h"
 #include "simd/tile.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 using native::ROWS;
 
-constexpr int REGISTERS = PANEL / native::LANES;    // of a panel
+using coded::REGISTERS;
 constexpr size_t REGISTER_BYTES = sizeof(native::Floats);
 
 struct Rows {
@@ -40,7 +41,7 @@ inline void fetch(const uint8_t *upcoming) {
 
 template <bool PAIRS, int COUNT, int FETCH>
 void multiply_floats(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
-                     const uint8_t *upcoming, float *out) {
+                     const uint8_t *upcoming, size_t stride, float *out) {
     using Size = Extent<COUNT>;
     const Size size{panel_bytes};
     const int steps = PAIRS ? (rows.k + 1) / 2 : rows.k;
@@ -48,10 +49,57 @@ void multiply_floats(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
     for (int step = 0; step < steps; step++, panel += 4 * PANEL) {
         if (step % Size::FETCH_STEPS == 0) {
             fetch<FETCH>(upcoming);
-            upcoming += 64 * FETCH_LINES;
+            upcoming += stride;
         }
         add_step<PAIRS, COUNT, Size::COLUMNS>(sums, rows.data, rows.stride, step,
                                               [&](int j) { return panel + size.offset(j); });
+    }
+    store<COUNT, Size::COLUMNS>(sums, out, TILE);
+}
+
+// The same products of a coded panel without exceptions, each added when its turn would come.
+template <int COUNT, bool FETCH>
+void multiply_coded(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
+                    const uint8_t *upcoming, size_t, float *out) {
+    using Size = Extent<COUNT>;
+    using Pairs = Words<true>;
+    constexpr int WIDE = Size::WIDE, UNITS = coded::UNITS, LINES = coded::GROUP_LINES;
+    Sums<COUNT, Size::COLUMNS> sums = {};
+    auto fetch = [&](int w, int first, int last) INLINED {
+        for (int line = first; FETCH && line < last; line++) {
+            native::prefetch(upcoming + w * panel_bytes + line * coded::LINE_BYTES);
+        }
+    };
+    const uint8_t *row = rows.data;
+    for (int begin = 0; begin < rows.k; begin += coded::CHUNK) {
+        const uint8_t *table = panel;
+        repeat<WIDE>([&](auto w) INLINED { fetch(w, 0, 1); });
+        panel += coded::LINE_BYTES, upcoming += coded::LINE_BYTES;
+        const int groups = std::min(coded::CHUNK, rows.k - begin) / coded::GROUP;
+        for (int group = 0; group < groups; group++) {
+            repeat<WIDE>([&](auto w) INLINED {
+                repeat<UNITS>([&](auto unit) INLINED {
+                    fetch(w, unit * LINES / UNITS, (unit + 1) * LINES / UNITS);
+                    native::Ints words[4];
+                    coded::read(reinterpret_cast<const int8_t *>(table + w * panel_bytes),
+                                panel + w * panel_bytes + unit * coded::UNIT_BYTES, words);
+                    repeat<4>([&](auto i) INLINED {
+                        constexpr int AT = 4 * unit + i, J = w * REGISTERS + AT % REGISTERS;
+                        repeat<Pairs::HALVES>([&](auto later) INLINED {
+                            constexpr int HALF = Pairs::HALVES - 1 - later;
+                            const auto word = native::pairs_half(words[i], HALF);
+                            repeat<COUNT>([&](auto r) INLINED {
+                                constexpr int STEP = AT / REGISTERS;
+                                const auto x = Pairs::spread(row + r * rows.stride, STEP, HALF);
+                                sums[r][J] = native::fma(x, word, sums[r][J]);
+                            });
+                        });
+                    });
+                });
+            });
+            row += coded::STEPS * 2 * sizeof(PairElement);
+            panel += coded::GROUP_BYTES, upcoming += coded::GROUP_BYTES;
+        }
     }
     store<COUNT, Size::COLUMNS>(sums, out, TILE);
 }
@@ -61,18 +109,20 @@ constexpr auto multiply_fp32 = multiply_floats<false, COUNT, FETCH>;
 template <int COUNT, int FETCH>
 constexpr auto multiply_bf16 = multiply_floats<true, COUNT, FETCH>;
 
-using Kernel = void (*)(const Rows &, const uint8_t *, size_t, const uint8_t *, float *);
+using Kernel = void (*)(const Rows &, const uint8_t *, size_t, const uint8_t *, size_t, float *);
 struct Kernels {
     Kernel by_lines[FETCH_LINES + 1];
 };
 
-// A pass fetches all six lines, or a half, a third or a sixth of them, or none.
+// A pass fetches all six lines (five of a coded tile, which has no more), or a half, a third or a
+// sixth of them, or none.
 #define BY_LINES(kernel)                                                                          \
     template <int... COUNT>                                                                       \
     constexpr auto kernel##_by_rows(std::integer_sequence<int, COUNT...>) {                       \
         return std::array<Kernels, sizeof...(COUNT)>{                                             \
             Kernels{{kernel<COUNT + 1, 0>, kernel<COUNT + 1, 1>, kernel<COUNT + 1, 2>,            \
-                     kernel<COUNT + 1, 3>, nullptr, nullptr, kernel<COUNT + 1, 6>}}...};          \
+                     kernel<COUNT + 1, 3>, nullptr, kernel<COUNT + 1, 5>,                         \
+                     kernel<COUNT + 1, 6>}}...};                                                  \
     }
 BY_LINES(multiply_fp32)
 BY_LINES(multiply_bf16)
@@ -81,23 +131,56 @@ BY_LINES(multiply_bf16)
 constexpr auto FP32 = multiply_fp32_by_rows(std::make_integer_sequence<int, ROWS>());
 constexpr auto BF16 = multiply_bf16_by_rows(std::make_integer_sequence<int, ROWS>());
 
-const Kernels &kernels(Format format, int count) {
-    return format == Format::fp32 ? FP32[count - 1] : BF16[count - 1];
+template <int... COUNT>
+constexpr auto coded_by_rows(std::integer_sequence<int, COUNT...>) {
+    return std::array<std::array<Kernel, 2>, sizeof...(COUNT)>{
+        {{multiply_coded<COUNT + 1, false>, multiply_coded<COUNT + 1, true>}...}};
 }
+constexpr auto CODED = coded_by_rows(std::make_integer_sequence<int, ROWS>());
+
+Kernel kernel_of(const Matrix &matrix, int count, bool is_coded, int lines) {
+    if (is_coded) return CODED[count - 1][lines > 0];
+    return (matrix.format == Format::fp32 ? FP32 : BF16)[count - 1].by_lines[lines];
+}
+
+size_t decoded_panel_bytes(int k) { return static_cast<size_t>(k) * PANEL * sizeof(bf16); }
 
 }  // namespace
 
+const uint8_t *decoded(const Matrix &matrix, int tile, int passes, int count, int which) {
+    if (!matrix.is_coded) return nullptr;
+    thread_local std::vector<uint8_t> rooms[2];
+    const uint8_t *panels = matrix.tile(tile);
+    bool is_told = passes == 1 && count <= native::WIDE_ROWS;
+    for (int panel = 0; panel < PANELS; panel++) {
+        const uint8_t *from = panels + panel * matrix.panel_bytes;
+        is_told &= !reinterpret_cast<const coded::Heading *>(from)->panel_has_exceptions;
+    }
+    if (is_told) return nullptr;
+    const size_t size = decoded_panel_bytes(matrix.k);
+    std::vector<uint8_t> &room = rooms[which];
+    if (room.size() < PANELS * size) room.resize(PANELS * size);
+    for (int panel = 0; panel < PANELS; panel++) {
+        const size_t offset = panel * matrix.panel_bytes;
+        coded::read_all(panels + offset, matrix.k, room.data() + panel * size);
+    }
+    return room.data();
+}
+
 void multiply(const Matrix &matrix, const Operand &operand, int row, int count, int tile,
-              const Upcoming &upcoming, float *out) {
+              const Upcoming &upcoming, float *out, const uint8_t *words) {
     if (matrix.format == Format::stored) {
         return multiply_stored(matrix, operand, row, count, tile, upcoming, out);
     }
     Rows rows{operand.data.as<uint8_t>() + row * operand.stride, operand.stride, matrix.k};
-    Kernel kernel = kernels(matrix.format, count).by_lines[upcoming.lines];
+    const bool is_coded = matrix.is_coded && !words;
+    Kernel kernel = kernel_of(matrix, count, is_coded, upcoming.lines);
+    const size_t panel_bytes = words ? decoded_panel_bytes(matrix.k) : matrix.panel_bytes;
+    const uint8_t *from = words ? words : matrix.tile(tile);
     int panels = count <= native::WIDE_ROWS ? PANELS : 1;
     for (int panel = 0; panel < PANELS; panel += panels) {
-        size_t offset = panel * matrix.panel_bytes;
-        const uint8_t *next = upcoming.tile ? upcoming.tile + offset : nullptr;
-        kernel(rows, matrix.tile(tile) + offset, matrix.panel_bytes, next, out + panel * PANEL);
+        const uint8_t *next = upcoming.tile ? upcoming.tile + panel * matrix.panel_bytes : nullptr;
+        kernel(rows, from + panel * panel_bytes, panel_bytes, next, upcoming.stride,
+               out + panel * PANEL);
     }
 }

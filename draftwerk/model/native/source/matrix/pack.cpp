@@ -1,7 +1,7 @@
 // Weights from [n, k] rows into tiles, as floats.
 #include <cmath>
 
-#include "matrix/matrix.h"
+#include "matrix/coded.h"
 
 namespace {
 
@@ -34,22 +34,38 @@ size_t round_up_to_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
 }  // namespace
 
 size_t Matrix::data_bytes(Format format, int tiles, int k) {
-    return tiles * PANELS * round_up_to_line(bytes_per_panel(format, k));
+    return heading_bytes(format) + tiles * PANELS * round_up_to_line(bytes_per_panel(format, k));
 }
 
 Matrix::Matrix(Format format, int tiles, int k, Memory data)
-    : format(format), tiles(tiles), k(k), panel_bytes(round_up_to_line(bytes_per_panel(format, k))),
-      tile_bytes(PANELS * panel_bytes), data(std::move(data)) {}
+    : format(format), tiles(tiles), k(k), data(std::move(data)) {
+    code(false);
+}
 
 Matrix::Matrix(Format format, int tiles, int k)
     : Matrix(format, tiles, k, Memory(data_bytes(format, tiles, k))) {}
 
-void Matrix::pack(int index, const Source &source, const int *columns) {
+void Matrix::code(bool coded) {
+    is_coded = coded;
+    const size_t plain = round_up_to_line(bytes_per_panel(format, k));
+    panel_bytes = coded ? coded::panel_bytes(k) : plain;
+    stride = 64 * FETCH_LINES * panel_bytes / plain;
+    tile_bytes = PANELS * panel_bytes;
+}
+
+bool Matrix::pack(int index, const Source &source, const int *columns) {
     std::vector<float> values(k);
+    const size_t plain_bytes = round_up_to_line(bytes_per_panel(format, k));
+    std::vector<uint8_t> plain(is_coded ? PANELS * plain_bytes : 0);
+    uint8_t *to = const_cast<uint8_t *>(tile(index)), *panels = is_coded ? plain.data() : to;
     for (int i = 0; i < TILE; i++) {
         if (columns[i] < 0) continue;
         read_row(source, columns[i], values.data());
-        uint8_t *panel = data.as<uint8_t>() + index * tile_bytes + i / PANEL * panel_bytes;
-        pack_column(format, values.data(), k, i % PANEL, panel);
+        pack_column(format, values.data(), k, i % PANEL, panels + i / PANEL * plain_bytes);
     }
+    for (int panel = 0; is_coded && panel < PANELS; panel++) {
+        const auto *words = reinterpret_cast<const uint16_t *>(panels + panel * plain_bytes);
+        if (!coded::write(words, k, to + panel * panel_bytes)) return false;
+    }
+    return true;
 }

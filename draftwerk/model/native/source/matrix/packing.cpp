@@ -1,6 +1,9 @@
 #include "matrix/packing.h"
 
+#include <atomic>
 #include <new>
+
+#include "matrix/coded.h"
 
 namespace {
 
@@ -8,11 +11,14 @@ struct Packing : Job {
     Matrix &matrix;
     const Source &source;
     const std::vector<int> &columns;
+    std::atomic<bool> fits{true};
 
     Packing(Matrix &matrix, const Source &source, const std::vector<int> &columns)
         : matrix(matrix), source(source), columns(columns) {}
     int open(int stage) override { return stage == 0 ? matrix.tiles : -1; }
-    void run(int, int item, int) override { matrix.pack(item, source, &columns[item * TILE]); }
+    void run(int, int item, int) override {
+        if (!matrix.pack(item, source, &columns[item * TILE])) fits = false;
+    }
 };
 
 // Which source row each packed column holds; -1 for none.
@@ -27,6 +33,12 @@ std::vector<int> column_order(int n, int parts) {
         }
     }
     return columns;
+}
+
+bool pack(Pool &pool, Matrix &matrix, const Source &source, const std::vector<int> &columns) {
+    Packing packing(matrix, source, columns);
+    pool.run(packing);
+    return packing.fits;
 }
 
 }  // namespace
@@ -49,15 +61,21 @@ Matrix packed(Pool &pool, Format format, const Source &source, int parts, Arena 
     Arena &from = arena ? *arena : none;
     std::vector<int> columns = column_order(source.n, parts);
     int tiles = static_cast<int>(columns.size()) / TILE;
-    Matrix matrix(format, tiles, source.k,
-                  from.take(Matrix::data_bytes(format, tiles, source.k)));
+    const size_t room = Matrix::data_bytes(format, tiles, source.k);
+    Matrix matrix(format, tiles, source.k, from.take(room));
     if (source.bias) {
         for (int column : columns) {
             matrix.bias.push_back(column < 0 ? 0.0f : source.bias[column]);
         }
     }
-    if (from.is_packed) return matrix;
-    Packing packing(matrix, source, columns);
-    pool.run(packing);
+    auto *heading = matrix.data.as<uint8_t>();
+    if (!from.is_packed && coded::fits(format, source.k)) {
+        matrix.code(true);
+        *heading = pack(pool, matrix, source, columns);
+        if (!*heading) memset(heading, 0, matrix.used_bytes());
+    }
+    if (Matrix::heading_bytes(format)) matrix.code(*heading);
+    if (!from.is_packed && !matrix.is_coded) pack(pool, matrix, source, columns);
+    from.used -= from.base ? room - matrix.used_bytes() : 0;
     return matrix;
 }

@@ -5,9 +5,6 @@
 #include "matrix/matrix.h"
 #include "simd/tile.h"
 
-// Lambdas are inlined before arrays are put into registers, or else those stay in memory.
-#define INLINED __attribute__((always_inline))
-
 namespace stored_kernel {
 
 using native::bit_and;

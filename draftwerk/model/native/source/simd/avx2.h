@@ -225,6 +225,8 @@ inline Ints look_up(const int8_t *table, Ints bytes) {
     __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i *>(table));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), bytes);
 }
+inline Ints interleave_low(Ints a, Ints b) { return _mm256_unpacklo_epi8(a, b); }
+inline Ints interleave_high(Ints a, Ints b) { return _mm256_unpackhi_epi8(a, b); }
 template <int SHIFT>
 inline Ints nibbles(Ints bytes) {
     return _mm256_and_si256(SHIFT ? _mm256_srli_epi16(bytes, SHIFT) : bytes,

@@ -145,7 +145,7 @@ struct Doubles {
 #define DRAFTWERK_MULTIPLIES_PAIRS
 constexpr int HALVES = 1;
 using PairElement = uint16_t;
-inline Ints load_pairs(const uint8_t *from, int) { return _mm512_loadu_si512(from); }
+inline Ints pairs_half(Ints pairs, int) { return pairs; }
 inline Ints broadcast_pair(const PairElement *from, int) {
     int32_t pair;
     memcpy(&pair, from, sizeof pair);
@@ -273,6 +273,9 @@ inline void look_up_words(const uint16_t *table, const uint8_t *from, int count,
         store(to + half * count * 2, found);
     }
 }
+// a[0], b[0], a[1], b[1] .. of the lower or the upper eight bytes of each sixteen.
+inline Ints interleave_low(Ints a, Ints b) { return _mm512_unpacklo_epi8(a, b); }
+inline Ints interleave_high(Ints a, Ints b) { return _mm512_unpackhi_epi8(a, b); }
 template <int SHIFT>
 inline Ints nibbles(Ints bytes) {
     return _mm512_and_si512(SHIFT ? _mm512_srli_epi16(bytes, SHIFT) : bytes,

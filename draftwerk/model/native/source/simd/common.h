@@ -65,10 +65,12 @@ inline void store_bf16_first(uint16_t *to, Floats value, int count) {
 #endif
 }
 
-// Half of the bf16 pairs at `from` as floats: 1 the upper ones.
-inline Floats half_of_pairs(const uint8_t *from, int half) {
-    Ints both = load_ints(from);
+// Half of bf16 pairs as floats: 1 the upper ones.
+inline Floats half_of_pairs(Ints both, int half) {
     return as_floats(half ? bit_and(both, broadcast(UPPER_HALF)) : shift_left<16>(both));
+}
+inline Floats half_of_pairs(const uint8_t *from, int half) {
+    return half_of_pairs(load_ints(from), half);
 }
 
 // Without products of pairs, what every row brings to them is held as floats; what all rows share
@@ -76,9 +78,12 @@ inline Floats half_of_pairs(const uint8_t *from, int half) {
 #ifndef DRAFTWERK_MULTIPLIES_PAIRS
 constexpr int HALVES = 2;
 using PairElement = float;
-inline Floats load_pairs(const uint8_t *from, int half) { return half_of_pairs(from, half); }
+inline Floats pairs_half(Ints pairs, int half) { return half_of_pairs(pairs, half); }
 inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
 #endif
+inline auto load_pairs(const uint8_t *from, int half) {
+    return pairs_half(load_ints(from), half);
+}
 
 inline Ints with_offset(Ints bytes) {
     return WEIGHT_OFFSET ? bit_xor(bytes, broadcast(static_cast<int32_t>(0x80808080))) : bytes;

@@ -168,6 +168,12 @@ inline Ints subtract_bytes(Ints bytes, int value) {
 inline Ints look_up(const int8_t *table, Ints bytes) {
     return vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8(table), vreinterpretq_u8_s32(bytes)));
 }
+inline Ints interleave_low(Ints a, Ints b) {
+    return vreinterpretq_s32_u8(vzip1q_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b)));
+}
+inline Ints interleave_high(Ints a, Ints b) {
+    return vreinterpretq_s32_u8(vzip2q_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b)));
+}
 template <int SHIFT>
 inline Ints nibbles(Ints bytes) {
     uint8x16_t of = vreinterpretq_u8_s32(bytes);

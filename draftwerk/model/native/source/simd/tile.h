@@ -5,6 +5,9 @@
 
 #include "simd/simd.h"
 
+// Lambdas are inlined before arrays are put into registers, or else those stay in memory.
+#define INLINED __attribute__((always_inline))
+
 // Calls `each` with 0 .. COUNT as constants. Arrays of registers are indexed so: in a loop that is
 // unrolled only later, GCC keeps them in memory and writes every sum back in every round.
 template <class Each, int... INDEX>
