@@ -143,6 +143,7 @@ class Shelf(Generic[T]):
         model.is_kept, model.wanted_until_s = False, 0.0
         if model.phase == "ready":
             self._enter(self.places[name], "leaving")
+        model.is_left = model.phase == "loading"
         return model.phase in ("leaving", "loading")
 
     def expected_wait_s(self, name: str) -> float:
@@ -227,6 +228,8 @@ class Shelf(Generic[T]):
                 request.set_result(None)
                 self._begin(place)
         place.requests.clear()
+        if place.model.is_left:
+            self._enter(place, "leaving")
 
     def _gone(self, place: ShelfPlace[T]) -> None:
         """Note that a model is unloaded, or could not be loaded."""

@@ -26,6 +26,8 @@ class Shelved:
     """How long it stays loaded without a request."""
     is_kept: bool = False
     """Whether a client has asked that it stays loaded."""
+    is_left: bool = False
+    """Whether a client has asked, while it loads, that it is unloaded."""
     phase: Phase = "unloaded"
     since_s: float = 0.0
     """When its phase began."""
@@ -59,6 +61,7 @@ class Shelved:
 
     def want(self, now: float, for_s: float = 0.0) -> None:
         """Put it in line to be loaded, for so long even if nobody waits."""
+        self.is_left = False
         self.wanted_s = now if self.wanted_s is None else self.wanted_s
         self.wanted_until_s = max(self.wanted_until_s, now + for_s)
 
@@ -70,6 +73,7 @@ class Shelved:
     def enter(self, phase: Phase, now: float) -> None:
         """Begin a phase."""
         self.phase, self.since_s = phase, now
+        self.is_left = self.is_left and phase == "ready"
         if phase == "ready":
             self.used_s, self.wanted_s, self.wanted_until_s = now, None, 0.0
 

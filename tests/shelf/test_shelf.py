@@ -101,6 +101,26 @@ async def test_a_client_that_leaves_while_it_waits_holds_nothing() -> None:
         assert (shelf.places["a"].holds, shelf.places["a"].model.waiting) == (0, 0)
 
 
+@pytest.mark.parametrize("is_asked_again", (False, True))
+async def test_a_model_that_is_left_while_it_loads_goes_unless_it_is_asked_for_again(
+    is_asked_again: bool,
+) -> None:
+    shelf = shelf_of("a", a=loader("a", 0.1))
+    model = shelf.places["a"].model
+    async with shelf.running():
+        first = asyncio.create_task(shelf.hold("a"))
+        await until(lambda: model.phase == "loading")
+        assert shelf.leave("a")
+        waiting = [first, *([asyncio.create_task(shelf.hold("a"))] if is_asked_again else [])]
+        await asyncio.gather(*waiting)
+        assert model.phase == ("ready" if is_asked_again else "leaving"), "a request has it"
+        for _ in waiting:
+            shelf.release("a")
+        if not is_asked_again:
+            await until(lambda: model.phase == "unloaded")
+        assert shelf.places["a"].loads == 1
+
+
 async def test_a_model_is_kept_for_as_long_as_its_last_request_said() -> None:
     shelf = shelf_of("a")
     async with shelf.running():

@@ -181,7 +181,7 @@ async def running(request: Request) -> Response:
 
 def _listed(model: ServedModel) -> tuple[ListedModel, ...]:
     details = _details(model)
-    digest = sha256(msgspec.json.encode(model)).hexdigest()
+    digest = sha256(f"{model.name} {model.fingerprint}".encode()).hexdigest()
     return tuple(
         ListedModel(
             name=name,

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 from draftwerk.machine.version import __version__
@@ -333,6 +334,15 @@ async def test_errors_elsewhere_under_the_path_are_sentences_too(served: Served)
     assert (await served.http.post("/api/pull", json={})).json()["error"].startswith("There is")
     assert "error" in (await served.http.get("/api/chat")).json()
     assert isinstance((await served.http.get("/v1/nowhere")).json()["error"], dict)
+
+
+async def test_a_model_that_was_loaded_again_has_its_digest_still(agent: Served) -> None:
+    found: set[str] = set()
+    for created in (0, 9):
+        agent.state.model = structs.replace(agent.state.model, created=created)
+        (listed,) = (await agent.http.get("/api/tags")).json()["models"]
+        found.add(listed["digest"])
+    assert len(found) == 1
 
 
 async def test_what_clients_ask_about_the_server(agent: Served) -> None:
