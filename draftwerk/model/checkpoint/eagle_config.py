@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from draftwerk.model.checkpoint.architectures import completed
-from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.families.architecture import Json, counted
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.rope_fields import check_rope
 from draftwerk.model.checkpoint.supported import check_supported
@@ -37,5 +37,5 @@ def read_eagle_config(directory: Path) -> EagleConfig:
     check_rope(own)
     if own["num_hidden_layers"] != 1:
         raise Refused(f"config.json: {own['num_hidden_layers']} layers, where one is supported")
-    guessed = head.get("draft_vocab_size") or own["vocab_size"]
+    guessed = counted("draft_vocab_size", head.get("draft_vocab_size") or own["vocab_size"])
     return EagleConfig(head, {**own, "vocab_size": guessed})

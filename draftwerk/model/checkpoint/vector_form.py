@@ -89,7 +89,8 @@ def _stored_pooling(directory: Path, config: Json) -> tuple[str, str]:
             file = f"{each.path}/config.json"
             return _mode(directory / file, read_json(directory / file) or {}), file
     number = config.get(POOLING_FIELD)
-    return (GGUF_POOLING[number], "pooling_type") if number in GGUF_POOLING else ("", "")
+    found = GGUF_POOLING.get(number, "") if isinstance(number, int) else ""
+    return found, found and POOLING_FIELD
 
 
 def _mode(path: Path, stored: Json) -> str:

@@ -10,8 +10,11 @@ import pytest
 
 from draftwerk.model.checkpoint.hf_config import read_config, read_supported
 from draftwerk.model.checkpoint.inventory import inventory
+from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vector_form import POOLING_FIELD, vector_form
 from draftwerk.model.text.tokenizer import TextTokenizer
+from tests.support.quantised_checkpoints import FORMS
 from tests.support.small_tokenizers import byte_level, saved
 from tests.support.tiny_models import FAMILIES, tiny_model
 
@@ -46,6 +49,25 @@ def test_a_config(family: str, tmp_path: Path) -> None:
             assert str(error), config
             refused += 1
     assert refused
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_scheme_of_quantised_weights(form: str) -> None:
+    said, _ = FORMS[form]
+    refused = 0
+    for seed in range(8):
+        for config in damaged(said, Random(seed)):
+            try:
+                scheme_of({"quantization_config": config})
+            except Refused:
+                refused += 1
+    assert refused
+
+
+@pytest.mark.parametrize("value", WRONG)
+def test_a_pooling_that_is_none(value: Any, tmp_path: Path) -> None:
+    found = vector_form(tmp_path, {"hidden_size": 8, POOLING_FIELD: value})
+    assert found.pooling in ("last", "mean")
 
 
 def test_what_is_said_of_a_tokenizer(tmp_path: Path) -> None:

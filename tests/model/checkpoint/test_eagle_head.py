@@ -91,6 +91,7 @@ def test_what_does_not_fit_is_refused_by_its_tensor(target, folder, changes, nam
         ({"intermediate_size": None}, "intermediate_size"),
         ({LAYER_IDS: [1, 2, LAYERS]}, "are not three of the model's 7 layers"),
         ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"draft_vocab_size": "71"}, "draft_vocab_size '71' is not a count"),
     ],
 )
 def test_what_is_not_computed_is_refused_by_name(target, folder, changes, named):

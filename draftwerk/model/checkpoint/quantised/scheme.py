@@ -13,7 +13,7 @@ A matrix `NAME.weight` of the inventory is then several tensors:
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.shards import StoredTensor
@@ -58,7 +58,7 @@ def scheme_of(hf: Json) -> Scheme | None:
     if field is None:
         return None
     config = hf[field]
-    method = config.get("quant_method", "unnamed") if isinstance(config, dict) else "unnamed"
+    method = str(_object(config).get("quant_method", "unnamed"))
     if method not in READERS:
         raise Refused(f"{field} {method!r} is not supported; {SERVED}")
     return READERS[method](config)
@@ -91,19 +91,21 @@ def _fp8(config: Json) -> Scheme:
 def _fp8_blocks(name: str, size: Any) -> Scheme:
     if size is None:
         return Scheme(name, "fp8")
-    if not isinstance(size, list) or size[1] % 128:
-        raise Refused(f"quantization_config weight_block_size {size} is not supported (of 128)")
-    return Scheme(name, "fp8", size[1], column_block=size[0])
+    match size:
+        case [int(rows), int(columns)] if rows > 0 and columns > 0 and columns % 128 == 0:
+            return Scheme(name, "fp8", columns, column_block=rows)
+        case _:
+            raise Refused(f"quantization_config weight_block_size {size} is not supported (of 128)")
 
 
 def _compressed(config: Json) -> Scheme:
-    groups = list((config.get("config_groups") or {}).values())
+    groups = [_object(each) for each in _object(config.get("config_groups")).values()]
     if len(groups) != 1 or groups[0].get("targets") != ["Linear"]:
         raise Refused(
             "quantization_config config_groups: only one group of all Linear layers is supported"
         )
-    weights = groups[0].get("weights") or {}
-    named = weights.get("format") or groups[0].get("format") or config.get("format")
+    weights = _object(groups[0].get("weights"))
+    named = str(weights.get("format") or groups[0].get("format") or config.get("format"))
     if named not in FORMATS:
         raise Refused(
             f"quantization_config format {named!r} is not supported (only {', '.join(FORMATS)})"
@@ -128,6 +130,11 @@ READERS = {
     "compressed-tensors": _compressed,
     "mxfp4": lambda _: Scheme("MXFP4", "mxfp4", MX_GROUP),
 }
+
+
+def _object(found: Any) -> Json:
+    """Return a part of a config; empty for what has no fields."""
+    return cast(Json, found) if isinstance(found, dict) else {}
 
 
 def _require(method: str, config: Json, field: str, served: int) -> None:
