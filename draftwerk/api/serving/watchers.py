@@ -12,6 +12,8 @@ COLLECTOR = (400, 2, 500)
 """When Python's garbage collector looks at the young, the middle and all; see the function."""
 LAG_PERIOD_S = 0.1
 MEMORY_PERIOD_S = 1.0
+MEMORY_SHARE = 0.005
+"""Of the time: the kernel looks at every page, for 50 ms where a gigabyte is held."""
 TRIM_PERIOD_S = 10.0
 PLACES_PERIOD_S = 0.5
 
@@ -49,9 +51,17 @@ async def follow_places(state: ServerState, places: Callable[[], int]) -> None:
 
 async def watch_memory(state: ServerState) -> None:
     """Measure what the server and its model processes hold."""
+    loop = asyncio.get_running_loop()
     while True:
+        begun = loop.time()
         state.memory.observe(await asyncio.to_thread(proportional_bytes, os.getpid()))
-        await asyncio.sleep(MEMORY_PERIOD_S)
+        taken = loop.time() - begun
+        await asyncio.sleep(memory_pause_s(taken, is_limited=state.memory.limit_bytes > 0))
+
+
+def memory_pause_s(taken_s: float, *, is_limited: bool) -> float:
+    """Return the seconds until memory is measured again; seldom where no limit waits for it."""
+    return MEMORY_PERIOD_S if is_limited else max(MEMORY_PERIOD_S, taken_s / MEMORY_SHARE)
 
 
 async def trim_memory() -> None:

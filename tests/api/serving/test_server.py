@@ -10,6 +10,7 @@ import pytest
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.serving import server
+from draftwerk.api.serving.watchers import MEMORY_PERIOD_S, MEMORY_SHARE, memory_pause_s
 from draftwerk.settings.setting_fields import ConfigError
 
 
@@ -27,6 +28,12 @@ def test_connections_stay_where_enough_files_may_be_open(monkeypatch: pytest.Mon
     monkeypatch.setattr(server, "open_files_up_to", lambda wanted: wanted)
     settings = Settings(connections_max=10)
     assert server.with_files(settings) is settings
+
+
+def test_measuring_memory_takes_little_of_the_time_unless_a_limit_waits_for_it() -> None:
+    assert memory_pause_s(0.05, is_limited=False) == 0.05 / MEMORY_SHARE
+    assert memory_pause_s(0.001, is_limited=False) == MEMORY_PERIOD_S
+    assert memory_pause_s(0.05, is_limited=True) == MEMORY_PERIOD_S
 
 
 @pytest.mark.parametrize("field", ["record", "signing_key"])
