@@ -32,6 +32,7 @@ from draftwerk.assembly.memory_room import auto_kv_bytes, on_gpu
 from draftwerk.assembly.model_entries import ModelEntry, model_entries
 from draftwerk.assembly.model_processes import running_nursery
 from draftwerk.assembly.plan import demand_of, plan
+from draftwerk.machine.daemon_thread import run_in_daemon_thread
 from draftwerk.machine.host import free_bytes, proportional_bytes
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -72,7 +73,7 @@ class LoadableModel:
     async def load(self, report: Report) -> AsyncGenerator[RunningServer, None]:
         """Run the model while the block lasts. Raises ConfigError."""
         known = KnownModel(self.text, self.ready, self.nursery)
-        info, _ = await to_thread.run_sync(read_infos, self.settings, report)
+        info, _ = await run_in_daemon_thread(read_infos, self.settings, report)
         if msgspec.structs.replace(info, name=self.info.name) != self.info:
             raise ConfigError("its files have changed since the server was started")
         async with build_engine(self.settings, report, known=known) as running:
@@ -87,7 +88,7 @@ async def build_models(settings: Settings, report: Report) -> AsyncGenerator[Run
     room = await to_thread.run_sync(memory_for_models, settings)
     for entry in model_entries(settings):
         try:
-            listed.append(await to_thread.run_sync(listed_of, entry, room, report))
+            listed.append(await run_in_daemon_thread(listed_of, entry, room, report))
         except ConfigError as error:
             if not entry.is_found:
                 raise

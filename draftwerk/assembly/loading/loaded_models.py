@@ -28,6 +28,7 @@ from draftwerk.assembly.model_processes import (
     target_device,
 )
 from draftwerk.assembly.plan import NO_ADAPTERS, Plan, available, plan
+from draftwerk.machine.daemon_thread import run_in_daemon_thread
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
@@ -103,7 +104,7 @@ async def load_models(
 async def _loaded(
     settings: EngineSettings, report: Report, known: KnownModel, nursery: Nursery | None
 ) -> AsyncGenerator[LoadedModels, None]:
-    target_info, draft_info = await to_thread.run_sync(read_infos, settings, report)
+    target_info, draft_info = await run_in_daemon_thread(read_infos, settings, report)
     settings = located(settings, target_info, draft_info)
     adapters = await to_thread.run_sync(read_adapters, settings, Path(target_info.directory))
     planned = plan(settings, target_info, draft_info, adapters=adapters)

@@ -1,17 +1,18 @@
 """A C++ compiler: the one that CXX names, g++, clang++, or Zig's from the package index."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from draftwerk.machine.threads import usable_cpus
+from draftwerk.model.native import compile_job
 from draftwerk.model.native.isa import Isa, NativeUnavailable
 
 CANDIDATES = ("g++", "c++", "clang++")
@@ -94,15 +95,23 @@ def compile_library(
         [*compiler.command, *flags, "-c", str(source), "-o", str(made)]
         for source, made in zip(files, objects, strict=True)
     ]
-    with ThreadPoolExecutor(usable_cpus()) as pool:
-        for _ in pool.map(lambda command: _run(command, environment), commands):
-            pass
     linked = [*compiler.command, *flags, "-shared", *map(str, objects), "-o", str(target)]
-    _run([*linked, "-s"] if compiler.is_zig else linked, environment)
+    _run([commands, [[*linked, "-s"] if compiler.is_zig else linked]], environment)
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if outcome.returncode != 0:
-        said = outcome.stderr[-ERROR_CHARACTERS:]
-        raise NativeUnavailable(f"the C++ compiler failed:\n{said}")
+def _run(stages: Sequence[Sequence[Sequence[str]]], environment: Mapping[str, str]) -> None:
+    """Run compilers that end with this process, however it ends."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", compile_job.__file__],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as job:
+        assert job.stdin is not None and job.stderr is not None
+        job.stdin.write(json.dumps([stages, usable_cpus()]) + "\n")
+        job.stdin.flush()
+        said = job.stderr.read()
+    if job.returncode != 0:
+        raise NativeUnavailable(f"the C++ compiler failed:\n{said[-ERROR_CHARACTERS:]}")
