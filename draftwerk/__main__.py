@@ -204,10 +204,11 @@ def replay_command(parsed: dict[str, Any]) -> int:
 
 def verify_command(parsed: dict[str, Any]) -> int:
     """Ask a server whether texts are what its model gives."""
+    from draftwerk.api.cli.arguments import server_url
     from draftwerk.api.cli.verify_command import verify
 
     key = parsed["api_key"] or os.environ.get("OPENAI_API_KEY", "")
-    return verify(parsed["file"], parsed["url"], key)
+    return verify(parsed["file"], server_url(parsed["url"]), key)
 
 
 def cache_command(parsed: dict[str, Any]) -> int:

@@ -124,6 +124,8 @@ def test_search_stops_at_its_upper_bound(
     [
         (["run", "127.0.0.1:9", "--requests", "0"], "--requests: expected `int` >= 1"),
         (["run", "127.0.0.1:9", "--endpoint", "telnet"], "--endpoint"),
+        (["run", "http://", "--no-progress"], "'http://' is no URL"),
+        (["run", "ftp://127.0.0.1:9", "--no-progress"], "'ftp://127.0.0.1:9' is no URL"),
         (["run", "127.0.0.1:9", "--concurrency", "2", "--rate", "3"], "exclude each other"),
         (["run", "127.0.0.1:9", "--slo", "speed=1"], "no SLO"),
         (["search", "127.0.0.1:9"], "--slo"),

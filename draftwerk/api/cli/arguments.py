@@ -74,11 +74,8 @@ def chat_command(parsed: dict[str, Any]) -> int:
     if not parsed.get("speculation", True):
         fields["speculation"] = {"enabled": False}
     system = parsed.get("system")
-    url = parsed.get("url", DEFAULT_URL).rstrip("/").removesuffix("/v1")
-    if not _is_url(url):
-        raise ConfigError(f"{url!r} is no URL; write for example {DEFAULT_URL}")
     conversation = ChatSession(
-        url=url,
+        url=server_url(parsed.get("url", DEFAULT_URL)),
         api_key=parsed.get("api_key", os.environ.get("OPENAI_API_KEY", "")),
         fields=fields,
         messages=[{"role": "system", "content": system}] if system else [],
@@ -87,13 +84,17 @@ def chat_command(parsed: dict[str, Any]) -> int:
     return chat(conversation, parsed.get("text"))
 
 
-def _is_url(url: str) -> bool:
-    """Whether a server can be asked there."""
+def server_url(url: str) -> str:
+    """Return a server's URL without /v1. Raises ConfigError for what is none."""
+    root = url.rstrip("/").removesuffix("/v1")
     try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        parts = urlsplit(root)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, half an IPv6 address
-        return False
+        is_url = False
+    if not is_url:
+        raise ConfigError(f"{root!r} is no URL; write for example {DEFAULT_URL}")
+    return root
 
 
 def _add_chat(command: argparse.ArgumentParser) -> None:

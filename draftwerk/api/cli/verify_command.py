@@ -28,7 +28,7 @@ def verify(source: str, url: str, api_key: str) -> int:
         return 1
     number, wrong = 0, 0
     for batch in _batches(receipts_of(text)):
-        for verdict in _post(url, api_key, {"receipts": batch})["verdicts"]:
+        for verdict in _verdicts(url, api_key, batch):
             number += 1
             wrong += verdict["verdict"] != "equal"
             print(f"receipt {number}: {said(verdict)}")
@@ -124,19 +124,21 @@ def _text(source: str) -> str:
         raise ConfigError(f"{source} cannot be read: {error}") from None
 
 
-def _post(url: str, api_key: str, body: dict[str, Any]) -> Any:
+def _verdicts(url: str, api_key: str, receipts: list[Any]) -> list[dict[str, Any]]:
     headers = {"content-type": "application/json"}
     if api_key:
         headers["authorization"] = f"Bearer {api_key}"
-    address = url.rstrip("/").removesuffix("/v1") + "/v1/verify"
-    asked = Request(address, json.dumps(body).encode(), headers)
+    address = f"{url}/v1/verify"
+    asked = Request(address, json.dumps({"receipts": receipts}).encode(), headers)
     try:
         with urlopen(asked, timeout=TIMEOUT_S) as reply:
-            return json.load(reply)
+            return json.load(reply)["verdicts"]
     except HTTPError as error:
         raise ConfigError(_refusal(error)) from None
     except (URLError, OSError, HTTPException) as error:
         raise ConfigError(f"no answer from {address}: {error}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{address} answers, and not as draftwerk does") from None
 
 
 def _refusal(error: HTTPError) -> str:

@@ -1,6 +1,7 @@
 """Where the server is: paths below a base URL given with or without /v1."""
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from draftwerk.loadtest.options import Endpoint
 
@@ -20,8 +21,11 @@ class Target:
 
     @classmethod
     def of(cls, url: str, api_key: str = "") -> "Target":
-        """Accept `host:port`, a root URL or one that ends in /v1."""
+        """Accept `host:port`, a root URL or one that ends in /v1. Raises ValueError for others."""
         with_scheme = url if "://" in url else f"http://{url}"
+        parts = urlsplit(with_scheme)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise ValueError(f"{url!r} is no URL; write for example http://127.0.0.1:8000")
         return cls(with_scheme.rstrip("/").removesuffix("/v1"), api_key)
 
     def url(self, endpoint: Endpoint) -> str:

@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from shutil import copytree
+from threading import Thread
+from typing import Any
 
 import pytest
 import torch
@@ -114,6 +117,10 @@ LINES: dict[str, tuple[list[str], str]] = {
     "chat, no address": (["chat", "--url", "localhost:8000", "hi"], "localhost:8000"),
     "chat, an odd port": (["chat", "--url", "http://localhost:x", "hi"], "localhost:x"),
     "chat, half an address": (["chat", "--url", "http://[::1", "hi"], "[::1"),
+    **{
+        f"verify, at {url!r}": (["verify", "reply.json", "--url", url], repr(url))
+        for url in ("", "localhost:8000", "http://[::1", "http://localhost:x")
+    },
     "chat, a hot temperature": (["chat", "--temperature", "hot", "hi"], "--temperature"),
 }
 
@@ -124,6 +131,29 @@ def test_a_wrong_command_line_is_refused_in_one_line(
 ) -> None:
     arguments = [str(model) if each == MODEL else each for each in arguments]
     assert name in printed(arguments, capsys)
+
+
+def test_another_server_that_answers_verify_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Keep standard error for the command."""
+
+    (folder / "reply.json").write_text('{"receipt": {"type": "draftwerk.receipt"}}')
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        said = printed(["verify", "reply.json", "--url", url], capsys)
+        thread.join()
+    assert f"{url}/v1/verify answers, and not as draftwerk does" in said
 
 
 # --- files ----------------------------------------------------------------------------------------
