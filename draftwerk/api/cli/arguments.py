@@ -3,6 +3,8 @@
 import argparse
 import os
 import sys
+from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 from urllib.parse import urlsplit
@@ -97,13 +99,21 @@ def server_url(url: str) -> str:
     return root
 
 
+def _number(text: str) -> float:
+    """Return a number that JSON has."""
+    with suppress(ValueError):
+        if isfinite(value := float(text)):
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no number")
+
+
 def _add_chat(command: argparse.ArgumentParser) -> None:
     command.add_argument("text", nargs="?", help="one question; without it, a conversation")
     command.add_argument("--url", help=f"the server (default: {DEFAULT_URL})")
     command.add_argument("--api-key", metavar="KEY", help="or $OPENAI_API_KEY")
     command.add_argument("--model", help="the model's name, where a server has several")
     command.add_argument("--system", metavar="TEXT", help="the system message")
-    command.add_argument("--temperature", type=float, metavar="N")
+    command.add_argument("--temperature", type=_number, metavar="N")
     command.add_argument("--max-tokens", type=int, metavar="N")
     command.add_argument("--seed", type=int, metavar="N", help="the same seed, the same answer")
     command.add_argument(

@@ -121,6 +121,7 @@ LINES: dict[str, tuple[list[str], str]] = {
         f"verify, at {url!r}": (["verify", "reply.json", "--url", url], repr(url))
         for url in ("", "localhost:8000", "http://[::1", "http://localhost:x")
     },
+    "chat, a temperature that is none": (["chat", "--temperature", "nan", "hi"], "--temperature"),
     "chat, a hot temperature": (["chat", "--temperature", "hot", "hi"], "--temperature"),
 }
 
