@@ -16,7 +16,7 @@ from draftwerk.api.fields.text_schema import (
 )
 from draftwerk.speculative.replies.closed_schemas import INEXACT, closed, inexact_number
 from draftwerk.speculative.replies.literals import escaped_pattern, quoted
-from draftwerk.speculative.replies.property_names import with_named_properties
+from draftwerk.speculative.replies.reworded_schemas import reworded
 from draftwerk.speculative.sampling.params import Grammar
 
 NULL = msgspec.Raw(b"null")
@@ -99,7 +99,7 @@ def schema_grammar(schema: msgspec.Raw, path: str) -> Grammar:
     text = msgspec.json.format(raw, indent=-1).decode()
     try:
         given = json.loads(text)
-        found, inexact = closed(with_named_properties(given)), inexact_number(given)
+        found, inexact = closed(reworded(given)), inexact_number(given)
     except (ValueError, RecursionError):  # what Python cannot read the engine refuses
         return Grammar("json_schema", text)
     if inexact is not None:

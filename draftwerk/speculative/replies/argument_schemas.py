@@ -20,7 +20,7 @@ from draftwerk.speculative.replies.closed_schemas import (
     is_open,
 )
 from draftwerk.speculative.replies.formats import CallFormat
-from draftwerk.speculative.replies.property_names import with_named_properties
+from draftwerk.speculative.replies.reworded_schemas import reworded
 
 BARE_STRING = frozenset(("type", "enum", "const", "minLength", "maxLength"))
 
@@ -70,7 +70,7 @@ def parameters_of(schema: Any) -> JsonObjectSchema:
     kind = found.setdefault("type", "object")
     if kind != "object" and kind != ["object"]:
         raise BadSchema("must be of the type 'object'")
-    found = closed(with_named_properties(found))
+    found = closed(reworded(found))
     # What describes inner objects in parts leaves the arguments themselves one object.
     return found | {"additionalProperties": False} if is_open(found) else found
 

@@ -1,12 +1,17 @@
-"""Names of properties are held to in words that grammars have, and schemas mean what they did."""
+"""What grammars do not obey is said in other words, and schemas mean what they did."""
 
+import json
+from itertools import product
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from llguidance import LLMatcher, LLTokenizer
 
+from draftwerk.model.text.grammar import compiled
 from draftwerk.speculative.replies.argument_schemas import parameters_of
-from draftwerk.speculative.replies.property_names import with_named_properties
+from draftwerk.speculative.replies.reworded_schemas import reworded
+from draftwerk.speculative.sampling.params import Grammar
 
 STRING = {"type": "string"}
 INTEGERS = {"type": "object", "additionalProperties": {"type": "integer"}}
@@ -48,7 +53,7 @@ VALUES: list[Any] = [{}, {"a": 1}, {"b": 2, "a": 1}, {"ab": 1}, {"c": 1}, {"a": 
 @pytest.mark.parametrize("name", SAID)
 def test_other_words_mean_the_same(name: str) -> None:
     schema = SAID[name]
-    before, after = map(Draft202012Validator, (schema, with_named_properties(schema)))
+    before, after = map(Draft202012Validator, (schema, reworded(schema)))
     nested = [*VALUES, *([each] for each in VALUES), *({"propertyNames": each} for each in VALUES)]
     verdicts = [before.is_valid(each) for each in nested]
     assert verdicts == [after.is_valid(each) for each in nested]
@@ -59,10 +64,45 @@ def test_other_words_mean_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("schema", LEFT, ids=str)
 def test_what_has_no_other_words_is_left(schema: dict[str, Any]) -> None:
-    assert with_named_properties(schema) == schema
+    assert reworded(schema) == schema
 
 
 def test_arguments_may_have_them_too() -> None:
     names = {**STRING, "enum": ["a"]}
     found = parameters_of({"properties": {"x": {**INTEGERS, "propertyNames": names}}})
     assert found["properties"]["x"]["properties"] == {"a": {"type": "integer"}}
+
+
+BOUNDS = (None, 0, 3, -3, 0.25, -0.25, 3.5, -3.5, 100, 100.001, 1e-30, 10**400, float("inf"))
+NUMBERS = ("0", "-0", "0.0", "0.1", "-0.1", "0.25", "0.3", "1", "3", "-3", "3.0", "3.25", "-3.25",
+           "3.5", "-3.5", "4", "-4", "99.5", "100", "100.0", "100.0005", "101", "-101")  # fmt: skip
+BYTES = LLTokenizer("byte")
+
+
+def takes(grammar: str, text: str) -> bool:
+    """Whether a text is one of a grammar's, wholly."""
+    matcher = LLMatcher(BYTES, grammar, log_level=0)
+    return matcher.try_consume_tokens([*text.encode()]) == len(text) and matcher.is_accepting()
+
+
+@pytest.mark.parametrize("open_low", (False, True))
+@pytest.mark.parametrize("open_high", (False, True))
+def test_no_number_is_taken_that_a_bound_excludes(open_low: bool, open_high: bool) -> None:
+    names = (
+        "exclusiveMinimum" if open_low else "minimum",
+        "exclusiveMaximum" if open_high else "maximum",
+    )
+    for bounds in product(BOUNDS, BOUNDS):
+        given = {name: at for name, at in zip(names, bounds, strict=True) if at is not None}
+        schema = {"type": "number", **given}
+        said = reworded(schema)
+        before, after = map(Draft202012Validator, (schema, said))
+        values = [json.loads(each) for each in NUMBERS]
+        assert [before.is_valid(each) for each in values] == [
+            after.is_valid(each) for each in values
+        ]
+        if any(abs(at) > 1e9 or 0 < at < 1e-9 for at in given.values()):
+            continue  # the grammar is refused, or has the number as another
+        grammar = compiled(Grammar("json_schema", json.dumps(said)))
+        taken = [each for each in NUMBERS if takes(grammar, each)]
+        assert all(before.is_valid(json.loads(each)) for each in taken), (schema, taken)

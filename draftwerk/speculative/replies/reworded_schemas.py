@@ -1,0 +1,101 @@
+"""JSON schemas said in words that grammars obey, where the words they have are not obeyed."""
+
+from math import inf
+from typing import Any, cast
+
+from draftwerk.speculative.replies.closed_schemas import (
+    ANNOTATIONS,
+    MAPS,
+    VALUES,
+    JsonObjectSchema,
+    as_object,
+)
+
+PLACE = "#/$defs/"
+BOUND_MAX = 1e13
+"""Greater numbers have too few digits behind the point."""
+LEAST, STEP = 1e-20, 1e-14
+"""The number taken to come after 0, and after another relative to it: grammars tell no nearer ones
+apart."""
+
+
+def reworded(schema: JsonObjectSchema) -> JsonObjectSchema:
+    """Return a schema whose texts are those of the given one."""
+    return cast("JsonObjectSchema", _reworded(schema, as_object(schema.get("$defs")) or {}))
+
+
+def _reworded(schema: Any, definitions: JsonObjectSchema) -> Any:
+    if isinstance(schema, list):
+        return [_reworded(each, definitions) for each in cast("list[Any]", schema)]
+    words = as_object(schema)
+    if words is None:
+        return schema
+    found: JsonObjectSchema = {}
+    for name, value in words.items():
+        if name in MAPS and as_object(value) is not None:
+            found[name] = {key: _reworded(each, definitions) for key, each in value.items()}
+        else:
+            found[name] = value if name in VALUES | ANNOTATIONS else _reworded(value, definitions)
+    return _with_named_properties(_with_closed_bounds(found), definitions)
+
+
+def _with_closed_bounds(words: JsonObjectSchema) -> JsonObjectSchema:
+    """Return the schema of a number without an open bound at an integer within 1 of the other one.
+
+    A grammar takes that integer itself, written without a point.
+    """
+    low, high = _number(words, "exclusiveMinimum"), _number(words, "exclusiveMaximum")
+    least, most = _number(words, "minimum"), _number(words, "maximum")
+    above = min((each for each in (high, most) if each is not None), default=inf)
+    below = max((each for each in (low, least) if each is not None), default=-inf)
+    found = dict(words)
+    if low is not None and 0 <= low < above < low + 1 and low.is_integer():
+        del found["exclusiveMinimum"]
+        found["minimum"] = _after(low) if least is None else max(_after(low), least)
+    if high is not None and high - 1 < below < high <= 0 and high.is_integer():
+        del found["exclusiveMaximum"]
+        found["maximum"] = -_after(-high) if most is None else min(-_after(-high), most)
+    return found
+
+
+def _number(words: JsonObjectSchema, name: str) -> float | None:
+    value: Any = words.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) < BOUND_MAX else None
+
+
+def _after(number: float) -> float:
+    return max(number * (1 + STEP), LEAST)
+
+
+def _with_named_properties(
+    words: JsonObjectSchema, definitions: JsonObjectSchema
+) -> JsonObjectSchema:
+    """Return an object's schema without `propertyNames` where other words say the same.
+
+    Names from a list are properties, names of a pattern are `patternProperties`, and names that
+    are any string need no word. Else it stays.
+    """
+    if "propertyNames" not in words:
+        return words
+    names = as_object(words["propertyNames"])
+    place = (names or {}).get("$ref")
+    if isinstance(place, str) and place.startswith(PLACE):
+        names = as_object(definitions.get(place.removeprefix(PLACE)))
+    others = {name: value for name, value in words.items() if name != "propertyNames"}
+    own = {} if names is None else {n: names[n] for n in names if n not in ANNOTATIONS}
+    if names is None or own.pop("type", "string") != "string":
+        return words
+    if not own:
+        return others
+    if others.keys() & {"properties", "patternProperties"} or len(own) > 1:
+        return words
+    value = others.pop("additionalProperties", True)
+    closed = {**others, "additionalProperties": False}
+    given: Any = own.get("enum", [own["const"]] if "const" in own else None)
+    listed = cast("list[Any]", given) if isinstance(given, list) else []
+    if listed and all(isinstance(each, str) for each in listed):
+        return {**closed, "properties": dict.fromkeys(listed, value)}
+    if isinstance(own.get("pattern"), str):
+        return {**closed, "patternProperties": {own["pattern"]: value}}
+    return words
