@@ -74,8 +74,6 @@ void write_unit(const uint16_t *words, const uint8_t (&codes)[256], uint8_t *to)
 }  // namespace
 
 bool coded::write(const uint16_t *words, int k, uint8_t *panel) {
-    auto *first = reinterpret_cast<Heading *>(panel);
-    bool has_exceptions = false;
     for (int begin = 0; begin < k; begin += CHUNK) {
         const int groups = std::min(CHUNK, k - begin) / GROUP;
         auto *heading = reinterpret_cast<Heading *>(panel);
@@ -83,7 +81,6 @@ bool coded::write(const uint16_t *words, int k, uint8_t *panel) {
         uint8_t codes[256];
         const int left = choose(words, groups * GROUP_WORDS, heading->table, codes);
         if (left > EXCEPTIONS) return false;
-        has_exceptions |= left > 0;
         except(words, left, codes, *heading);
         panel += LINE_BYTES;
         for (int unit = 0; unit < groups * UNITS; unit++, panel += UNIT_BYTES) {
@@ -91,27 +88,27 @@ bool coded::write(const uint16_t *words, int k, uint8_t *panel) {
             words += 4 * REGISTER_WORDS;
         }
     }
-    first->panel_has_exceptions = has_exceptions;
     return true;
+}
+
+void coded::read_chunk(const uint8_t *chunk, int groups, uint8_t *words) {
+    const auto *heading = reinterpret_cast<const Heading *>(chunk);
+    const uint8_t *unit = chunk + LINE_BYTES;
+    for (int i = 0; i < groups * UNITS; i++, unit += UNIT_BYTES) {
+        native::Ints found[4];
+        read(heading->table, unit, found);
+        for (int j = 0; j < 4; j++) native::store(words + (4 * i + j) * REGISTER_BYTES, found[j]);
+    }
+    for (int i = 0; i < heading->exceptions; i++) {
+        words[2 * heading->places[i] + 1] = heading->uppers[i];
+    }
 }
 
 void coded::read_all(const uint8_t *panel, int k, uint8_t *words) {
     for (int begin = 0; begin < k; begin += CHUNK) {
         const int groups = std::min(CHUNK, k - begin) / GROUP;
-        const auto *heading = reinterpret_cast<const Heading *>(panel);
-        panel += LINE_BYTES;
-        uint8_t *to = words;
-        for (int unit = 0; unit < groups * UNITS; unit++, panel += UNIT_BYTES) {
-            native::Ints found[4];
-            read(heading->table, panel, found);
-            for (const native::Ints &one : found) {
-                native::store(to, one);
-                to += REGISTER_BYTES;
-            }
-        }
-        for (int i = 0; i < heading->exceptions; i++) {
-            words[2 * heading->places[i] + 1] = heading->uppers[i];
-        }
-        words = to;
+        read_chunk(panel, groups, words);
+        panel += LINE_BYTES + groups * GROUP_BYTES;
+        words += groups * GROUP_WORDS * 2;
     }
 }

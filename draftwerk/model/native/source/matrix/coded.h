@@ -27,9 +27,7 @@ static_assert(UNITS * 4 == STEPS * REGISTERS && GROUP_BYTES % LINE_BYTES == 0);
 constexpr int EXCEPTIONS = 12;
 struct Heading {
     int8_t table[16];
-    uint8_t panel_has_exceptions;       // of a panel's first chunk
-    uint8_t exceptions;
-    uint16_t places[EXCEPTIONS];
+    uint16_t exceptions, places[EXCEPTIONS];
     uint8_t uppers[EXCEPTIONS];
     uint8_t unused[10];
 };
@@ -59,7 +57,8 @@ inline bool fits(Format format, int k) {
 
 // Codes a panel of words [k / 2][PANEL][2]; false where exceptions are too many.
 bool write(const uint16_t *words, int k, uint8_t *panel);
-// Reads all words of a panel.
+// Reads all words of a chunk of so many groups, or of a panel.
+void read_chunk(const uint8_t *chunk, int groups, uint8_t *words);
 void read_all(const uint8_t *panel, int k, uint8_t *words);
 
 }  // namespace coded

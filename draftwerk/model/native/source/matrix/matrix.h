@@ -131,8 +131,8 @@ struct Upcoming {
     }
 };
 
-// The words of a coded tile, in memory that this thread has for each `which` of two: where a kernel
-// reads them several times, or codes do not tell all of them. Null: they are read as they are.
+// The words of a coded tile, in memory that this thread has for each `which` of two, where a kernel
+// would decode them several times. Null: they are read as they are.
 const uint8_t *decoded(const Matrix &matrix, int tile, int passes, int count, int which);
 
 // out[r][48] = the products of rows row .. row + count (at most `rows_at_once`) with one tile, or

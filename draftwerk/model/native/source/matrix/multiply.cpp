@@ -57,7 +57,7 @@ void multiply_floats(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
     store<COUNT, Size::COLUMNS>(sums, out, TILE);
 }
 
-// The same products of a coded panel without exceptions, each added when its turn would come.
+// The same products of a coded panel, each added when its turn would come.
 template <int COUNT, bool FETCH>
 void multiply_coded(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
                     const uint8_t *upcoming, size_t, float *out) {
@@ -72,22 +72,40 @@ void multiply_coded(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
     };
     const uint8_t *row = rows.data;
     for (int begin = 0; begin < rows.k; begin += coded::CHUNK) {
-        const uint8_t *table = panel;
-        repeat<WIDE>([&](auto w) INLINED { fetch(w, 0, 1); });
-        panel += coded::LINE_BYTES, upcoming += coded::LINE_BYTES;
+        const uint8_t *chunk = panel;
+        auto heading = [&](int w) INLINED {
+            return reinterpret_cast<const coded::Heading *>(chunk + w * panel_bytes);
+        };
         const int groups = std::min(coded::CHUNK, rows.k - begin) / coded::GROUP;
+        bool is_told = true;
+        repeat<WIDE>([&](auto w) INLINED {
+            fetch(w, 0, 1);
+            is_told &= !heading(w)->exceptions;
+        });
+        panel += coded::LINE_BYTES, upcoming += coded::LINE_BYTES;
+        alignas(64) uint8_t words[WIDE][coded::CHUNK * PANEL * sizeof(bf16)];
+        for (int w = 0; !is_told && w < WIDE; w++) {
+            coded::read_chunk(chunk + w * panel_bytes, groups, words[w]);
+        }
         for (int group = 0; group < groups; group++) {
             repeat<WIDE>([&](auto w) INLINED {
                 repeat<UNITS>([&](auto unit) INLINED {
                     fetch(w, unit * LINES / UNITS, (unit + 1) * LINES / UNITS);
-                    native::Ints words[4];
-                    coded::read(reinterpret_cast<const int8_t *>(table + w * panel_bytes),
-                                panel + w * panel_bytes + unit * coded::UNIT_BYTES, words);
+                    native::Ints found[4];
+                    if (is_told) {
+                        coded::read(heading(w)->table,
+                                    panel + w * panel_bytes + unit * coded::UNIT_BYTES, found);
+                    } else {
+                        repeat<4>([&](auto i) INLINED {
+                            const int at = (group * UNITS + unit) * 4 + i;
+                            found[i] = native::load_ints(words[w] + at * REGISTER_BYTES);
+                        });
+                    }
                     repeat<4>([&](auto i) INLINED {
                         constexpr int AT = 4 * unit + i, J = w * REGISTERS + AT % REGISTERS;
                         repeat<Pairs::HALVES>([&](auto later) INLINED {
                             constexpr int HALF = Pairs::HALVES - 1 - later;
-                            const auto word = native::pairs_half(words[i], HALF);
+                            const auto word = native::pairs_half(found[i], HALF);
                             repeat<COUNT>([&](auto r) INLINED {
                                 constexpr int STEP = AT / REGISTERS;
                                 const auto x = Pairs::spread(row + r * rows.stride, STEP, HALF);
@@ -149,20 +167,14 @@ size_t decoded_panel_bytes(int k) { return static_cast<size_t>(k) * PANEL * size
 
 const uint8_t *decoded(const Matrix &matrix, int tile, int passes, int count, int which) {
     if (!matrix.is_coded) return nullptr;
+    if (passes == 1 && count <= native::WIDE_ROWS) return nullptr;
     thread_local std::vector<uint8_t> rooms[2];
-    const uint8_t *panels = matrix.tile(tile);
-    bool is_told = passes == 1 && count <= native::WIDE_ROWS;
-    for (int panel = 0; panel < PANELS; panel++) {
-        const uint8_t *from = panels + panel * matrix.panel_bytes;
-        is_told &= !reinterpret_cast<const coded::Heading *>(from)->panel_has_exceptions;
-    }
-    if (is_told) return nullptr;
     const size_t size = decoded_panel_bytes(matrix.k);
     std::vector<uint8_t> &room = rooms[which];
     if (room.size() < PANELS * size) room.resize(PANELS * size);
     for (int panel = 0; panel < PANELS; panel++) {
         const size_t offset = panel * matrix.panel_bytes;
-        coded::read_all(panels + offset, matrix.k, room.data() + panel * size);
+        coded::read_all(matrix.tile(tile) + offset, matrix.k, room.data() + panel * size);
     }
     return room.data();
 }
