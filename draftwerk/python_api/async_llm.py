@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from os import PathLike
-from typing import Self, Unpack
+from typing import Self, Unpack, cast
 
 from msgspec.structs import replace
 
@@ -30,6 +30,9 @@ from draftwerk.python_api.requests import (
     ToolChoice,
     Tools,
     call_of,
+    checked_ids,
+    checked_pair,
+    checked_text,
     conversation,
     error_of_api,
 )
@@ -139,7 +142,7 @@ class AsyncLLM:
         `params` are the same for all, or one for each. The first request that fails ends the
         others, and its error is raised.
         """
-        if isinstance(prompts, str):
+        if isinstance(prompts, str) or not isinstance(cast("object", prompts), Sequence):
             raise RequestError("`prompts` must be a list; generate() takes one.", "prompts")
         if isinstance(params, Sequence) and len(params) != len(prompts):
             raise ValueError(f"{len(prompts)} prompts, but {len(params)} params")
@@ -156,14 +159,20 @@ class AsyncLLM:
         Nothing is generated. First texts may come from the prefix cache; `alternatives` most likely
         tokens are reported beside each token.
         """
-        calls = [self._scoring(*each, max(1, alternatives)) for each in texts]
+        if isinstance(texts, str) or not isinstance(cast("object", texts), Sequence):
+            raise RequestError("`texts` must be a list of pairs of texts.", "texts")
+        calls = [self._scoring(*checked_pair(each), alternatives or 1) for each in texts]
         outputs = await in_order(calls, self._output, self.settings.requests_max)
         return [TextScore(tokens=each.prompt_logprobs) for each in outputs]
 
     def _scoring(self, before: TextPrompt, text: TextPrompt, alternatives: int) -> Call:
         tools = self._running().text_tools
-        first = tools.encode(before) if isinstance(before, str) else before
-        rest = tools.encode_continuation(text) if isinstance(text, str) else text
+        first, rest = (
+            encode(checked_text(given, "texts"))
+            if isinstance(given, str)
+            else self._ids(given, "texts")
+            for encode, given in ((tools.encode, before), (tools.encode_continuation, text))
+        )
         params = SamplingParams(temperature=0.0, prompt_logprobs=alternatives)
         call = self._call((*first, *rest), params)
         options = replace(call.options, tokens_max=0, scored_from=len(first))
@@ -183,11 +192,14 @@ class AsyncLLM:
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text."""
-        return self._running().text_tools.encode(text)
+        return self._running().text_tools.encode(checked_text(text, "text"))
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens left out."""
-        return self._running().text_tools.decode(token_ids)
+        return self._running().text_tools.decode(self._ids(token_ids, "token_ids"))
+
+    def _ids(self, given: object, field: str) -> list[int]:
+        return checked_ids(given, self._running().model.vocab_size, field)
 
     def snapshot(self) -> Snapshot:
         """Return the engine's state and counters of this moment."""

@@ -1,8 +1,9 @@
 """Prompts and parameters of the Python API to what the engine is asked, with the checks of HTTP."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -52,7 +53,9 @@ def call_of(
 ) -> Call:
     """Return the request as the engine's admission takes it. Raises RequestError."""
     asked = prompt if isinstance(prompt, ChatBody) else checked_prompt(prompt)
-    given = params or DEFAULTS
+    given = DEFAULTS if params is None else params
+    if not isinstance(cast("object", given), SamplingParams):
+        raise RequestError("`params` must be SamplingParams.", "params")
     try:
         body = given.checked()
         model = served_as(model, None, body.lora)
@@ -99,6 +102,42 @@ def checked_prompt(prompt: AnyPrompt) -> ChatBody | EnginePrompt:
             "`prompt` must be one text or one list of token ids; batch() takes several.", "prompt"
         )
     return prompts[0]
+
+
+def checked_text(given: object, field: str) -> str:
+    """Return a text that can be encoded. Raises RequestError."""
+    if not isinstance(given, str):
+        raise RequestError(f"`{field}` must be a text.", field)
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(f"`{field}` is no text: {error}", field) from None
+    return given
+
+
+def checked_ids(given: object, vocab_size: int, field: str) -> list[int]:
+    """Return token ids of a vocabulary. Raises RequestError."""
+    if not isinstance(given, Iterable) or isinstance(given, (str, *NO_JSON)):
+        raise RequestError(f"`{field}`: {given!r} are no token ids.", field)
+    found = list[int]()
+    for each in cast("Iterable[Any]", given):
+        try:
+            found.append(index(each))
+        except TypeError:
+            raise RequestError(f"`{field}`: {each!r} is no token id.", field) from None
+        if not 0 <= found[-1] < vocab_size:
+            said = f"`{field}`: {each} is outside the vocabulary of {vocab_size}."
+            raise RequestError(said, field)
+    return found
+
+
+def checked_pair(given: object) -> tuple[TextPrompt, TextPrompt]:
+    """Return a text and what comes before it. Raises RequestError."""
+    match given:
+        case [before, text]:
+            return cast("tuple[TextPrompt, TextPrompt]", (before, text))
+        case _:
+            raise RequestError("`texts` must be a list of pairs of texts.", "texts")
 
 
 def conversation(

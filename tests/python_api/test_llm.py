@@ -405,3 +405,34 @@ def test_requests_name_adapters(tiny: Path, tmp_path: Path) -> None:
         with pytest.raises(RequestError, match="which has poet") as refusal:
             llm.generate("A b c", replace(greedy, lora="nobody"))
     assert refusal.value.field == "lora"
+
+
+WRONG: dict[str, tuple[Callable[[Any], object], str, str]] = {
+    "params in a dict": (
+        lambda llm: llm.generate("a", {"max_tokens": 2}),
+        "params",
+        "must be SamplingParams",
+    ),
+    "prompts of a generator": (
+        lambda llm: llm.batch(each for each in "ab"),
+        "prompts",
+        "must be a list",
+    ),
+    "no pair": (lambda llm: llm.score([("a",)]), "texts", "pairs"),
+    "one pair alone": (lambda llm: llm.score("ab"), "texts", "pairs"),
+    "no text": (lambda llm: llm.score([(None, "b")]), "texts", "None"),
+    "half a character": (lambda llm: llm.encode("\ud800"), "text", "surrogates"),
+    "bytes": (lambda llm: llm.encode(b"a"), "text", "must be a text"),
+    "a text for ids": (lambda llm: llm.decode("ab"), "token_ids", "'ab'"),
+    "a fraction": (lambda llm: llm.decode([1, 1.5]), "token_ids", "1.5"),
+    "an id below": (lambda llm: llm.decode([-1]), "token_ids", "-1 is outside"),
+    "an id beyond": (lambda llm: llm.decode([2**40]), "token_ids", "is outside the vocabulary"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_argument_is_named(llm: LLM, name: str) -> None:
+    ask, field, said = WRONG[name]
+    with pytest.raises(RequestError, match=said) as refused:
+        ask(llm)
+    assert refused.value.field == field
