@@ -133,11 +133,10 @@ def checked_ids(given: object, vocab_size: int, field: str) -> list[int]:
 
 def checked_pair(given: object) -> tuple[TextPrompt, TextPrompt]:
     """Return a text and what comes before it. Raises RequestError."""
-    match given:
-        case [before, text]:
-            return cast("tuple[TextPrompt, TextPrompt]", (before, text))
-        case _:
-            raise RequestError("`texts` must be a list of pairs of texts.", "texts")
+    pair = cast("Sequence[TextPrompt]", given if isinstance(given, tuple | list) else ())
+    if len(pair) != 2:
+        raise RequestError("`texts` must be a list of pairs of texts.", "texts")
+    return pair[0], pair[1]
 
 
 def conversation(
