@@ -4,11 +4,9 @@ Templates come with weights from strangers, hence the sandbox; only plain JSON v
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import wraps
-from types import BuiltinMethodType, FunctionType
-from typing import Any, cast
+from typing import Any
 
 import jinja2
 import jinja2.meta
@@ -16,14 +14,15 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.nodes import CallBlock, Filter, Name, Node, Template, Test
 from jinja2.parser import Parser
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+from draftwerk.model.text.templates.bounded_environment import (
+    SIZE_MAX,
+    TOO_LARGE,
+    BoundedEnvironment,
+)
+
 TemplateMessage = Mapping[str, Any]
-SIZE_MAX = 2**26
-"""Characters of a text, bits of a number."""
-TOO_LARGE = f"a value would be larger than {SIZE_MAX}"
 
 
 class TemplateRefused(ValueError):
@@ -43,53 +42,6 @@ class GenerationTag(Extension):
 
     def _body(self, caller: Callable[[], str]) -> str:
         return caller()
-
-
-class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox where no number makes a value that fills the memory."""
-
-    intercepted_binops = frozenset(("*", "**"))
-
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        sized = self.filters.keys() - {"format"}
-        self.filters |= {name: _bounded(self.filters[name]) for name in sized}
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Return a product or a power. Raises SecurityError for one that is too large."""
-        match left, right:
-            case int(), int():
-                size = left.bit_length() * right if operator == "**" else 0
-            case (str() | list() | tuple() as value, int(number)) | (
-                int(number),
-                str() | list() | tuple() as value,
-            ):
-                size = len(cast("Sized", value)) * number
-            case _:
-                size = 0
-        if size > SIZE_MAX:
-            raise SecurityError(TOO_LARGE)
-        return super().call_binop(context, operator, left, right)
-
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return a field; a text's method takes no number beyond what a value may have."""
-        found = super().getattr(obj, attribute)
-        is_method = isinstance(obj, str) and isinstance(found, BuiltinMethodType)
-        return _bounded(found) if is_method else found
-
-
-def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a filter or method that refuses widths and counts beyond what a value may have."""
-    first = 1 + hasattr(function, "jinja_pass_arg") if isinstance(function, FunctionType) else 0
-
-    @wraps(function)
-    def checked(*args: Any, **named: Any) -> Any:
-        given = (*args[first:], *named.values())
-        if any(isinstance(each, int) and each > SIZE_MAX for each in given):
-            raise SecurityError(TOO_LARGE)
-        return function(*args, **named)
-
-    return checked
 
 
 class PlainNamespace(Namespace):
@@ -128,6 +80,7 @@ class ChatTemplate:
         """Of both templates, one behind the other: what they name."""
         self.special_tokens = dict(special_tokens)
         environment = _environment()
+        self.environment = environment
         self.template = environment.from_string(source)
         self.tool_template = environment.from_string(tool_source or source)
         named = (_asked_for(environment.parse(each)) for each in (source, tool_source or source))
@@ -138,12 +91,14 @@ class ChatTemplate:
         """Return the text. Raises TemplateRefused, for example for roles out of order."""
         values = {**GIVEN, **self.special_tokens, **variables}
         template = self.template if values["tools"] is None else self.tool_template
+        self.environment.begin()
         try:
             text = [""]
             size = 0
             for piece in template.generate(messages=[_given(each) for each in messages], **values):
                 text.append(piece)
                 size += len(piece)
+                self.environment.make(len(piece))
                 if size > SIZE_MAX:
                     raise SecurityError(TOO_LARGE)
             return "".join(text)
@@ -191,7 +146,7 @@ def _environment() -> BoundedEnvironment:
     environment = BoundedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters["tojson"] = environment.bounded("tojson", _to_json)
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = _now
     environment.globals["namespace"] = PlainNamespace

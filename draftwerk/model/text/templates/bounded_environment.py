@@ -1,0 +1,285 @@
+"""Jinja's sandbox with bounds: of each value that a template makes, and of the time that it takes.
+
+    loop, macro      each turn asks for `step`, written into the template's tree
+    ~ * ** + %       `joined` and `call_binop` are told what comes of it before it is made
+    calls, filters   are told the same; str.format goes through a formatter that counts
+    {{ value }}      `shown`
+
+What is between two of these is as long as the template's source at most.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from functools import wraps
+from math import inf
+from threading import local
+from time import perf_counter
+from types import FunctionType
+from typing import Any, cast
+
+from jinja2.exceptions import SecurityError
+from jinja2.filters import make_attrgetter
+from jinja2.nodes import (
+    And,
+    Call,
+    Concat,
+    EnvironmentAttribute,
+    ExprStmt,
+    For,
+    Macro,
+    Node,
+    Template,
+)
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
+
+SIZE_MAX = 2**24
+"""Characters of a text, bits of a number."""
+TOTAL_MAX, SMALL = 2**30, 2**12
+"""Characters of all texts that a rendering makes, and of one that is not counted."""
+RENDER_S = 5.0
+"""For one conversation; a thread cannot be ended from elsewhere."""
+TOO_LARGE = f"a value would be larger than {SIZE_MAX}"
+TOO_MUCH = f"the template makes texts of more than {TOTAL_MAX} characters"
+TOO_LONG = f"the template takes longer than {RENDER_S:g} s"
+SPECIFIER = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\*|\d+)?(?:\.(\*|\d+))?")
+TEXTS = (
+    "capitalize center e escape forceescape format indent lower pprint replace reverse safe "
+    "string striptags title tojson trim truncate upper urlencode urlize wordcount wordwrap xmlattr"
+)
+MAKERS = frozenset(TEXTS.split()) | {"batch", "slice"}
+"""Filters that may make much of what they are given."""
+MULTIPLYING = frozenset(
+    ["expandtabs", "format", "indent", "replace", "translate", "urlize", "wordwrap"]
+)
+"""Those whose texts may be far longer than all that they are given."""
+GROWING = (str, list, tuple)
+CONTAINERS = (dict, list, tuple, set, Namespace)
+
+
+class RenderingLeft(local):
+    """What a rendering may still take, which has a thread to itself."""
+
+    until_s: float = inf
+    characters: int = TOTAL_MAX
+
+
+class StepWriter(NodeTransformer):
+    """Writes steps into the tree of a template."""
+
+    def visit_For(self, node: For) -> Node:
+        if node.test is not None:
+            node.test = And(EnvironmentAttribute("step"), node.test)
+        return self._with_step(node)
+
+    def visit_Macro(self, node: Macro) -> Node:
+        return self._with_step(node)
+
+    def visit_Concat(self, node: Concat) -> Node:
+        self.generic_visit(node)
+        return Call(EnvironmentAttribute("joined"), node.nodes, [], None, None)
+
+    def _with_step(self, node: For | Macro) -> Node:
+        self.generic_visit(node)
+        node.body.insert(0, ExprStmt(EnvironmentAttribute("step")))
+        return node
+
+
+class BoundedFormatter(SandboxedFormatter):
+    """Jinja's `str.format` of one text, with bounds."""
+
+    def __init__(self, env: "BoundedEnvironment") -> None:
+        super().__init__(env)
+        self.bounds, self.size = env, 0
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        self.bounds.make(text_size(value))
+        return super().convert_field(value, conversion)
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        widths = map(int, re.findall(r"\d+", format_spec))
+        size = max(widths, default=0) + text_size(value)
+        self.size += size
+        self.bounds.make(size if self.size <= SIZE_MAX else self.size)
+        return super().format_field(value, format_spec)
+
+
+class BoundedEnvironment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox where nothing fills the memory or goes on for ever."""
+
+    intercepted_binops = frozenset(("*", "**", "+", "%"))
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named, finalize=self.shown)
+        self.clock: Callable[[], float] = perf_counter
+        self.left = RenderingLeft()
+        del self.globals["lipsum"]  # makes as much text as it is asked for
+        self.filters["join"] = self._join
+        self.filters |= {name: self.bounded(name, each) for name, each in self.filters.items()}
+
+    def begin(self) -> None:
+        """Begin a rendering on this thread."""
+        self.left.until_s = self.clock() + RENDER_S
+        self.left.characters = TOTAL_MAX
+
+    @property
+    def step(self) -> bool:
+        """True. Raises SecurityError once the time is over."""
+        if self.clock() > self.left.until_s:
+            raise SecurityError(TOO_LONG)
+        return True
+
+    def make(self, size: int) -> None:
+        """Have leave to make a value. Raises SecurityError for a large one, or a late one."""
+        if size > SIZE_MAX:
+            raise SecurityError(TOO_LARGE)
+        if size > SMALL:
+            self.left.characters -= size
+            if self.left.characters < 0:
+                raise SecurityError(TOO_MUCH)
+            assert self.step
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> Template:
+        tree = StepWriter().visit(super()._parse(source, name, filename))
+        return tree.set_environment(self).set_lineno(1)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Return what an operator makes of two values."""
+        if operator == "+":
+            if isinstance(left, GROWING) and isinstance(right, GROWING):
+                size = len(left) + len(right)
+                if size > SMALL:
+                    self.make(size)
+            return self.binop_table["+"](left, right)
+        match operator, left, right:
+            case "%", str(), _:
+                size = formatted_size(left, right)
+            case "**", int(), int():
+                size = left.bit_length() * right
+            case ("*", str() | list() | tuple() as value, int(number)) | (
+                "*",
+                int(number),
+                str() | list() | tuple() as value,
+            ):
+                size = len(value) * number
+            case _:
+                size = 0
+        self.make(size)
+        return super().call_binop(context, operator, left, right)
+
+    def call(self, context: Context, function: Any, /, *args: Any, **named: Any) -> Any:
+        """Return what a method, a macro or a function does."""
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, str):
+            if function.__name__ == "join":
+                args = (self.gathered(args[0], len(owner)),)
+            self.make(made_size(function.__name__, owner, [*args, *named.values()]))
+        return super().call(context, function, *args, **named)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Return a text's `format` or `format_map` with bounds, None of anything else."""
+        found = super().wrap_str_format(value)
+        if found is None:
+            return None
+
+        def formatted(*args: Any, **named: Any) -> str:
+            given = named if value.__name__ == "format" else args[0]
+            positional = args if value.__name__ == "format" else ()
+            BoundedFormatter(self).vformat(value.__self__, positional, given)
+            return found(*args, **named)
+
+        return formatted
+
+    def joined(self, *values: Any) -> str:
+        """Return values as texts, one behind the other."""
+        return "".join(map(str, self.gathered(values, 0)))
+
+    def gathered(self, values: Iterable[Any], between: int) -> list[Any]:
+        """Return values that make one text, with so many characters between two of them."""
+        found, size = list[Any](), 0
+        for each in values:
+            size += between + text_size(each)
+            if size > SIZE_MAX:
+                raise SecurityError(TOO_LARGE)
+            found.append(each)
+        self.make(size)
+        return found
+
+    def shown(self, value: Any) -> Any:
+        """Return what is printed of a value: itself."""
+        if not isinstance(value, str) and isinstance(value, CONTAINERS):
+            self.make(text_size(value))
+        return value
+
+    def _join(self, value: Iterable[Any], d: str = "", attribute: Any = None) -> str:
+        if attribute is not None:
+            value = map(make_attrgetter(self, attribute), value)
+        return str(d).join(map(str, self.gathered(value, len(str(d)))))
+
+    def bounded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a filter that asks before it makes anything."""
+        if name not in MAKERS:
+            return function
+        first = hasattr(function, "jinja_pass_arg") if isinstance(function, FunctionType) else 0
+
+        @wraps(function)
+        def bounded(*args: Any, **named: Any) -> Any:
+            self.make(made_size(name, args[first], [*args[first + 1 :], *named.values()]))
+            return function(*args, **named)
+
+        return bounded
+
+
+def text_size(value: Any, known: dict[int, int] | None = None) -> int:
+    """Return about how many characters a value has as a text; what it has twice counts twice."""
+    if isinstance(value, str):
+        return len(value) + 2
+    if not isinstance(value, CONTAINERS):
+        return 8
+    known = {} if known is None else known
+    if id(value) not in known:
+        if isinstance(value, Namespace):
+            value = cast("Any", value)._Namespace__attrs
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        known[id(value)] = sum(2 + text_size(each, known) for each in parts)
+    return known[id(value)]
+
+
+def formatted_size(form: str, values: Any) -> int:
+    """Return how many characters `form % values` has at most."""
+    found = SPECIFIER.findall(form)
+    widths = [int(each) for pair in found for each in pair if each.isdigit()]
+    if any("*" in pair for pair in found):
+        given = cast("tuple[Any, ...]", values) if isinstance(values, tuple) else ()
+        widths += [each for each in given if isinstance(each, int)]
+    return len(form) + sum(widths) + len(found) * text_size(values)
+
+
+def made_size(name: str, value: Any, args: list[Any]) -> int:
+    """Return how many characters come of a method or a filter at most."""
+    if not args:
+        return len(value) if isinstance(value, str) else text_size(value)
+    texts = [each for each in args if isinstance(each, str)]
+    widths = max((each for each in args if isinstance(each, int)), default=0)
+    size = text_size(value)
+    if name == "tojson":
+        return size * max(1, widths)
+    if name not in MULTIPLYING or size > SIZE_MAX:
+        return size + widths
+    text = str(value)
+    match name:
+        case "format":
+            return formatted_size(text, tuple(args))
+        case "replace" if len(texts) > 1:
+            return len(text) + text.count(texts[0]) * len(texts[1])
+        case "indent" | "expandtabs":
+            lines = 1 + text.count("\n") + text.count("\t")
+            return len(text) + lines * max(8, widths, *map(len, texts))
+        case "wordwrap" | "urlize":
+            return len(text) * (1 + sum(map(len, texts)))
+        case "translate":
+            return len(text) * max(text_size(each) for each in args)
+        case _:
+            return size + widths
