@@ -49,6 +49,8 @@ class KeptStream:
     readers: int = 0
     on_cancel: Callable[[], Sequence[Struct]] | None = None
     """Returns the last events if its client calls it off, where the protocol has some."""
+    so_far: Callable[[], Struct] | None = None
+    """Returns what the reply has come to, where the protocol tells those who ask."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
     _timer: asyncio.TimerHandle | None = None
@@ -86,6 +88,11 @@ class KeptStream:
     def _end(self) -> None:
         self.over = True
         self._changed.set()
+        if not self.readers and self._timer is None:  # it never had one
+            self._keep(self.kept_s)
+
+    def _keep(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.drop)
 
     @property
     def count(self) -> int:
@@ -125,8 +132,7 @@ class KeptStream:
         """Count a reader out; without any the stream is kept for a while."""
         self.readers -= 1
         if not self.readers:
-            kept_s = 0.0 if self.is_refused else self.kept_s
-            self._timer = asyncio.get_running_loop().call_later(kept_s, self.drop)
+            self._keep(0.0 if self.is_refused else self.kept_s)
 
     def finish(self, last: Sequence[bytes]) -> None:
         """End the generation, with these as the last events; keep what came."""

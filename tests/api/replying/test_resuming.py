@@ -261,11 +261,6 @@ async def test_a_number_that_is_none_is_refused(
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
-async def test_background_goes_with_a_stream(served: Served) -> None:
-    reply = await served.http.post("/v1/responses", json={"input": "x", "background": True})
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "background")
-
-
 async def test_another_key_finds_nothing() -> None:
     async with serving(FakeEngine(), api_key=("a:one", "b:two")) as served:
         one, two = ({"Authorization": f"Bearer {key}"} for key in ("one", "two"))

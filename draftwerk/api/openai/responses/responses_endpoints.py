@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -19,6 +20,7 @@ from draftwerk.api.core.handling import (
     state_of,
     tenant_of,
 )
+from draftwerk.api.core.kept_streams import KeptStream
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
@@ -59,9 +61,7 @@ async def respond(request: Request) -> ASGIApp:
     state = await loaded_state(request, body.model)
     conversation = conversation_of(body, earlier_of(body, state, state.responses.of(tenant)))
     plan = responses_plan(body, state.model)
-    streams = bool(body.stream)
-    if body.background and not streams:
-        raise refused("`background` goes with `stream`.", "background", "unsupported")
+    streams, background = bool(body.stream), bool(body.background)
     model = served_as(state.model, body.model, body.lora)
     options = responses_options(body, RequestContext(model, state.new_seed), plan)
     prompts: list[Prompt] = [await fitted_prompt(state, body, conversation, plan)]
@@ -70,12 +70,17 @@ async def respond(request: Request) -> ASGIApp:
     serializer = responses_serializer(state, model, body, response_id, options)
     if serializer.stored:
         serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
-    answer = with_receipt(GenerationResponse(state, call, serializer, streams, end=b""), body)
-    if not body.background:
+    elif background and not streams:
+        said = "`background` goes with `stream`, or with a response that is stored."
+        raise refused(said, "background", "unsupported")
+    reply = GenerationResponse(state, call, serializer, streams or background, end=b"")
+    answer = with_receipt(reply, body)
+    if not background:
         return answer
     reader = resumable(request, response_id, answer)
     reader.stream.on_cancel = partial(serializer.cancelled, None, None)
-    return reader
+    reader.stream.so_far = serializer.so_far
+    return reader if streams else json_reply(serializer.so_far())
 
 
 async def input_tokens(request: Request) -> Response:
@@ -96,6 +101,9 @@ async def stored_response(request: Request) -> ASGIApp:
     if request.query_params.get("stream", "false") != "false":
         return resumed(request, response_id)
     found = kept.find(response_id)
+    stream = state_of(request).streams[tenant_of(request)].streams.get(response_id)
+    if found is None and stream is not None and stream.so_far is not None:
+        return reply_so_far(request, stream, stream.so_far())
     if found is None:
         said = f"The response {response_id[:80]!r} is not kept here."
         raise ApiError(404, said, param="response_id", code="response_not_found")
@@ -103,6 +111,17 @@ async def stored_response(request: Request) -> ASGIApp:
         return Response(found.body, media_type="application/json")
     kept.forget(response_id)
     return json_reply(DeletedResponse(response_id))
+
+
+def reply_so_far(request: Request, stream: KeptStream, response: Struct) -> Response:
+    """Return what a background response has come to that has not ended well, or forget it."""
+    if request.method == "DELETE":
+        stream.drop()
+        return json_reply(DeletedResponse(stream.stream_id))
+    if stream.head is not None and stream.is_refused:
+        body = b"".join(stream.events)
+        return Response(body, stream.head["status"], media_type="application/json")
+    return json_reply(response)
 
 
 async def cancel_response(request: Request) -> ASGIApp:

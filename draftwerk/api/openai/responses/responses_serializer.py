@@ -54,6 +54,8 @@ class ResponsesSerializer:
     """Whether the server keeps it."""
     on_over: Callable[[ResponseObject], None] | None = None
     """Called with the whole response once it has ended well or at its limit."""
+    last: ResponseObject | None = None
+    """The response as the latest event told it."""
     sequence_number: int = 0
     choice: GatheredChoice = field(default_factory=lambda: GatheredChoice(0))
     items: OutputItems = field(init=False)
@@ -126,6 +128,10 @@ class ResponsesSerializer:
             "assistant", said.text, tokens=tokens, calls=calls, reasoning=said.reasoning
         )
 
+    def so_far(self) -> ResponseObject:
+        """Return the response as it is: its end, or that it has none yet."""
+        return self.last or self._response("queued", None, None)
+
     def _over(self, response: ResponseObject) -> None:
         if self.on_over is not None:
             self.on_over(response)
@@ -153,8 +159,8 @@ class ResponsesSerializer:
         metrics: RequestMetrics | None = None,
         fault: ResponseFault | None = None,
     ) -> EventKind:
-        response = self._response(status, usage, metrics, fault)
-        return kind(*self._next(), response=response)
+        self.last = self._response(status, usage, metrics, fault)
+        return kind(*self._next(), response=self.last)
 
     def _response(
         self,
@@ -164,7 +170,7 @@ class ResponsesSerializer:
         fault: ResponseFault | None = None,
     ) -> ResponseObject:
         body, metadata = self.body, self.metadata
-        over = status not in ("in_progress", "failed")
+        over = status not in ("queued", "in_progress", "failed")
         return ResponseObject(
             id=metadata.id,
             created_at=metadata.created,
