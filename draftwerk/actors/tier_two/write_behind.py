@@ -26,6 +26,7 @@ class WriteBehind:
     _waiting: OrderedDict[bytes, None] = field(default_factory=OrderedDict[bytes, None])
     """Names of cached blocks to be kept, longest cached first: at most those of the pool."""
     _more: anyio.Event = field(default_factory=anyio.Event)
+    _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
 
     def __post_init__(self) -> None:
         self.kept.pool.watcher = self
@@ -60,18 +61,19 @@ class WriteBehind:
                 await anyio.sleep(self.pause_s)
 
     async def flush(self) -> None:
-        """Keep all that is left, at once."""
+        """Keep all that is left, at once; what is being written is kept as well."""
         while await self._keep_one():
             pass
 
     async def _keep_one(self) -> bool:
         """Keep the next block; returns whether there was one."""
-        taken = self._next()
-        if taken is None:
-            return False
-        name, content = taken
-        await self.worker.run(lambda: self.kept.store.keep(name, content))
-        return True
+        async with self._one_at_a_time:
+            taken = self._next()
+            if taken is None:
+                return False
+            name, content = taken
+            await self.worker.run(lambda: self.kept.store.keep(name, content))
+            return True
 
     def _next(self) -> tuple[bytes, Any] | None:
         if self.kept.copies:

@@ -230,6 +230,27 @@ async def kept(made: Desk) -> None:
 
 
 @on_both_loops
+async def test_the_end_waits_for_what_is_being_written() -> None:
+    async with desk() as made:
+        made.use()
+        while not made.latch.begun:
+            await settle()
+        for name in made.namer.chain(TOKENS[:-1], 4, SPACE):
+            made.behind.forgotten(name)  # of those that are not begun
+        kept_at_the_end: list[int] = []
+
+        async def end() -> None:
+            await made.behind.flush()
+            kept_at_the_end.append(len(made.shelf.kept))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(end)
+            await settle()
+            made.latch.open.set()
+        assert kept_at_the_end == [1]
+
+
+@on_both_loops
 async def test_a_prompt_finds_its_blocks_after_they_were_lost() -> None:
     async with desk() as made:
         await kept(made)
