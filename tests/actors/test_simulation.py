@@ -166,7 +166,7 @@ def test_reused_segments_are_those_that_stand_alone() -> None:
 @pytest.mark.parametrize("how", [{}, {"run_ahead": True}, {"store": True}])
 def test_nothing_is_found_again_that_another_adapter_has_computed(how: dict[str, Any]) -> None:
     losses = [{}, {"lost": 0.05}, {"lost": 0.03, "spare": True, "bugs": 0.003}, {"block_count": 20}]
-    counters = total([Setting(seed, adapted=0.7, **how, **losses[seed % 4]) for seed in range(8)])
+    counters = total([Setting(seed, adapted=0.7, **how, **losses[seed % 4]) for seed in range(12)])
     for happened in ("adapter finished", "adapter search finished", "preemptions", "recoveries"):
         assert counters[happened] > 1, counters
     assert counters["adapter finished"] > 30, counters
