@@ -145,9 +145,9 @@ class KeptStream:
     def drop(self) -> None:
         """End the generation, and forget what is kept of it; readers have no last event."""
         self._stop()
+        self._end()
         if self._timer is not None:
             self._timer.cancel()
-        self._end()
         self.kept.forget(self)
 
     def _stop(self) -> None:

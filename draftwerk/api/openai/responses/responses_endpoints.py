@@ -102,22 +102,25 @@ async def stored_response(request: Request) -> ASGIApp:
         return resumed(request, response_id)
     found = kept.find(response_id)
     stream = state_of(request).streams[tenant_of(request)].streams.get(response_id)
-    if found is None and stream is not None and stream.so_far is not None:
-        return reply_so_far(request, stream, stream.so_far())
-    if found is None:
+    so_far = None if stream is None else stream.so_far
+    if found is None and so_far is None:
         said = f"The response {response_id[:80]!r} is not kept here."
         raise ApiError(404, said, param="response_id", code="response_not_found")
     if request.method != "DELETE":
-        return Response(found.body, media_type="application/json")
+        if found is not None:
+            return Response(found.body, media_type="application/json")
+        assert stream is not None and so_far is not None
+        return reply_so_far(stream, so_far())
     kept.forget(response_id)
+    if stream is not None:
+        stream.so_far = None  # of what has ended the events stay, for who reads them
+        if not stream.over:
+            stream.drop()
     return json_reply(DeletedResponse(response_id))
 
 
-def reply_so_far(request: Request, stream: KeptStream, response: Struct) -> Response:
-    """Return what a background response has come to that has not ended well, or forget it."""
-    if request.method == "DELETE":
-        stream.drop()
-        return json_reply(DeletedResponse(stream.stream_id))
+def reply_so_far(stream: KeptStream, response: Struct) -> Response:
+    """Return what a background response has come to that has not ended well."""
     if stream.head is not None and stream.is_refused:
         body = b"".join(stream.events)
         return Response(body, stream.head["status"], media_type="application/json")

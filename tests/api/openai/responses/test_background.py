@@ -70,6 +70,14 @@ async def test_it_is_deleted_while_it_runs(served: Served) -> None:
         await served.openai.responses.retrieve(first.id)
 
 
+async def test_it_is_deleted_once_it_has_ended(served: Served) -> None:
+    first = await begun(served, "Hello")
+    assert (await ended(served, first)).status == "completed"
+    await served.openai.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        await served.openai.responses.retrieve(first.id)
+
+
 async def test_what_it_was_refused_for_is_told_to_who_asks(served: Served) -> None:
     first = await begun(served, "!refuse")
     with pytest.raises(openai.BadRequestError) as refused:
