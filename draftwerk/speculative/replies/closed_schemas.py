@@ -3,6 +3,7 @@
 JSON Schema lets an object have any other property; a model that may write one often does not end.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 JsonObjectSchema = dict[str, Any]
@@ -39,7 +40,7 @@ def closed(schema: JsonObjectSchema) -> JsonObjectSchema:
     """
     if _joins(schema, 0):
         return schema
-    return cast("JsonObjectSchema", _closed(schema))
+    return cast("JsonObjectSchema", changed(schema, _closed))
 
 
 def inexact_number(schema: Any) -> float | None:
@@ -94,19 +95,24 @@ def _inner(words: JsonObjectSchema, without: frozenset[str]) -> list[Any]:
     return found
 
 
-def _closed(schema: Any) -> Any:
+def changed(schema: Any, change: Callable[[JsonObjectSchema], JsonObjectSchema]) -> Any:
+    """Return a schema whose objects' words are changed, those inside before those around."""
     if isinstance(schema, list):
-        return [_closed(each) for each in cast("list[Any]", schema)]
+        return [changed(each, change) for each in cast("list[Any]", schema)]
     words = as_object(schema)
     if words is None:
         return schema
     found: JsonObjectSchema = {}
     for name, value in words.items():
         if name in MAPS and as_object(value) is not None:
-            found[name] = {key: _closed(each) for key, each in value.items()}
+            found[name] = {key: changed(each, change) for key, each in value.items()}
         else:
-            found[name] = value if name in VALUES | ANNOTATIONS else _closed(value)
-    return found | {"additionalProperties": False} if is_open(found) else found
+            found[name] = value if name in VALUES | ANNOTATIONS else changed(value, change)
+    return change(found)
+
+
+def _closed(words: JsonObjectSchema) -> JsonObjectSchema:
+    return words | {"additionalProperties": False} if is_open(words) else words
 
 
 def is_open(words: JsonObjectSchema) -> bool:

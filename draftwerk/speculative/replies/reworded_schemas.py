@@ -5,10 +5,9 @@ from typing import Any, cast
 
 from draftwerk.speculative.replies.closed_schemas import (
     ANNOTATIONS,
-    MAPS,
-    VALUES,
     JsonObjectSchema,
     as_object,
+    changed,
 )
 
 PLACE = "#/$defs/"
@@ -21,22 +20,12 @@ apart."""
 
 def reworded(schema: JsonObjectSchema) -> JsonObjectSchema:
     """Return a schema whose texts are those of the given one."""
-    return cast("JsonObjectSchema", _reworded(schema, as_object(schema.get("$defs")) or {}))
+    definitions = as_object(schema.get("$defs")) or {}
 
+    def change(words: JsonObjectSchema) -> JsonObjectSchema:
+        return _with_named_properties(_with_closed_bounds(words), definitions)
 
-def _reworded(schema: Any, definitions: JsonObjectSchema) -> Any:
-    if isinstance(schema, list):
-        return [_reworded(each, definitions) for each in cast("list[Any]", schema)]
-    words = as_object(schema)
-    if words is None:
-        return schema
-    found: JsonObjectSchema = {}
-    for name, value in words.items():
-        if name in MAPS and as_object(value) is not None:
-            found[name] = {key: _reworded(each, definitions) for key, each in value.items()}
-        else:
-            found[name] = value if name in VALUES | ANNOTATIONS else _reworded(value, definitions)
-    return _with_named_properties(_with_closed_bounds(found), definitions)
+    return cast("JsonObjectSchema", changed(schema, change))
 
 
 def _with_closed_bounds(words: JsonObjectSchema) -> JsonObjectSchema:
