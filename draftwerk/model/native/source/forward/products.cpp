@@ -5,7 +5,8 @@
 // Left to itself, the hardware fetches too late: of panels of 48 even for one row of activations.
 Upcoming Forward::upcoming(const Matrix &matrix, int tile) {
     if (!matrix.is_coded) return {matrix.tile(tile), FETCH_LINES, matrix.format == Format::stored};
-    return {matrix.tile(tile), FETCH_LINES - 1, false, matrix.stride};
+    const size_t stride = 64 * FETCH_LINES * matrix.panel_bytes / matrix.plain_panel_bytes;
+    return {matrix.tile(tile), FETCH_LINES - 1, false, stride};
 }
 
 // The first tile that has columns of keys or values, or inputs of a convolution.

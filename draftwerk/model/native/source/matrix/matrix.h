@@ -55,7 +55,7 @@ struct Matrix {
     int tiles = 0, k = 0;
     size_t panel_bytes = 0, tile_bytes = 0;
     bool is_coded = false;
-    size_t stride = 0;              // of `Upcoming`
+    size_t plain_panel_bytes = 0;   // of a panel that is not
     Memory data;                    // of bf16, behind a line that tells whether it is coded
     std::vector<float> bias;        // empty without, else of 48 columns a tile
     std::vector<StoredTile> stored; // by tile, of that format
@@ -66,7 +66,7 @@ struct Matrix {
     // What `data` of a matrix takes.
     static size_t data_bytes(Format format, int tiles, int k);
     // Has tiles coded, or not, from now on.
-    void code(bool coded);
+    void code(bool as_codes);
     size_t used_bytes() const { return heading_bytes(format) + tiles * tile_bytes; }
     const uint8_t *tile(int index) const {
         if (!stored.empty()) return stored[index].data;

@@ -161,15 +161,13 @@ Kernel kernel_of(const Matrix &matrix, int count, bool is_coded, int lines) {
     return (matrix.format == Format::fp32 ? FP32 : BF16)[count - 1].by_lines[lines];
 }
 
-size_t decoded_panel_bytes(int k) { return static_cast<size_t>(k) * PANEL * sizeof(bf16); }
-
 }  // namespace
 
 const uint8_t *decoded(const Matrix &matrix, int tile, int passes, int count, int which) {
     if (!matrix.is_coded) return nullptr;
     if (passes == 1 && count <= native::WIDE_ROWS) return nullptr;
     thread_local std::vector<uint8_t> rooms[2];
-    const size_t size = decoded_panel_bytes(matrix.k);
+    const size_t size = matrix.plain_panel_bytes;
     std::vector<uint8_t> &room = rooms[which];
     if (room.size() < PANELS * size) room.resize(PANELS * size);
     for (int panel = 0; panel < PANELS; panel++) {
@@ -187,7 +185,7 @@ void multiply(const Matrix &matrix, const Operand &operand, int row, int count, 
     Rows rows{operand.data.as<uint8_t>() + row * operand.stride, operand.stride, matrix.k};
     const bool is_coded = matrix.is_coded && !words;
     Kernel kernel = kernel_of(matrix, count, is_coded, upcoming.lines);
-    const size_t panel_bytes = words ? decoded_panel_bytes(matrix.k) : matrix.panel_bytes;
+    const size_t panel_bytes = words ? matrix.plain_panel_bytes : matrix.panel_bytes;
     const uint8_t *from = words ? words : matrix.tile(tile);
     int panels = count <= native::WIDE_ROWS ? PANELS : 1;
     for (int panel = 0; panel < PANELS; panel += panels) {

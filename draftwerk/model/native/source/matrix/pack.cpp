@@ -45,26 +45,24 @@ Matrix::Matrix(Format format, int tiles, int k, Memory data)
 Matrix::Matrix(Format format, int tiles, int k)
     : Matrix(format, tiles, k, Memory(data_bytes(format, tiles, k))) {}
 
-void Matrix::code(bool coded) {
-    is_coded = coded;
-    const size_t plain = round_up_to_line(bytes_per_panel(format, k));
-    panel_bytes = coded ? coded::panel_bytes(k) : plain;
-    stride = 64 * FETCH_LINES * panel_bytes / plain;
+void Matrix::code(bool as_codes) {
+    is_coded = as_codes;
+    plain_panel_bytes = round_up_to_line(bytes_per_panel(format, k));
+    panel_bytes = as_codes ? coded::panel_bytes(k) : plain_panel_bytes;
     tile_bytes = PANELS * panel_bytes;
 }
 
 bool Matrix::pack(int index, const Source &source, const int *columns) {
     std::vector<float> values(k);
-    const size_t plain_bytes = round_up_to_line(bytes_per_panel(format, k));
-    std::vector<uint8_t> plain(is_coded ? PANELS * plain_bytes : 0);
+    std::vector<uint8_t> plain(is_coded ? PANELS * plain_panel_bytes : 0);
     uint8_t *to = const_cast<uint8_t *>(tile(index)), *panels = is_coded ? plain.data() : to;
     for (int i = 0; i < TILE; i++) {
         if (columns[i] < 0) continue;
         read_row(source, columns[i], values.data());
-        pack_column(format, values.data(), k, i % PANEL, panels + i / PANEL * plain_bytes);
+        pack_column(format, values.data(), k, i % PANEL, panels + i / PANEL * plain_panel_bytes);
     }
     for (int panel = 0; is_coded && panel < PANELS; panel++) {
-        const auto *words = reinterpret_cast<const uint16_t *>(panels + panel * plain_bytes);
+        const auto *words = reinterpret_cast<const uint16_t *>(panels + panel * plain_panel_bytes);
         if (!coded::write(words, k, to + panel * panel_bytes)) return false;
     }
     return true;
