@@ -15,7 +15,6 @@ import anyio
 
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
-from draftwerk.actors.devices.device import queue_of
 from draftwerk.actors.draft import Drafter
 from draftwerk.actors.engine_parts import (
     MAILBOXES,
@@ -129,7 +128,7 @@ class Pipeline:
         self.verifier = Verifier(
             self.to_verifier.inbox,
             self.to_cache.outbox,
-            queue_of(parts.target()),
+            parts.target(),
             parts.trace,
             measurements.device_clock,
             pipeline_depth,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from draftwerk.actors.devices.device import QueueDevice
+from draftwerk.actors.devices.device import Device
 from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
 from draftwerk.actors.messages import CacheMessage, Decided
 from draftwerk.actors.monitoring.device_clock import DeviceClock
@@ -19,7 +19,7 @@ class Verifier:
 
     inbox: Inbox[Proposal]
     cache: Outbox[CacheMessage]
-    model: QueueDevice[Proposal, Verdict]
+    model: Device[Proposal, Verdict]
     trace: Trace = field(default_factory=Trace)
     device_clock: DeviceClock = field(default_factory=DeviceClock)
     pipeline_depth: int = 1

@@ -27,7 +27,7 @@ from draftwerk.speculative.sources.store import Memories
 from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
 from tests.support.simulation import expected
-from tests.support.thread_device import ThreadDevice
+from tests.support.thread_device import OneAtATime, ThreadDevice
 from tests.support.toy import STOP, TalkativeTarget, ToyTarget, ToyText, plain_text
 
 PROMPT = (1, 2, 3, 4, 5)
@@ -65,20 +65,10 @@ class Bench:
         )
 
 
-@dataclass
-class BenchDevice:
+@dataclass(eq=False)
+class BenchDevice(OneAtATime[Proposal, Verdict]):
     bench: Bench
     step: Callable[[Proposal], Verdict]
-    alive: bool = True
-
-    async def revive(self) -> None:
-        """Do nothing: the next one is made new."""
-
-    async def watch(self) -> None:
-        """Do nothing: it breaks only at work."""
-
-    def check(self) -> None:
-        """Do nothing: nothing is kept beside it."""
 
     async def run(self, work: Proposal) -> Verdict:
         self.bench.steps += 1

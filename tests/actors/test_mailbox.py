@@ -3,7 +3,6 @@
 import asyncio
 import random
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -16,8 +15,7 @@ from draftwerk.actors.devices.device import ThreadWorker
 from draftwerk.actors.mailbox import Outbox, mailbox, receive_all
 from draftwerk.actors.monitoring.histogram import Histogram
 from tests.actors.loops import on_both_loops, on_virtual_time, settle
-from tests.support.thread_device import ThreadDevice
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.waiting import DEADLINE_S
 
 READERS = 3
 
@@ -87,50 +85,6 @@ async def test_a_mailbox_that_was_waited_at_keeps_its_bound() -> None:
                 outbox.send_nowait(n)
         outbox.send_nowait(3)
         assert is_full(outbox)
-
-
-@on_both_loops
-async def test_a_device_runs_off_the_loop_and_one_piece_at_a_time() -> None:
-    busy = threading.Lock()
-    threads: set[int] = set()
-
-    def step(work: int) -> int:
-        assert busy.acquire(blocking=False), "two steps at once"
-        threads.add(threading.get_ident())
-        time.sleep(0.002)
-        busy.release()
-        return work + 1
-
-    device = ThreadDevice(step)
-    results: list[int] = []
-
-    async def ask(work: int) -> None:
-        results.append(await device.run(work))
-
-    async with anyio.create_task_group() as tasks:
-        for n in range(4):
-            tasks.start_soon(ask, n)
-    assert sorted(results) == [1, 2, 3, 4]
-    assert threading.get_ident() not in threads
-
-
-@on_both_loops
-async def test_a_device_step_that_has_begun_is_never_abandoned() -> None:
-    begun, cancelled = threading.Event(), threading.Event()
-    done: list[int] = []
-
-    def step(work: int) -> int:
-        begun.set()
-        assert cancelled.wait(DEADLINE_S)
-        done.append(work)
-        return work
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ThreadDevice(step).run, 1)
-        await until(begun.is_set)
-        tasks.cancel_scope.cancel()
-        cancelled.set()
-    assert done == [1]
 
 
 @on_both_loops

@@ -17,6 +17,7 @@ from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.cluster.replica_state import ReplicaState
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from tests.support.thread_device import OneAtATime
 from tests.support.toy import STOP, ToyTarget, ToyText
 from tests.support.waiting import DEADLINE_S, until
 
@@ -25,23 +26,13 @@ CONTEXT = 64
 BLOCKS, BLOCK_SIZE = 40, 4
 
 
-@dataclass
-class SlowDevice:
+@dataclass(eq=False)
+class SlowDevice(OneAtATime[Proposal, Verdict]):
     """The toy, at a pace at which streams can be met alive."""
 
     may_step: asyncio.Event
     step_s: float = 0.001
-    alive: bool = True
     target: ToyTarget = field(default_factory=lambda: ToyTarget(BLOCKS, BLOCK_SIZE))
-
-    async def revive(self) -> None:
-        """Do nothing: the next one is made new."""
-
-    async def watch(self) -> None:
-        """Do nothing: it never breaks."""
-
-    def check(self) -> None:
-        """Do nothing: nothing of the toy's is kept apart from its pages."""
 
     async def run(self, work: Proposal) -> Verdict:
         await asyncio.sleep(self.step_s)

@@ -131,14 +131,6 @@ class ProcessDevice(Generic[W, R]):
         self._forget_work()
         self.ready = other.ready
 
-    async def run(self, work: W) -> R:
-        """Do one step. A step that has begun is never abandoned, only its process is."""
-        async with self._one_at_a_time:
-            with anyio.CancelScope(shield=True):
-                await self.send(work)
-                return await self.receive()
-        raise AssertionError("a shielded step was cancelled")
-
     async def send(self, work: W) -> None:
         """Hand over a piece of work, behind others perhaps; a loss shows when it is received."""
         data = frame(FrameKind.WORK, encode(work))

@@ -96,11 +96,6 @@ class RecoveringTarget:
         self.process.fresh()
         return self
 
-    async def run(self, work: Proposal) -> Verdict:
-        """Do one round, on as many processes as it takes. Raises DeviceLostError."""
-        await self.send(work)
-        return await self.receive()
-
     async def send(self, work: Proposal) -> None:
         """Hand over a round, behind another one perhaps; a loss shows when it is received."""
         async with self._in_order:

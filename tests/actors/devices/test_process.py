@@ -61,12 +61,14 @@ async def started(answers: bool) -> ProcessDevice[int, int]:
 
 async def test_what_came_while_this_process_stood_still_is_heard() -> None:
     device = await started(answers=True)
-    assert await device.run(3) == 7
+    await device.send(3)
+    assert await device.receive() == 7
 
 
 async def test_silence_behind_it_is_a_loss() -> None:
     device = await started(answers=False)
     begun = anyio.current_time()
+    await device.send(3)
     with pytest.raises(DeviceLostError, match="no sign of life"):
-        await device.run(3)
+        await device.receive()
     assert anyio.current_time() - begun >= SILENCE_S
