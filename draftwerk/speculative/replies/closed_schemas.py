@@ -38,7 +38,7 @@ def closed(schema: JsonObjectSchema) -> JsonObjectSchema:
     One that describes some object in several parts is returned as it is: a part does not know the
     properties of the others.
     """
-    if _joins(schema, 0):
+    if joins(schema):
         return schema
     return cast("JsonObjectSchema", changed(schema, _closed))
 
@@ -65,12 +65,12 @@ def as_object(schema: Any) -> JsonObjectSchema | None:
     return cast("JsonObjectSchema", schema) if isinstance(schema, dict) else None
 
 
-def _joins(schema: Any, depth: int) -> bool:
-    """Whether a schema, or one in it, describes an object in parts, or is too deep to tell."""
+def joins(schema: Any, depth: int = 0) -> bool:
+    """Whether a schema, or one in it, describes a value in parts, or is too deep to tell."""
     if depth > DEPTH_MAX:
         return True
     if isinstance(schema, list):
-        return any(_joins(each, depth + 1) for each in cast("list[Any]", schema))
+        return any(joins(each, depth + 1) for each in cast("list[Any]", schema))
     words = as_object(schema)
     if words is None:
         return False
@@ -81,7 +81,7 @@ def _joins(schema: Any, depth: int) -> bool:
         return True
     if words.keys() & CHOOSING and own - {"type"}:
         return True
-    return any(_joins(each, depth + 1) for each in _inner(words, VALUES | ANNOTATIONS))
+    return any(joins(each, depth + 1) for each in _inner(words, VALUES | ANNOTATIONS))
 
 
 def _inner(words: JsonObjectSchema, without: frozenset[str]) -> list[Any]:

@@ -8,6 +8,7 @@ from draftwerk.speculative.replies.closed_schemas import (
     JsonObjectSchema,
     as_object,
     changed,
+    joins,
 )
 
 PLACE = "#/$defs/"
@@ -21,27 +22,31 @@ apart."""
 def reworded(schema: JsonObjectSchema) -> JsonObjectSchema:
     """Return a schema whose texts are those of the given one."""
     definitions = as_object(schema.get("$defs")) or {}
+    in_parts = joins(schema)
 
     def change(words: JsonObjectSchema) -> JsonObjectSchema:
-        return _with_named_properties(_with_closed_bounds(words), definitions)
+        return _with_named_properties(_with_closed_bounds(words, in_parts), definitions)
 
     return cast("JsonObjectSchema", changed(schema, change))
 
 
-def _with_closed_bounds(words: JsonObjectSchema) -> JsonObjectSchema:
+def _with_closed_bounds(words: JsonObjectSchema, in_parts: bool) -> JsonObjectSchema:
     """Return the schema of a number without an open bound at an integer within 1 of the other one.
 
-    A grammar takes that integer itself, written without a point.
+    A grammar takes that integer itself, written without a point. In a schema of parts the other
+    bound may stand anywhere.
     """
     low, high = _number(words, "exclusiveMinimum"), _number(words, "exclusiveMaximum")
     least, most = _number(words, "minimum"), _number(words, "maximum")
     above = min((each for each in (high, most) if each is not None), default=inf)
     below = max((each for each in (low, least) if each is not None), default=-inf)
     found = dict(words)
-    if low is not None and 0 <= low < above < low + 1 and low.is_integer():
+    near = in_parts or (low is not None and low < above < low + 1)
+    if low is not None and near and low >= 0 and low.is_integer():
         del found["exclusiveMinimum"]
         found["minimum"] = _after(low) if least is None else max(_after(low), least)
-    if high is not None and high - 1 < below < high <= 0 and high.is_integer():
+    near = in_parts or (high is not None and high - 1 < below < high)
+    if high is not None and near and high <= 0 and high.is_integer():
         del found["exclusiveMaximum"]
         found["maximum"] = -_after(-high) if most is None else min(-_after(-high), most)
     return found

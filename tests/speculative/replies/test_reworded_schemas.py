@@ -1,6 +1,7 @@
 """What grammars do not obey is said in other words, and schemas mean what they did."""
 
 import json
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -13,6 +14,7 @@ from draftwerk.speculative.replies.argument_schemas import parameters_of
 from draftwerk.speculative.replies.reworded_schemas import reworded
 from draftwerk.speculative.sampling.params import Grammar
 
+Schema = dict[str, Any]
 STRING = {"type": "string"}
 INTEGERS = {"type": "object", "additionalProperties": {"type": "integer"}}
 REFERRED = {"$ref": "#/$defs/Colour"}
@@ -83,6 +85,28 @@ def takes(grammar: str, text: str) -> bool:
     """Whether a text is one of a grammar's, wholly."""
     matcher = LLMatcher(BYTES, grammar, log_level=0)
     return matcher.try_consume_tokens([*text.encode()]) == len(text) and matcher.is_accepting()
+
+
+PARTS: dict[str, Callable[[Schema, Schema], Schema]] = {
+    "allOf": lambda low, high: {"allOf": [low, high]},
+    "of its own": lambda low, high: {**high, "allOf": [low]},
+    "anyOf": lambda low, high: {**low, "anyOf": [high]},
+    "referred to": lambda low, high: {**low, "$ref": "#/$defs/a", "$defs": {"a": high}},
+}
+
+
+@pytest.mark.parametrize("kind", ("number", "integer"))
+@pytest.mark.parametrize("part", PARTS)
+def test_no_bound_in_another_part_lets_an_open_one_be_taken(part: str, kind: str) -> None:
+    for at, within, open_too in product((0, 3, 100, 3.5), (0.25, 0.5, 1, 50), (False, True)):
+        for low, high, is_low in ((at, at + within, True), (-at - within, -at, False)):
+            lows, highs = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
+            least, most = lows[is_low or open_too], highs[not is_low or open_too]
+            schema = {"type": kind, **PARTS[part]({least: low}, {most: high})}
+            grammar = compiled(Grammar("json_schema", json.dumps(reworded(schema))))
+            taken = [json.loads(each) for each in NUMBERS if takes(grammar, each)]
+            assert all(map(Draft202012Validator(schema).is_valid, taken)), (schema, taken)
+            assert taken or kind == "integer" or within < 50, schema
 
 
 @pytest.mark.parametrize("open_low", (False, True))
