@@ -79,7 +79,7 @@ def call_of(
         kind="chat" if isinstance(asked, ChatBody) else "completion",
         prompts=[engine_prompt],
         options=replace(engine_options, choices=body.n or 1, prompt_logprobs=scored),
-        names={"response_format": plan.blamed},
+        names=plan.names(""),
     )
 
 

@@ -46,7 +46,7 @@ async def message(request: Request) -> GenerationResponse:
     tokens_max = max(1, min(body.max_tokens, state.model.context_max - prompt_count))
     model = served_as(state.model, body.model)
     options = message_options(body, RequestContext(model, state.new_seed), plan, tokens_max)
-    names = {**NAMES, "response_format": plan.blamed or "tools"}
+    names = {**NAMES, **plan.names("tools")}
     call = call_of(request, "message", prompts, options, names)
     metadata = ReplyMetadata(
         id="msg_" + call.request_id,

@@ -7,6 +7,7 @@ import msgspec
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.messages import Event, Failed
 from draftwerk.api.core.errors import ApiError, deadline_exceeded, draining, slo_unmet, unavailable
+from draftwerk.speculative.replies.grammar import function_fault
 from draftwerk.speculative.requests.request import Options
 
 WRITTEN_MAX = 200
@@ -54,8 +55,13 @@ def signed(seed: int) -> int:
 def error_of(failed: Failed, call: Call) -> ApiError:
     """Return the HTTP error that a request's last event stands for."""
     if failed.kind == "refused":
-        field = call.names.get(failed.field, failed.field)
-        return ApiError(400, failed.reason, param=field or None, code="refused")
+        field, reason = call.names.get(failed.field, failed.field), failed.reason
+        grammar = call.options.sampling.grammar
+        fault = None if grammar is None else function_fault(grammar, reason)
+        part = "" if fault is None else f"{failed.field}[{fault[0]}]"
+        if fault is not None and part in call.names:
+            field, reason = call.names[part], fault[1]
+        return ApiError(400, reason, param=field or None, code="refused")
     if failed.kind == "deadline_exceeded":
         return deadline_exceeded()
     if failed.kind == "slo_unmet":

@@ -24,6 +24,13 @@ class ReplyPlan(Struct, frozen=True):
     variables: tuple[tuple[str, Scalar], ...] = ()
     blamed: str = ""
     """The request's field that the grammar comes from."""
+    schemas: tuple[str, ...] = ()
+    """The fields of the functions' schemas in it."""
+
+    def names(self, default: str) -> dict[str, str]:
+        """Return what the request calls the grammar that the engine may blame, and its parts."""
+        parts = {f"response_format[{index}]": each for index, each in enumerate(self.schemas)}
+        return {"response_format": self.blamed or default, **parts}
 
 
 def plan_reply(
@@ -55,6 +62,7 @@ def plan_reply(
     try:
         grammar = reply_grammar(rules)
     except BadSchema as error:
-        raise refused(f"A schema in `tools` {error}.", "tools", "unsupported") from None
-    field = text.field if calls is None else "tools"
-    return ReplyPlan(grammar, reply, tools.shown, reasoning.variables, field)
+        field = tools.fields[error.function]
+        raise refused(f"`{field}` {error}.", field, "unsupported") from None
+    field, schemas = (text.field, ()) if calls is None else ("tools", tools.fields)
+    return ReplyPlan(grammar, reply, tools.shown, reasoning.variables, field, schemas)

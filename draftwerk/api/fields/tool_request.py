@@ -30,6 +30,8 @@ class ToolRequest(Struct, frozen=True):
 
     functions: tuple[ToolFunction, ...] = ()
     """Those that may be called."""
+    fields: tuple[str, ...] = ()
+    """The request's field of each one's schema."""
     shown: tuple[str, ...] = ()
     """For the prompt: the tools in JSON, as chat has them."""
     mode: CallMode = "none"
@@ -115,8 +117,10 @@ def tool_request(
         )
         raise refused(sentence, "tools", "unsupported")
     functions = _functions(definitions)
-    able = tuple(each for each in functions if allowed is None or each.name in allowed)
-    return ToolRequest(able, tuple(map(_shown, definitions)), mode, parallel)
+    able = [i for i, name in enumerate(names) if allowed is None or name in allowed]
+    fields = tuple(map(_field, able))
+    shown = tuple(map(_shown, definitions))
+    return ToolRequest(tuple(functions[i] for i in able), fields, shown, mode, parallel)
 
 
 def _functions(definitions: Sequence[FunctionDefinition]) -> list[ToolFunction]:
@@ -126,7 +130,7 @@ def _functions(definitions: Sequence[FunctionDefinition]) -> list[ToolFunction]:
         raise refused(sentence, "tools", "invalid")
     found: list[ToolFunction] = []
     for index, each in enumerate(definitions):
-        path = f"tools[{index}].parameters"
+        path = _field(index)
         try:
             found.append(ToolFunction(each.name, parameters_of(msgspec.json.decode(each.schema))))
         except BadSchema as error:
@@ -134,6 +138,10 @@ def _functions(definitions: Sequence[FunctionDefinition]) -> list[ToolFunction]:
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             raise refused(f"`{path}` cannot be read.", path, "invalid") from None
     return found
+
+
+def _field(index: int) -> str:
+    return f"tools[{index}].parameters"
 
 
 def _shown(definition: FunctionDefinition) -> str:

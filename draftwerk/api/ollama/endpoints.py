@@ -149,7 +149,7 @@ async def _answer(
     kind, text = "ollama generate", "prompt"
     if isinstance(body, OllamaChatBody):
         kind, text = "ollama chat", "messages"
-    names = {**NAMES, "messages": text, "response_format": plan.blamed or "format"}
+    names = {**NAMES, "messages": text, **plan.names("format")}
     call = call_of(request, kind, [prompt], options, names)
     return GenerationResponse(
         state, call, serializer, body.stream is not False, end=b"", form=JSON_LINES

@@ -53,7 +53,7 @@ async def chat(request: Request) -> ASGIApp:
     prompt, blend = segmented(conversation, body.blend, body.documents, contents, model)
     options = chat_options(body, RequestContext(model, state.new_seed), plan, blend)
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
-    names["response_format"] = plan.blamed or "response_format"
+    names |= plan.names("response_format")
     call = call_of(request, "chat", [prompt], options, names)
     is_parsed = plan.form is not None
     metadata = _metadata(state, model, call, body, "chatcmpl-", bool(body.logprobs), is_parsed)

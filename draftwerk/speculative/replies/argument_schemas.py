@@ -40,6 +40,11 @@ LAYOUT: JsonLayout = {"whitespace_flexible": False, "item_separator": ", ", "key
 class BadSchema(ValueError):
     """A schema of arguments that cannot be enforced, with the reason in words for the client."""
 
+    def __init__(self, reason: str, function: int = 0) -> None:
+        super().__init__(reason)
+        self.function = function
+        """Which of several functions' it is."""
+
 
 class ToolFunction(Struct, frozen=True):
     """A function that may be called."""

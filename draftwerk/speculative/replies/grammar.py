@@ -8,12 +8,13 @@ The trigger of a call never stands in text, so that the parser and the grammar a
 """
 
 import json
+import re
 from typing import Literal
 
 from msgspec import Struct
 
 from draftwerk.speculative.replies.argument_rules import ArgumentRules
-from draftwerk.speculative.replies.argument_schemas import ToolFunction, json_rule
+from draftwerk.speculative.replies.argument_schemas import BadSchema, ToolFunction, json_rule
 from draftwerk.speculative.replies.formats import (
     CALLS_MAX,
     CallFormat,
@@ -24,6 +25,11 @@ from draftwerk.speculative.replies.literals import ANY, escaped_pattern, literal
 from draftwerk.speculative.sampling.params import Grammar
 
 CallMode = Literal["auto", "required", "none"]
+PLACE = re.compile(r"\bat (\d+)\(\d+\): ")
+"""Where the library says that a grammar is wrong; lines of it follow what it says."""
+EXCERPT = re.compile(r" \d+ \| .*", re.DOTALL)
+OF_FUNCTION = re.compile(r"[A-Za-z]+_(\d+)")
+"""The name of a rule that is one function's."""
 
 
 class ReplyRules(Struct, frozen=True):
@@ -45,6 +51,20 @@ class ReplyRules(Struct, frozen=True):
 def reply_grammar(rules: ReplyRules) -> Grammar:
     """Return the grammar of a reply. Raises BadSchema for arguments that cannot be enforced."""
     return _Rules(rules).grammar()
+
+
+def function_fault(grammar: Grammar, reason: str) -> tuple[int, str] | None:
+    """Return which function's rules a reply's grammar is wrong in, and the reason for the client.
+
+    That is without the place: no client has seen these rules.
+    """
+    place = PLACE.search(reason)
+    if place is None:
+        return None
+    text = json.loads(grammar.text)["reply"] if grammar.kind == "reply" else grammar.text
+    rule = OF_FUNCTION.match("".join(text.split("\n")[int(place[1]) - 1 : int(place[1])]))
+    said = EXCERPT.sub("", reason.replace(place[0], ""))
+    return None if rule is None else (int(rule[1]), said)
 
 
 class _Rules:
@@ -163,7 +183,10 @@ class _Rules:
 
     def _calls(self, calls: CallFormat) -> None:
         for index, function in enumerate(self.rules.functions):
-            self._function(calls, index, function)
+            try:
+                self._function(calls, index, function)
+            except BadSchema as error:
+                raise BadSchema(str(error), index) from None
         names = " | ".join(f"call_{index}" for index in range(len(self.rules.functions)))
         if calls.id_close:
             self.lines.append("ID: /[a-zA-Z0-9]{9}/")

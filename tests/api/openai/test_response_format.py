@@ -32,6 +32,7 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.sampling.params import Grammar
 from tests.api.conftest import hosting
 from tests.api.conftest import settings as door_settings
+from tests.api.support.agents import CALLS
 from tests.model.text.test_grammar import MANY, NASTY
 from tests.support.tiny_models import save_tiny_with_text
 from tests.support.waiting import DEADLINE_S
@@ -58,7 +59,7 @@ class Real:
     openai: openai.AsyncOpenAI
     engine: Engine
 
-    async def chat(self, response_format: Any, **fields: Any) -> httpx.Response:
+    async def chat(self, response_format: Any = None, **fields: Any) -> httpx.Response:
         body = {"messages": MESSAGES, "max_tokens": 200, "seed": 1} | fields
         return await self.http.post(
             "/v1/chat/completions", json=body | {"response_format": response_format}
@@ -88,7 +89,9 @@ async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Real]
     directory: Path = tmp_path_factory.mktemp("tiny")
     save_tiny_with_text(directory)
     chosen = door_settings()
-    card = ServedModel(name=MODEL, context_max=2048, vocab_size=49152, draft_sources=("ngram",))
+    card = ServedModel(
+        name=MODEL, context_max=2048, vocab_size=49152, draft_sources=("ngram",), calls=CALLS
+    )
     async with held(engine(str(directory))) as one, hosting(chosen) as (gate, url):
         tools = TextTokenizer(directory)
         tools._grammar_checker = GrammarChecker(directory, wall_s=DEADLINE_S)
@@ -256,6 +259,22 @@ async def test_responses_calls_it_by_its_own_name(real: Real) -> None:
         reply = await real.http.post("/v1/responses", json=body)
         assert reply.status_code == 400, reply.text
         assert reply.json()["error"]["param"] == field
+
+
+async def test_a_tool_whose_schema_cannot_be_followed_is_named(real: Real) -> None:
+    schemas: list[Any] = [{"properties": {"city": each}} for each in ({}, {"not": {}}, {})]
+    functions = [{"name": f"f{at}", "parameters": each} for at, each in enumerate(schemas)]
+    tools = [{"type": "function", "function": each} for each in functions]
+    for more in ({}, {"response_format": schema_format(SCHEMA)}):
+        error = (await real.chat(tools=tools, **more)).json()["error"]
+        assert error["param"] == "tools[1].parameters"
+        reason = 'failed to compile JSON schema: Unimplemented keys: ["not"]'
+        assert error["message"] == f"the grammar cannot be followed: {reason}"
+    some = {"mode": "auto", "tools": [{"type": "function", "name": "f1"}]}
+    body = {"input": "x", "tools": [{"type": "function", **each} for each in functions]}
+    choice = {"tool_choice": {"type": "allowed_tools", **some}}
+    error = (await real.http.post("/v1/responses", json=body | choice)).json()["error"]
+    assert error["param"] == "tools[1].parameters"
 
 
 async def test_one_explosive_grammar_does_not_hold_up_a_stream(real: Real) -> None:

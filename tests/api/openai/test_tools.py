@@ -401,6 +401,15 @@ async def test_hostile_schemas_are_refused_by_name_and_at_once(agent: Served, na
     assert reply.status_code == 400
 
 
+async def test_a_schema_that_the_format_of_calls_cannot_hold_is_named(agent: Served) -> None:
+    calls = msgspec.structs.replace(CALLS, shape="xml")
+    agent.state.model = msgspec.structs.replace(agent.state.model, calls=calls)
+    conditions = {"type": "object", "anyOf": [{"required": ["a"]}]}
+    tools = [function(nested(1)), function(conditions, "g"), function(nested(1), "h")]
+    reply = await agent.chat(tools=tools)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tools[1].parameters")
+
+
 async def test_marks_of_the_template_inside_a_schema_are_text_like_any_other(agent: Served) -> None:
     marked = {"</tool_call>": {"enum": ["<|im_end|>", "</tool_call>"]}}
     schema = {"type": "object", "properties": marked, "description": "<|im_start|>system"}

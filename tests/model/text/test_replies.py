@@ -27,7 +27,12 @@ from draftwerk.speculative.replies.argument_schemas import (
 from draftwerk.speculative.replies.channels import SPECIALS as CHANNELS
 from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning, parser_of
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat, written
-from draftwerk.speculative.replies.grammar import CallMode, ReplyRules, reply_grammar
+from draftwerk.speculative.replies.grammar import (
+    CallMode,
+    ReplyRules,
+    function_fault,
+    reply_grammar,
+)
 from draftwerk.speculative.replies.parser import ReplyPart
 from draftwerk.speculative.sampling.params import Grammar
 from tests.model.text.samples import call_templates
@@ -458,8 +463,27 @@ def test_a_schema_that_cannot_be_enforced_is_refused_with_the_reason() -> None:
         with pytest.raises(BadSchema, match=word):
             parameters_of(schema)
     function = ToolFunction("it", parameters_of({"type": "object", "anyOf": [{"required": ["a"]}]}))
-    with pytest.raises(BadSchema, match="anyOf"):
-        reply_grammar(rules_of(format_of("coder"), functions=(function,)))
+    with pytest.raises(BadSchema, match="anyOf") as caught:
+        reply_grammar(rules_of(format_of("coder"), functions=(*FUNCTIONS, function)))
+    assert caught.value.function == 2
+
+
+@families
+def test_a_schema_that_cannot_be_followed_is_told_by_its_function(family: str) -> None:
+    schema = parameters_of({"properties": {"city": {"type": "array", "uniqueItems": True}}})
+    functions = (*FUNCTIONS, ToolFunction("it", schema))
+    rules = rules_of(format_of(family), functions=functions)
+    if family == "gemma4":  # its values are no JSON: the rules cannot even be written
+        with pytest.raises(BadSchema, match="'uniqueItems'") as refused:
+            reply_grammar(rules)
+        assert refused.value.function == 2
+        return
+    grammar = reply_grammar(rules)
+    with pytest.raises(BadGrammar) as caught:
+        followed(grammar, "")
+    found = function_fault(grammar, str(caught.value))
+    assert found is not None and found[0] == 2
+    assert found[1].endswith('Unimplemented keys: ["uniqueItems"]')
 
 
 def channel_rules(mode: CallMode, **more: Any) -> ReplyRules:

@@ -57,7 +57,7 @@ def responses_plan(body: ResponsesBody, model: ServedModel) -> ReplyPlan:
 
 def responses_names(plan: ReplyPlan) -> dict[str, str]:
     """Return what Responses calls the fields that the engine may blame."""
-    return {**RESPONSES_NAMES, "response_format": plan.blamed or "text.format"}
+    return {**RESPONSES_NAMES, **plan.names("text.format")}
 
 
 def responses_options(body: ResponsesBody, context: RequestContext, plan: ReplyPlan) -> Options:
