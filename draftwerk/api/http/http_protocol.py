@@ -75,6 +75,8 @@ class PatientHttp(HttpToolsProtocol):
         """Whether the connection is a WebSocket's now: none of these deadlines is its own."""
         self.header_bytes = 0
         self.body_bytes = 0
+        self.is_last_unsent = False
+        """Whether the request is the connection's last unless its body begins to come."""
         self.is_spare = False
         """Whether the connection is one of those for probes, beyond the limit."""
 
@@ -184,6 +186,7 @@ class PatientHttp(HttpToolsProtocol):
         super().on_message_begin()
         self.headers_open = True
         self.header_bytes = self.body_bytes = 0
+        self.is_last_unsent = False
         if not self.is_spare:
             self.arm(self.limits.header_deadline_s, self.on_header_deadline)
         cast("dict[str, Any]", self.scope)["extensions"] = {ABORT: self.transport.abort}
@@ -213,11 +216,18 @@ class PatientHttp(HttpToolsProtocol):
             cycle.chunked_encoding, cycle.expected_content_length = False, AnyLength()
         if self.is_spare and cycle is not None:
             cycle.keep_alive = False
+        if cycle is not None and cycle.keep_alive and cycle.waiting_for_100_continue:
+            # RFC 9110, section 10.1.1: of a client that is refused instead the body never comes.
+            cycle.keep_alive, self.is_last_unsent = False, True
         self.arm(self.limits.body_deadline_s + GRACE_S, self.transport.close)
 
     def on_body(self, body: bytes) -> None:
         # A body that was refused is still read, or its sender would never see the refusal.
         self.body_bytes += len(body)
+        if self.is_last_unsent:
+            self.is_last_unsent = False
+            cycle = cast("RequestResponseCycle", self.cycle)
+            cycle.keep_alive = not cycle.response_started
         if self.body_bytes > DISCARD_FACTOR * self.limits.body_bytes:
             self.transport.close()
         if not self.transport.is_closing():
@@ -252,6 +262,10 @@ class PatientHttp(HttpToolsProtocol):
     def turn_away(self) -> None:
         """End a connection beyond the limit that is no probe's."""
         self.refuse(503, "Too many connections are open.")
+
+    def shutdown(self) -> None:
+        self.is_last_unsent = False
+        super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
         self.refuse(400, "That is not an HTTP request.")

@@ -263,6 +263,23 @@ async def test_what_is_odd_is_answered_all_the_same(
     assert status(reply) == expected
 
 
+EXPECT = b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+
+
+async def test_a_client_that_waits_to_be_told_to_go_on_is_refused_and_let_go(
+    patient: Served,
+) -> None:
+    too_large = 2**17
+    refused = HEAD + EXPECT % too_large
+    reply = await talk(patient, refused)
+    assert (status(reply), b"\r\nconnection: close\r\n" in reply) == (413, True)
+    # What is taken, and the body of one that does not wait, leave the connection as it is.
+    taken = HEAD + EXPECT % len(BODY) + BODY
+    reply = await talk(patient, taken + refused + b" " * too_large + taken)
+    assert re.findall(rb"HTTP/1\.1 (\d+) ", reply) == [b"100", b"200", b"413", b"100", b"200"]
+    assert b"connection: close" not in reply
+
+
 async def test_a_client_of_http_1_0_gets_a_stream_without_chunks(patient: Served) -> None:
     wanted = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3}
     for stream in (True, False):
