@@ -208,7 +208,7 @@ class AsyncLLM:
     async def _output(self, call: Call, take: Take = lambda _: None) -> RequestOutput:
         """Run a call to its end; `take` gets each delta as it comes."""
         is_parsed = call.options.reply is not None
-        builder = OutputBuilder(is_parsed)
+        builder = OutputBuilder(is_parsed, call.options.scored_from)
         try:
             async with self._running().generation(call) as generation:
                 async for event in generation.events():

@@ -48,6 +48,18 @@ class CompletionOutput(msgspec.Struct, frozen=True, kw_only=True):
         return said | {"tool_calls": calls} if calls else said
 
 
+class PromptToken(msgspec.Struct, frozen=True):
+    """A prompt's token with its log-probability, as text and as the bytes it stands for."""
+
+    token_id: int
+    text: str
+    data: bytes
+    logprob: float | None
+    """None for the prompt's first token, before which is nothing."""
+    top: tuple[TokenText, ...]
+    """The most likely tokens at this position, best first."""
+
+
 class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     """A finished request. The properties are those of its first text."""
 
@@ -55,9 +67,8 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     metrics: RequestMetrics
     """Times, and what speculation gained."""
-    prompt_logprobs: tuple[TokenText, ...] = ()
-    """Per prompt token, if the request asked for them; 0.0 for the first, before which is nothing.
-    """
+    prompt_logprobs: tuple[PromptToken, ...] = ()
+    """Per prompt token, if the request asked for them."""
 
     @property
     def text(self) -> str:
@@ -101,18 +112,20 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
 class TextScore(msgspec.Struct, frozen=True, kw_only=True):
     """How likely a model takes a text after another one."""
 
-    tokens: tuple[TokenText, ...]
+    tokens: tuple[PromptToken, ...]
     """The text's tokens with their log-probabilities."""
 
     @property
     def logprob(self) -> float:
         """Natural logarithm of the whole text's probability."""
-        return sum(each.logprob for each in self.tokens)
+        return sum(each.logprob or 0.0 for each in self.tokens)
 
     @property
     def is_greedy(self) -> bool:
-        """Whether each token is the most likely one at its place."""
-        return all(each.top[0].logprob <= each.logprob for each in self.tokens)
+        """Whether each token that something comes before is the most likely one at its place."""
+        return all(
+            each.logprob is None or each.top[0].logprob <= each.logprob for each in self.tokens
+        )
 
 
 class OutputDelta(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +171,8 @@ class OutputBuilder:
 
     is_parsed: bool = False
     """Whether the reply is told apart into reasoning, text and calls."""
+    scored_from: int = 0
+    """The first position of the prompt whose token is scored, if any is."""
     deltas: dict[int, list[Delta]] = field(default_factory=dict[int, list[Delta]])
     ends: dict[int, Ended] = field(default_factory=dict[int, Ended])
 
@@ -170,12 +185,17 @@ class OutputBuilder:
 
     def output(self, timer: RequestTimer) -> RequestOutput:
         """Return the output, now that every text has ended."""
-        first = self.deltas.get(0, ())
+        scored = (token for each in self.deltas.get(0, ()) for token in each.scored)
         return RequestOutput(
             choices=tuple(self._choice(self.ends[index]) for index in sorted(self.ends)),
             usage=timer.usage(),
             metrics=timer.metrics(),
-            prompt_logprobs=tuple(token for each in first for token in each.scored),
+            prompt_logprobs=tuple(
+                PromptToken(
+                    each.token_id, each.text, each.data, each.logprob if at else None, each.top
+                )
+                for at, each in enumerate(scored, start=self.scored_from)
+            ),
         )
 
     def _choice(self, ended: Ended) -> CompletionOutput:

@@ -378,15 +378,18 @@ def test_a_prompts_log_probabilities_are_the_same_however_they_are_asked_for(
     asked = SamplingParams(max_tokens=2, prompt_logprobs=3, temperature=0)
     whole = llm.generate([*first, *rest], asked).prompt_logprobs
     assert [each.token_id for each in whole] == [*first, *rest]
-    assert whole[0].logprob == 0.0
+    assert whole[0].logprob is None
     for crowd in (1, 9):  # the second time all of it is cached
         for score in llm.score([(first, rest)] * crowd, alternatives=3):
             assert score.tokens == whole[len(first) :]
-    assert score.logprob == sum(each.logprob for each in whole[len(first) :])
+    assert score.logprob == sum(each.logprob or 0.0 for each in whole[len(first) :])
+    (bare,) = llm.score([([], [*first, *rest])], alternatives=3)
+    assert bare.tokens == whole
+    assert bare.logprob == sum(each.logprob or 0.0 for each in whole) and not bare.is_greedy
     body = {"prompt": [*first, *rest], "max_tokens": 0, "echo": True, "logprobs": 3}
     reply = httpx.post(f"{server_url}/v1/completions", json=body, timeout=DEADLINE_S).json()
     logprobs = reply["choices"][0]["logprobs"]
-    assert logprobs["token_logprobs"] == [None, *(each.logprob for each in whole[1:])]
+    assert logprobs["token_logprobs"] == [each.logprob for each in whole]
     assert reply["choices"][0]["finish_reason"] == "length"
     assert reply["usage"]["completion_tokens"] == 0
     chat = {"messages": QUESTION, "prompt_logprobs": 0, "max_tokens": 1}
