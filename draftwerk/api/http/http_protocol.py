@@ -226,8 +226,7 @@ class PatientHttp(HttpToolsProtocol):
         self.body_bytes += len(body)
         if self.is_last_unsent:
             self.is_last_unsent = False
-            cycle = cast("RequestResponseCycle", self.cycle)
-            cycle.keep_alive = not cycle.response_started
+            self.cycle.keep_alive = not self.cycle.response_started
         if self.body_bytes > DISCARD_FACTOR * self.limits.body_bytes:
             self.transport.close()
         if not self.transport.is_closing():

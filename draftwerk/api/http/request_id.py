@@ -10,6 +10,8 @@ from draftwerk.api.core.errors import internal, response
 
 HARMLESS = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
+ANTHROPIC = b"anthropic-version"
+"""A header of every request of Anthropic's clients, which read the id from `request-id`."""
 STARTS = ("http.response.start", "websocket.http.response.start", "websocket.accept")
 
 log = logging.getLogger("draftwerk")
@@ -30,19 +32,19 @@ class RequestIdMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        given = _given(scope)
+        headers = dict(scope["headers"])
+        given = _harmless(headers.get(b"x-request-id", b""))
         request_id = scope["request_id"] = given or secrets.token_hex(12)
         starts = STARTS[1:] if self.proxy_gives_ids and given else STARTS
+        also = [(b"request-id", request_id.encode())] if ANTHROPIC in headers else []
         started = False
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
             started = started or message["type"] in STARTS
-            if message["type"] in starts:
-                message["headers"] = [
-                    *message.get("headers", []),
-                    (b"x-request-id", request_id.encode()),
-                ]
+            if message["type"] in STARTS:
+                its = [(b"x-request-id", request_id.encode())] if message["type"] in starts else []
+                message["headers"] = [*message.get("headers", []), *its, *also]
             await send(message)
 
         try:
@@ -54,9 +56,6 @@ class RequestIdMiddleware:
             await response(internal(), scope)(scope, receive, send_with_id)
 
 
-def _given(scope: Scope) -> str | None:
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            text = value.decode("latin-1")
-            return text if HARMLESS.fullmatch(text) else None
-    return None
+def _harmless(given: bytes) -> str | None:
+    text = given.decode("latin-1")
+    return text if HARMLESS.fullmatch(text) else None

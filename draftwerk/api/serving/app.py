@@ -74,7 +74,7 @@ def create_app(
             allow_origins=state.settings.cors_origin,
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
-            expose_headers=("x-request-id", "retry-after", "retry-after-ms"),
+            expose_headers=("x-request-id", "request-id", "retry-after", "retry-after-ms"),
         )
     return RequestIdMiddleware(RefusalLog(layers, state), proxy_gives_ids)
 

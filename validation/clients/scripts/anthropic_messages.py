@@ -19,7 +19,7 @@ def message() -> None:
     reply = client.messages.create(model=MODEL, max_tokens=20, messages=MESSAGES)
     (block,) = reply.content
     check_text(block.text)
-    assert reply.stop_reason in ("end_turn", "max_tokens")
+    assert reply._request_id and reply.stop_reason in ("end_turn", "max_tokens")
 
 
 @case("message, streamed")
