@@ -31,9 +31,14 @@ from jinja2.nodes import (
     Template,
 )
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.sandbox import (
+    ImmutableSandboxedEnvironment,
+    SandboxedEscapeFormatter,
+    SandboxedFormatter,
+)
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
+from markupsafe import Markup
 
 SIZE_MAX = 2**24
 """Characters of a text, bits of a number."""
@@ -90,8 +95,8 @@ class StepWriter(NodeTransformer):
 class BoundedFormatter(SandboxedFormatter):
     """Jinja's `str.format` of one text, with bounds."""
 
-    def __init__(self, env: "BoundedEnvironment") -> None:
-        super().__init__(env)
+    def __init__(self, env: "BoundedEnvironment", **more: Any) -> None:
+        super().__init__(env, **more)
         self.bounds, self.size = env, 0
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
@@ -104,6 +109,10 @@ class BoundedFormatter(SandboxedFormatter):
         self.size += size
         self.bounds.make(size if self.size <= SIZE_MAX else self.size)
         return super().format_field(value, format_spec)
+
+
+class BoundedEscapeFormatter(BoundedFormatter, SandboxedEscapeFormatter):
+    """The same of a text that escapes what is put into it."""
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
@@ -180,15 +189,20 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """Return a text's `format` or `format_map` with bounds, None of anything else."""
-        found = super().wrap_str_format(value)
-        if found is None:
+        if super().wrap_str_format(value) is None:
             return None
+        text, is_map = value.__self__, value.__name__ == "format_map"
 
         def formatted(*args: Any, **named: Any) -> str:
-            given = named if value.__name__ == "format" else args[0]
-            positional = args if value.__name__ == "format" else ()
-            BoundedFormatter(self).vformat(value.__self__, positional, given)
-            return found(*args, **named)
+            if isinstance(text, Markup):
+                formatter = BoundedEscapeFormatter(self, escape=text.escape)
+            else:
+                formatter = BoundedFormatter(self)
+            if is_map:
+                if named or len(args) != 1:
+                    raise TypeError("format_map() takes one argument")
+                named, args = args[0], ()
+            return type(text)(formatter.vformat(text, args, named))
 
         return formatted
 

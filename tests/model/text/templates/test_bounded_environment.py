@@ -100,6 +100,7 @@ PLAIN = {
     "{{ '%d' | format(10**12) }} {{ '{}'.format(10**12) }}": f"{10**12} {10**12}",
     "{{ '%5.1f|%-4s|%%' % (2.25, 'a') }}": "  2.2|a   |%",
     "{{ '{:>4}|{a!r:5}|{b[0]}'.format(1, a='x', b=[2]) }}": "   1|'x'  |2",
+    "{{ ('<{}|{:>4}>' | safe).format('<', '&') }}": "<&lt;|   &amp;>",
     "{{ '{a}'.format_map({'a': 3}) }}{{ 1 ~ 'b' ~ none }}": "31bNone",
     "{{ ', '.join(['a', 'b']) }}{{ [1, 2] | join('-') }}{{ [] | join }}": "a, b1-2",
     "{{ [{'a': 1}, {'a': 2}] | join(', ', attribute='a') }}": "1, 2",
@@ -112,3 +113,22 @@ PLAIN = {
 @pytest.mark.parametrize(("source", "text"), PLAIN.items())
 def test_what_is_small_is_what_jinja_makes_of_it(source: str, text: str) -> None:
     assert ChatTemplate(source, {}).render([]) == text
+
+
+def test_a_text_is_formatted_once() -> None:
+    class Formatted:
+        times = 0
+
+        def __format__(self, specification: str) -> str:
+            Formatted.times += 1
+            return specification
+
+    template = ChatTemplate("{{ '{:one}'.format(x) }}{{ '{x:two}'.format_map({'x': x}) }}", {})
+    template.environment.globals["x"] = Formatted()
+    assert (template.render([]), Formatted.times) == ("onetwo", 2)
+
+
+@pytest.mark.parametrize("given", ("", "{}, {}", "{}, a=1"))
+def test_a_map_that_is_none_is_refused(given: str) -> None:
+    with pytest.raises(TemplateRefused):
+        ChatTemplate("{{ 'a'.format_map(GIVEN) }}".replace("GIVEN", given), {}).render([])
