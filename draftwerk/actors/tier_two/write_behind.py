@@ -1,5 +1,6 @@
 """Keeps what no table holds any more: behind the answers, at a pace that leaves the machine."""
 
+import logging
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ import anyio
 from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.tier_two.kept_pool import KeptPool
 
+log = logging.getLogger("draftwerk")
 COPIES_MAX = 32
 """Blocks copied at their eviction that wait to be written; more are lost."""
 WRITE_PAUSE_S = 0.01
@@ -61,25 +63,35 @@ class WriteBehind:
                 await anyio.sleep(self.pause_s)
 
     async def flush(self) -> None:
-        """Keep all that is left, at once; what is being written is kept as well."""
-        while await self._keep_one():
-            pass
+        """Keep all that is left, at once; what is being written is kept as well.
 
-    async def _keep_one(self) -> bool:
+        A text's blocks are cached from its end to its start: from the newest back, each one that
+        is kept can be found, and the newest texts come first, should the time be over.
+        """
+        try:
+            while await self._keep_one(last=True):
+                pass
+        finally:
+            if left := len(self._waiting) + len(self.kept.copies):
+                log.warning(
+                    "of the cache, %d blocks are not in the store: it takes them too slowly", left
+                )
+
+    async def _keep_one(self, last: bool = False) -> bool:
         """Keep the next block; returns whether there was one."""
         async with self._one_at_a_time:
-            taken = self._next()
+            taken = self._next(last)
             if taken is None:
                 return False
             name, content = taken
             await self.worker.run(lambda: self.kept.store.keep(name, content))
             return True
 
-    def _next(self) -> tuple[bytes, Any] | None:
-        if self.kept.copies:
-            return self.kept.copies.popitem(last=False)
+    def _next(self, last: bool) -> tuple[bytes, Any] | None:
+        if self.kept.copies and not (last and self._waiting):
+            return self.kept.copies.popitem(last)
         while self._waiting:
-            name, _ = self._waiting.popitem(last=False)
+            name, _ = self._waiting.popitem(last)
             block = self.kept.pool.find(name)
             # What has a name is not written to, whether a table holds it again or not.
             if block is not None and name not in self.kept.store:

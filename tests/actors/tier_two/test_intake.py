@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 import anyio
+import pytest
 
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import CacheMessage, Fetched
@@ -79,6 +80,16 @@ class Latch:
     async def run(self, work: Callable[[], R]) -> R:
         self.begun += 1
         await self.open.wait()
+        return work()
+
+
+class TwoAlone(Latch):
+    """A worker that does two pieces of work."""
+
+    async def run(self, work: Callable[[], R]) -> R:
+        self.begun += 1
+        if self.begun > 2:
+            await anyio.sleep_forever()
         return work()
 
 
@@ -248,6 +259,32 @@ async def test_the_end_waits_for_what_is_being_written() -> None:
             await settle()
             made.latch.open.set()
         assert kept_at_the_end == [1]
+
+
+async def ended_early() -> Desk:
+    """Return a desk that has ended when it had kept two blocks of a text."""
+    made = Desk()
+    made.behind.worker = TwoAlone()
+    made.use()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.behind.flush)
+        await settle()
+        tasks.cancel_scope.cancel()
+    for stream in made.streams:
+        stream.close()
+    return made
+
+
+@on_both_loops
+async def test_an_end_that_comes_too_soon_leaves_the_ends_of_texts() -> None:
+    made = await ended_early()
+    first, second, *_ = made.namer.chain(TOKENS[:-1], 4, SPACE)
+    assert list(made.shelf.kept) == [first, second]
+
+
+def test_the_log_has_what_an_end_has_left(caplog: pytest.LogCaptureFixture) -> None:
+    anyio.run(ended_early)
+    assert "1 blocks are not in the store" in caplog.text
 
 
 @on_both_loops
