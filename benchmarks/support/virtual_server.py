@@ -85,8 +85,8 @@ class VirtualServer:
         while True:
             while self._asked < len(self.texts) and self._comes(self.texts[self._asked]):
                 self._ask(self.texts[self._asked])
-            for word in self.scheduler.turn_away(self.now_s):
-                self._live.pop(word.sequence.sequence_id).is_refused = True
+            for rejection in self.scheduler.reject(self.now_s):
+                self._live.pop(rejection.sequence.sequence_id).is_refused = True
             round_ = self.scheduler.plan(self.now_s)
             if round_ is not None:
                 self._step(round_)

@@ -18,7 +18,7 @@ from draftwerk.actors.messages import (
     Opened,
 )
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.actors.pieces import generated, last_words
+from draftwerk.actors.pieces import generated, rejected
 from draftwerk.speculative.protocol.rounds import Proposal
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.scheduler.opening import Opener
@@ -52,7 +52,7 @@ class Cache:
                 results: list[DetokenizerMessage | list[SequenceProgress] | None] = [
                     self._handle(message, decided_s) for message in messages
                 ]
-                results.append(last_words(self.scheduler.turn_away(self.clock()), decided_s))
+                results.append(rejected(self.scheduler.reject(self.clock()), decided_s))
                 while (round_ := self.scheduler.plan(self.clock())) is not None:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.

@@ -6,7 +6,7 @@ from typing import Any
 from draftwerk.actors.messages import Generated, Piece, SequenceStats
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress
-from draftwerk.speculative.scheduler.turning_away import LastWord
+from draftwerk.speculative.scheduler.rejections import Rejection
 
 
 def generated(progress: list[SequenceProgress], decided_s: float) -> Generated | None:
@@ -16,22 +16,22 @@ def generated(progress: list[SequenceProgress], decided_s: float) -> Generated |
     return Generated(pieces=tuple(map(piece, progress)), decided_s=decided_s)
 
 
-def last_words(words: list[LastWord], decided_s: float) -> Generated | None:
+def rejected(rejections: list[Rejection], decided_s: float) -> Generated | None:
     """Return why requests are not served, for the detokenizer, if there are any."""
-    if not words:
+    if not rejections:
         return None
-    return Generated(pieces=tuple(map(_last_piece, words)), decided_s=decided_s)
+    return Generated(pieces=tuple(map(_last_piece, rejections)), decided_s=decided_s)
 
 
-def _last_piece(word: LastWord) -> Piece:
-    expired = word.retry_after_s is None
+def _last_piece(rejection: Rejection) -> Piece:
+    expired = rejection.retry_after_s is None
     return Piece(
-        request_id=word.sequence.request.request_id,
-        choice=word.sequence.request.choice,
+        request_id=rejection.sequence.request.request_id,
+        choice=rejection.sequence.request.choice,
         tokens=(),
         finish_reason="deadline_exceeded" if expired else "slo_unmet",
         error="its text has not begun in time" if expired else "what was promised cannot be kept",
-        retry_after_ms=0 if word.retry_after_s is None else ceil(1e3 * word.retry_after_s),
+        retry_after_ms=ceil(1e3 * (rejection.retry_after_s or 0.0)),
     )
 
 

@@ -30,9 +30,6 @@ class NewSequence(Plain, frozen=True):
     """Digest of the adapter that its rows are computed with; empty for none."""
 
 
-"""Of a sequence whose rows only write keys and values."""
-
-
 class HeadCandidates(Plain, frozen=True):
     """A draft head's candidates after a token that a beam search has probably chosen."""
 
@@ -158,6 +155,21 @@ class Round(Plain, frozen=True, kw_only=True):
     continuous: bool = False
     """Whether there was work at every moment since the previous round: then the device's wait for
     this one is a gap."""
+
+    def blocks(self) -> set[int]:
+        """Return every block that it may write to."""
+        found = {target for _, target in self.copies}
+        for row in self.rows:
+            found.update(row.blocks, row.window_blocks)
+            for read in () if row.blend is None else row.blend.reads:
+                found.update(read.blocks)
+        return found
+
+    def state_slots(self) -> set[int]:
+        """Return every slot of states that it reads or writes."""
+        states = [row.state for row in self.rows if row.state is not None]
+        saves = (slot for state in states for _, slot in state.saves)
+        return {*saves, *(slot for state in states for slot in (state.source, state.target))}
 
 
 class Draft(Plain, frozen=True):

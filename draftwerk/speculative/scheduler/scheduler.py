@@ -23,6 +23,7 @@ from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.promises import decoding_rows, unread_prompts
+from draftwerk.speculative.scheduler.rejections import Rejection, Rejections
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.round_times import RoundTimes
 from draftwerk.speculative.scheduler.rounds.prompt_rows import PromptRows
@@ -32,7 +33,6 @@ from draftwerk.speculative.scheduler.rounds.round_sizes import is_revised, revis
 from draftwerk.speculative.scheduler.rounds.run_ahead import goes_on, may_run_ahead
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
-from draftwerk.speculative.scheduler.turning_away import LastWord, TurningAway
 
 GIVEN_ROOM = 64
 """How many times longer than any other draft the one of a given text may be."""
@@ -89,7 +89,7 @@ class Scheduler:
         self.cost = StepCost() if cost is None else cost
         self.round_times = RoundTimes()
         self._budget = RoundBudget(limits.tokens_max, self.cost, self.round_times, limits.pause_s)
-        self._turning_away = TurningAway(
+        self._rejections = Rejections(
             self.running_set, self._budget, limits.slo_policy, limits.rows_max
         )
         self._commit = RoundCommit(self.running_set, self.stats)
@@ -131,83 +131,44 @@ class Scheduler:
                 if not (sequence.in_flight or sequence.ended):
                     self.running_set.end(sequence)
 
-    def turn_away(self, now_s: float) -> list[LastWord]:
+    def reject(self, now_s: float) -> list[Rejection]:
         """End what is not to be served any more, and return why; a row in flight is dropped."""
-        words = self._turning_away.words(now_s)
-        for word in words:
-            self.cancel(word.sequence.request.request_id)
-        return words
+        rejections = self._rejections.chosen(now_s)
+        for rejection in rejections:
+            self.cancel(rejection.sequence.request.request_id)
+        return rejections
 
     def expires_s(self) -> float:
-        """Return when `turn_away` is due though nothing else happens; infinite if never."""
-        return self._turning_away.expires_s()
+        """Return when `reject` is due though nothing else happens; infinite if never."""
+        return self._rejections.expires_s()
 
     def plan(self, now_s: float = 0.0) -> Round | None:
         """Return the next round, or None if every pipeline slot is busy or nothing can run.
 
         `now_s` is of the clock that sequences arrived by; what was promised is counted from there.
         """
-        pipeline_slot = next(
-            (n for n in range(self.limits.pipeline_depth) if n not in self._rounds), None
-        )
+        slots = range(self.limits.pipeline_depth)
+        pipeline_slot = next((slot for slot in slots if slot not in self._rounds), None)
         if pipeline_slot is None:
             return None
         self.running_set.now_s = now_s
-        before: dict[int, Row] = {}
-        if self.limits.run_ahead and self._rounds:
-            if not may_run_ahead(self.running_set, self._rounds.values()):
-                return None
-            before = {row.sequence_id: row for one, _ in self._rounds.values() for row in one.rows}
-        else:
-            self.running_set.preempt_for_first(self.limits.rows_max)
-        running = self.running_set.running.values()
-        able = [s for s in running if not s.fetching]
-        ready = [s for s in able if not s.in_flight or (before and goes_on(s))]
-        decoding = [s for s in ready if s.pending <= 1]
-        bounded = self.limits.pause_s < inf and bool(decoding)
-        rows = decoding_rows(decoding, now_s, bounded)
-        read = bounded or rows.tpot_s < inf
-        prompts = unread_prompts(self.prompts.reading()) if read else []
-        tokens_max = self._budget.tokens(now_s, rows, prompts)
-        plan = RoundPlan(self.running_set, tokens_max, before)
-        self._plan_decoding(plan, decoding)
-        self.prompts.plan(plan, [s for s in ready if s.pending > 1])
-        if not plan.rows:
+        before = self._rows_before()
+        if before is None:
             return None
-        self.stats.rounds += 1
-        round_ = Round(
-            round_id=self.stats.rounds,
-            pipeline_slot=pipeline_slot,
-            rows=tuple(plan.rows),
-            copies=tuple(plan.copies),
-            finished_ids=self.running_set.take_finished_ids(),
-            moves=tuple(plan.moves),
-            occupancy=self.running_set.occupancy(),
-            report=self.report,
-            continuous=self._continuous,
-        )
-        self._rounds[pipeline_slot] = round_, plan.members
-        self._continuous = True
-        return round_
+        ready = self._ready(bool(before))
+        decoding = [sequence for sequence in ready if sequence.pending <= 1]
+        plan = RoundPlan(self.running_set, self._tokens_max(decoding, now_s), before)
+        self._plan_decoding(plan, decoding)
+        self.prompts.plan(plan, [sequence for sequence in ready if sequence.pending > 1])
+        return self._send(plan, pipeline_slot) if plan.rows else None
 
     def blocks_in_flight(self) -> set[int]:
         """Return every block that a round under way may write to."""
-        found: set[int] = set()
-        for round_, _ in self._rounds.values():
-            found.update(block for row in round_.rows for block in row.blocks)
-            found.update(block for row in round_.rows for block in row.window_blocks)
-            blends = (row.blend for row in round_.rows if row.blend is not None)
-            reads = (read for blend in blends for read in blend.reads)
-            found.update(block for read in reads for block in read.blocks)
-            found.update(target for _, target in round_.copies)
-        return found
+        return {block for round_, _ in self._rounds.values() for block in round_.blocks()}
 
     def states_in_flight(self) -> set[int]:
         """Return every slot of states that a round under way reads or writes."""
-        rows = [row for round_, _ in self._rounds.values() for row in round_.rows]
-        states = [row.state for row in rows if row.state is not None]
-        saves = (slot for state in states for _, slot in state.saves)
-        return {*saves, *(slot for state in states for slot in (state.source, state.target))}
+        return {slot for round_, _ in self._rounds.values() for slot in round_.state_slots()}
 
     def computed_counts(self) -> dict[str, ComputedCount]:
         """Return how much was computed of each request that runs."""
@@ -255,6 +216,35 @@ class Scheduler:
 
     # --- planning ---------------------------------------------------------------------------
 
+    def _rows_before(self) -> dict[int, Row] | None:
+        """Return the rows under way that the next round is planned behind, by sequence id.
+
+        None while their answers have to be awaited.
+        """
+        if not (self.limits.run_ahead and self._rounds):
+            self.running_set.preempt_for_first(self.limits.rows_max)
+            return {}
+        if not may_run_ahead(self.running_set, self._rounds.values()):
+            return None
+        return {row.sequence_id: row for round_, _ in self._rounds.values() for row in round_.rows}
+
+    def _ready(self, is_ahead: bool) -> list[Sequence]:
+        """Return the running sequences that may have a row: `is_ahead`, also some in flight."""
+        return [
+            sequence
+            for sequence in self.running_set.running.values()
+            if not sequence.fetching
+            and (not sequence.in_flight or (is_ahead and goes_on(sequence)))
+        ]
+
+    def _tokens_max(self, decoding: list[Sequence], now_s: float) -> int:
+        """Return how many tokens the round may hold, by what its readers were promised."""
+        bounded = self.limits.pause_s < inf and bool(decoding)
+        rows = decoding_rows(decoding, now_s, bounded)
+        weighed = bounded or rows.tpot_s < inf
+        prompts = unread_prompts(self.prompts.reading()) if weighed else []
+        return self._budget.tokens(now_s, rows, prompts)
+
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
         rows = sum(sequence.row_count for sequence in ready)
@@ -271,6 +261,24 @@ class Scheduler:
                 share = given if sequence.request.given else room
                 draft_max = min(share, sequence.draft_room(), plan.tokens_left - 1, free)
                 plan.add_row(sequence, 1, draft_max)
+
+    def _send(self, plan: RoundPlan, pipeline_slot: int) -> Round:
+        """Return the planned round, which is under way from now on."""
+        self.stats.rounds += 1
+        round_ = Round(
+            round_id=self.stats.rounds,
+            pipeline_slot=pipeline_slot,
+            rows=tuple(plan.rows),
+            copies=tuple(plan.copies),
+            finished_ids=self.running_set.take_finished_ids(),
+            moves=tuple(plan.moves),
+            occupancy=self.running_set.occupancy(),
+            report=self.report,
+            continuous=self._continuous,
+        )
+        self._rounds[pipeline_slot] = round_, plan.members
+        self._continuous = True
+        return round_
 
     def _draft_room(self, plan: RoundPlan, row_count: int, factor: int = 1) -> int:
         """Return how many drafts each row may carry: the budget is shared evenly.

@@ -194,20 +194,20 @@ class World:
                 assert not wanted.sequence.table.blocks, "a cancelled sequence holds blocks"
         self.check()
 
-    def turn_away(self) -> None:
+    def reject(self) -> None:
         """Let the scheduler end what it does not serve: no request that has a token."""
-        for word in self.scheduler.turn_away(self.now_s):
-            expired = word.retry_after_s is None
+        for rejection in self.scheduler.reject(self.now_s):
+            expired = rejection.retry_after_s is None
             assert expired or self.limits.slo_policy == "refuse", "refused though none is to be"
-            assert expired or word.sequence.deadlines.due_s < inf, (
+            assert expired or rejection.sequence.deadlines.due_s < inf, (
                 "refused though nothing was promised"
             )
-            assert expired or (word.retry_after_s or 0.0) > 0.0
-            assert not expired or word.sequence.deadlines.expires_s <= self.now_s, (
+            assert expired or (rejection.retry_after_s or 0.0) > 0.0
+            assert not expired or rejection.sequence.deadlines.expires_s <= self.now_s, (
                 "before its deadline"
             )
             for wanted in self.wanteds.values():
-                if wanted.sequence.request.request_id == word.sequence.request.request_id:
+                if wanted.sequence.request.request_id == rejection.sequence.request.request_id:
                     assert not wanted.got, "a text broke off"
                     wanted.ending = wanted.ending or ("expired" if expired else "unmet")
                     self.counters[wanted.ending] += 1
@@ -221,7 +221,7 @@ class World:
         """Plan a round and let the target run it; returns False if there was none."""
         under_way = len(self.verdicts)
         self.now_s += self.rng.choice([0.0, 0.001, 0.1])
-        self.turn_away()
+        self.reject()
         round_ = self.scheduler.plan(self.now_s)
         if round_ is None:
             assert under_way or self.scheduler.idle, "the scheduler is stuck"

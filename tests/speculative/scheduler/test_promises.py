@@ -182,19 +182,19 @@ def test_a_request_without_a_token_ends_at_its_deadline() -> None:
     decided(world, planned(world))
     waits = submit(world, expires_s=1.0)
     assert world.scheduler.expires_s() == 1.0
-    assert world.scheduler.turn_away(0.99) == []
-    ((gone, retry_after_s),) = world.scheduler.turn_away(1.0)
+    assert world.scheduler.reject(0.99) == []
+    ((gone, retry_after_s),) = world.scheduler.reject(1.0)
     assert (gone, retry_after_s, gone.ended) == (waits, None, True)
     assert not runs.ended
     assert world.scheduler.expires_s() == inf
-    assert world.scheduler.turn_away(2.0) == []
+    assert world.scheduler.reject(2.0) == []
 
 
 def test_a_prompt_that_is_being_read_ends_with_its_verdict() -> None:
     world = world_of(tokens_max=4)
     slow = submit(world, 12, expires_s=1.0)
     round_ = planned(world)
-    ((gone, _),) = world.scheduler.turn_away(1.5)
+    ((gone, _),) = world.scheduler.reject(1.5)
     assert gone is slow and not slow.ended
     assert world.scheduler.expires_s() == inf, "it is told of once"
     decided(world, round_)
@@ -206,9 +206,9 @@ def test_a_text_that_has_begun_is_finished_whatever_the_time() -> None:
     begun = submit(world, expires_s=1.0)
     decided(world, planned(world))
     assert world.scheduler.expires_s() == inf
-    assert world.scheduler.turn_away(9.0) == []
+    assert world.scheduler.reject(9.0) == []
     world.scheduler.running_set.preempt(begun)
-    assert world.scheduler.turn_away(9.0) == []
+    assert world.scheduler.reject(9.0) == []
 
 
 def test_a_choice_whose_sibling_has_begun_is_finished_too() -> None:
@@ -219,7 +219,7 @@ def test_a_choice_whose_sibling_has_begun_is_finished_too() -> None:
         world.scheduler.submit(one)
     decided(world, planned(world))
     assert first.generated and not second.generated
-    assert world.scheduler.turn_away(9.0) == []
+    assert world.scheduler.reject(9.0) == []
 
 
 def test_all_choices_of_a_request_end_with_one_last_word() -> None:
@@ -227,7 +227,7 @@ def test_all_choices_of_a_request_end_with_one_last_word() -> None:
     for one in led(world.sequence("pair", n, [1] * 6, GREEDY, 3) for n in (0, 1)):
         one.deadlines.expires_s = 1.0
         world.scheduler.submit(one)
-    assert len(world.scheduler.turn_away(1.0)) == 1
+    assert len(world.scheduler.reject(1.0)) == 1
     assert world.scheduler.idle
 
 
@@ -289,13 +289,13 @@ def late_world(policy: str) -> tuple[World, list[Sequence]]:
 
 def test_by_policy_a_late_request_is_served_in_its_turn() -> None:
     world, requests = late_world("serve")
-    assert world.scheduler.turn_away(0.0) == []
+    assert world.scheduler.reject(0.0) == []
     assert waiting(world) == requests
 
 
 def test_a_late_request_is_refused_with_the_time_to_come_back() -> None:
     world, (first, second, third) = late_world("refuse")
-    ((gone, retry_after_s),) = world.scheduler.turn_away(0.0)
+    ((gone, retry_after_s),) = world.scheduler.reject(0.0)
     assert gone is second
     assert retry_after_s == pytest.approx(2 * (0.039 + 40 / 16 * 0.011) - 0.1), "11 ms a round"
     assert waiting(world) == [first, third]
@@ -304,10 +304,10 @@ def test_a_late_request_is_refused_with_the_time_to_come_back() -> None:
 def test_a_late_request_is_put_behind_those_of_its_priority_once() -> None:
     world, (first, second, third) = late_world("last")
     low = submit(world, priority=2)
-    assert world.scheduler.turn_away(0.0) == []
+    assert world.scheduler.reject(0.0) == []
     assert waiting(world) == [first, third, second, low]
     rank = second.queue_key
-    assert world.scheduler.turn_away(5.0) == []
+    assert world.scheduler.reject(5.0) == []
     assert second.queue_key == rank
     world.scheduler.check()
 
@@ -317,7 +317,7 @@ def test_a_prompt_that_is_read_is_put_behind_those_in_danger_and_goes_on_where_i
     long = submit(world, 64, Promise(ttft=0.12))
     decided(world, planned(world))
     short = [submit(world, 12, Promise(ttft=0.06)) for _ in range(2)]
-    assert world.scheduler.turn_away(0.0) == []
+    assert world.scheduler.reject(0.0) == []
     rows = planned(world).rows
     assert [row.sequence_id for row in rows] == [one.sequence_id for one in short]
     assert long.deadlines.demoted and (long.computed, long.planned) == (16, 16)
@@ -327,11 +327,11 @@ def test_a_prompt_that_is_read_is_put_behind_those_in_danger_and_goes_on_where_i
 def test_a_prompt_that_was_put_behind_others_delays_none() -> None:
     world = world_of(tokens_max=16, slo_policy="last")
     long = submit(world, 64, Promise(ttft=0.05))
-    world.scheduler.turn_away(0.0)
+    world.scheduler.reject(0.0)
     decided(world, planned(world))
     assert long.deadlines.demoted and long.planned == 16
     short = submit(world, 12, Promise(ttft=0.06))
-    world.scheduler.turn_away(0.0)
+    world.scheduler.reject(0.0)
     assert not short.deadlines.demoted
 
 
@@ -339,7 +339,7 @@ def test_a_promise_that_an_idle_server_could_not_keep_is_no_reason_to_refuse() -
     world = world_of(tokens_max=16, slo_policy="refuse")
     long = submit(world, 40, Promise(ttft=0.01))
     other = submit(world)
-    assert world.scheduler.turn_away(0.0) == []
+    assert world.scheduler.reject(0.0) == []
     assert waiting(world) == [other, long]
 
 
@@ -348,7 +348,7 @@ def test_a_request_that_has_begun_is_not_refused() -> None:
     begun = submit(world, 8, Promise(ttft=0.2))
     decided(world, planned(world))
     world.scheduler.running_set.preempt(begun)
-    assert world.scheduler.turn_away(5.0) == []
+    assert world.scheduler.reject(5.0) == []
     assert ids(planned(world)) == [begun.sequence_id]
 
 

@@ -22,8 +22,8 @@ from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.waiting_queue import queue_key
 
 
-class LastWord(NamedTuple):
-    """Why a request is not served."""
+class Rejection(NamedTuple):
+    """A request that is not served, and why."""
 
     sequence: Sequence
     """Any of it; no text of it was delivered."""
@@ -31,8 +31,8 @@ class LastWord(NamedTuple):
     """When its promise could have been kept; None if its deadline has passed."""
 
 
-class TurningAway:
-    """Decides by what was promised and how long what is ahead takes."""
+class Rejections:
+    """Chosen by what was promised, and how long what is ahead takes."""
 
     def __init__(
         self, running_set: RunningSet, budget: RoundBudget, policy: SloPolicy, rows_max: int
@@ -52,21 +52,21 @@ class TurningAway:
         )
         return min(due, default=inf)
 
-    def words(self, now_s: float) -> list[LastWord]:
-        """Return the last words of requests that end here; others may be put behind the rest."""
+    def chosen(self, now_s: float) -> list[Rejection]:
+        """Return the requests that are to end now; others may be put behind the rest."""
         live = chain(self.running_set.waiting, self.running_set.running.values())
-        words = [LastWord(one) for one in expired(live, now_s)]
+        rejections = [Rejection(one) for one in expired(live, now_s)]
         if self.policy == "serve":
-            return words
-        gone = {word.sequence.request.request_id for word in words}
+            return rejections
+        gone = {rejection.sequence.request.request_id for rejection in rejections}
         for late in self._late(now_s):
             if late.sequence.request.request_id in gone or late.sequence.cancelled:
                 continue
             if self.policy == "refuse" and not late.is_out_of_reach:
-                words.append(LastWord(late.sequence, late.late_s))
+                rejections.append(Rejection(late.sequence, late.late_s))
             else:
                 self.running_set.demote(late.sequence)
-        return words
+        return rejections
 
     def _late(self, now_s: float) -> list[LateText]:
         waiting, running = self.running_set.waiting, self.running_set.running.values()
