@@ -19,6 +19,8 @@ from draftwerk.actors.monitoring.histogram import Histogram
 M = TypeVar("M")
 Sent = TypeVar("Sent", contravariant=True)
 Received = TypeVar("Received", covariant=True)
+Stamped = tuple[float, Any]
+"""When a message was sent, 0.0 where nothing counts that, and the message."""
 
 
 class _End(ABC):
@@ -56,8 +58,8 @@ class MailboxQueue:
         "clock",
         "is_read",
         "is_written",
-        "letters",
         "make_event",
+        "messages",
         "receivers",
         "senders",
         "waking",
@@ -65,20 +67,20 @@ class MailboxQueue:
 
     def __init__(self, bound: int) -> None:
         self.bound = bound
-        self.letters: deque[tuple[float, Any]] = deque()
+        self.messages: deque[Stamped] = deque()
         self.receivers: deque[anyio.Event] = deque()
-        """Of those who wait for a letter, to be woken in turn."""
-        self.senders: deque[tuple[anyio.Event, tuple[float, Any]]] = deque()
-        """Of those who wait for room, each with its letter."""
+        """Of those who wait for a message, to be woken in turn."""
+        self.senders: deque[tuple[anyio.Event, Stamped]] = deque()
+        """Of those who wait for room, each with its message."""
         self.waking = 0
-        """Receivers that were woken and have not run yet: each has a place for a letter."""
+        """Receivers that were woken and have not run yet: each has a place for a message."""
         self.is_written = self.is_read = True
         """Whether the ends are open."""
         self.clock: Callable[[], float] = self._first_time
         self.make_event: Callable[[], anyio.Event] = self._first_event
 
-    def put(self, letter: tuple[float, Any]) -> None:
-        """Add a letter; raises what `Outbox.send_nowait` does."""
+    def put(self, stamped: Stamped) -> None:
+        """Add a message; raises what `Outbox.send_nowait` does."""
         if not self.is_written:
             raise anyio.ClosedResourceError
         if not self.is_read:
@@ -86,39 +88,39 @@ class MailboxQueue:
         if self.receivers:
             self.waking += 1
             self.receivers.popleft().set()
-        elif len(self.letters) >= self.bound + self.waking:
+        elif len(self.messages) >= self.bound + self.waking:
             raise anyio.WouldBlock
-        self.letters.append(letter)
+        self.messages.append(stamped)
 
-    def take(self) -> tuple[float, Any]:
-        """Return the oldest letter; raises what `Inbox.receive_nowait` does, if that is closed."""
+    def take(self) -> Stamped:
+        """Return the oldest message; raises what `Inbox.receive_nowait` does, if that is closed."""
         if not self.is_read:
             raise anyio.ClosedResourceError
-        if self.letters:
-            letter = self.letters.popleft()
+        if self.messages:
+            stamped = self.messages.popleft()
             self.let_in()
-            return letter
-        if self.senders:  # without room for a single letter
-            room, letter = self.senders.popleft()
+            return stamped
+        if self.senders:  # without room for a single message
+            room, stamped = self.senders.popleft()
             room.set()
-            return letter
+            return stamped
         raise anyio.WouldBlock if self.is_written else anyio.EndOfStream
 
     def let_in(self) -> None:
-        """Take in letters that wait for room, as far as there is some."""
-        while self.senders and len(self.letters) < self.bound + self.waking:
-            room, letter = self.senders.popleft()
-            self.letters.append(letter)
+        """Take in messages that wait for room, as far as there is some."""
+        while self.senders and len(self.messages) < self.bound + self.waking:
+            room, stamped = self.senders.popleft()
+            self.messages.append(stamped)
             room.set()
 
     async def arrival(self) -> None:
-        """Wait until a letter may be there, or no more can come."""
+        """Wait until a message may be there, or no more can come."""
         arrived = self.make_event()
         self.receivers.append(arrived)
         try:
             await arrived.wait()
         except BaseException:
-            if arrived.is_set() and self.letters and self.receivers:
+            if arrived.is_set() and self.messages and self.receivers:
                 self.waking += 1
                 self.receivers.popleft().set()  # what was for this one is for the next
             raise
@@ -128,15 +130,15 @@ class MailboxQueue:
             else:
                 self.receivers.remove(arrived)
 
-    async def room(self, letter: tuple[float, Any]) -> None:
-        """Wait until a letter has been taken in; raises what `put` does."""
+    async def room(self, stamped: Stamped) -> None:
+        """Wait until a message has been taken in; raises what `put` does."""
         taken = anyio.Event()
-        self.senders.append((taken, letter))
+        self.senders.append((taken, stamped))
         try:
             await taken.wait()
         finally:
-            if left := (taken, letter) in self.senders:
-                self.senders.remove((taken, letter))
+            if left := (taken, stamped) in self.senders:
+                self.senders.remove((taken, stamped))
         if left:
             raise anyio.BrokenResourceError if self.is_written else anyio.ClosedResourceError
 
@@ -173,11 +175,11 @@ class Outbox(_End, Generic[Sent]):
 
     async def send(self, message: Sent) -> None:
         """Send once there is room; where there is some, without a look at the event loop."""
-        letter = self._queue.clock() if self._timed else 0.0, message
+        stamped = self._queue.clock() if self._timed else 0.0, message
         try:
-            self._queue.put(letter)
+            self._queue.put(stamped)
         except anyio.WouldBlock:
-            await self._queue.room(letter)
+            await self._queue.room(stamped)
 
     def close(self) -> None:
         """Let the reader come to the end."""
@@ -214,7 +216,7 @@ class Inbox(_End, Generic[Received]):
     @property
     def depth(self) -> int:
         """Messages that are there."""
-        return len(self._queue.letters)
+        return len(self._queue.messages)
 
     def close(self) -> None:
         """Read no more; sending raises BrokenResourceError from here on."""

@@ -21,7 +21,7 @@ READERS = 3
 
 
 def is_full(outbox: Outbox[int]) -> bool:
-    """Send a letter, or return True where there is no room for one."""
+    """Send a message, or return True where there is no room for one."""
     try:
         outbox.send_nowait(0)
     except anyio.WouldBlock:
@@ -129,7 +129,7 @@ async def test_a_sender_waits_for_room_and_its_wait_is_counted() -> None:
 
 
 @on_both_loops
-async def test_a_letter_for_a_receiver_that_is_cancelled_is_not_lost() -> None:
+async def test_a_message_for_a_receiver_that_is_cancelled_is_not_lost() -> None:
     outbox, inbox = mailbox[int](2)
     got: list[int] = []
 
@@ -185,7 +185,7 @@ async def test_who_waits_at_a_mailbox_hears_of_its_closing() -> None:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
-def test_every_letter_is_read_once_whoever_is_cancelled(backend: str, seed: int) -> None:
+def test_every_message_is_read_once_whoever_is_cancelled(backend: str, seed: int) -> None:
     anyio.run(_busy_mailbox, random.Random(seed), backend=backend)
 
 
@@ -228,7 +228,7 @@ async def _busy_mailbox(dice: random.Random) -> None:
     assert sorted(got) == list(range(count))
 
 
-def test_a_letter_for_a_task_that_asyncio_cancels_goes_to_the_next_reader() -> None:
+def test_a_message_for_a_task_that_asyncio_cancels_goes_to_the_next_reader() -> None:
     async def run() -> None:
         outbox, inbox = mailbox[int](2)
         first, second = (asyncio.create_task(inbox.receive()) for _ in range(2))
