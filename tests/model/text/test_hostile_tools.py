@@ -17,7 +17,9 @@ from draftwerk.speculative.replies.grammar import reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser
 from tests.model.text.samples.call_templates import FAMILIES
 from tests.model.text.test_replies import calls_in, cut, format_of, parsed, rules_of, walk
+from tests.support.cpu_pace import as_here
 from tests.support.tiny_models import save_tiny_with_text
+from tests.support.waiting import DEADLINE_S
 
 PATIENCE_S = 20.0
 """Of CPU, for one schema; the checker's own, in another process, is half a second."""
@@ -27,7 +29,7 @@ PATIENCE_S = 20.0
 def checker(tmp_path_factory: pytest.TempPathFactory) -> GrammarChecker:
     path: Path = tmp_path_factory.mktemp("tiny")
     save_tiny_with_text(path)
-    return GrammarChecker(path)
+    return GrammarChecker(path, wall_s=DEADLINE_S)
 
 
 def properties(**found: Any) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def test_a_schema_is_refused_with_a_reason_or_obeyed(
         assert str(error) and "\n" not in str(error)
         return
     finally:
-        assert process_time() - begun < PATIENCE_S
+        assert process_time() - begun < as_here(PATIENCE_S)
     for seed in range(3):
         text = walk(grammar, Random(seed), True)
         ((_, values),) = calls_in(parsed(rules.form, cut(text, Random(seed))))
