@@ -18,6 +18,7 @@ MADV_COLLAPSE = 25
 
 Weights and keys are streamed; with small pages the prefetcher stops at every boundary.
 """
+MADV_REMOVE = 9
 PROT_NONE, MAP_FIXED = 0, 0x10
 
 
@@ -92,6 +93,13 @@ class Mapping:
             ctypes.c_char.from_address(page * HUGE).value  # noqa: B018 - reading is the effect
         libc = _libc()
         return libc.madvise(first * HUGE, (last - first) * HUGE, MADV_COLLAPSE) == 0
+
+    def release(self, start: int, stop: int) -> None:
+        """Give back the whole pages of a part, which is zeroed; where the system cannot, none."""
+        first, last = -(-start // mmap.PAGESIZE), stop // mmap.PAGESIZE
+        if sys.platform == "linux" and last > first:
+            size = (last - first) * mmap.PAGESIZE
+            _libc().madvise(self.address + first * mmap.PAGESIZE, size, MADV_REMOVE)
 
     def drop(self) -> None:
         """Map no page for now; what they hold stays, and they are mapped again when touched."""

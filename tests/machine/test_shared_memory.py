@@ -1,5 +1,6 @@
 """Memory shared between processes: what one writes the other reads, and a death takes nothing."""
 
+import mmap
 import os
 import signal
 import subprocess
@@ -55,6 +56,19 @@ def test_gathering_changes_no_byte(memory: SharedMemory) -> None:
     assert bytes(found.view[0:5]) == b"left\0"
     assert bytes(found.view[2 * HUGE : 2 * HUGE + 5]) == b"more\0"
     assert not found.gather(3 * HUGE, memory.size), "no whole huge page is left there"
+    memory.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing is given back")
+def test_a_part_is_given_back_in_whole_pages(memory: SharedMemory) -> None:
+    found = mapped(memory.descriptor)
+    page = mmap.PAGESIZE
+    found.view[: 4 * page] = b"x" * 4 * page
+    found.release(page - 1, 3 * page + 1)
+    found.release(1, page)  # there is no whole page in it
+    assert memory.allocated == 2 * page
+    assert bytes(found.view[page - 1 : page + 1]) == b"x\0"
+    assert bytes(found.view[3 * page - 1 : 3 * page + 1]) == b"\0x"
     memory.close()
 
 

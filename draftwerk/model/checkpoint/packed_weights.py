@@ -66,6 +66,11 @@ class WeightStore:
             raise ValueError("the packed weights in memory are not this model's")
         return self._mapping.address + HEADER_BYTES
 
+    def release(self, start: int, stop: int) -> None:
+        """Give back a part that packing has left empty, in bytes behind the address."""
+        if not self.is_packed and self._mapping is not None:
+            self._mapping.release(HEADER_BYTES + start, HEADER_BYTES + stop)
+
     def finish(self) -> None:
         """Say to the server's other processes that all is packed."""
         if self.is_packed or self._mapping is None:

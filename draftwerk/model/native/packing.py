@@ -81,6 +81,8 @@ class Packing:
         more = embedding.numel() * embedding_dtype.itemsize
         address = self._use(size, more)
         self._set_matrices(weights)
+        if self._store is not None:
+            self._store.release(self._library.model_arena_used(self._handle), size)
         # A view of a mapped file would keep all of it mapped.
         kept = torch.empty_like(embedding, dtype=embedding_dtype)
         if address and more:

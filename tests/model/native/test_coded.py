@@ -3,8 +3,10 @@
 import ctypes
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -163,19 +165,25 @@ def test_coded_matrices_are_smaller(model: NativeForward, pool: Pool) -> None:
     assert coded.reading()[0] < model.reading()[0] < plain * 1.1
 
 
-def test_packed_memory_tells_what_is_coded(pool: Pool) -> None:
+@pytest.mark.parametrize("on_disk", (False, True))
+def test_packed_memory_tells_what_is_coded_and_takes_no_more(
+    pool: Pool, tmp_path: Path, on_disk: bool
+) -> None:
     weights = random_weights(CONFIG)
     odd = replace(weights.layers[0], down=with_rare_words(weights.layers[0].down, 0.2, 2))
     weights = replace(weights, layers=[odd, weights.layers[1]])
-    memory = SharedMemory.make(0)
+    folder = str(tmp_path) if on_disk else ""
+    memory = SharedMemory.make(0, folder=folder)
     try:
         found: list[Tensor] = []
         for _ in range(2):
-            store = WeightStore(os.dup(memory.descriptor), b"k" * 32)
+            store = WeightStore(os.dup(memory.descriptor), b"k" * 32, folder)
             found.append(logits(NativeForward(CONFIG, weights, "bf16", pool, "auto", store), 3))
             for layer in weights.layers:
                 for matrix in layer.matrices:
                     matrix.zero_()
         assert torch.equal(*found)
+        if sys.platform == "linux":
+            assert memory.allocated < 0.9 * os.fstat(memory.descriptor).st_size
     finally:
         memory.close()

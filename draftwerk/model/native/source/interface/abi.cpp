@@ -62,6 +62,11 @@ void model_use_arena(void *model, void *base, int64_t bytes, int is_packed) {
                                           static_cast<size_t>(bytes), 0, is_packed != 0};
 }
 
+// Of the arena, what matrices have taken.
+int64_t model_arena_used(void *model) {
+    return static_cast<int64_t>(static_cast<Model *>(model)->arena.used);
+}
+
 int64_t model_router_bytes(void *model) {
     return static_cast<int64_t>(static_cast<Model *>(model)->router_bytes());
 }
