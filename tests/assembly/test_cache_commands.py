@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from time import sleep
 
 import pytest
 
@@ -14,6 +13,7 @@ from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.cached import CachedEntry, beyond, cached_entries
 from draftwerk.settings.setting_fields import ConfigError
 from tests.support.tiny_gguf import save_gguf
+from tests.support.waiting import DEADLINE_S, wait_until
 
 HELD = "import sys; from draftwerk.model.checkpoint.hub import locate; locate(sys.argv[1]); input()"
 
@@ -93,14 +93,11 @@ def test_what_a_process_uses_stays(cache: Path, tmp_path: Path, capsys: pytest.C
     command = [sys.executable, "-c", HELD, str(tmp_path / "mine.gguf")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdin is not None
-        for _ in range(200):
-            if hub.in_use(cache / mine):
-                break
-            sleep(0.05)
+        wait_until(lambda: hub.in_use(cache / mine))
         cache_files("clear", [], "", False)
         assert f"{mine} stays: a server uses it" in capsys.readouterr().out
         server.stdin.write(b"\n")
         server.stdin.close()
-        assert server.wait(30) == 0
+        assert server.wait(DEADLINE_S) == 0
     cache_files("clear", [], "", False)
     assert names() == set()

@@ -300,20 +300,21 @@ async def test_a_client_of_http_1_0_gets_a_stream_without_chunks(patient: Served
 H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAA\r\n"
 
 
-async def test_a_client_that_asks_for_http_2_is_answered_in_http_1_1(patient: Served) -> None:
+async def test_a_client_that_asks_for_http_2_is_answered_in_http_1_1() -> None:
     """Java's client asks so in each request, whose body is none of the other protocol's."""
     asking = WHOLE.replace(b"content-length", H2C + b"content-length")
     chunks = (
         HEAD + H2C + b"transfer-encoding: chunked\r\n\r\n" + b"%x\r\n%s\r\n" % (len(BODY), BODY)
     )
-    bare = b"GET /health HTTP/1.1\r\nhost: x\r\n" + H2C + b"\r\n"
-    for parts in (
-        [asking + asking + chunks + b"0\r\n\r\n" + bare],
-        [asking[:90], asking[90:-9], asking[-9:] + asking, chunks, b"0\r\n\r\n", bare],
-    ):
-        reply = await talk(patient, *parts, pause_s=0.01)
-        assert re.findall(rb"HTTP/1\.1 (\d+) ", reply) == [b"200"] * 4
-        assert reply.count(b'"finish_reason":"stop"') == 3 and b'{"status":"ok"}' in reply
+    last = b"GET /health HTTP/1.1\r\nhost: x\r\n" + H2C.replace(b"n: ", b"n: close, ") + b"\r\n"
+    async with serving(FakeEngine()) as served:
+        for parts in (
+            [asking + asking + chunks + b"0\r\n\r\n" + last],
+            [asking[:90], asking[90:-9], asking[-9:] + asking, chunks, b"0\r\n\r\n", last],
+        ):
+            reply = await talk(served, *parts, pause_s=0.01)
+            assert re.findall(rb"HTTP/1\.1 (\d+) ", reply) == [b"200"] * 4
+            assert reply.count(b'"finish_reason":"stop"') == 3 and b'{"status":"ok"}' in reply
 
 
 async def test_many_requests_that_ask_for_http_2_come_at_once(patient: Served) -> None:

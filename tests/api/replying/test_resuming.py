@@ -12,7 +12,7 @@ from draftwerk.api.core import kept_streams
 from draftwerk.api.serving.server import drain
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 RESUMABLE = {"stream": True, "stream_options": {"resumable": True}}
 CUTS = 100
@@ -192,7 +192,7 @@ async def test_the_end_of_a_server_waits_for_a_reader() -> None:
         stream_id = await begun(served, "Hello", max_tokens=300, ignore_eos=True)
         await until(lambda: not served.state.live)
         with served.state.reading():
-            draining = asyncio.create_task(drain([served.state], 5.0))
+            draining = asyncio.create_task(drain([served.state], DEADLINE_S))
             await asyncio.sleep(0.05)
             assert not draining.done()
             rest = await served.http.get(f"/v1/streams/{stream_id}")

@@ -208,7 +208,7 @@ async def test_a_model_that_cannot_be_loaded_fails_by_name_and_the_others_serve(
 
 
 async def test_ollamas_keep_alive_unloads_keeps_and_pins() -> None:
-    async with several(keep_alive_s=0.3) as served:
+    async with several(keep_alive_s=3600.0) as served:
         loaded = await served.ask("/api/generate", model="a", keep_alive=-1)
         assert loaded.json()["done_reason"] == "load"
         await served.ask("/api/generate", model="b:latest")
@@ -216,6 +216,7 @@ async def test_ollamas_keep_alive_unloads_keeps_and_pins() -> None:
         assert [each["name"] for each in running] == ["a", "b"]
         assert running[0]["expires_at"].startswith("9999")
         assert not running[1]["expires_at"].startswith("9999")
+        await served.ask("/api/generate", model="b:latest", keep_alive="50ms")
         await until(lambda: served.phases() == "ruu")
         gone = await served.ask("/api/generate", model="a", keep_alive=0)
         assert gone.json()["done_reason"] == "unload"

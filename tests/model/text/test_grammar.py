@@ -338,8 +338,8 @@ def test_heavy_grammars_are_taken(grammar: Grammar, checker: GrammarChecker) -> 
 
 
 def test_a_machine_that_is_busy_refuses_for_once() -> None:
-    checker = GrammarChecker(locate(None).directory, wall_s=0.0)
-    with pytest.raises(CheckerLost):  # it computes until its limit, however late this one looks
+    checker = GrammarChecker(locate(None).directory, cpu_s=DEADLINE_S, wall_s=0.0)
+    with pytest.raises(CheckerLost):  # it computes for long, however late this one looks
         checker.check(schema({"allOf": MANY, "title": "busy"}))
     checker._wall_s = DEADLINE_S
     checker.check(PERSON)
