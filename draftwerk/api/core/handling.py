@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.calls import Call
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
@@ -49,6 +50,10 @@ class ModelStates(Protocol):
 
         `keep_alive_s` is for how long it stays after that. Raises ApiError where it has to wait.
         """
+        ...
+
+    def snapshot(self, state: ServerState) -> Snapshot:
+        """Return a model's engine, with the counters of all that it had since the start."""
         ...
 
     def described(self, state: ServerState) -> "ModelShelving":
@@ -100,6 +105,10 @@ class OneModel:
     async def hold(self, state: ServerState, keep_alive_s: float | None = None) -> Release:
         """Do nothing: it stays."""
         return nothing_held
+
+    def snapshot(self, state: ServerState) -> Snapshot:
+        """Return that of its only engine."""
+        return state.engine.snapshot()
 
     def described(self, state: ServerState) -> ModelShelving:
         """Return that it is loaded."""

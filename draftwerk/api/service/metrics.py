@@ -41,7 +41,7 @@ class MetricsCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield every metric; where there are several models, theirs under their names."""
         states = self.models.states
-        snapshots = [state.engine.snapshot() for state in states]
+        snapshots = [self.models.snapshot(state) for state in states]
         yield from _server(states[0], snapshots[0])
         found = [_of_model(*each) for each in zip(states, snapshots, strict=True)]
         if isinstance(self.models, OneModel):

@@ -10,6 +10,7 @@ from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Event
 from draftwerk.actors.monitoring.snapshot import ModelFigures, Snapshot
+from draftwerk.actors.monitoring.sums import counted
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.handling import ModelShelving, Release
 from draftwerk.api.core.ports import RunningServer, ShelvedModels
@@ -53,6 +54,8 @@ class ShelfStates:
         ]
         self.states: Sequence[ServerState] = (first, *others)
         self._names = {id(state): state.model.name for state in self.states}
+        self._earlier = dict.fromkeys(self._names.values(), AWAY)
+        """The counters of each model's engines that have ended."""
         places = {
             each.model.name: ShelfPlace(
                 Shelved(
@@ -106,6 +109,11 @@ class ShelfStates:
             raise refused(f"The model {name} is pinned by the server.", "model", "unsupported")
         self.shelf.leave(name)
 
+    def snapshot(self, state: ServerState) -> Snapshot:
+        """Return a model's engine, with the counters of all that it had since the start."""
+        now = state.engine.snapshot()
+        return counted([self._earlier[self._names[id(state)]], now], now)
+
     def described(self, state: ServerState) -> ModelShelving:
         """Return where a model is."""
         name = self._names[id(state)]
@@ -132,7 +140,9 @@ class ShelfStates:
         state.model = running.model
 
     def _unloaded(self, name: str) -> None:
-        self._state(name).engine = NoEngine()
+        state = self._state(name)
+        self._earlier[name] = counted([self._earlier[name], state.engine.snapshot()], AWAY)
+        state.engine = NoEngine()
 
     def _state(self, name: str) -> ServerState:
         return next(state for state in self.states if self._names[id(state)] == name)

@@ -254,6 +254,20 @@ async def test_health_readiness_and_metrics_are_of_all_models() -> None:
         assert {each.labels["model_name"] for each in success} == set(NAMES)
 
 
+async def test_the_counters_of_a_model_go_on_when_it_is_unloaded_and_loaded_again() -> None:
+    async with several(names=("a",)) as served:
+        for loads, phase in enumerate("rururu"):
+            path = "load" if phase == "r" else "unload"
+            await served.ask(f"/v1/models/{path}", model="a")
+            await until(lambda phase=phase: served.phases() == phase)
+            page = (await served.http.get("/metrics")).text
+            families = {each.name: each for each in text_string_to_metric_families(page)}
+            [rounds] = families["draftwerk_rounds"].samples
+            assert rounds.value == 7 * (1 + loads // 2)
+            [blocks] = families["draftwerk_blocks"].samples
+            assert blocks.value == (100 if phase == "r" else 0)
+
+
 async def test_one_model_that_is_unloaded_is_ready_to_be_asked() -> None:
     async with several(names=("a",), keep_alive_s=0.05) as served:
         assert (await served.http.get("/ready")).json()["models"] == {"a": "unloaded"}
