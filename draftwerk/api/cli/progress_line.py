@@ -13,13 +13,13 @@ QUIET_S = 10.0
 
 
 def printed(text: str, stream: TextIO) -> None:
-    """Print at once; where nobody reads any more, as behind `| head`, this and all that follows
-    is dropped.
+    """Print at once; where it cannot be written, as behind `| head` or on a full disk, this and
+    all that follows is dropped.
     """
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
+    except OSError:
         drop_output(stream)
 
 

@@ -34,6 +34,13 @@ def test_a_file_gets_a_line_now_and_then():
     assert file.getvalue().splitlines() == [f"  pulling m: {n} of 99 MB" for n in (0, 10, 20)]
 
 
+def test_lines_that_a_full_disk_does_not_take_are_dropped():
+    with open("/dev/full", "w") as stream:
+        line = ProgressLine(stream)
+        line.show("asking")
+        line.show("reading m")
+
+
 def test_lines_without_a_reader_are_dropped():
     reads, writes = os.pipe()
     os.close(reads)
