@@ -68,6 +68,9 @@ class ModelMemory:
         return tuple(memory.descriptor for memory in self._all)
 
     def close(self) -> None:
+        """Give it back: the pages at once, though an engine that has ended maps them still."""
+        if self.pages is not None:
+            self.pages.empty()
         for memory in self._all:
             memory.close()
 

@@ -10,6 +10,7 @@ import mmap
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 HUGE = 2**21
@@ -50,6 +51,11 @@ class SharedMemory:
     def map(self) -> mmap.mmap:
         """Return the memory, to be read and written."""
         return mmap.mmap(self.descriptor, self.size)
+
+    def empty(self) -> None:
+        """Give the bytes back to the system, where it can take them; who maps them reads zeros."""
+        with suppress(AttributeError, OSError):  # not Linux, or a file system without holes
+            self.map().madvise(mmap.MADV_REMOVE)
 
     def close(self) -> None:
         """Give up the descriptor; mappings and the descriptors of others stay."""

@@ -1,5 +1,8 @@
 """What the processes of a model share, and what is said where there is no room for it."""
 
+import os
+import sys
+
 import pytest
 
 from draftwerk.assembly.model_processes import ModelMemory, TargetProcesses, target_device
@@ -17,3 +20,15 @@ def test_pages_that_no_address_space_has_are_refused_by_name() -> None:
         for each in (memory.weights, memory.pages):
             assert each is not None
             each.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it goes with its last mapping")
+def test_the_pages_of_an_ended_engine_take_nothing_though_they_are_mapped() -> None:
+    pages = SharedMemory.make(2**20)
+    memory, kept = ModelMemory(SharedMemory.make(0), pages), os.dup(pages.descriptor)
+    target = target_device(TargetProcesses(ModelOptions(), memory, 1.0))
+    pages.map()[:4] = b"keys"
+    assert os.fstat(kept).st_blocks
+    memory.close()
+    assert os.fstat(kept).st_blocks == 0 and target.process_id is None
+    os.close(kept)

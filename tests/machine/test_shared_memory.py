@@ -48,6 +48,16 @@ def test_memory_is_taken_as_it_is_written(memory: SharedMemory) -> None:
     memory.close()
 
 
+def test_memory_that_is_given_back_is_taken_no_more_and_reads_as_zeros(
+    memory: SharedMemory,
+) -> None:
+    found = memory.map()
+    found[HUGE : HUGE + 4] = b"here"
+    memory.empty()
+    assert sys.platform != "linux" or (memory.allocated, found[HUGE : HUGE + 4]) == (0, bytes(4))
+    memory.close()
+
+
 def test_gathering_changes_no_byte(memory: SharedMemory) -> None:
     found = mapped(memory.descriptor)
     assert found.address % HUGE == 0 or sys.platform != "linux"
