@@ -15,7 +15,7 @@ from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.config import PREFIX, Settings
 from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
-from draftwerk.api.core.handling import OneModel
+from draftwerk.api.core.models import OneModel
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.responses import responses_events

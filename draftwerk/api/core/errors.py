@@ -1,10 +1,14 @@
 """Every error a client can see: one body shape, our own sentences."""
 
+import re
+
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from draftwerk.settings.field_faults import fault_of
 
 KINDS = {
     400: "invalid_request_error",
@@ -20,6 +24,14 @@ KINDS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+PART_TYPE = re.compile(r"Invalid (?:enum )?value '(\w{1,32})'")
+MEDIA = {
+    **dict.fromkeys(("image", "image_url", "input_image"), "images are"),
+    **dict.fromkeys(("audio", "audio_url", "input_audio"), "audio is"),
+    **dict.fromkeys(("video", "video_url", "input_video"), "video is"),
+    **dict.fromkeys(("file", "input_file", "document"), "files are"),
+}
+"""Types of a message's parts in other servers, in words."""
 REFUSAL = "draftwerk.refusal"
 """Key of the error, in a scope, of a request that was refused before it reached the engine."""
 OUT_OF_TIME = ("slo_unmet", "deadline_exceeded")
@@ -153,6 +165,16 @@ class ApiError(Exception):
 def refused(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """Return the 400 that names the field to blame."""
     return ApiError(400, message, param=param, code=code)
+
+
+def invalid(message: str, struct: type[msgspec.Struct]) -> ApiError:
+    """Turn a validation error into a 400 that names the field and what it may be."""
+    fault = fault_of(message, struct)
+    kind = PART_TYPE.match(message)
+    if kind is not None and kind[1] in MEDIA and (fault.param or "").endswith(".type"):
+        said = f"`{fault.param}`: {MEDIA[kind[1]]} not supported by this model, which reads text."
+        return refused(said, fault.param, "unsupported")
+    return refused(*fault)
 
 
 def overloaded(retry_after_ms: int) -> ApiError:

@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from draftwerk.api.core.calls import SentBody
-from draftwerk.api.core.errors import ApiError, ClientGoneError, refused
-from draftwerk.api.core.field_errors import invalid
+from draftwerk.api.core.errors import ApiError, ClientGoneError, invalid, refused
 from draftwerk.api.core.handling import SENT, state_of, tenant_of
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
 from draftwerk.api.fields.prompts.prompt_modules import with_modules

@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import HOLDS, models_of
+from draftwerk.api.core.models import HOLDS, models_of
 from draftwerk.api.core.ports import ServedAdapter, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.settings.engine_checks import LATEST

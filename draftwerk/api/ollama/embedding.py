@@ -7,7 +7,8 @@ from starlette.requests import Request
 
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.core.errors import refused
-from draftwerk.api.core.handling import Endpoint, call_of, models_of
+from draftwerk.api.core.handling import Endpoint, call_of
+from draftwerk.api.core.models import models_of
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import ReadingUsage

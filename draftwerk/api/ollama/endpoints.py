@@ -7,15 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwerk.actors.client_prompts import Prompt
-from draftwerk.api.core.handling import (
-    LINES,
-    Endpoint,
-    OneModel,
-    RequestContext,
-    call_of,
-    json_reply,
-    models_of,
-)
+from draftwerk.api.core.handling import LINES, Endpoint, RequestContext, call_of, json_reply
+from draftwerk.api.core.models import OneModel, models_of
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.state import ServerState
@@ -63,7 +56,6 @@ from draftwerk.machine.version import __version__
 CHAT = msgspec.json.Decoder(OllamaChatBody)
 GENERATE = msgspec.json.Decoder(GenerateBody)
 SHOW = msgspec.json.Decoder(ShowBody)
-LOADED = ("ready", "leaving")
 
 
 async def chat(request: Request) -> GenerationResponse | Response:
@@ -171,7 +163,7 @@ async def running(request: Request) -> Response:
         on_gpu = model.stored_bytes if model.device.startswith("cuda") else 0
         left_s = shelving.idle_left_s
         expires = FOREVER if left_s is None else timestamp(state.now() + left_s)
-        if shelving.state in LOADED:
+        if shelving.is_loaded:
             found += [
                 RunningModel(**msgspec.structs.asdict(each), size_vram=on_gpu, expires_at=expires)
                 for each in _listed(model)

@@ -30,6 +30,7 @@ from draftwerk.api.ollama.schema import (
 )
 from draftwerk.api.replying.answers import call_id_of
 from draftwerk.settings.durations import read_duration
+from draftwerk.settings.engine_checks import LATEST
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
@@ -38,7 +39,6 @@ OLLAMA = SamplingDefaults(temperature=0.8, top_k=40, top_p=0.9)
 """Ollama's defaults, for what the model does not say. Its `repeat_penalty` of 1.1 over 64 tokens
 has none here that is the same."""
 ANY_SEED = -1
-LATEST = ":latest"
 
 
 def known_name(name: str | None, states: Iterable[ServerState]) -> str:
@@ -48,8 +48,8 @@ def known_name(name: str | None, states: Iterable[ServerState]) -> str:
     names = [each for state in states for each in state.model.names]
     if name in names:
         return name
-    bare = name.removesuffix(LATEST)
-    return next((each for each in names if each.removesuffix(LATEST) == bare), name)
+    bare = name.removesuffix(f":{LATEST}")
+    return next((each for each in names if each.removesuffix(f":{LATEST}") == bare), name)
 
 
 def keep_alive_s(given: KeepAlive | None) -> float | None:

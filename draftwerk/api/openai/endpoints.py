@@ -1,4 +1,4 @@
-"""The generating endpoints: a body comes in, an Answer that owns its generation goes out."""
+"""The generating endpoints: a body comes in, a response that owns its generation goes out."""
 
 import msgspec
 from starlette.requests import Request

@@ -12,14 +12,8 @@ from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.anthropic import endpoints as anthropic
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import (
-    Endpoint,
-    ModelStates,
-    OneModel,
-    json_reply,
-    models_of,
-    state_of,
-)
+from draftwerk.api.core.handling import Endpoint, json_reply, state_of
+from draftwerk.api.core.models import ModelStates, OneModel, models_of
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
@@ -44,8 +38,6 @@ from draftwerk.api.service.openapi import document
 DETOKENIZE = msgspec.json.Decoder(DetokenizeBody)
 TOKENIZE = msgspec.json.Decoder(TokenizeBody)
 READY = "ready"
-LOADED = ("ready", "leaving")
-"""Phases in which a model has an engine."""
 CLOSED = "It takes no new requests: it leaves, or computes other bits than most."
 
 
@@ -60,7 +52,7 @@ async def ready(request: Request) -> Response:
     if isinstance(models, OneModel):
         return ready_reply(state, state.engine.snapshot())
     states = model_states(models, state.settings.stall_s)
-    loaded = [each for each in models.states if models.described(each).state in LOADED]
+    loaded = [each for each in models.states if models.described(each).is_loaded]
     at_work = [each for each in loaded if states[each.model.name] == READY] or loaded
     # Of a model that serves where there is one: another loads, or is started again.
     snapshot = at_work[0].engine.snapshot() if at_work else Snapshot()
@@ -71,9 +63,9 @@ def model_states(models: ModelStates, stall_s: float) -> dict[str, str]:
     """Return for each model that it is ready, where it is instead, or why it makes no progress."""
     found: dict[str, str] = {}
     for state in models.states:
-        phase = models.described(state).state
-        stall = stalled(state.engine.snapshot(), stall_s) if phase in LOADED else ""
-        found[state.model.name] = stall or phase
+        shelving = models.described(state)
+        stall = stalled(state.engine.snapshot(), stall_s) if shelving.is_loaded else ""
+        found[state.model.name] = stall or shelving.state
     return found
 
 

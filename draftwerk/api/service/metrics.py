@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
-from draftwerk.api.core.handling import ModelShelving, ModelStates, OneModel
+from draftwerk.api.core.models import ModelShelving, ModelStates, OneModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.service.metric_families import (
     counter_of,
@@ -161,16 +161,13 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     """Yield what no other server counts."""
     load, counts = snapshot.load, snapshot.counts
     actors, models = snapshot.actors, snapshot.models
-    acceptance = _acceptance_rate(counts)
     for name, text, value in (
         ("blocks", "Blocks of the key-value cache.", load.blocks_total),
         ("blocks_used", "Blocks that sequences hold.", load.blocks_used),
         ("blocks_cached", "Blocks kept for their prefix alone.", load.blocks_cached),
         ("round_tokens_max", "Tokens that a round may hold.", load.round_tokens),
         ("progress_age_seconds", "Since the last round, with work.", actors.progress_age_s),
-        ("draft_acceptance_rate", "Accepted per drafted token.", acceptance),
-        # The name until 0.1; goes with the next version.
-        ("speculation_goodput_ratio", "Deprecated: draftwerk_draft_acceptance_rate.", acceptance),
+        ("draft_acceptance_rate", "Accepted per drafted token.", _acceptance_rate(counts)),
         ("generations", "Requests that the server holds open.", len(state.live)),
     ):
         yield gauge_of("draftwerk_" + name, text, value, {})

@@ -7,7 +7,8 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.api.core.handling import Endpoint, ModelStates, json_reply, models_of
+from draftwerk.api.core.handling import Endpoint, json_reply
+from draftwerk.api.core.models import ModelStates, models_of
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.field_types import Name

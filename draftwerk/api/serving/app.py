@@ -18,7 +18,8 @@ from draftwerk.api.core.errors import (
     on_http_exception,
     turned_away,
 )
-from draftwerk.api.core.handling import HOLDS, ModelStates, OneModel, Release, routes_of
+from draftwerk.api.core.handling import routes_of
+from draftwerk.api.core.models import HOLDS, ModelStates, OneModel, Release
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.auth import AuthMiddleware
 from draftwerk.api.http.page import FOLDER, page

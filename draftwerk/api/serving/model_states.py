@@ -12,7 +12,7 @@ from draftwerk.actors.messages import Event
 from draftwerk.actors.monitoring.snapshot import ModelFigures, Snapshot
 from draftwerk.actors.monitoring.sums import counted
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import ModelShelving, Release
+from draftwerk.api.core.models import ModelShelving, Release
 from draftwerk.api.core.ports import RunningServer, ShelvedModels
 from draftwerk.api.core.state import ServerState
 from draftwerk.shelf.shelf import LoadError, MustWaitError, Shelf, ShelfPlace

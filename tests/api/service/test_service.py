@@ -130,7 +130,7 @@ async def test_metrics_carry_the_names_of_dashboards(served: Served) -> None:
     assert samples["vllm:spec_decode_num_accepted_tokens_per_pos_total", "1"].value == 1
     assert samples["draftwerk_requests_total", "stop"].value == 1
     assert samples["draftwerk_requests_total", "refused"].value == 1
-    assert samples["draftwerk_speculation_goodput_ratio", None].value == 0.4
+    assert samples["draftwerk_draft_acceptance_rate", None].value == 0.4
     assert samples["draftwerk_accepted_length", None].value == 4 / 3
     assert samples["draftwerk_wasted_draft_tokens_total", None].value == 6
     wait = "draftwerk_mailbox_wait_seconds"

@@ -9,14 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import (
-    Endpoint,
-    call_of,
-    json_reply,
-    models_of,
-    state_of,
-    tenant_of,
-)
+from draftwerk.api.core.handling import Endpoint, call_of, json_reply, state_of, tenant_of
+from draftwerk.api.core.models import models_of
 from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of

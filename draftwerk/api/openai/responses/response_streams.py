@@ -11,7 +11,7 @@ from draftwerk.actors.messages import Failed
 from draftwerk.api.core.calls import Call, SentBody, error_of
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.generation import Generation
-from draftwerk.api.core.handling import Release, nothing_held
+from draftwerk.api.core.models import Release, nothing_held
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.responses.responses_serializer import ResponsesSerializer

@@ -18,7 +18,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from draftwerk.api.core.calls import Call, SentBody
 from draftwerk.api.core.errors import ApiError, ClientGoneError, SlowClientError, draining, refused
-from draftwerk.api.core.handling import Release, RequestContext, models_of
+from draftwerk.api.core.handling import RequestContext
+from draftwerk.api.core.models import Release, models_of
 from draftwerk.api.core.response_store import KeptResponses
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import decoded
