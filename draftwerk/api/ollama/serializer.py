@@ -21,14 +21,14 @@ from draftwerk.api.ollama.lines import (
     OllamaToolCall,
 )
 from draftwerk.api.replying.answers import AnswerParts, call_id_of
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer
 from draftwerk.speculative.replies.parser import ReplyPart
 
 NS_PER_MS = 10**6
 
 
 @dataclass(slots=True)
-class OllamaSerializer:
+class OllamaSerializer(Serializer):
     """The lines of one reply."""
 
     metadata: ReplyMetadata
@@ -36,10 +36,6 @@ class OllamaSerializer:
     reason: Literal["stop", "length"] = "stop"
     answer: AnswerParts = field(default_factory=AnswerParts)
     """What was streamed of the calls: each is sent when it is whole."""
-
-    def first_chunks(self) -> list[msgspec.Struct]:
-        """Return nothing: the first line is that of the first text."""
-        return []
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return a line for each part that is new."""

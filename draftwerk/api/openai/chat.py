@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
-from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.fields.tools_schema import CalledFunction
 from draftwerk.api.openai.logprobs import prompt_logprobs, token_logprobs
@@ -25,13 +24,13 @@ from draftwerk.api.openai.replies import (
     FunctionDelta,
 )
 from draftwerk.api.replying.answers import call_id_of
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, score_of
+from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer, score_of
 
 CHUNK = "chat.completion.chunk"
 
 
 @dataclass(slots=True)
-class ChatSerializer:
+class ChatSerializer(Serializer):
     """Chunks of a chat answer; a choice's role comes with its first token."""
 
     metadata: ReplyMetadata
@@ -42,10 +41,6 @@ class ChatSerializer:
     """Calls begun, by choice."""
     called: set[int] = field(default_factory=set[int])
     """Choices whose last call is whole."""
-
-    def first_chunks(self) -> list[msgspec.Struct]:
-        """Return nothing: a chunk before the first token would falsify its time."""
-        return []
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunk for an event; tokens without text yet have none of their own."""
@@ -113,10 +108,6 @@ class ChatSerializer:
         """Return the chunk without choices of `include_usage`, or for a receipt."""
         wanted = self.metadata.usage or self.metadata.receipt
         return [self._wrapped((), usage, metrics)] if wanted else []
-
-    def failure(self, error: ApiError) -> list[msgspec.Struct]:
-        """Return the error body."""
-        return [error.reply]
 
     def reply(
         self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
-from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.logprobs import CompletionOffsets, prompt_logprobs
 from draftwerk.api.openai.replies import (
@@ -17,13 +16,13 @@ from draftwerk.api.openai.replies import (
     CompletionReply,
     PromptLogprobs,
 )
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, score_of
+from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer, score_of
 
 OBJECT = "text_completion"
 
 
 @dataclass(slots=True)
-class CompletionSerializer:
+class CompletionSerializer(Serializer):
     """Chunks of a completion, with the length of each choice's text for its tokens' offsets."""
 
     metadata: ReplyMetadata
@@ -41,10 +40,6 @@ class CompletionSerializer:
     )
     """Prompt tokens by prompt: its first choice reads them, before the others begin."""
     begun: set[int] = field(default_factory=set[int])
-
-    def first_chunks(self) -> list[msgspec.Struct]:
-        """Return nothing before the first text."""
-        return []
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunk for an event; tokens without text yet have none of their own."""
@@ -77,10 +72,6 @@ class CompletionSerializer:
         """Return the chunk without choices of `include_usage`, or for a receipt."""
         wanted = self.metadata.usage or self.metadata.receipt
         return [self._wrapped((), usage, metrics)] if wanted else []
-
-    def failure(self, error: ApiError) -> list[msgspec.Struct]:
-        """Return the error body."""
-        return [error.reply]
 
     def reply(
         self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics

@@ -20,7 +20,7 @@ from draftwerk.api.fields.prompts.gap import Gap, gap_prompt
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.openai.schema import SamplingBody
 from draftwerk.api.openai.translate import options
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer
 from draftwerk.api.replying.sse import GenerationResponse
 
 FILES_MAX = 256
@@ -117,7 +117,7 @@ class InfillFault(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class InfillSerializer:
+class InfillSerializer(Serializer):
     """The chunks of one reply."""
 
     metadata: ReplyMetadata
@@ -125,10 +125,6 @@ class InfillSerializer:
     text: str = ""
     finish_reason: str = ""
     stopped_by: str = ""
-
-    def first_chunks(self) -> list[msgspec.Struct]:
-        """Return nothing before the first text."""
-        return []
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunk of an event that has text."""

@@ -116,9 +116,11 @@ def score_of(ended: Ended) -> float | UnsetType:
 class Serializer(Protocol):
     """One protocol's encoding of a request's events, in the order it must send them."""
 
+    __slots__ = ()
+
     def first_chunks(self) -> list[msgspec.Struct]:
-        """Return the chunks before any token."""
-        ...
+        """Return the chunks before any token: none, as they would falsify the first one's time."""
+        return []
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunks of an event; none for tokens that have no text yet."""
@@ -129,8 +131,8 @@ class Serializer(Protocol):
         ...
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:
-        """Return the chunks that end a request which fails on its way."""
-        ...
+        """Return the chunks that end a request which fails on its way: the error's body."""
+        return [error.reply]
 
     def reply(
         self, choices: Sequence[GatheredChoice], usage: Usage, metrics: RequestMetrics
