@@ -92,7 +92,7 @@ class LawTest:
             context_max=256,
             stop_token_ids=(),
             limits=RoundLimits(rows_max=AT_ONCE, tokens_max=256, draft_max=7),
-            proposer=partial(Proposer, SOURCES, policy=Everything()),
+            proposer=partial(Proposer, SOURCES, policy=Everything),
         )
         async with running(parts) as engine:
 

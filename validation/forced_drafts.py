@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 from draftwerk.speculative.drafting.budget import choose_nodes
-from draftwerk.speculative.drafting.policy import Estimates, candidate_nodes
+from draftwerk.speculative.drafting.policy import candidate_nodes
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
@@ -72,16 +72,12 @@ class Oracle:
 class Everything(EveryRow):
     """Verifies as much as the row's capacity allows, whatever it costs."""
 
-    def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
+    def model_lengths(self, prepared: Prepared) -> list[int]:
         """Ask for all that there is room for."""
         return [row.draft_max for row in prepared.round.rows]
 
     def select(
-        self,
-        estimates: Estimates,
-        prepared: Prepared,
-        model_drafts: tuple[Draft, ...],
-        model_ms: float,
+        self, prepared: Prepared, model_drafts: tuple[Draft, ...], model_ms: float
     ) -> list[Draft]:
         """Choose nodes as if they cost nothing."""
         drafts, load = [*prepared.blank], prepared.load

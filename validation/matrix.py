@@ -122,15 +122,15 @@ def drafting(
 ) -> tuple[Callable[[], Proposer], DraftModel | None]:
     """Return the proposer and the draft model of one way of drafting."""
     if way in ("off", "prediction"):
-        return partial(Proposer, policy=Everything(), methods=()), None
+        return partial(Proposer, policy=Everything, methods=()), None
     if way in SOURCES:
-        return partial(Proposer, policy=Everything(), methods=(way,)), None
+        return partial(Proposer, policy=Everything, methods=(way,)), None
     if way in ("all", AHEAD):
-        return partial(Proposer, policy=Everything(), methods=SOURCES), None
+        return partial(Proposer, policy=Everything, methods=SOURCES), None
     if way == MODEL:
         # The target itself, with pages of its own.
         drafter = DraftRunner(build_runner(matrix.options).parts)
-        return partial(Proposer, policy=Everything(), methods=("draft",)), drafter.propose
+        return partial(Proposer, policy=Everything, methods=("draft",)), drafter.propose
     oracle = Oracle(known, matrix.text.vocab_size, way)
     return partial(Reckless, oracle.propose), None
 

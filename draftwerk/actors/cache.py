@@ -28,7 +28,7 @@ from draftwerk.speculative.scheduler.scheduler import Scheduler
 @dataclass(slots=True)
 class Cache:
     inbox: Inbox[CacheMessage]
-    draft: Outbox[Proposal]
+    rounds: Outbox[Proposal]
     """Takes rounds without drafts: the draft actor's, or where the target drafts the verifier's."""
     detokenizer: Outbox[DetokenizerMessage]
     scheduler: Scheduler
@@ -56,7 +56,7 @@ class Cache:
                 while (round_ := self.scheduler.plan(self.clock())) is not None:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
-                    self.draft.send_nowait(Proposal(round_, ()))
+                    self.rounds.send_nowait(Proposal(round_, ()))
             for one in results:
                 message = generated(one, decided_s) if isinstance(one, list) else one
                 if message is not None:

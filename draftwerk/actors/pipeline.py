@@ -105,7 +105,7 @@ class Pipeline:
         )
         self.cache = Cache(
             inbox=self.to_cache.inbox,
-            draft=to_rounds.outbox,
+            rounds=to_rounds.outbox,
             detokenizer=self.to_detokenizer.outbox,
             scheduler=scheduler,
             opener=Opener(

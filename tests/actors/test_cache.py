@@ -52,7 +52,7 @@ def make_cache(inbox: Any = None, draft: Any = None, detokenizer: Any = None, **
     scheduler = Scheduler(BlockPool(16, 4), RoundLimits(draft_max=7))
     return Cache(
         inbox=inbox,
-        draft=draft,
+        rounds=draft,
         detokenizer=detokenizer,
         scheduler=scheduler,
         opener=Opener(scheduler.pool, BlockNamer(b""), scheduler.limits, (0, 9), 20),

@@ -113,7 +113,7 @@ async def test_drafts_change_no_text(planted: Planted):
         context_max=card.context_max,
         stop_token_ids=(),
         expects_lengths=False,
-        proposer=lambda: Proposer(("ngram", "recycle"), policy=Everything()),
+        proposer=lambda: Proposer(("ngram", "recycle"), policy=Everything),
     )
     async with running(parts) as engine:
 

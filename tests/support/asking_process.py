@@ -20,7 +20,7 @@ from draftwerk.model.step import drafted_target
 from draftwerk.speculative.drafting.proposer import Proposer
 from validation.forced_drafts import Everything
 
-drafted_target.Proposer = partial(Proposer, policy=Everything())
+drafted_target.Proposer = partial(Proposer, policy=Everything)
 worker.main(*sys.argv[1:])
 """
 

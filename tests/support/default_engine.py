@@ -39,7 +39,7 @@ async def engine(runner: TargetRunner, card: ModelInfo, block_count: int) -> Asy
             limits=RoundLimits(rows_max=8, tokens_max=96),
             expects_lengths=False,  # preemptions are wanted
             # Whether drafts are worth their cost depends on the machine, so none is asked.
-            proposer=lambda: Proposer(SOURCES, policy=Everything()),
+            proposer=lambda: Proposer(SOURCES, policy=Everything),
         )
     ) as one:
         yield one

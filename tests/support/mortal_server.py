@@ -163,7 +163,7 @@ class Crowd:
 
 
 def _proposer() -> Proposer:
-    return Proposer(SOURCES, policy=Everything())
+    return Proposer(SOURCES, policy=Everything)
 
 
 async def texts_of(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Estimates
+from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import ChosenRows, RationedTexts
@@ -20,13 +20,7 @@ def drafts_of(
 class EveryRow(DraftPolicy):
     """Asks every row's sources in every round, and for its top-k, whatever it costs."""
 
-    def choices(
-        self,
-        estimates: Estimates,
-        texts: RationedTexts,
-        row_count: int,
-        step_ms: float,
-    ) -> ChosenRows:
+    def choices(self, texts: RationedTexts, row_count: int, step_ms: float) -> ChosenRows:
         return ChosenRows({*texts.sources}, {*texts.heads})
 
 
@@ -34,7 +28,7 @@ class Reckless(Proposer):
     """Verifies every guess of an oracle, those for beams too, whatever it costs."""
 
     def __init__(
-        self, guess: Callable[[Round], tuple[Draft, ...]], policy: DraftPolicy = DRAFT_POLICY
+        self, guess: Callable[[Round], tuple[Draft, ...]], policy: type[DraftPolicy] = DraftPolicy
     ) -> None:
         super().__init__(WITHOUT_MODEL, policy=policy)
         self._oracle = guess

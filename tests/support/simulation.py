@@ -31,7 +31,7 @@ from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.blend.rules import Blend, RuleName
 from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
-from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy
+from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
@@ -393,9 +393,9 @@ def proposer(setting: Setting, rng: random.Random) -> Proposer | None:
     return Reckless(Guesser(rng).propose, policy(setting))
 
 
-def policy(setting: Setting) -> DraftPolicy:
+def policy(setting: Setting) -> type[DraftPolicy]:
     """Return how rows are chosen: by what pays, or all of them."""
-    return EveryRow() if setting.seed // 8 % 4 else DRAFT_POLICY
+    return EveryRow if setting.seed // 8 % 4 else DraftPolicy
 
 
 def drafted(setting: Setting, target: ToyTarget, rng: random.Random) -> Callable[[Any], Verdict]:

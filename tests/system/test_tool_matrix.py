@@ -258,9 +258,9 @@ def drafting(
 ) -> Callable[[], Proposer]:
     """Return the proposer of a way of drafting."""
     if way in ("off", "prediction"):
-        return partial(Proposer, policy=Everything(), methods=())
+        return partial(Proposer, policy=Everything, methods=())
     if way == "sources":
-        return partial(Proposer, policy=Everything(), methods=SOURCES)
+        return partial(Proposer, policy=Everything, methods=SOURCES)
     how = {"trees": "trees", "wrong": "always wrong"}[way]
     oracle = Oracle(known, agents.text.vocab_size, how)
     return partial(Reckless, oracle.propose)

@@ -1,7 +1,5 @@
 """Draft policies: which sources run, how much the draft model is asked for, what is verified."""
 
-from typing import NamedTuple
-
 from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import DraftedRow, Prepared
@@ -12,37 +10,27 @@ from draftwerk.speculative.sources.registry import NUMBERS
 from draftwerk.speculative.sources.tree import DraftTree
 
 
-class Estimates(NamedTuple):
-    """What was learned of acceptance and of costs."""
-
-    controller: Controller
-    rationing: DraftRationing
-
-
 class DraftPolicy:
-    """Any draft is allowed, so those are verified that save time. It has no state."""
+    """Any draft is allowed, so those are verified that save time, by what was learnt."""
 
-    def choices(
-        self,
-        estimates: Estimates,
-        texts: RationedTexts,
-        row_count: int,
-        step_ms: float,
-    ) -> ChosenRows:
+    def __init__(self, controller: Controller, rationing: DraftRationing) -> None:
+        self.controller, self.rationing = controller, rationing
+
+    def choices(self, texts: RationedTexts, row_count: int, step_ms: float) -> ChosenRows:
         """Run the sources that pay, and others in turn for a share of the time.
 
         None run while it is not known what a step without drafts takes: nothing would be verified.
         """
-        if not estimates.controller.cost.bounded(row_count):
+        if not self.controller.cost.bounded(row_count):
             return ChosenRows(set(), set())
-        return estimates.rationing.choose(texts, step_ms, step_ms / row_count)
+        return self.rationing.choose(texts, step_ms, step_ms / row_count)
 
-    def model_lengths(self, estimates: Estimates, prepared: Prepared) -> list[int]:
+    def model_lengths(self, prepared: Prepared) -> list[int]:
         """Ask for as much as is expected to pay, now and then for a probe.
 
         Where it pays, prompts are read along.
         """
-        controller, rows = estimates.controller, prepared.round.rows
+        controller, rows = self.controller, prepared.round.rows
         takers = [row for row in prepared.rows if row.sequence.takes_model]
         unread = [rows[row.place].stop - row.sequence.model_read for row in takers]
         found = controller.model_lengths([row.row_tree for row in takers], prepared.load, unread)
@@ -52,15 +40,11 @@ class DraftPolicy:
         return lengths
 
     def select(
-        self,
-        estimates: Estimates,
-        prepared: Prepared,
-        model_drafts: tuple[Draft, ...],
-        model_ms: float,
+        self, prepared: Prepared, model_drafts: tuple[Draft, ...], model_ms: float
     ) -> list[Draft]:
         """Choose the nodes of all rows that save the most time together."""
         candidates = candidate_nodes(prepared, model_drafts)
-        outcome = estimates.controller.admit(candidates, prepared.load, model_ms)
+        outcome = self.controller.admit(candidates, prepared.load, model_ms)
         drafts = [*prepared.blank]
         for row, one, nodes in zip(prepared.rows, candidates, outcome.nodes, strict=True):
             if outcome.rate:
@@ -95,7 +79,6 @@ def _learn_savings(
 
 
 DRAFT_KIND = kind(NUMBERS["draft"], 0)
-DRAFT_POLICY = DraftPolicy()
 
 
 def candidate_nodes(prepared: Prepared, model_drafts: tuple[Draft, ...]) -> list[CandidateNodes]:

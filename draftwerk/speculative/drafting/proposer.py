@@ -13,7 +13,7 @@ from draftwerk.speculative.costs.step_cost import MeasuredStep
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
 from draftwerk.speculative.drafting.drafted_sequences import DraftedSequences, ReadRows
-from draftwerk.speculative.drafting.policy import DRAFT_POLICY, DraftPolicy, Estimates
+from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence, Prepared
 from draftwerk.speculative.drafting.rationing import ChosenRows, DraftRationing
 from draftwerk.speculative.drafting.search_drafts import SearchDrafts
@@ -45,7 +45,7 @@ class Proposer:
         measured: Iterable[MeasuredStep] = (),
         memories: Memories | None = None,
         noise: "Gumbels | None" = None,
-        policy: DraftPolicy = DRAFT_POLICY,
+        policy: type[DraftPolicy] = DraftPolicy,
         roofline: Roofline | None = None,
         clock: Callable[[], float] | None = None,
         followed_max: float = inf,
@@ -56,9 +56,9 @@ class Proposer:
         Of a draft head that keeps something of texts, it is told of `followed_max` while it does
         not pay.
         """
-        self._policy, self._clock = policy, clock
+        self._clock = clock
         self._controller, self._rationing = Controller(measured, roofline), DraftRationing()
-        self._estimates = Estimates(self._controller, self._rationing)
+        self._policy = policy(self._controller, self._rationing)
         self._sequences = DraftedSequences(
             frozenset(methods) | {"draft"},
             Memories() if memories is None else memories,
@@ -114,7 +114,7 @@ class Proposer:
         row_load = _row_load(round_)
         step_ms = self._controller.cost.ms(row_load)
         row_count = max(1, row_load.tokens)  # branches that are read again sample nothing yet
-        chosen = self._policy.choices(self._estimates, read.texts, row_count, step_ms)
+        chosen = self._policy.choices(read.texts, row_count, step_ms)
         asks = has_model and self._controller.may_ask_model(
             (1 + rested) * step_ms, read.opens or changed
         )
@@ -138,7 +138,7 @@ class Proposer:
 
     def model_lengths(self, prepared: Prepared) -> tuple[int, ...]:
         """Return how many tokens to ask of the draft model for each row; all 0: do not run it."""
-        return tuple(self._policy.model_lengths(self._estimates, prepared))
+        return tuple(self._policy.model_lengths(prepared))
 
     def finish(
         self, prepared: Prepared, model_drafts: tuple[Draft, ...], model_ms: float = 0.0
@@ -152,7 +152,7 @@ class Proposer:
         longest = max((len(draft.tokens) for draft in model_drafts), default=0)
         self._controller.learn_model(longest, model_ms, prepared.unread(model_drafts))
         begun = self._now()
-        drafts = self._policy.select(self._estimates, prepared, model_drafts, model_ms)
+        drafts = self._policy.select(prepared, model_drafts, model_ms)
         if prepared.steady:
             asked = sum(row.asked or row.sequence.has_head_tree for row in prepared.rows)
             ms = prepared.prepare_ms + (self._now() - begun) * 1e3

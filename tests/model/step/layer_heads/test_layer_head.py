@@ -144,7 +144,7 @@ class Drafting:
     def __init__(self, runner: TargetRunner) -> None:
         self.runner = runner
         self.pages, self.cached_sequences = runner.pages, runner.cached_sequences
-        self.rounds = DraftedRounds(Proposer(("head",), policy=EveryRow()), self._verify)
+        self.rounds = DraftedRounds(Proposer(("head",), policy=EveryRow), self._verify)
         self.drafts: list[tuple[Draft, int]] = []
 
     def _verify(self, proposal: Proposal) -> Verdict:
