@@ -15,6 +15,7 @@ from draftwerk.assembly.memory_demand import head_bytes
 from draftwerk.assembly.memory_room import auto_kv_bytes
 from draftwerk.assembly.plan import plan
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
+from tests.support.cpu_pace import as_here
 
 
 def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_help_is_quick_and_does_not_import_the_model() -> None:
     after = os.times()
     spent_s = after.children_user + after.children_system
     spent_s -= before.children_user + before.children_system
-    assert spent_s < 1.0  # 0.1 s of a processor, however many share it
+    assert spent_s < as_here(1.0)  # it is 0.1 s, however many share the processor
 
 
 @dataclass(frozen=True)
