@@ -9,7 +9,7 @@ import anyio
 
 R = TypeVar("R")
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 """For what never comes; a machine may be busy."""
 POLL_S = 0.001
 
