@@ -36,9 +36,9 @@ class Fetching:
     _more: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
-        self.intake.scheduler.running_set.begins_fetch = self.begins
+        self.intake.scheduler.running_set.begin_fetch = self.begin
 
-    def begins(self, sequence: Sequence) -> bool:
+    def begin(self, sequence: Sequence) -> bool:
         """Have blocks loaded that a sequence lacks; returns whether it is to wait for them."""
         if sequence.fetches > sequence.tally.preemptions:
             return False

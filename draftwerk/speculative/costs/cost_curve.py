@@ -7,13 +7,13 @@ from itertools import pairwise
 CostPoint = tuple[float, float]
 """Tokens and milliseconds."""
 SLOPE_PRIOR = 0.01
-"""What a token adds to a step of one, as a share of it, while only one file is known."""
+"""What a token adds to a step of one, as a share of it, while only one bucket is known."""
 
 
 def with_prior(points: list[CostPoint], priors: Sequence[CostPoint]) -> list[CostPoint]:
-    """Return the points, and the scaled priors of files in which there is none.
+    """Return the points, and the scaled priors of buckets in which there is none.
 
-    A file holds the sizes up to that of its prior, from that of the prior before.
+    A bucket holds the sizes up to that of its prior, from that of the prior before.
     """
     if not points:
         return [*priors]

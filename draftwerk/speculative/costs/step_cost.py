@@ -3,12 +3,12 @@
     ms(load) = curve(equal tokens) + context cost
 
 A token whose logits are not computed counts as less than one: "equal tokens" is what a step's
-products amount to. Steps are filed by that. The curve goes through the mean of each file that has
-been used of late, less its context cost; it never falls and is straight in between, so tiles show
-as steep stretches. That it never falls is isotonic regression by pool adjacent violators: a falling
-pair is noise, and is replaced by its weighted mean. Where nothing was measured, the curve follows
-the roofline, scaled to the nearest measurement; what was measured at start and not since, by how
-other such measurements turned out. Milliseconds throughout.
+products amount to. Steps are counted in buckets of that. The curve goes through the mean of each
+bucket that has been used of late, less its context cost; it never falls and is straight in between,
+so tiles show as steep stretches. That it never falls is isotonic regression by pool adjacent
+violators: a falling pair is noise, and is replaced by its weighted mean. Where nothing was
+measured, the curve follows the roofline, scaled to the nearest measurement; what was measured at
+start and not since, by how other such measurements turned out. Milliseconds throughout.
 """
 
 from bisect import bisect_left
@@ -25,15 +25,15 @@ EDGES = (
     *(1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128),
     *(160, 192, 224, 256, 320, 384, 448, 512, 768, 1024, 2048, 4096, 8192),
 )
-"""The most tokens that each file takes; dense where the decisions are made."""
+"""The most tokens that each bucket takes; dense where the decisions are made."""
 WEIGHT_MAX = 16.0
-"""Steps after which a file's old ones fade."""
-WEIGHT_SEED = 4.0
+"""Steps after which a bucket's old ones fade."""
+WEIGHT_START = 4.0
 """What a measurement at start is worth, in steps."""
 WEIGHT_KNOWN = 0.5
-"""Below this, a file has been idle for so long that it does not count."""
+"""Below this, a bucket has been idle for so long that it does not count."""
 FADING = 0.998
-"""Of every file's weight, at each step."""
+"""Of every bucket's weight, at each step."""
 STEPS_COUNTED = 16
 """Of a size, for how its measurement at start has turned out."""
 DRIFT = 0.05
@@ -41,7 +41,7 @@ DRIFT = 0.05
 SURPRISE_MAX = 2.0
 """A step counts as at most this many times what was expected, and at least its inverse."""
 TOLD_MAX = 4.0
-"""A step moves its file's means by so many times more, or less, than another at most."""
+"""A step moves its bucket's means by so many times more, or less, than another at most."""
 BASE_MIN = 0.1
 """Of a step's time, what is left for its products at least, whatever its context seems to cost."""
 REFRESH_STEPS = 8
@@ -60,44 +60,44 @@ class StepCost:
         self.context = ContextCost(roofline)
         self._priors = () if roofline is None else _priors(roofline)
         self._head_share = roofline.shape.head_share if roofline else 0.0
-        self._files = [_File() for _ in EDGES]
+        self._buckets = [_Bucket() for _ in EDGES]
         self._curve: list[float] = []
         self._fading, self._pace = 1.0, 1.0
-        """What the steps since the last update do to every file: all are touched at once, then."""
+        """What the steps since the last update do to every bucket: all are touched at once."""
         self._steps_since = 0
-        self.seed(measured)
+        self.add_measured(measured)
 
-    def seed(self, measured: Iterable[MeasuredStep]) -> None:
+    def add_measured(self, measured: Iterable[MeasuredStep]) -> None:
         """Take in measurements made at start."""
         for known, ms in measured:
             load = StepLoad(known, known) if isinstance(known, int) else known
-            self._file(self.equal_tokens(load), self.context.features(load), ms, WEIGHT_SEED)
-        for file in self._files:
-            file.seed_ms, file.seed_features = file.ms, file.features
+            self._count(self.equal_tokens(load), self.context.features(load), ms, WEIGHT_START)
+        for bucket in self._buckets:
+            bucket.start_ms, bucket.start_features = bucket.ms, bucket.features
         self._update()
 
     @property
     def known_max(self) -> float:
         """The tokens of the largest steps that have been seen of late."""
-        return max((file.tokens for file in self._files if file.known), default=0.0)
+        return max((bucket.tokens for bucket in self._buckets if bucket.known), default=0.0)
 
     def known(self, tokens: int) -> bool:
         """Return whether steps of about this size have been seen of late."""
-        return self._files[_bin(tokens)].known
+        return self._buckets[_bucket_of(tokens)].known
 
     def bounded(self, tokens: int) -> bool:
         """Return whether steps of at most about this size have been seen of late.
 
         If only larger ones have, the curve cannot tell what a step without drafts would save.
         """
-        return any(file.known for file in self._files[: _bin(tokens) + 1])
+        return any(bucket.known for bucket in self._buckets[: _bucket_of(tokens) + 1])
 
     def learn(self, load: StepLoad, ms: float) -> None:
         """Take in one step."""
         if load.tokens < 1 or ms <= 0.0:
             return
         tokens, features = self.equal_tokens(load), self.context.features(load)
-        if self._files[_bin(tokens)].known:
+        if self._buckets[_bucket_of(tokens)].known:
             expected = self._on_curve(tokens) + self.context.ms(features)
             ratio = min(max(ms / expected, 1 / SURPRISE_MAX), SURPRISE_MAX)
             ms = expected * ratio
@@ -105,11 +105,11 @@ class StepCost:
         else:
             self._steps_since = REFRESH_STEPS
         self._fading *= FADING
-        file = self._files[_bin(tokens)]
-        if file.steps == 0:
-            file.ms *= self._seed_scale()
-        file.steps = min(file.steps + 1, STEPS_COUNTED)
-        self._file(tokens, features, ms, 1.0)
+        bucket = self._buckets[_bucket_of(tokens)]
+        if bucket.steps == 0:
+            bucket.ms *= self._start_scale()
+        bucket.steps = min(bucket.steps + 1, STEPS_COUNTED)
+        self._count(tokens, features, ms, 1.0)
         self._steps_since += 1
         if self._steps_since >= REFRESH_STEPS:
             self._update()
@@ -165,39 +165,41 @@ class StepCost:
 
     def _update(self) -> None:
         """Fade what was known before, and draw the curve anew when it is next looked at."""
-        for file in self._files:
-            file.fade(self._fading, self._pace)
+        for bucket in self._buckets:
+            bucket.fade(self._fading, self._pace)
         self.context.fade(self._fading, self._pace)
         self._fading = self._pace = 1.0
         self._steps_since = 0
         self.context.solve()
         self._curve.clear()
 
-    def _file(self, tokens: float, features: Features, ms: float, weight: float) -> None:
-        file = self._files[_bin(tokens)]
-        old, told = min(file.weight, WEIGHT_MAX), weight
-        if file.known:
+    def _count(self, tokens: float, features: Features, ms: float, weight: float) -> None:
+        bucket = self._buckets[_bucket_of(tokens)]
+        old, told = min(bucket.weight, WEIGHT_MAX), weight
+        if bucket.known:
             # What another number of tokens would explain is not put down to the context.
-            surplus = self._on_curve(tokens) - self._on_curve(file.tokens)
-            deviation = (features[0] - file.features[0], features[1] - file.features[1])
+            surplus = self._on_curve(tokens) - self._on_curve(bucket.tokens)
+            deviation = (features[0] - bucket.features[0], features[1] - bucket.features[1])
             share = weight * old / (weight + old)
-            self.context.learn(deviation, ms - file.ms - surplus, share, max(ms, file.ms))
+            self.context.learn(deviation, ms - bucket.ms - surplus, share, max(ms, bucket.ms))
             # Errors count relatively: 10 ms of a step of 200 tell less than 10 ms of one of 40.
-            expected = max(file.ms + surplus + self.context.ms(deviation), BASE_MIN * file.ms)
-            told *= min(max((file.ms / expected) ** 2, 1.0 / TOLD_MAX), TOLD_MAX)
-        file.add(old, weight, told, tokens, ms, features)
+            expected = max(bucket.ms + surplus + self.context.ms(deviation), BASE_MIN * bucket.ms)
+            told *= min(max((bucket.ms / expected) ** 2, 1.0 / TOLD_MAX), TOLD_MAX)
+        bucket.add(old, weight, told, tokens, ms, features)
 
-    def _seed_scale(self) -> float:
+    def _start_scale(self) -> float:
         """Return how many times its measurement at start a size costs, by those stepped since.
 
         They were measured together: a machine that was busy then was so for all.
         """
-        total, moved = WEIGHT_SEED, 0.0
-        for file in self._files:
-            if file.steps and file.seed_ms and file.known:
-                total += file.steps
-                seed_ms = self._products_ms(file.seed_ms, file.seed_features)
-                moved += file.steps * log(self._products_ms(file.ms, file.features) / seed_ms)
+        total, moved = WEIGHT_START, 0.0
+        for bucket in self._buckets:
+            if bucket.steps and bucket.start_ms and bucket.known:
+                total += bucket.steps
+                start_ms = self._products_ms(bucket.start_ms, bucket.start_features)
+                moved += bucket.steps * log(
+                    self._products_ms(bucket.ms, bucket.features) / start_ms
+                )
         return exp(moved / total)
 
     def _products_ms(self, ms: float, features: Features) -> float:
@@ -205,14 +207,14 @@ class StepCost:
         return max(ms - self.context.ms(features), BASE_MIN * ms)
 
     def _points(self) -> list[CostPoint]:
-        """Return (tokens, ms) of the known files without context, by pool adjacent violators."""
+        """Return (tokens, ms) of the known buckets without context, by pool adjacent violators."""
         pooled: list[tuple[float, float, float]] = []
-        scale = self._seed_scale()
-        for file in self._files:
-            if not file.known:
+        scale = self._start_scale()
+        for bucket in self._buckets:
+            if not bucket.known:
                 continue
-            weight, tokens = file.weight, file.tokens
-            ms = self._products_ms(file.ms, file.features) * (1.0 if file.steps else scale)
+            weight, tokens = bucket.weight, bucket.tokens
+            ms = self._products_ms(bucket.ms, bucket.features) * (1.0 if bucket.steps else scale)
             while pooled and pooled[-1][2] > ms:
                 above = pooled.pop()
                 total = above[0] + weight
@@ -227,17 +229,17 @@ class StepCost:
         return drawn(with_prior(points, self._priors) if self._priors else points, tokens_max)
 
 
-class _File:
+class _Bucket:
     """Fading means of steps of about one size."""
 
-    __slots__ = ("features", "ms", "seed_features", "seed_ms", "steps", "tokens", "weight")
+    __slots__ = ("features", "ms", "start_features", "start_ms", "steps", "tokens", "weight")
 
     def __init__(self) -> None:
-        self.weight = self.tokens = self.ms = self.seed_ms = 0.0
-        """`seed_ms` is what was measured at start."""
+        self.weight = self.tokens = self.ms = self.start_ms = 0.0
+        """`start_ms` is what was measured at start."""
         self.steps = 0
         """Taken in since, as far as they count."""
-        self.features = self.seed_features = (0.0, 0.0)
+        self.features = self.start_features = (0.0, 0.0)
 
     @property
     def known(self) -> bool:
@@ -247,7 +249,7 @@ class _File:
         """Keep a share of what was learnt; every step took `pace` times what it had."""
         self.weight *= share
         self.ms *= pace
-        self.seed_ms *= pace
+        self.start_ms *= pace
 
     def add(
         self,
@@ -270,10 +272,10 @@ class _File:
         )
 
 
-def _bin(tokens: float) -> int:
+def _bucket_of(tokens: float) -> int:
     return min(bisect_left(EDGES, tokens), len(EDGES) - 1)
 
 
 def _priors(roofline: Roofline) -> tuple[CostPoint, ...]:
-    """Return (tokens, ms) of the roofline at each file's edge."""
+    """Return (tokens, ms) of the roofline at each bucket's edge."""
     return tuple((float(edge), roofline.products_ms(StepLoad(edge, edge))) for edge in EDGES)

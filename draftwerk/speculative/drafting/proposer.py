@@ -75,10 +75,6 @@ class Proposer:
         self._reports: list[StepReport] = []
         """Of steps that nothing was learnt from yet."""
 
-    def seed(self, measured: Iterable[MeasuredStep]) -> None:
-        """Take in steps of the target, measured before the first round."""
-        self._controller.cost.seed(measured)
-
     def drafts(self, round_: Round) -> tuple[Draft, ...]:
         """Return a draft for every row of a round, without a draft model."""
         prepared = self.prepare(round_, has_model=False)

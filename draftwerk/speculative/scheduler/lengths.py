@@ -1,7 +1,7 @@
 """How long a text will be, from those that have ended, and what the running ones will need.
 
-Lengths are filed by factors of the square root of two. Of a text with g tokens, those that were
-longer tell how many are left:
+Lengths are counted in buckets, by factors of the square root of two. Of a text with g tokens, those
+that were longer tell how many are left:
 
     E[min(L, most) - g | L > g]
 
@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 from draftwerk.speculative.requests.sequence import Sequence
 
-FILES = 40
+BUCKETS = 40
 """The last one begins at about a million tokens."""
 PRIOR_MAX = 22
-"""The last file, of about 2000 tokens, that holds something before any text has ended."""
+"""The last bucket, of about 2000 tokens, that holds something before any text has ended."""
 PRIOR_WEIGHT = 0.25
 """What it holds, in texts."""
 FADING = 0.995
-"""Of all files, with each text that ends: what clients ask changes."""
+"""Of all buckets, with each text that ends: what clients ask changes."""
 SHRINKAGE = 8.0
 """Texts of all kinds that count beside those of a kind."""
 KINDS_MAX = 256
@@ -38,21 +38,23 @@ class LengthCurve:
     """A distribution of generated tokens."""
 
     def __init__(self, prior_weight: float = 0.0) -> None:
-        self._weights = [prior_weight if file <= PRIOR_MAX else 0.0 for file in range(FILES)]
-        self._tokens = [2.0 ** ((file + 0.5) / 2) for file in range(FILES)]  # mean of each file
+        self._weights = [prior_weight if bucket <= PRIOR_MAX else 0.0 for bucket in range(BUCKETS)]
+        self._tokens = [
+            2.0 ** ((bucket + 0.5) / 2) for bucket in range(BUCKETS)
+        ]  # mean of each bucket
         self._longer: dict[tuple[int, int], tuple[float, float]] = {}
 
     def learn(self, tokens: int) -> None:
         """Take in a text that has ended."""
         self._weights = [weight * FADING for weight in self._weights]
-        file = _file(tokens)
-        self._weights[file] += 1.0
-        self._tokens[file] += (tokens - self._tokens[file]) / self._weights[file]
+        bucket = _bucket(tokens)
+        self._weights[bucket] += 1.0
+        self._tokens[bucket] += (tokens - self._tokens[bucket]) / self._weights[bucket]
         self._longer.clear()
 
     def longer(self, generated: int) -> tuple[float, float]:
         """Return how many texts were longer than so many tokens, and the tokens left of all."""
-        first = _file(generated + 1)
+        first = _bucket(generated + 1)
         key = first, generated >> max(0, first // 2 - 3)  # the mean changes slowly
         if key not in self._longer:
             longer = [*zip(self._weights[first:], self._tokens[first:], strict=True)]
@@ -108,12 +110,12 @@ def kind_of(sequence: Sequence) -> int:
     request = sequence.request
     head = tuple(sequence.tokens[: min(HEAD_TOKENS, request.prompt_count)])
     has_grammar = request.sampling.grammar is not None
-    return hash((request.name_space, head, has_grammar, _file(request.tokens_max)))
+    return hash((request.name_space, head, has_grammar, _bucket(request.tokens_max)))
 
 
-def _file(tokens: int) -> int:
-    """Return the file of a length: twice its binary logarithm, rounded down."""
-    return min(int(2 * log2(max(1, tokens))), FILES - 1)
+def _bucket(tokens: int) -> int:
+    """Return the bucket of a length: twice its binary logarithm, rounded down."""
+    return min(int(2 * log2(max(1, tokens))), BUCKETS - 1)
 
 
 class RunningText(NamedTuple):

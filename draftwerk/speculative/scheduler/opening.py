@@ -88,7 +88,7 @@ class Opener:
         kind = Sequence if request.options.reading is None else ReadSequence
         return kind(
             sequence_id=next(self._ids),
-            request=self._constants(request, choice, draft_factor),
+            request=self._request(request, choice, draft_factor),
             tokens=[*request.tokens, *committed],
             table=table,
             blending=blending,
@@ -104,9 +104,7 @@ class Opener:
         slots = 2 * options.beam_width if options.beam_width > 1 else 0
         return SequenceStates(self.states, options.name_space, slots)
 
-    def _constants(
-        self, request: EncodedRequest, choice: int, draft_factor: int
-    ) -> SequenceRequest:
+    def _request(self, request: EncodedRequest, choice: int, draft_factor: int) -> SequenceRequest:
         """Return what is asked of one choice; drafts may be `draft_factor` times as long."""
         options = request.options
         ends = () if options.ignore_eos else self.stop_token_ids

@@ -50,8 +50,8 @@ class RunningSet:
         self.lengths = lengths
         self.pool = pool
         self.stats = stats
-        self.begins_fetch: Callable[[Sequence], bool] = lambda _: False
-        """Has what the pool lacks of a sequence loaded; whether it is to wait for that."""
+        self.begin_fetch: Callable[[Sequence], bool] = lambda _: False
+        """Has what the pool lacks of a sequence loaded; returns whether it waits for that."""
         self.waiting = WaitingQueue()
         self.running: OrderedDict[int, Sequence] = OrderedDict()
         self.now_s = 0.0  # of the round that is planned
@@ -81,7 +81,7 @@ class RunningSet:
             return False
         sequence.sent_count = 0
         self.running[sequence.sequence_id] = sequence
-        sequence.fetching = self.begins_fetch(sequence)
+        sequence.fetching = self.begin_fetch(sequence)
         if not sequence.fetching:
             self.count_admission(sequence)
         return True

@@ -122,7 +122,7 @@ async def test_it_waits_once_for_each_time_that_it_enters() -> None:
         made.latch.open.set()
         assert await made.received() == [Fetched()] * 2
         assert made.scheduler.stats.blocks_returned == 4
-        assert text.computed == 16 and not made.fetching.begins(text)
+        assert text.computed == 16 and not made.fetching.begin(text)
 
 
 @on_virtual_time
@@ -150,9 +150,9 @@ async def test_a_store_that_hangs_delays_a_sequence_and_no_other_after_it() -> N
         assert anyio.current_time() - begun == LOAD_S
         assert made.read(text) == 0
         reading[next(iter(made.intake.missing(TOKENS[:-1], text.request.name_space)))] = begun
-        assert made.intake.hangs and not made.fetching.begins(made.text(2))
+        assert made.intake.hangs and not made.fetching.begin(made.text(2))
         reading.clear()
-        assert made.fetching.begins(made.text(3))
+        assert made.fetching.begin(made.text(3))
 
 
 @on_both_loops
