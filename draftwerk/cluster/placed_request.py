@@ -26,8 +26,6 @@ class PlacedRequest:
     """Replicas that turned it away since it was last placed."""
     homeless_s: float = 0.0
     """Since when no replica has it."""
-    moved_s: float | None = None
-    """When it lost its replica, until its next token."""
 
     @property
     def wire_id(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 import msgspec
 
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
+from draftwerk.actors.messages import Event, Failed, Started
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cluster.placed_request import PlacedRequest
@@ -27,8 +27,6 @@ class Placements:
     """By wire id."""
     moves: Counter[str] = field(default_factory=Counter[str])
     """Streams that went on at another replica, by why: lost, leaving, turned_away."""
-    pauses_s: list[float] = field(default_factory=list[float])
-    """The latest pauses of streams that lost their replica."""
     door_trace: Trace = field(default_factory=Trace)
 
     def place(self, request: PlacedRequest) -> None:
@@ -82,7 +80,6 @@ class Placements:
         if request.entry.over:
             return
         self.moves[reason] += 1
-        request.moved_s = request.moved_s or anyio.current_time()
         with self.door_trace.span("door", f"{reason} {request.entry.submit.request_id}"):
             self.place(request)
 
@@ -99,9 +96,6 @@ class Placements:
             return
         if isinstance(event, Failed) and event.field == "prompt":
             event = msgspec.structs.replace(event, field=request.prompt_field)
-        if isinstance(event, Delta | Ended) and request.moved_s is not None:
-            self.pauses_s = [*self.pauses_s[-255:], anyio.current_time() - request.moved_s]
-            request.moved_s = None
         entry.record(event)
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             entry.events.send_nowait(event)

@@ -46,7 +46,7 @@ def divide(options: ModelOptions, progress: OnProgress) -> Division:
         shard_of(config, grid, rank)
     dtype, width = page_format(config, options.dtype, options.kv_dtype)
     shape = page_shape(config, options.block_count, options.block_size, width)
-    group = RankGroup(grid, progress)
+    group = RankGroup(progress)
     own = structs.replace(
         options,
         # Stages take turns: only the ranks of one compute at a time.

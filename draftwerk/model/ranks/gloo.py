@@ -30,9 +30,6 @@ class GlooExchange:
         """`rendezvous` is a file that all ranks see and that nothing was written to."""
         store = FileStore(str(rendezvous), grid.size)
         stage = grid.stage(rank)
-        self._stage_size = grid.tensor
-        self._column = grid.column(rank)
-        self._is_giver = self._column == 0
         stages: list[list[int]] = [[] for _ in range(grid.pipeline)]
         for each in range(grid.size):
             stages[grid.stage(each)].append(each)

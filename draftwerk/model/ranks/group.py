@@ -23,7 +23,6 @@ from typing import cast
 
 from draftwerk.machine.child_python import child_environment, python_command
 from draftwerk.machine.shared_memory import SharedMemory
-from draftwerk.model.checkpoint.shard import Grid
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, OnProgress, frame
 
@@ -67,8 +66,7 @@ class OtherRank:
 class RankGroup:
     """All ranks but this one."""
 
-    def __init__(self, grid: Grid, report: OnProgress = lambda _: None) -> None:
-        self.grid = grid
+    def __init__(self, report: OnProgress = lambda _: None) -> None:
         self._report = report
         self._others: list[OtherRank] = []
         self._lock = Lock()
