@@ -26,7 +26,7 @@ def _nowhere(code: int, reason: str) -> None:
     """Close nothing: a server that is not ours has no such extension."""
 
 
-def error_body(status: int, sentence: str) -> bytes:
+def error_body(status: int, sentence: str, code: str | None = None) -> bytes:
     """Return the application's error for a request that does not reach it."""
     kind = KINDS.get(status, "server_error")
-    return msgspec.json.encode(ErrorReply(ErrorBody(sentence, kind, None, None)))
+    return msgspec.json.encode(ErrorReply(ErrorBody(sentence, kind, None, code)))

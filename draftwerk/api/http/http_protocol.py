@@ -14,6 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from draftwerk.api.core.config import Settings
+from draftwerk.api.core.errors import ApiError, overloaded
 from draftwerk.api.http.abortable_websocket import AbortableWebSocket
 from draftwerk.api.http.connection_ends import ABORT, error_body
 
@@ -24,6 +25,8 @@ GRACE_S = 1.0
 HEADERS_MAX = 64 * 1024
 HALF_CLOSED_S = 0.05
 """Between two looks at a connection that its client closed, or half of it."""
+RETRY_MS = 1000
+"""When to come back where too many connections are open."""
 INTERIM = b"HTTP/1.1 102 Processing\r\n\r\n"
 PROBES = ("/health", "/ready")
 SPARE = 32
@@ -260,7 +263,7 @@ class PatientHttp(HttpToolsProtocol):
 
     def turn_away(self) -> None:
         """End a connection beyond the limit that is no probe's."""
-        self.refuse(503, "Too many connections are open.")
+        self.refuse(503, "Too many connections are open.", overloaded(RETRY_MS))
 
     def shutdown(self) -> None:
         self.is_last_unsent = False
@@ -269,16 +272,16 @@ class PatientHttp(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         self.refuse(400, "That is not an HTTP request.")
 
-    def refuse(self, status: int, sentence: str) -> None:
+    def refuse(self, status: int, sentence: str, like: ApiError | None = None) -> None:
         """Answer below the application, in the shape of its errors, and hang up."""
         self.disarm()
         if self.transport.is_closing():
             return
-        body = error_body(status, sentence)
-        head = (
-            f"HTTP/1.1 {status} {PHRASES[status]}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
+        body = error_body(status, sentence, like and like.code)
+        headers = {"content-type": "application/json", "content-length": len(body)}
+        lines = (headers | (like.headers if like else {}) | {"connection": "close"}).items()
+        head = f"HTTP/1.1 {status} {PHRASES[status]}\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in lines) + "\r\n"
         self.transport.write(head.encode() + body)
         self.transport.close()
 

@@ -379,7 +379,9 @@ async def test_connections_beyond_the_cap_are_a_503() -> None:
     async with serving(FakeEngine(), connections_max=3) as served:
         host, port = served.url.removeprefix("http://").split(":")
         open_ones = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
-        assert status(await talk(served)) == 503, "connections are accepted in their order"
+        reply = await talk(served)
+        assert status(reply) == 503, "connections are accepted in their order"
+        assert error_body(reply)["code"] == "overloaded" and b"\r\nretry-after: 1\r\n" in reply
         for _, writer in open_ones:
             writer.close()
         async with asyncio.timeout(DEADLINE_S):
