@@ -119,10 +119,9 @@ def window_group(parts: EngineParts) -> WindowGroup | None:
     return WindowGroup(pool, own.window, own.row_max, own.kept)
 
 
-def window_room(parts: EngineParts) -> tuple[int, int]:
+def window_room(group: WindowGroup | None, tokens_max: int) -> tuple[int, int]:
     """Return the blocks of layers with windows, and what one text holds of them at most."""
-    group = window_group(parts)
-    return (0, 0) if group is None else (group.pool.capacity, group.blocks_of(parts.tokens_max))
+    return (0, 0) if group is None else (group.pool.capacity, group.blocks_of(tokens_max))
 
 
 def width_max(states: StateSlots) -> int:

@@ -73,6 +73,7 @@ class Pipeline:
             parts.requests_max * (2 * CHOICES_MAX + 1), waits["ledger"]
         )
 
+        windows = window_group(parts)
         scheduler = Scheduler(
             BlockPool(parts.block_count, parts.block_size),
             parts.limits,
@@ -80,7 +81,7 @@ class Pipeline:
             measurements.step_cost,
             measurements.lengths,
             state_rules(parts),
-            window_group(parts),
+            windows,
         )
         namer = BlockNamer(parts.name_secret)
         self.tier_two = tier_two_actors(parts, scheduler, namer, self.to_cache.outbox)
@@ -98,7 +99,7 @@ class Pipeline:
                 blocks=(parts.block_count, parts.block_size),
                 round_max=parts.limits.tokens_max,
                 width_max=width_max(parts.states),
-                windows=window_room(parts),
+                windows=window_room(windows, parts.tokens_max),
             ),
             parts.worker,
             parts.trace,
@@ -115,7 +116,7 @@ class Pipeline:
                 parts.stop_token_ids,
                 parts.tokens_max,
                 scheduler.running_set.states,
-                scheduler.running_set.windows,
+                windows,
             ),
             trace=parts.trace,
         )

@@ -24,7 +24,7 @@ class PlacedRequest:
     """How often it was placed; each time under an id of its own."""
     excluded: set[str] = field(default_factory=set[str])
     """Replicas that turned it away since it was last placed."""
-    homeless_s: float = 0.0
+    unplaced_s: float = 0.0
     """Since when no replica has it."""
 
     @property

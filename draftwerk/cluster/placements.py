@@ -47,12 +47,12 @@ class Placements:
             now = anyio.current_time()
             reservation = router.choose(keys, len(tokens), now, rows, request.excluded)
         if reservation is None:
-            request.homeless_s = request.homeless_s or anyio.current_time()
+            request.unplaced_s = request.unplaced_s or anyio.current_time()
             return
         link = self.links[reservation.replica_id]
         request.pool, request.link, request.reservation = pool, link, reservation
         request.attempts += 1
-        request.homeless_s = 0.0
+        request.unplaced_s = 0.0
         self.placed[request.wire_id] = request
         link.place(
             msgspec.structs.replace(
@@ -103,10 +103,10 @@ class Placements:
             self.take_back(request)
             entry.events.close()
 
-    def place_homeless(self) -> None:
+    def place_waiting(self) -> None:
         """Try again to place what waits for a replica."""
         for request in list(self.requests.values()):
-            if request.homeless_s and not request.entry.over:
+            if request.unplaced_s and not request.entry.over:
                 request.excluded.clear()
                 self.place(request)
 

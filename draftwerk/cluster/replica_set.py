@@ -37,7 +37,7 @@ from draftwerk.speculative.scheduler.running_set import ComputedCount
 
 ENCODE_S = 10.0
 """A prompt that takes longer to tokenize is sent as it is, and refused by the replica."""
-HOMELESS_S = 120.0
+UNPLACED_S = 120.0
 """For a request without a replica; then it fails."""
 
 log = logging.getLogger("draftwerk")
@@ -131,7 +131,7 @@ class ReplicaSet(Placements):
         self.links[info.replica_id] = link
         self.pools.add(info.pool, info.replica_id, info.block_size, hands_over=info.hands_over)
         self.joined.set()
-        self.place_homeless()
+        self.place_waiting()
         for each in list(self.links.values()):
             if not each.is_open and each.info.pool == info.pool:
                 self.on_leaving(each)  # there was none that its streams could go to
@@ -175,7 +175,7 @@ class ReplicaSet(Placements):
             report.added,
             report.dropped,
         )
-        self.place_homeless()
+        self.place_waiting()
 
     def on_leaving(self, link: ReplicaLink) -> None:
         """Hand the streams of a replica that leaves over to the others of its pool.
@@ -194,7 +194,7 @@ class ReplicaSet(Placements):
         """Fail what has waited too long for a replica; called every second or so."""
         now = anyio.current_time()
         for request in list(self.requests.values()):
-            if request.homeless_s and now - request.homeless_s > HOMELESS_S:
+            if request.unplaced_s and now - request.unplaced_s > UNPLACED_S:
                 self.fail(request, f"no replica of {request.pool or 'any pool'} came back in time")
 
     # --- state ------------------------------------------------------------------------------------

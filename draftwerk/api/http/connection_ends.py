@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from draftwerk.api.core.errors import KINDS, ErrorBody, ErrorReply
+from draftwerk.api.core.errors import ApiError
 
 ABORT = "draftwerk.abort"
 """The scope extension that drops a connection whose client does not read."""
@@ -28,5 +28,4 @@ def _nowhere(code: int, reason: str) -> None:
 
 def error_body(status: int, sentence: str, code: str | None = None) -> bytes:
     """Return the application's error for a request that does not reach it."""
-    kind = KINDS.get(status, "server_error")
-    return msgspec.json.encode(ErrorReply(ErrorBody(sentence, kind, None, code)))
+    return msgspec.json.encode(ApiError(status, sentence, code=code).reply)

@@ -125,7 +125,7 @@ class Socket:
             except ApiError as error:
                 if error.code == "invalid_json":
                     raise CloseError(1007, "That is not JSON.") from None
-                await self.say_error(error, _lane_of(text))
+                await self.say_error(error, _stream_of(text))
                 if self.refusals >= REFUSALS_MAX:
                     raise CloseError(1013, "The server is full.") from None
 
@@ -171,7 +171,7 @@ class Socket:
             raise ApiError(429, f"{STREAMS_MAX} streams are busy.", code="too_many_lanes")
         stream = self.streams[stream_id] = ResponseStream(self._start, self.say_error)
         stream.add(requested)
-        task = group.create_task(self._run_lane(stream_id, stream))
+        task = group.create_task(self._run_stream(stream_id, stream))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
@@ -184,7 +184,7 @@ class Socket:
             raise
         self.refusals = 0
 
-    async def _run_lane(self, stream_id: str | None, stream: ResponseStream) -> None:
+    async def _run_stream(self, stream_id: str | None, stream: ResponseStream) -> None:
         try:
             await stream.run()
         finally:
@@ -276,7 +276,7 @@ class Socket:
             abort_of(self.scope)()
 
 
-def _lane_of(text: str) -> str | None:
+def _stream_of(text: str) -> str | None:
     """Return the stream that a bad event named, if that much of it can be read."""
     try:
         return msgspec.json.decode(text, type=ClientEvent).stream_id
