@@ -6,7 +6,7 @@ The server, the Python API, `draftwerk doctor` and the benchmarks all start here
 """
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from secrets import token_bytes
 from time import perf_counter
 
@@ -66,8 +66,10 @@ async def build_engine(
     be those of other engines, and `told` is what a cluster tells of these. Raises ConfigError for
     a model that cannot be served.
     """
-    async with load_models(settings, report, known) as models:
+    async with load_models(settings, report, known) as models, AsyncExitStack() as own:
         tier = await second_tier(settings, models.ready, models.memory, told)
+        if tier is not None:
+            own.callback(tier.close)
         parts = await engine_parts(models, settings, name_secret, tier)
         peering = None if tier is None else tier.peering
         async with running(parts) as engine, handing_over(engine, peering):

@@ -67,6 +67,12 @@ class SecondTier(NamedTuple):
     """Keys the names of blocks."""
     peering: Peering | None = None
 
+    def close(self) -> None:
+        """Let go of the pages."""
+        for each in (self.store, self.state_store):
+            if each is not None:
+                each.pages.close()
+
 
 async def second_tier(
     settings: EngineSettings, ready: Ready, memory: ModelMemory, told: ToldPeers | None = None

@@ -1,5 +1,7 @@
 """What a second tier at other servers cannot be had with is refused by name."""
 
+import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ READY = {"device": "cpu", "attention": "", "exact": True, "fingerprint": "ab" * 
 
 async def opened(ready: dict[str, Any], **settings: Any) -> SecondTier | None:
     """Return what is opened over pages of a few blocks."""
-    memory = ModelMemory(SharedMemory.make(4096), SharedMemory.make(LAYOUT.page_bytes))
+    memory = ModelMemory(SharedMemory.make(4096), SharedMemory.make(LAYOUT.page_bytes + 256))
     found = Ready(**{**READY, "pages": LAYOUT, **ready})
     try:
         return await second_tier(EngineSettings(**settings), found, memory)
@@ -53,6 +55,16 @@ def test_a_model_that_has_no_blocks_to_hand_over_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         anyio.run(partial(opened, ready, kv_peers=("127.0.0.1:9",), kv_key=key))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no list of open files")
+def test_what_is_closed_has_no_page_any_more(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    tier = anyio.run(partial(opened, {"states": (4, 64)}, kv_store=str(tmp_path)))
+    assert tier is not None and tier.state_store is not None
+    assert len(os.listdir("/proc/self/fd")) == before + 2
+    tier.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:

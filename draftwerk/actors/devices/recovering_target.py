@@ -143,10 +143,11 @@ class RecoveringTarget:
         self.rounds.check()
 
     async def close(self) -> None:
-        """End all processes."""
+        """End all processes, and let go of their pages."""
         await self.process.close()
         if self.spare is not None:
             await self.spare.close()
+        self.rounds.journal.close()
 
     async def _watch_process(self) -> None:
         while True:

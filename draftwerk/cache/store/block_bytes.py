@@ -22,3 +22,7 @@ class BlockBytes:
         unit, view = self.layout.unit_bytes, memoryview(data)
         for plane, (start, stop) in enumerate(self.layout.spans(block)):
             self._memory[start:stop] = view[plane * unit : (plane + 1) * unit]
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._memory.release()

@@ -45,6 +45,10 @@ class MoveJournal:
             return Moves.TO_DO
         return Moves.DONE if round_.round_id < newest or is_done else Moves.HALF_DONE
 
+    def close(self) -> None:
+        """Let go of the memory; nothing is noted or told any more."""
+        self._word.release()
+
 
 def has_moves(round_: Round) -> bool:
     return bool(round_.copies or round_.moves)
