@@ -108,14 +108,17 @@ def sampling_of(number: int, rng: Random, wanted: Schema) -> Sampling:
 
 
 @asynccontextmanager
-async def engine(model: str | None) -> AsyncGenerator[Engine]:
-    """Run a model with every draft source."""
+async def engine(model: str | None, text: TextTokenizer | None = None) -> AsyncGenerator[Engine]:
+    """Run a model with every draft source; its text tools, if not given, are its own."""
     card = read_info(locate(model))
     runner = build_runner(
         ModelOptions(source=model, dtype="fp32", block_count=1024, block_size=BLOCK_SIZE)
     )
+    text = text or TextTokenizer(Path(card.directory))
+    # On a slow machine the first check takes longer than a request waits for it.
+    text.check_grammar(Grammar("regex", "x"))
     parts = EngineParts(
-        text=TextTokenizer(Path(card.directory)),
+        text=text,
         target=lambda: ThreadDevice(TargetRunner(runner.parts, SUCCESSORS).step),
         block_count=1024,
         block_size=BLOCK_SIZE,

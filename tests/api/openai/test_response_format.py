@@ -92,9 +92,9 @@ async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Real]
     card = ServedModel(
         name=MODEL, context_max=2048, vocab_size=49152, draft_sources=("ngram",), calls=CALLS
     )
-    async with held(engine(str(directory))) as one, hosting(chosen) as (gate, url):
-        tools = TextTokenizer(directory)
-        tools._grammar_checker = GrammarChecker(directory, wall_s=DEADLINE_S)
+    tools = TextTokenizer(directory)
+    tools._grammar_checker = GrammarChecker(directory, wall_s=DEADLINE_S)
+    async with held(engine(str(directory), tools)) as one, hosting(chosen) as (gate, url):
         gate.app = create_app(
             ServerState(engine=one, text_tools=tools, model=card, settings=chosen)
         )
