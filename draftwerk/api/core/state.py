@@ -139,13 +139,7 @@ class ServerState:
         Raises ApiError if the engine takes no request now.
         """
         options = call.options
-        timer = RequestTimer(
-            self.clock, self.histograms, options.choices, signed(options.sampling.seed)
-        )
-        timer.predicted = bool(options.speculation.prediction)
-        timer.reasons = options.reply is not None and options.reply.reasoning is not None
-        timer.blends = options.blend is not None
-        timer.approximations = (*self.model.approximations, *of_request(options.blend))
+        timer = self._timer(options)
         outcome = "cancelled"
         # A client may repeat a request id; the engine must not see it twice.
         engine_id = f"{call.request_id}.{next(self.serials)}"
@@ -192,6 +186,19 @@ class ServerState:
             raise draining() from None
         finally:
             self._account(call, timer, outcome)
+
+    def _timer(self, options: Options) -> RequestTimer:
+        """Return the clock and the counters of a request that has arrived."""
+        return RequestTimer(
+            self.clock,
+            self.histograms,
+            options.choices,
+            signed(options.sampling.seed),
+            predicted=bool(options.speculation.prediction),
+            reasons=options.reply is not None and options.reply.reasoning is not None,
+            blends=options.blend is not None,
+            approximations=(*self.model.approximations, *of_request(options.blend)),
+        )
 
     def _promised(self, call: Call) -> Options:
         """Return the options with the whole promise; refuses what the queue would break.

@@ -86,12 +86,10 @@ class Guess:
 class DraftRunner:
     """The draft model on its device, and how far it has read the sequences."""
 
-    def __init__(self, parts: LoadedModel, length_max: int = LENGTH_MAX) -> None:
-        """Chains are at most `length_max` long."""
+    def __init__(self, parts: LoadedModel) -> None:
         self.parts = parts
         self.pages, self.vocab_size = parts.pages, parts.vocab_size
         self.backend = parts.backend
-        self.length_max = length_max
         self.cached_sequences = CachedSequences(parts.grammars)
         self.readings: dict[int, ReadProgress] = {}
         self._catch_up_left = 0
@@ -156,7 +154,7 @@ class DraftRunner:
         stop = min(row.stop, start + row.stop - row.start + self._catch_up_left)
         self._catch_up_left -= max(0, stop - start - (row.stop - row.start))
         drafts = row.samples and stop == row.stop
-        length_max = min(row.draft_max, self.length_max) if drafts else 0
+        length_max = min(row.draft_max, LENGTH_MAX) if drafts else 0
         first = builder.add(
             sequence.tokens[start:stop], start, row.blocks, NO_DRAFT, length_max > 0
         )
