@@ -22,8 +22,8 @@ from draftwerk.shelf.moves import (
     has_place,
     may_unload,
     next_move,
-    taken,
 )
+from draftwerk.shelf.refusals import LoadError, MustWaitError, ShelfClosedError
 from draftwerk.shelf.shelved import REMEMBERED_S, Phase, Shelved
 
 T = TypeVar("T")
@@ -34,18 +34,6 @@ NO_PLACE_S = 60.0
 """When to come back for a model that has no place beside those that stay."""
 
 log = logging.getLogger("draftwerk")
-
-
-class MustWaitError(Exception):
-    """A model that is not to be had now; `retry_s` is the time until it probably is."""
-
-    def __init__(self, reason: str, retry_s: float) -> None:
-        super().__init__(reason)
-        self.reason, self.retry_s = reason, retry_s
-
-
-class LoadError(Exception):
-    """A model that could not be loaded; the message has the reason."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,22 +76,19 @@ class Shelf(Generic[T]):
     on_loaded: Callable[[str, T], None] = lambda _, __: None
     on_unloaded: Callable[[str], None] = lambda _: None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: bool = False
+    """Whether no model is loaded any more."""
 
     @property
     def models(self) -> list[Shelved]:
         """Every model, in the order in which they are listed."""
         return [place.model for place in self.places.values()]
 
-    @property
-    def taken(self) -> int:
-        """Bytes that the loaded models may take."""
-        return taken(self.models)
-
     async def hold(self, name: str, keep_alive_s: float | None = None) -> T:
         """Return a model, loaded first if it must be; it stays until `release`.
 
         `keep_alive_s` is for how long it stays when the last request has gone; infinity pins it.
-        Raises MustWaitError and LoadError.
+        Raises MustWaitError, LoadError and ShelfClosedError.
         """
         place = self.places[name]
         self.keep(name, keep_alive_s)
@@ -159,6 +144,7 @@ class Shelf(Generic[T]):
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
+            self.close()
             tasks = [place.task for place in self.places.values() if place.task is not None]
             for place in self.places.values():
                 place.unload.set()
@@ -183,9 +169,16 @@ class Shelf(Generic[T]):
             self._count(place)
             if may_unload(place.model):
                 place.unload.set()
-        while move := next_move(self.models, self.room, self.clock()):
+        while not self.closed and (move := next_move(self.models, self.room, self.clock())):
             self._make(move)
         check(self.models, self.room)
+
+    def close(self) -> None:
+        """Load no model any more, and turn away who waits for one."""
+        self.closed = True
+        for place in self.places.values():
+            for request in _called(place):
+                request.set_exception(ShelfClosedError())
 
     def _make(self, move: Move) -> None:
         place = self.places[move.name]
@@ -223,11 +216,9 @@ class Shelf(Generic[T]):
         place.loads += 1
         self.on_loaded(place.model.name, loaded)
         self._enter(place, "ready")
-        for request in place.requests:
-            if not request.done():
-                request.set_result(None)
-                self._begin(place)
-        place.requests.clear()
+        for request in _called(place):
+            request.set_result(None)
+            self._begin(place)
         if place.model.is_left:
             self._enter(place, "leaving")
 
@@ -239,15 +230,13 @@ class Shelf(Generic[T]):
             log.info("model=%s unloaded", place.model.name)
         if place.fault:
             place.model.wanted_until_s, place.model.wanted_s = 0.0, None
-            for request in place.requests:
-                if not request.done():
-                    request.set_exception(LoadError(place.fault))
-            place.requests.clear()
+            for request in _called(place):
+                request.set_exception(LoadError(place.fault))
         place.model.users = 0
         self._enter(place, "unloaded")
 
     async def _until_ready(self, place: ShelfPlace[T]) -> None:
-        """Wait in line until a model is loaded and held. Raises MustWaitError and LoadError."""
+        """Wait in line until a model is loaded and held. Raises what `hold` does."""
         self._check_place(place)
         model, wait_s = place.model, self.expected_wait_s(place.model.name)
         if wait_s > self.wait_max_s or len(place.requests) >= self.waiting_max:
@@ -272,7 +261,9 @@ class Shelf(Generic[T]):
             model.waiting -= 1
 
     def _check_place(self, place: ShelfPlace[T]) -> None:
-        """Refuse a model that has no place beside those that stay."""
+        """Refuse a model that has no place beside those that stay, and any once it is closed."""
+        if self.closed:
+            raise ShelfClosedError
         if not has_place(place.model, self.models, self.room):
             others = ", ".join(each.name for each in self.models if each.stays)
             said = f"{place.model.name} does not fit into memory beside {others}"
@@ -299,3 +290,9 @@ class Shelf(Generic[T]):
     def _enter(self, place: ShelfPlace[T], phase: Phase) -> None:
         place.model.enter(phase, self.clock())
         self.changed.set()
+
+
+def _called(place: ShelfPlace[T]) -> list[asyncio.Future[None]]:
+    """Return those that wait for a model; from now on none does."""
+    waiting, place.requests = place.requests, []
+    return [request for request in waiting if not request.done()]

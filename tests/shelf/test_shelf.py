@@ -8,7 +8,8 @@ from math import inf
 
 import pytest
 
-from draftwerk.shelf.shelf import LoadError, MustWaitError, Shelf, ShelfPlace
+from draftwerk.shelf.refusals import LoadError, MustWaitError, ShelfClosedError
+from draftwerk.shelf.shelf import Shelf, ShelfPlace
 from draftwerk.shelf.shelved import Shelved
 from tests.support.waiting import until
 
@@ -89,6 +90,21 @@ async def test_a_model_that_cannot_be_loaded_fails_its_requests_and_no_others() 
             await shelf.hold("a")
         assert await shelf.hold("b") == "b"
         assert shelf.places["a"].fault == "it is broken"
+
+
+async def test_a_closed_shelf_turns_away_who_waits_and_loads_nothing() -> None:
+    shelf = shelf_of("a", "b", "c", a=loader("a", 60.0))
+    async with shelf.running():
+        assert await shelf.hold("c") == "c"
+        waiting = [asyncio.create_task(shelf.hold(name)) for name in "aa"]
+        await until(lambda: shelf.places["a"].model.phase == "loading")
+        shelf.close()
+        ends = await asyncio.gather(*waiting, shelf.hold("b"), return_exceptions=True)
+        assert [type(end) for end in ends] == [ShelfClosedError] * 3
+        assert await shelf.hold("c") == "c", "what is loaded serves to the end"
+        shelf.step()
+        assert shelf.places["b"].model.phase == "unloaded"
+        assert not any(place.requests or place.model.waiting for place in shelf.places.values())
 
 
 async def test_a_client_that_leaves_while_it_waits_holds_nothing() -> None:

@@ -11,11 +11,12 @@ from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Event
 from draftwerk.actors.monitoring.snapshot import ModelFigures, Snapshot
 from draftwerk.actors.monitoring.sums import counted
-from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.errors import ApiError, draining, refused
 from draftwerk.api.core.models import ModelShelving, Release
 from draftwerk.api.core.ports import RunningServer, ShelvedModels
 from draftwerk.api.core.state import ServerState
-from draftwerk.shelf.shelf import LoadError, MustWaitError, Shelf, ShelfPlace
+from draftwerk.shelf.refusals import LoadError, MustWaitError, ShelfClosedError
+from draftwerk.shelf.shelf import Shelf, ShelfPlace
 from draftwerk.shelf.shelved import Shelved
 from draftwerk.speculative.requests.request import Options
 
@@ -90,6 +91,8 @@ class ShelfStates:
             await self.shelf.hold(name, keep_alive_s)
         except MustWaitError as error:
             _must_wait(error)
+        except ShelfClosedError:
+            raise draining() from None
         except LoadError as error:
             said = f"The model {name} could not be loaded: {error}."
             raise ApiError(500, said, param="model", code="model_failed") from None
@@ -99,6 +102,8 @@ class ShelfStates:
         """Begin to load a model. Raises ApiError where it has no place."""
         try:
             self.shelf.want(self._names[id(state)])
+        except ShelfClosedError:
+            raise draining() from None
         except MustWaitError as error:
             _must_wait(error)
 

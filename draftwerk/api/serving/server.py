@@ -180,6 +180,8 @@ class HttpServer:
                 watches.append(asyncio.create_task(follow_places(state, running.places)))
             try:
                 await self.stop.wait()
+                if models is not None:
+                    models.shelf.close()
                 await drain(states, self.settings.drain_s)
             finally:
                 for watch in watches:

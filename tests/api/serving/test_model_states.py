@@ -268,6 +268,18 @@ async def test_the_counters_of_a_model_go_on_when_it_is_unloaded_and_loaded_agai
             assert blocks.value == (100 if phase == "r" else 0)
 
 
+async def test_who_waits_for_a_model_is_told_that_the_server_ends() -> None:
+    async with several() as served:
+        waiting = asyncio.create_task(served.chat("b"))
+        await until(lambda: served.phases() == "ulu")
+        served.states.shelf.close()
+        replies = [await waiting, await served.chat("c")]
+        replies.append(await served.ask("/v1/models/load", model="c"))
+        for reply in replies:
+            assert (reply.status_code, reply.json()["error"]["code"]) == (503, "draining")
+            assert "retry-after" in reply.headers
+
+
 async def test_one_model_that_is_unloaded_is_ready_to_be_asked() -> None:
     async with several(names=("a",), keep_alive_s=0.05) as served:
         assert (await served.http.get("/ready")).json()["models"] == {"a": "unloaded"}
