@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 import sys
+from http import HTTPStatus
 from typing import Any, ClassVar, cast
 
 import httptools
@@ -36,12 +37,6 @@ TCP_CLOSE = 7
 """Linux's state of a connection that was reset."""
 FULL = "%d connections are open, as many as may be (--connections-max): others are turned away"
 log = logging.getLogger("draftwerk")
-PHRASES = {
-    400: "Bad Request",
-    408: "Request Timeout",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
 
 
 class AnyLength(int):
@@ -222,7 +217,7 @@ class PatientHttp(HttpToolsProtocol):
         if cycle is not None and cycle.keep_alive and cycle.waiting_for_100_continue:
             # RFC 9110, section 10.1.1: of a client that is refused instead the body never comes.
             cycle.keep_alive, self.is_last_unsent = False, True
-        self.arm(self.limits.body_deadline_s + GRACE_S, self.transport.close)
+        self.arm(self.limits.body_deadline_s + GRACE_S, self.on_body_deadline)
 
     def on_body(self, body: bytes) -> None:
         # A body that was refused is still read, or its sender would never see the refusal.
@@ -261,6 +256,13 @@ class PatientHttp(HttpToolsProtocol):
         """End a connection that was silent, or whose headers do not end."""
         self.refuse(408, "The request took too long to arrive.")
 
+    def on_body_deadline(self) -> None:
+        """End a connection whose body does not end, as the application did not in time."""
+        if self.cycle.response_started:
+            self.transport.close()
+        else:
+            self.on_header_deadline()
+
     def turn_away(self) -> None:
         """End a connection beyond the limit that is no probe's."""
         self.refuse(503, "Too many connections are open.", overloaded(RETRY_MS))
@@ -280,7 +282,7 @@ class PatientHttp(HttpToolsProtocol):
         body = error_body(status, sentence, like and like.code)
         headers = {"content-type": "application/json", "content-length": len(body)}
         lines = (headers | (like.headers if like else {}) | {"connection": "close"}).items()
-        head = f"HTTP/1.1 {status} {PHRASES[status]}\r\n"
+        head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in lines) + "\r\n"
         self.transport.write(head.encode() + body)
         self.transport.close()

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncGenerator
 
 import pytest
 import pytest_asyncio
 
+from draftwerk.api.http import http_protocol
 from draftwerk.api.http.http_protocol import FULL, INTERIM
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine
@@ -92,6 +94,19 @@ async def test_headers_that_drip_are_a_408(hasty: Served) -> None:
 async def test_half_a_body_is_a_408(strict: Served) -> None:
     reply = await talk(strict, HEAD + b"content-length: 100\r\n\r\n{")
     assert status(reply) == 408
+
+
+async def test_half_a_body_is_a_408_though_the_server_stood_still(
+    strict: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "GRACE_S", 0.1)
+    host, port = strict.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(HEAD + b"expect: 100-continue\r\ncontent-length: 100\r\n\r\n")
+    assert status(await reader.readuntil(b"\r\n\r\n")) == 100, "the body is waited for"
+    time.sleep(0.5)  # noqa: ASYNC251 - both deadlines are over
+    assert status(await reader.read()) == 408
+    writer.close()
 
 
 async def test_a_body_that_is_not_read_does_not_hold_the_socket(strict: Served) -> None:
