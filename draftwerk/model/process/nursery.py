@@ -13,6 +13,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -56,10 +57,17 @@ def main(import_all: Callable[[], MakeGrammars] = imported) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked
 
     gc.disable()  # for a seventh of the time that importing takes
-    prepare, grammars = import_all(), None
+    prepare = import_all()
     settle()
     gc.enable()
     with socket.socket(fileno=os.dup(0)) as server:
+        obey(server, prepare)
+
+
+def obey(server: socket.socket, prepare: MakeGrammars) -> None:
+    """Fork what is ordered until the server is gone."""
+    grammars: Grammars | None = None
+    with suppress(ConnectionError):  # of a server that was killed with an answer unread
         while True:
             data, descriptors, _, _ = socket.recv_fds(server, ORDER_MAX, DESCRIPTORS_MAX)
             if not data:

@@ -6,6 +6,7 @@ says that it is ready, reads a grammar a line, as JSON, and answers each with wh
 "" if nothing. The library bounds most of its work, but not that of every schema.
 """
 
+import os
 import select
 import signal
 import subprocess
@@ -140,14 +141,13 @@ def main(directory: str, cpu_s: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     grammars, decoder = grammars_of(Path(directory), 0, STOPS), msgspec.json.Decoder(Grammar)
     assert grammars is not None
-    sys.stdout.buffer.write(READY)
-    sys.stdout.buffer.flush()
+    out = sys.stdout.fileno()  # unbuffered: nothing is left to write to a server that has gone
+    os.write(out, READY)
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, float(cpu_s))  # whose signal ends the process
         answer = fault(grammars, decoder.decode(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
-        sys.stdout.buffer.flush()
+        os.write(out, msgspec.json.encode(answer) + b"\n")
 
 
 def fault(grammars: Grammars, grammar: Grammar) -> str:
@@ -166,4 +166,5 @@ def fault(grammars: Grammars, grammar: Grammar) -> str:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with suppress(BrokenPipeError):
+        main(*sys.argv[1:])

@@ -1,6 +1,7 @@
 """The nursery, in one of the processes that it forks."""
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -8,6 +9,14 @@ import pytest
 
 from draftwerk.model.process import nursery, worker
 from draftwerk.model.process.nursery import Order
+
+
+def test_a_server_that_was_killed_with_an_answer_unread_is_no_error() -> None:
+    server, own = socket.socketpair()
+    own.send(b"an answer")
+    server.close()
+    with own:
+        nursery.obey(own, lambda _: None)
 
 
 @pytest.mark.parametrize(

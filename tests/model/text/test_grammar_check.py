@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,17 @@ def kill(checker: GrammarChecker, what: signal.Signals = signal.SIGKILL) -> int:
     if what is not signal.SIGSTOP:
         os.waitid(os.P_PID, checker._process.pid, os.WEXITED | os.WNOWAIT)
     return checker._process.pid
+
+
+def test_a_server_that_is_killed_before_it_is_ready_is_no_error(directory: Path) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", grammar_check.__name__, str(directory), "4"]
+    ended = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=writes, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writes)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("what", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGPROF])
