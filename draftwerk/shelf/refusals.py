@@ -15,3 +15,10 @@ class LoadError(Exception):
 
 class ShelfClosedError(Exception):
     """No model is loaded any more: the server is about to end."""
+
+
+def reason_of(error: Exception) -> str:
+    """Return the words of an error; of a group, those of its first."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or repr(error)

@@ -23,7 +23,7 @@ from draftwerk.shelf.moves import (
     may_unload,
     next_move,
 )
-from draftwerk.shelf.refusals import LoadError, MustWaitError, ShelfClosedError
+from draftwerk.shelf.refusals import LoadError, MustWaitError, ShelfClosedError, reason_of
 from draftwerk.shelf.shelved import REMEMBERED_S, Phase, Shelved
 
 T = TypeVar("T")
@@ -201,7 +201,7 @@ class Shelf(Generic[T]):
                 self._ready(place, loaded)
                 await place.unload.wait()
         except Exception as error:
-            place.fault = str(error) or repr(error)
+            place.fault = reason_of(error)
             log.error("model=%s is not loaded: %s", place.model.name, place.fault)
         finally:
             self._gone(place)
