@@ -46,6 +46,8 @@ class TextLimits:
     """Prompt and generated tokens together."""
     encode_s: float = 10.0
     """Seconds that tokenizing one prompt may take."""
+    check_s: float = 30.0
+    """The same of a grammar's check, for which a process may have to begin."""
     blocks: tuple[int, int] = (2**31, 1)
     """The pool: how many blocks, of how many tokens."""
     round_max: int = 2**31
@@ -169,7 +171,7 @@ class Tokenizer:
 
     async def _check_grammar(self, grammar: Grammar) -> None:
         """Raise RefusedError for a bad grammar, UnavailableError where that cannot be told now."""
-        with anyio.move_on_after(self.limits.encode_s):
+        with anyio.move_on_after(self.limits.check_s):
             try:
                 await self.worker.run(lambda: self.text.check_grammar(grammar))
             except ValueError as error:

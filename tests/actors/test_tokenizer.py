@@ -229,10 +229,35 @@ class Waiting(Uncheckable):
 @pytest.mark.parametrize("text", [Uncheckable(), Waiting()])
 def test_a_grammar_that_cannot_be_checked_now_is_to_be_sent_again(text: Uncheckable) -> None:
     options = replace(PLAIN, sampling=Sampling(grammar=Grammar("regex", "a")))
-    limits = TextLimits(context_max=10, encode_s=text.delay_s / 2 or DEADLINE_S)
+    limits = dataclasses.replace(LIMITS, check_s=text.delay_s / 2 or DEADLINE_S)
     refusal = refused(submit(options=options), worker=ThreadWorker(), text=text, limits=limits)
     assert (refusal.kind, refusal.field) == ("unavailable", "")
     assert refusal.retry_after_ms > 0
+
+
+class CheckOnThread(AtOnce):
+    """Tokenizes at once, and checks in a thread."""
+
+    tokenized = False
+
+    async def run(self, work: Callable[[], R]) -> R:
+        if self.tokenized:
+            return await ThreadWorker().run(work)
+        self.tokenized = True
+        return work()
+
+
+class Late(Letters):
+    def check_grammar(self, grammar: Grammar) -> None:
+        sleep(0.1)
+
+
+def test_a_grammar_may_take_longer_than_a_text() -> None:
+    options = replace(PLAIN, sampling=Sampling(grammar=Grammar("regex", "a")))
+    limits = dataclasses.replace(LIMITS, encode_s=0.05, check_s=DEADLINE_S)
+    worker = CheckOnThread()
+    (encoded,), _ = handled(submit(options=options), worker=worker, text=Late(), limits=limits)
+    assert isinstance(encoded, Encoded)
 
 
 def test_a_text_that_breaks_the_tokenizer_fails_alone_and_is_logged(
