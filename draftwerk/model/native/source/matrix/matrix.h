@@ -25,13 +25,11 @@ constexpr int TILE = 48;
 constexpr int PANELS = TILE / PANEL;
 constexpr int BLOCK = 32;
 constexpr int ROWS_MAX = 32;
-static_assert(native::ROWS <= ROWS_MAX && native::STORED_ROWS <= ROWS_MAX &&
-              amx::ROWS <= ROWS_MAX);
+static_assert(native::ROWS <= ROWS_MAX && amx::ROWS == ROWS_MAX);
 
-// How many rows a kernel takes at once.
+// How many rows `multiply` takes at once.
 inline int rows_at_once(Format format) {
-    if (format != Format::stored) return native::ROWS;
-    return amx::available() ? amx::ROWS : native::STORED_ROWS;
+    return format == Format::stored ? ROWS_MAX : native::ROWS;
 }
 
 // A weight matrix as it comes: [n, k] row by row, float or bf16.
@@ -132,7 +130,7 @@ struct Upcoming {
 };
 
 // The words of a coded tile, in memory that this thread has for each `which` of two, where a kernel
-// would decode them several times. Null: they are read as they are.
+// would decode them more than twice. Null: they are read as they are.
 const uint8_t *decoded(const Matrix &matrix, int tile, int passes, int count, int which);
 
 // out[r][48] = the products of rows row .. row + count (at most `rows_at_once`) with one tile, or

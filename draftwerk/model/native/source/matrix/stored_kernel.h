@@ -255,29 +255,38 @@ template <Kind KIND, int COUNT>
 using Product = std::conditional_t<Reading<KIND>::FLOATS, FloatProduct<KIND, COUNT>,
                                    UnitProduct<KIND, COUNT>>;
 
+// A panel to fetch meanwhile: one of `turns` passes fetches the units from `turn` on, by so many.
+struct NextPanel {
+    const uint8_t *data;
+    int turn, turns;
+};
+
 // The product of a panel with COUNT rows; lines of `next` are fetched as those of `panel` are read.
 template <Kind KIND, int COUNT>
 void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *panel,
-                    const uint8_t *next, float *out) {
+                    const NextPanel &next, float *out) {
     using Of = Layout<KIND>;
     const int units = (k + Of::INPUTS - 1) / Of::INPUTS;
     Floats sums[REGISTERS][COUNT];
     repeat<REGISTERS>([&](auto h) INLINED {
         repeat<COUNT>([&](auto r) INLINED { sums[h][r] = native::broadcast(0.0f); });
     });
-    for (int u = 0; u < units; u++) {
+    for (int u = 0, others = next.turn; u < units; u++, others--) {
         const size_t begin = unit_at<Of>(u), halves = halves_at<Of>(u);
+        // What has nothing to fetch goes over its own lines: they are there.
+        const uint8_t *fetched = others ? panel : next.data;
+        if (!others) others = next.turns;
         const StoredGroup *x[COUNT];
         repeat<COUNT>([&](auto r) INLINED {
             auto *groups = reinterpret_cast<const StoredGroup *>(rows + r * stride);
             x[r] = groups + u * (Of::INPUTS / BLOCK);
         });
-        if (Of::PAIRED && u % 2 == 0) native::prefetch(next + halves);
+        if (Of::PAIRED && u % 2 == 0) native::prefetch(next.data + halves);
         // A loop, or else the code of large units is more than the processor keeps decoded.
         for (int h = 0; h < REGISTERS; h++) {
             Product<KIND, COUNT> product(panel + begin + h * REGISTER_BYTES,
                                          panel + halves + h * REGISTER_BYTES / 2,
-                                         Ahead<Of>(next + begin, h), x, sums[h]);
+                                         Ahead<Of>(fetched + begin, h), x, sums[h]);
             product.run();
         }
     }
@@ -288,7 +297,7 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
     });
 }
 
-using Kernel = void (*)(const uint8_t *, size_t, int, const uint8_t *, const uint8_t *, float *);
+using Kernel = void (*)(const uint8_t *, size_t, int, const uint8_t *, const NextPanel &, float *);
 using TiledKernel = void (*)(const TiledRows &, int, const StoredTile &, const uint8_t *, float *);
 
 // By rows; of numbers that are not listed several kernels share the rows.

@@ -100,19 +100,23 @@ void multiply_stored(const Matrix &matrix, const Operand &operand, int row, int 
         by_rows.tiled({rows, operand.stride, count}, matrix.k, of, next, out);
         return;
     }
-    for (int begin = 0, now; begin < count; begin += now) {
-        now = std::min(count - begin, native::STORED_ROWS);
-        while (!by_rows.of[now]) now = (now + 1) / 2;
-        const uint8_t *rows = operand.data.as<uint8_t>() + (row + begin) * operand.stride;
-        for (int panel = 0; panel * STORED_PANEL < of.count; panel++) {
-            const uint8_t *at = of.data + panel * of.panel_bytes;
-            const bool is_last = (panel + 1) * STORED_PANEL >= of.count;
-            // What has nothing to fetch goes over its own lines: they are there.
-            const uint8_t *next = at;
-            if (!is_last) next = at + of.panel_bytes;
-            else if (begin == 0 && upcoming.lines) next = upcoming.tile;
-            by_rows.of[now](rows, operand.stride, matrix.k, at, next,
-                   out + begin * TILE + panel * STORED_PANEL);
+    // All rows with one panel after the other, and its successor's lines spread over their passes.
+    const int passes = (count + native::STORED_ROWS - 1) / native::STORED_ROWS;
+    for (int panel = 0; panel * STORED_PANEL < of.count; panel++) {
+        const uint8_t *at = of.data + panel * of.panel_bytes, *next = at + of.panel_bytes;
+        const bool is_last = (panel + 1) * STORED_PANEL >= of.count;
+        if (is_last) next = upcoming.lines ? upcoming.tile : at;
+        for (int begin = 0, pass = 0; begin < count;) {
+            const int rest = count - begin, left = passes - pass;
+            const int most = std::min(rest, native::STORED_ROWS);
+            int now = std::min((rest + left - 1) / left, most);
+            if (!by_rows.of[now]) now = most;
+            while (!by_rows.of[now]) now = (now + 1) / 2;
+            const uint8_t *rows = operand.data.as<uint8_t>() + (row + begin) * operand.stride;
+            by_rows.of[now](rows, operand.stride, matrix.k, at, {next, pass, passes},
+                            out + begin * TILE + panel * STORED_PANEL);
+            begin += now;
+            pass = std::min(pass + 1, passes - 1);
         }
     }
 }
