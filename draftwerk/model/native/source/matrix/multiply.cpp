@@ -165,7 +165,7 @@ Kernel kernel_of(const Matrix &matrix, int count, bool is_coded, int lines) {
 
 const uint8_t *decoded(const Matrix &matrix, int tile, int passes, int count, int which) {
     if (!matrix.is_coded) return nullptr;
-    if (passes == 1 && count <= native::WIDE_ROWS) return nullptr;
+    if (passes <= 2 && count <= native::WIDE_ROWS) return nullptr;
     thread_local std::vector<uint8_t> rooms[2];
     const size_t size = matrix.plain_panel_bytes;
     std::vector<uint8_t> &room = rooms[which];
