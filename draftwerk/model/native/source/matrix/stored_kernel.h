@@ -142,21 +142,26 @@ struct UnitProduct {
     }
 
     template <int G>
+    [[gnu::always_inline]] inline void add_minima() {
+        repeat<Read::MINIMA>([&](auto i) INLINED {
+            const Ints whole = scales.template minimum<G, decltype(i)::value>();
+            const Floats minimum = native::to_floats(whole);
+            repeat<COUNT>([&](auto r) INLINED {
+                const StoredGroup &of = x[r][G];
+                float weighed = Read::MINIMA == 2 ? of.weighed_halves[i] : of.weighed;
+                low[r] = native::fma(minimum, native::broadcast(weighed), low[r]);
+            });
+        });
+    }
+
+    template <int G>
     [[gnu::always_inline]] inline void finish(const Total (&totals)[COUNT]) {
         if constexpr (Read::SCALED) {
             repeat<COUNT>([&](auto r) INLINED {
                 part[r] = native::fma(as_floats(totals[r]),
                                       native::broadcast(x[r][G].scale), part[r]);
             });
-            repeat<Read::MINIMA>([&](auto i) INLINED {
-                const Ints whole = scales.template minimum<G, decltype(i)::value>();
-                const Floats minimum = native::to_floats(whole);
-                repeat<COUNT>([&](auto r) INLINED {
-                    const StoredGroup &of = x[r][G];
-                    float weighed = Read::MINIMA == 2 ? of.weighed_halves[i] : of.weighed;
-                    low[r] = native::fma(minimum, native::broadcast(weighed), low[r]);
-                });
-            });
+            if constexpr (Read::MINIMA > 0) add_minima<G>();
         } else {
             const Floats d = Read::template d<G>(at, halves);
             repeat<COUNT>([&](auto r) INLINED {

@@ -44,10 +44,12 @@ class TiledProduct {
                     constexpr int H = decltype(h)::value;
                     scales_[part + H] = native::to_floats(scales.template scale<G, H>());
                 });
-                repeat<Read::MINIMA>([&](auto i) INLINED {
-                    constexpr int I = decltype(i)::value;
-                    minima_[part + I] = native::to_floats(scales.template minimum<G, I>());
-                });
+                if constexpr (Read::MINIMA > 0) {
+                    repeat<Read::MINIMA>([&](auto i) INLINED {
+                        constexpr int I = decltype(i)::value;
+                        minima_[part + I] = native::to_floats(scales.template minimum<G, I>());
+                    });
+                }
             } else {
                 scales_[part] = Read::template d<G>(at, halves);
                 if constexpr (Read::MINIMA > 0) minima_[part] = Read::m(at);

@@ -63,7 +63,8 @@ template <int N>
 inline Ints shift_left(Ints a) { return vshlq_n_s32(a, N); }
 template <int N>
 inline Ints shift_right(Ints a) {
-    return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), N));
+    if constexpr (N == 0) return a;
+    else return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), N));
 }
 template <int N>
 inline Ints shift_right_signed(Ints a) { return vshrq_n_s32(a, N); }
