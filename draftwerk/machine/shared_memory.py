@@ -19,7 +19,6 @@ MADV_COLLAPSE = 25
 
 Weights and keys are streamed; with small pages the prefetcher stops at every boundary.
 """
-MADV_REMOVE = 9
 PROT_NONE, MAP_FIXED = 0, 0x10
 
 
@@ -105,7 +104,7 @@ class Mapping:
         first, last = -(-start // mmap.PAGESIZE), stop // mmap.PAGESIZE
         if sys.platform == "linux" and last > first:
             size = (last - first) * mmap.PAGESIZE
-            _libc().madvise(self.address + first * mmap.PAGESIZE, size, MADV_REMOVE)
+            _libc().madvise(self.address + first * mmap.PAGESIZE, size, mmap.MADV_REMOVE)
 
     def drop(self) -> None:
         """Map no page for now; what they hold stays, and they are mapped again when touched."""
