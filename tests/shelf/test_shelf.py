@@ -92,30 +92,6 @@ async def test_a_model_that_cannot_be_loaded_fails_its_requests_and_no_others() 
         assert shelf.places["a"].fault == "it is broken"
 
 
-async def test_a_model_that_ends_by_itself_says_why_and_is_loaded_again() -> None:
-    fails = asyncio.Event()
-
-    @asynccontextmanager
-    async def load(report: Callable[[str], None]) -> AsyncGenerator[str, None]:
-        async def fail() -> None:
-            await fails.wait()
-            fails.clear()
-            raise ValueError("its process died")
-
-        async with asyncio.TaskGroup() as tasks:
-            failing = tasks.create_task(fail())
-            yield "a"
-            failing.cancel()
-
-    shelf = shelf_of("a", a=load)
-    async with shelf.running():
-        await shelf.hold("a")
-        fails.set()
-        await until(lambda: shelf.places["a"].model.phase == "unloaded")
-        assert shelf.places["a"].fault == "its process died"
-        assert await shelf.hold("a") == "a"
-
-
 async def test_a_closed_shelf_turns_away_who_waits_and_loads_nothing() -> None:
     shelf = shelf_of("a", "b", "c", a=loader("a", 60.0))
     async with shelf.running():
@@ -195,7 +171,7 @@ async def test_a_model_is_not_unloaded_while_it_is_busy_without_being_held() -> 
         await until(lambda: shelf.places["a"].model.phase == "unloaded")
 
 
-async def test_a_model_that_breaks_is_loaded_again_for_the_next_request() -> None:
+async def test_a_model_that_breaks_says_why_and_is_loaded_again_for_the_next_request() -> None:
     broken = asyncio.Event()
 
     @asynccontextmanager
@@ -214,6 +190,7 @@ async def test_a_model_that_breaks_is_loaded_again_for_the_next_request() -> Non
         await shelf.hold("a")
         broken.set()
         await until(lambda: shelf.places["a"].model.phase == "unloaded")
+        assert shelf.places["a"].fault == "it broke"
         broken.clear()
         shelf.release("a")
         assert await shelf.hold("a") == "a"
