@@ -63,7 +63,7 @@ TYPES = {
     "logits": "*fp32",
     "bests": "*fp64",
     "totals": "*fp64",
-    "params": "*fp64",
+    "settings": "*fp64",
 }
 """Arguments that are neither activations nor counts, by name."""
 TENSORS = (

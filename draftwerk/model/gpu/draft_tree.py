@@ -59,7 +59,7 @@ def draft_tree_kernel(
     logprobs,
     vocabulary,
     keys,
-    params,
+    settings,
     tokens,
     parents,
     chances,
@@ -76,7 +76,7 @@ def draft_tree_kernel(
 ):
     """One row's level: rank its OPEN tokens' candidates, note them, choose where to go on.
 
-    `params` is (score of a loss, 1 where there is noise); `first` is the level's first slot.
+    `settings` is (score of a loss, 1 where there is noise); `first` is the level's first slot.
     Chances are float64, 0 for what is not open.
     """
     # 1. Load what holds for the whole row; `shares` and `named` gather its candidates to expand.
@@ -86,8 +86,8 @@ def draft_tree_kernel(
     child = tl.arange(0, OPEN * EXPANDED_)
     shares = tl.zeros([OPEN * EXPANDED_], tl.float64)
     named = tl.zeros([OPEN * EXPANDED_], tl.int32)
-    scale = tl.load(params + row * 2)
-    noisy = tl.load(params + row * 2 + 1)
+    scale = tl.load(settings + row * 2)
+    noisy = tl.load(settings + row * 2 + 1)
     for nth in tl.static_range(OPEN):
         # 2. Load one open token's candidates.
         at = row * OPEN + nth

@@ -83,12 +83,12 @@ def greatest_kernel(logits, rows, bests, tokens, vocab, row_stride, chunks, CHUN
 
 
 # Parts of one buffer lie anywhere: nothing may be compiled again for how they are aligned.
-@triton.jit(do_not_specialize_on_alignment=["keys", "params"])
+@triton.jit(do_not_specialize_on_alignment=["keys", "settings"])
 def keyed_kernel(
     logits,
     rows,
     keys,
-    params,
+    settings,
     bests,
     totals,
     tokens,
@@ -98,14 +98,14 @@ def keyed_kernel(
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):
-    """The greatest score plus noise of one chunk; `params` is (temperature, lowest score).
+    """The greatest score plus noise of one chunk; `settings` is (temperature, lowest score).
 
     At temperature 0 the chunk's greatest logit and its token stay what they are.
     """
     request = tl.program_id(0)
     chunk = tl.program_id(1)
-    temperature = tl.load(params + request * 2)
-    depth = tl.load(params + request * 2 + 1)
+    temperature = tl.load(settings + request * 2)
+    depth = tl.load(settings + request * 2 + 1)
     if temperature == 0.0:
         tl.store(totals + request * chunks + chunk, tl.load(bests + request * chunks + chunk))
         return
