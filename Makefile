@@ -49,6 +49,7 @@ style:
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/python -m validation.words
+	$(BIN)/python -m validation.set_order
 
 imports:
 	$(BIN)/lint-imports --no-logo

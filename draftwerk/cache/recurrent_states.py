@@ -184,7 +184,7 @@ class SequenceStates:
     def keep(self, names: Iterable[bytes]) -> None:
         """Have no other snapshots of the reply than these."""
         pool, kept = self.rules.pool, frozenset(names)
-        for old in self._of_reply - kept:
+        for old in sorted(self._of_reply - kept):
             slot = pool.find(old)
             if slot is not None and not pool.holders(slot):
                 pool.hold(slot)
@@ -198,7 +198,7 @@ class SequenceStates:
         """Remove snapshots from those that are found: they must not be served again."""
         pool = self.rules.pool
         wanted = {*names, *self._of_reply}
-        for slot in [slot for name in wanted if (slot := pool.find(name)) is not None]:
+        for slot in [slot for name in sorted(wanted) if (slot := pool.find(name)) is not None]:
             pool.hold(slot)
             pool.forget(slot)
             pool.drop([slot])
@@ -223,7 +223,7 @@ class SequenceStates:
     def _settle(self) -> None:
         """Let the snapshots of the reply be like others: tier two is told of them again."""
         self.rules.passing.difference_update(self._of_reply)
-        for name in self._of_reply:
+        for name in sorted(self._of_reply):
             if (slot := self.rules.pool.find(name)) is not None:
                 self.rules.pool.hold(slot)
                 self.rules.pool.drop([slot])

@@ -100,7 +100,7 @@ class ProbeAccount:
         self.ms = 0.0
         self.is_near = False
         self._part = min(VAIN_SHARE, max(VAIN_MIN, VAIN_KEPT * self._part))
-        longest = sorted(texts.keys() - chosen, key=lambda index: texts[index].probed_at)
+        longest = sorted(sorted(texts.keys() - chosen), key=lambda index: texts[index].probed_at)
         return self._counted(texts, longest[:PROBED_MAX])
 
     def begun(self, texts: dict[int, TextSavings], chosen: set[int], price: Price) -> set[int]:

@@ -79,7 +79,7 @@ def edited(
     """
     scores = list(logits)
     counts = Counter(output)
-    for token in counts.keys() | set(prompt):
+    for token in counts.keys() | set(prompt):  # any order: each changes its own score
         rate = sampling.repetition_penalty
         scores[token] = scores[token] / rate if scores[token] > 0 else scores[token] * rate
     for token, count in counts.items():

@@ -130,7 +130,7 @@ def late_texts(
         out = left_out(places, pace.ahead_s, pace.rows_s)
         if counted >= out.keys():
             return [_late(texts[place], out[place], pace) for place in sorted(out)]
-        for place in out.keys() - counted:  # looking for cached blocks takes time
+        for place in sorted(out.keys() - counted):  # looking for cached blocks takes time
             one = texts[place]
             if not one.planned:
                 known = one.table.known_slots(one.tokens, one.names)

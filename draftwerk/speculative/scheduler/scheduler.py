@@ -209,7 +209,10 @@ class Scheduler:
         self.running_set.check()
         self.round_times.check()
         in_flight = Counter(
-            s for _, members in self._rounds.values() for s in set(members) if not s.ended
+            s
+            for _, members in self._rounds.values()
+            for s in set(members)  # any order: they are counted
+            if not s.ended
         )
         running = self.running_set.running.values()
         assert in_flight == Counter({s: s.in_flight for s in running if s.in_flight})

@@ -66,7 +66,7 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
         self.accepted_by_position += [0] * (accepted - len(self.accepted_by_position))
         for position in range(accepted):
             self.accepted_by_position[position] += 1
-        for source in set(draft.sources):
+        for source in sorted(set(draft.sources)):
             self.drafts_by_source[source] = self.drafts_by_source.get(source, 0) + 1
         for source in draft.sources:
             self.drafted_by_source[source] = self.drafted_by_source.get(source, 0) + 1
