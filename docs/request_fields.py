@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct, inspect
 
 from docs.markdown import Rows, listed
+from draftwerk.api.fields.field_rows import rows_of
 from draftwerk.api.service.endpoints import ENDPOINTS
 from draftwerk.settings.field_faults import alternatives, described, items
 
@@ -21,10 +22,9 @@ def endpoints() -> Iterator[str]:
     yield from listed(
         (", ".join(names), said.partition(" ")[2]) for (said, _), names in alike.items()
     )
-    yield "Every field may be `null`, which means absent. Fields that are not listed are ignored,"
-    yield "but those that other servers have and this one does not obey are refused by name, unless"
-    yield "they ask for nothing (`null`, `false`): `GET /v1/capabilities` lists them for each"
-    yield "endpoint, with what to use instead. A socket at `/v1/responses` takes `response.create`"
+    yield "Every field may be `null`, which means absent. Those that are refused may ask for nothing"
+    yield "(`null`, `false`); fields that are not listed are ignored. `GET /v1/capabilities` has the"
+    yield "same for each endpoint. A socket at `/v1/responses` takes `response.create`"
     yield "with the body of the POST and, if wanted, `stream_id`; and `response.cancel` with"
     yield "`response_id` or `stream_id`. Names in capitals are [objects](#objects); a star marks"
     yield "what is required. A *text* is a string of at most 1,048,576 characters; a *name* matches"
@@ -69,33 +69,43 @@ def _named(paths: tuple[str, ...]) -> str:
 
 
 class Entry(NamedTuple):
-    """What is said of a field: what it may hold, or why it has no effect."""
+    """What is said of a field: what it may hold, or what its row says."""
 
-    kind: Literal["field", "hint"]
+    kind: Literal["field", "without effect", "refused"]
     name: str
     text: str
 
 
 def _entries(body: type[Struct]) -> list[Entry]:
-    kind = inspect.type_info(body)
-    hints: dict[str, str] = getattr(body, "hints", {})
-    found = [Entry("field", *row) for row in _fields(kind)]
-    return found + [Entry("hint", name, reason) for name, reason in hints.items()]
+    found = [Entry("field", *row) for row in _fields(inspect.type_info(body))]
+    for name, row in rows_of(body).items():
+        if row.is_refused:
+            found.append(Entry("refused", f"`{name}`", f"use {row.words}" if row.words else ""))
+        else:
+            found.append(Entry("without effect", f"`{name}`", row.words))
+    return found
 
 
 def _described(entries: list[Entry]) -> Iterator[str]:
-    """Yield a list of the fields, and of those without effect."""
-    by_type: dict[str, list[str]] = {}
+    """Yield a list of the fields, of those without effect, and of those that are refused."""
+    fields = _by_text(entries, "field")
+    rows = [(", ".join(names), text) for text, names in fields.items()]
+    for kind in ("without effect", "refused"):
+        by_text = _by_text(entries, kind)
+        said = [
+            ", ".join(names) + (f" ({text})" if text else "") for text, names in by_text.items()
+        ]
+        rows += [(kind, "; ".join(said))] if said else []
+    yield from listed(rows)
+
+
+def _by_text(entries: list[Entry], kind: str) -> dict[str, list[str]]:
+    """Return the names of entries of a kind by what is said of them."""
+    found: dict[str, list[str]] = {}
     for each in entries:
-        if each.kind == "field":
-            by_type.setdefault(each.text, []).append(each.name)
-    rows = [(", ".join(names), text) for text, names in by_type.items()]
-    by_reason: dict[str, list[str]] = {}
-    for each in entries:
-        if each.kind == "hint":
-            by_reason.setdefault(each.text, []).append(f"`{each.name}`")
-    hints = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
-    yield from listed([*rows, *([("without effect", ", ".join(hints))] if hints else [])])
+        if each.kind == kind:
+            found.setdefault(each.text, []).append(each.name)
+    return found
 
 
 OTHERS = (

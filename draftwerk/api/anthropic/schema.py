@@ -4,12 +4,13 @@ Fields not named here are ignored, as elsewhere; `cache_control` is among them, 
 found without it.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.api.core.usage import Approximations, RequestMetrics
+from draftwerk.api.fields.field_rows import CHAT, ONE, OTHERS, knows, no_effect, obeys, unsupported
 from draftwerk.api.fields.field_types import (
     MESSAGES_MAX,
     TOKENS_MAX,
@@ -22,7 +23,6 @@ from draftwerk.api.fields.field_types import (
     StopString,
     TokenCount,
 )
-from draftwerk.api.fields.refused_fields import ONE, OTHERS, OTHERS_HARMLESS, obeys, refuses
 from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
 from draftwerk.api.fields.tools_schema import TOOLS_MAX, CallId, FunctionName
 
@@ -106,8 +106,12 @@ class OutputConfig(Struct, frozen=True):
     format: OutputFormat | None = None
 
 
-@refuses(mcp_servers="", container="", output_format="`output_config`")
-@refuses(OTHERS_HARMLESS, **OTHERS)
+@knows(
+    OTHERS,
+    unsupported("mcp_servers", "container"),
+    unsupported("output_format", use="`output_config`"),
+    no_effect("thinking", "output_config.effort", why="where the model does not reason first"),
+)
 class PromptBody(Struct, frozen=True, kw_only=True):
     """`POST /v1/messages/count_tokens`: what makes up a prompt."""
 
@@ -125,23 +129,17 @@ class PromptBody(Struct, frozen=True, kw_only=True):
     blend: BlendBody | None = None
     """Whether documents are segments that may be reused: then the text is approximate; ours."""
 
-    hints: ClassVar[dict[str, str]] = {
-        "thinking": "where the model does not reason first",
-        "output_config.effort": "where the model does not reason first",
-    }
-
 
 @obeys(*OBEYED)
-@refuses(
-    {"n": ONE, "repeat_penalty": ONE, "response_format": (b'{"type":"text"}',)},
-    grammar="/v1/chat/completions",
-    json_schema="`output_config.format`",
-    logit_bias="/v1/chat/completions",
-    n="/v1/chat/completions",
-    reasoning_effort="`output_config.effort`",
-    repeat_penalty="/v1/chat/completions",
-    response_format="`output_config.format`",
-    stop="`stop_sequences`",
+@knows(
+    unsupported("n", "repeat_penalty", use=CHAT, unless=ONE),
+    unsupported("grammar", "logit_bias", use=CHAT),
+    unsupported("json_schema", use="`output_config.format`"),
+    unsupported("response_format", use="`output_config.format`", unless=(b'{"type":"text"}',)),
+    unsupported("reasoning_effort", use="`output_config.effort`"),
+    unsupported("stop", use="`stop_sequences`"),
+    no_effect("metadata", why="nothing is done with it"),
+    no_effect("service_tier", why="there is one"),
 )
 class MessagesBody(PromptBody, frozen=True, kw_only=True):
     """`POST /v1/messages`."""
@@ -156,12 +154,6 @@ class MessagesBody(PromptBody, frozen=True, kw_only=True):
     """Ours."""
     cache_salt: Salt | None = None
     """Ours."""
-
-    hints: ClassVar[dict[str, str]] = {
-        **PromptBody.hints,
-        "metadata": "nothing is done with it",
-        "service_tier": "there is one",
-    }
 
 
 # --- what comes back ------------------------------------------------------------------------------

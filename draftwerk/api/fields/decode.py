@@ -16,9 +16,9 @@ from starlette.types import Message, Receive
 from draftwerk.api.core.calls import SentBody
 from draftwerk.api.core.errors import ApiError, ClientGoneError, invalid, refused
 from draftwerk.api.core.handling import SENT, state_of, tenant_of
+from draftwerk.api.fields.field_rows import UNSENT, Body, RefusedField, Row, rows_of
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
-from draftwerk.api.fields.refused_fields import UNSENT, Body, RefusedField, instead_in
 
 CONTAINERS_MAX = 2**14
 """Lists and objects in a body: thrice as many as a conversation of the greatest length has."""
@@ -112,16 +112,11 @@ def _malformed(message: str) -> ApiError:
     return refused(f"The body {fault}{where}.", code="invalid_json")
 
 
-def instead_of(body: msgspec.Struct, field: str) -> str:
-    """Return the end of a refusal's sentence: what to use in place of the field."""
-    instead = instead_in(type(body))
-    return f"; use {instead[field]}." if field in instead else "."
-
-
 def check_served(body: msgspec.Struct, path: str = "") -> None:
     """Refuse by name what a body, or the part of one at a path, asks for and is not served."""
     for name in refused_fields(body):
-        said = f"`{path}{name}` is not supported by this server{instead_of(body, name)}"
+        use = rows_of(type(body))[name].words
+        said = f"`{path}{name}` is not supported by this server" + (f"; use {use}." if use else ".")
         raise refused(said, path + name, "unsupported")
 
 
@@ -131,8 +126,7 @@ def refused_fields(body: msgspec.Struct) -> Iterable[str]:
         value = getattr(body, name)
         if value is UNSENT:
             continue
-        harmless: dict[str, tuple[bytes, ...]] = getattr(body, "harmless", {})
-        if not _says_nothing(bytes(value), harmless.get(name)):
+        if not _says_nothing(bytes(value), rows_of(type(body))[name]):
             yield name
 
 
@@ -141,10 +135,10 @@ def _raw_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     return tuple(each.name for each in msgspec.structs.fields(kind) if each.type is RefusedField)
 
 
-def _says_nothing(raw: bytes, harmless: tuple[bytes, ...] | None) -> bool:
+def _says_nothing(raw: bytes, row: Row) -> bool:
     if len(raw) > RAW_HARMLESS_MAX:
         return False
     compact = msgspec.json.format(raw, indent=-1) if raw else b""
-    if compact == b"false" and b"true" in (harmless or ()):
+    if compact == b"false" and b"true" in row.harmless:
         return False  # a switch that is on
-    return compact in SAYS_NOTHING or compact in (harmless or ())
+    return compact in SAYS_NOTHING or compact in row.harmless

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from draftwerk.api.fields.field_rows import OTHERS, knows
 from draftwerk.api.fields.field_types import (
     BAD_WORDS_MAX,
     BIAS_MAX,
@@ -17,7 +18,6 @@ from draftwerk.api.fields.field_types import (
     Name,
     TokenId,
 )
-from draftwerk.api.fields.refused_fields import OTHERS, OTHERS_HARMLESS, refuses
 from draftwerk.speculative.sampling.fields import SamplingFields
 
 GrammarText = Annotated[str, Meta(max_length=GRAMMAR_MAX)]
@@ -71,7 +71,7 @@ class FlatFormat(Struct, frozen=True, omit_defaults=True):
     grammar: GrammarText | None = None
 
 
-@refuses(OTHERS_HARMLESS, **OTHERS)
+@knows(OTHERS)
 class TextFields(SamplingFields, frozen=True, kw_only=True):
     """The fields beside a format that say what the text must be, and where it may end."""
 

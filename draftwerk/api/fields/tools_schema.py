@@ -1,10 +1,11 @@
 """What clients may send about tools: chat's nested form, and Responses' flat one."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from draftwerk.api.fields.field_rows import knows, no_effect
 from draftwerk.api.fields.field_types import BodyText
 
 TOOLS_MAX = 128
@@ -14,6 +15,7 @@ CallId = Annotated[str, Meta(min_length=1, max_length=256)]
 Mode = Literal["auto", "none", "required"]
 
 
+@knows(no_effect("strict", why="arguments always keep to their schema"))
 class FunctionDefinition(Struct, frozen=True):
     """A function that the model may call."""
 
@@ -22,9 +24,6 @@ class FunctionDefinition(Struct, frozen=True):
     parameters: msgspec.Raw | UnsetType = UNSET
     """The JSON schema of its arguments; without it, it takes none."""
     strict: bool | None = None
-    """Changes nothing: arguments always keep to their schema."""
-
-    hints: ClassVar[dict[str, str]] = {"strict": "arguments always keep to their schema"}
 
     @property
     def schema(self) -> bytes:

@@ -4,11 +4,12 @@ Fields not named here are ignored, as elsewhere, but an option that is not named
 Ollama's options are many, and one that is not obeyed would surprise.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from draftwerk.api.fields.field_rows import CHAT, OTHERS, knows, no_effect, unsupported
 from draftwerk.api.fields.field_types import (
     MESSAGES_MAX,
     STOP_LENGTH_MAX,
@@ -20,7 +21,6 @@ from draftwerk.api.fields.field_types import (
     StopString,
 )
 from draftwerk.api.fields.prompts.reading_fields import INPUTS_MAX, Dimensions
-from draftwerk.api.fields.refused_fields import OTHERS, OTHERS_HARMLESS, refuses
 from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
 from draftwerk.api.fields.tools_schema import (
     TOOLS_MAX,
@@ -36,13 +36,20 @@ Think = bool | Literal["low", "medium", "high", "max"]
 KeepAlive = str | int | float
 
 
-@refuses(
-    {"penalize_newline": (b"true",)},
-    penalize_newline="",
-    vocab_only="",
-    max_new_tokens="`num_predict`",
+@knows(
+    OTHERS,
+    unsupported("penalize_newline", unless=(b"true",)),
+    unsupported("vocab_only"),
+    unsupported("max_new_tokens", use="`num_predict`"),
+    no_effect("mirostat_eta", "mirostat_tau", why="`mirostat` is refused"),
+    no_effect("num_ctx", why="the context is the one that the server was started with"),
+    no_effect("num_keep", why="nothing is shifted out of a full context"),
+    no_effect(
+        *("numa", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap", "use_mlock"),
+        *("low_vram", "f16_kv", "logits_all", "embedding_only"),
+        why="the settings of `draftwerk serve` say how a text is computed",
+    ),
 )
-@refuses(OTHERS_HARMLESS, **OTHERS)
 class OllamaOptions(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a text is drawn, and where it ends; null is Ollama's default."""
 
@@ -75,19 +82,6 @@ class OllamaOptions(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fi
     logits_all: bool | None = None
     embedding_only: bool | None = None
 
-    hints: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(("mirostat_eta", "mirostat_tau"), "`mirostat` is refused"),
-        "num_ctx": "the context is the one that the server was started with",
-        "num_keep": "nothing is shifted out of a full context",
-        **dict.fromkeys(
-            (
-                *("numa", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap"),
-                *("use_mlock", "low_vram", "f16_kv", "logits_all", "embedding_only"),
-            ),
-            "the settings of `draftwerk serve` say how a text is computed",
-        ),
-    }
-
 
 class OllamaCalled(Struct, frozen=True):
     """A function with the arguments that it is called with."""
@@ -103,7 +97,7 @@ class OllamaCall(Struct, frozen=True):
     type: Literal["function"] | None = None
 
 
-@refuses(images="")
+@knows(unsupported("images"))
 class OllamaMessage(Struct, frozen=True):
     role: Literal["system", "user", "assistant", "tool"]
     content: BodyText | None = None
@@ -120,14 +114,14 @@ class OllamaTool(Struct, frozen=True):
     type: Literal["function"] = "function"
 
 
-@refuses(
-    {"top_logprobs": (b"0",)},
-    logprobs="/v1/chat/completions",
-    top_logprobs="/v1/chat/completions",
-    truncate="/v1/responses with `truncation`",
-    shift="",
+@knows(
+    OTHERS,
+    unsupported("logprobs", use=CHAT),
+    unsupported("top_logprobs", use=CHAT, unless=(b"0",)),
+    unsupported("truncate", use="/v1/responses with `truncation`"),
+    unsupported("shift"),
+    no_effect("keep_alive", why="a server's only model stays loaded"),
 )
-@refuses(OTHERS_HARMLESS, **OTHERS)
 class OllamaBody(Struct, frozen=True, kw_only=True):
     """What chat and generate share."""
 
@@ -150,8 +144,6 @@ class OllamaBody(Struct, frozen=True, kw_only=True):
     blend: BlendBody | None = None
     """Whether documents are segments that may be reused: then the text is approximate; ours."""
 
-    hints: ClassVar[dict[str, str]] = {"keep_alive": "a server's only model stays loaded"}
-
 
 class OllamaChatBody(OllamaBody, frozen=True, kw_only=True):
     """`POST /api/chat`."""
@@ -163,11 +155,10 @@ class OllamaChatBody(OllamaBody, frozen=True, kw_only=True):
     tools: Annotated[list[OllamaTool], Meta(max_length=TOOLS_MAX)] | None = None
 
 
-@refuses(
-    {"template": (b'""',)},
-    images="",
-    template="`raw`",
-    context="/api/chat with `messages`",
+@knows(
+    unsupported("images"),
+    unsupported("template", use="`raw`", unless=(b'""',)),
+    unsupported("context", use="/api/chat with `messages`"),
 )
 class GenerateBody(OllamaBody, frozen=True, kw_only=True):
     """`POST /api/generate`."""
@@ -185,17 +176,16 @@ class EmbedOptions(Struct, frozen=True):
     """Options of a request that draws nothing: none of them changes a vector."""
 
 
+@knows(
+    no_effect("keep_alive", why="a server's only model stays loaded"),
+    no_effect("options", why="no option changes a vector"),
+)
 class EmbeddingFields(Struct, frozen=True, kw_only=True):
     """What both of Ollama's addresses for vectors take."""
 
     model: Name
     options: EmbedOptions | None = None
     keep_alive: KeepAlive | None = None
-
-    hints: ClassVar[dict[str, str]] = {
-        "keep_alive": "a server's only model stays loaded",
-        "options": "no option changes a vector",
-    }
 
 
 class EmbedBody(EmbeddingFields, frozen=True, kw_only=True):
@@ -213,6 +203,7 @@ class EmbeddingsBody(EmbeddingFields, frozen=True, kw_only=True):
     prompt: BodyText
 
 
+@knows(no_effect("verbose", why="everything is told"))
 class ShowBody(Struct, frozen=True, kw_only=True):
     """`POST /api/show`."""
 
@@ -220,5 +211,3 @@ class ShowBody(Struct, frozen=True, kw_only=True):
     name: Name | None = None
     """Its older name."""
     verbose: bool | None = None
-
-    hints: ClassVar[dict[str, str]] = {"verbose": "everything is told"}

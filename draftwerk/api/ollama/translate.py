@@ -11,7 +11,7 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import check_served, instead_of
+from draftwerk.api.fields.decode import check_served
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.given_turns import check_message, check_turns
 from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
@@ -82,9 +82,9 @@ def _reasoning(body: OllamaBody, model: ServedModel) -> Reasoning:
     think = body.think
     if think and model.reasoning is None:
         sentence = (
-            "`think` is not supported by this server for this model, which does not reason first"
+            "`think` is not supported by this server for this model, which does not reason first."
         )
-        raise refused(sentence + instead_of(body, "think"), "think", "unsupported")
+        raise refused(sentence, "think", "unsupported")
     effort = think if isinstance(think, str) else None
     enabled = think if isinstance(think, bool) else None
     request = ReasoningRequest(effort, enabled, effort_field="think", budget_field="think")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -13,6 +13,7 @@ from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.handling import EVENTS, Endpoint, RequestContext, call_of
 from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.field_rows import knows, no_effect
 from draftwerk.api.fields.field_types import TOKENS_MAX, BodyText, Label
 from draftwerk.api.fields.grammars import grammar_of, text_form
 from draftwerk.api.fields.model_choice import loaded_state, served_as
@@ -35,6 +36,13 @@ class ExtraFile(Struct, frozen=True):
     filename: Label = "tmp"
 
 
+@knows(
+    no_effect("cache_prompt", why="prefixes are found without it"),
+    no_effect("samplers", why="each sampler's own fields say what is applied"),
+    no_effect("n_indent", why="lines are not cut by their indentation"),
+    no_effect("t_max_prompt_ms", why="a prompt is read to its end; `deadline` bounds the wait"),
+    no_effect("t_max_predict_ms", why="`n_predict` bounds the text"),
+)
 class InfillBody(SamplingBody, frozen=True, kw_only=True):
     """`POST /infill`."""
 
@@ -54,15 +62,6 @@ class InfillBody(SamplingBody, frozen=True, kw_only=True):
     @property
     def fills_gap(self) -> bool:
         return True
-
-    hints: ClassVar[dict[str, str]] = {
-        **SamplingBody.hints,
-        "cache_prompt": "prefixes are found without it",
-        "samplers": "the fields of each sampler say what is applied; the one for infill is not",
-        "n_indent": "lines are not cut by their indentation",
-        "t_max_prompt_ms": "a prompt is read to its end; `deadline` bounds the wait",
-        "t_max_predict_ms": "`n_predict` bounds the text",
-    }
 
 
 class InfillTimings(Struct, frozen=True):

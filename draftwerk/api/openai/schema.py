@@ -1,15 +1,14 @@
 """What clients may send: every field with its bounds in the type.
 
-All fields may be null, which means absent. Fields not named here are ignored; a field of type
-`RefusedField` is known and not served, so anything but its harmless values is an error. Fields in a
-body's `hints` are taken and change nothing: their purpose is met without them.
+All fields may be null, which means absent. What is known and not obeyed has a row in `knows`.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.api.core.usage import ServiceTier
+from draftwerk.api.fields.field_rows import CHAT, ONE, ZERO, knows, no_effect, unsupported
 from draftwerk.api.fields.field_types import (
     MESSAGES_MAX,
     TOKENS_MAX,
@@ -30,7 +29,6 @@ from draftwerk.api.fields.field_types import (
     TokenIds,
     Verbosity,
 )
-from draftwerk.api.fields.refused_fields import refuses
 from draftwerk.api.fields.segments_schema import BlendBody, Documents, MessagePart, Modules
 from draftwerk.api.fields.text_schema import ResponseFormat, TextFields
 from draftwerk.api.fields.tools_schema import (
@@ -56,6 +54,7 @@ SERVED_AS: dict[ServiceTier, ServiceTier] = {
     "auto": "default", "scale": "default", "fast": "priority",
 }  # fmt: skip
 """What a reply calls a tier that is one of the others."""
+CONTINUED = "/v1/completions with the text to continue"
 ReasoningBudget = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 
 
@@ -68,7 +67,10 @@ MessageContent = BodyText | Annotated[list[MessagePart], Meta(max_length=MESSAGE
 Content = BodyText | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 
 
-@refuses({"refusal": (b'""',)}, refusal="", audio="", function_call="")
+@knows(
+    unsupported("refusal", unless=(b'""',)),
+    unsupported("audio", "function_call"),
+)
 class Message(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: MessageContent | None = None
@@ -105,16 +107,16 @@ class Prediction(Struct, frozen=True):
         return "".join(part.text for part in self.content)
 
 
-@refuses(
-    {"skip_special_tokens": (b"true",)},
-    chat_template="/v1/completions with the text of your own template",
-    include_stop_str_in_output="",
-    logits_processors="",
-    moderation="",
-    prompt_cache_options="`cache_salt`",
-    skip_special_tokens="",
-    truncate_prompt_tokens="",
-    use_beam_search="`beam_width`",
+@knows(
+    unsupported("chat_template", use="/v1/completions with the text of your own template"),
+    unsupported("include_stop_str_in_output", "logits_processors", "moderation"),
+    unsupported("prompt_cache_options", use="`cache_salt`"),
+    unsupported("skip_special_tokens", unless=(b"true",)),
+    unsupported("truncate_prompt_tokens"),
+    unsupported("use_beam_search", use="`beam_width`"),
+    no_effect("prompt_cache_key", why="prefixes are found without it"),
+    no_effect("prompt_cache_retention", why="prefixes are kept while there is room"),
+    no_effect("safety_identifier", "user", why="nothing is done with it"),
 )
 class SamplingBody(TextFields, frozen=True, kw_only=True):
     """The fields that every generating endpoint shares."""
@@ -161,17 +163,8 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
             return UNSET
         return SERVED_AS.get(self.service_tier, self.service_tier)
 
-    hints: ClassVar[dict[str, str]] = {
-        "prompt_cache_key": "prefixes are found without it",
-        "prompt_cache_retention": "prefixes are kept while there is room",
-        "safety_identifier": "nothing is done with it",
-        "user": "nothing is done with it",
-    }
-    harmless: ClassVar[dict[str, tuple[bytes, ...]]]
-    instead: ClassVar[dict[str, str]]
 
-
-@refuses(max_output_tokens="`max_tokens`")  # a limit that is not obeyed would surprise
+@knows(unsupported("max_output_tokens", use="`max_tokens`"))  # a limit that is not obeyed surprises
 class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     """The fields that chat and completions share and Responses does not."""
 
@@ -193,24 +186,22 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     """Most likely tokens beside each prompt token's log-probability; vLLM's name."""
 
 
-@refuses(
-    {
-        "add_generation_prompt": (b"true",),
-        "best_of": (b"1",),
-        "function_call": (b'"none"', b'"auto"'),
-        "modalities": (b'["text"]',),
-    },
-    functions="`tools`",
-    function_call="`tool_choice`",
-    audio="",
-    modalities="",
-    web_search_options="the text of `messages`",
-    add_generation_prompt="/v1/completions with the text to continue",
-    best_of="`n`, or /v1/completions",
-    continue_final_message="/v1/completions with the text to continue",
-    echo="/v1/completions",
-    thinking="`reasoning_effort` or `thinking_budget`",
-    reasoning="`reasoning_effort`",
+@knows(
+    unsupported("functions", use="`tools`"),
+    unsupported("function_call", use="`tool_choice`", unless=(b'"none"', b'"auto"')),
+    unsupported("audio"),
+    unsupported("modalities", unless=(b'["text"]',)),
+    unsupported("web_search_options", use="the text of `messages`"),
+    unsupported("add_generation_prompt", use=CONTINUED, unless=(b"true",)),
+    unsupported("continue_final_message", use=CONTINUED),
+    unsupported("best_of", use="`n`, or /v1/completions", unless=ONE),
+    unsupported("echo", use="/v1/completions"),
+    unsupported("thinking", use="`reasoning_effort` or `thinking_budget`"),
+    unsupported("reasoning", use="`reasoning_effort`"),
+    no_effect("metadata", why="it labels what is stored, and no chat is"),
+    no_effect("enable_thinking", "reasoning_effort", why="where the model does not reason first"),
+    no_effect("store", why="no chat is stored; /v1/responses stores"),
+    no_effect("verbosity", why="no model here is trained for it; say it in the prompt"),
 )
 class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     """`POST /v1/chat/completions`."""
@@ -232,22 +223,13 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     store: bool | None = None
     verbosity: Verbosity | None = None
 
-    hints: ClassVar[dict[str, str]] = {
-        **OpenAIBody.hints,
-        "metadata": "it labels what is stored, and no chat is",
-        "enable_thinking": "where the model does not reason first",
-        "reasoning_effort": "where the model does not reason first",
-        "store": "no chat is stored; /v1/responses stores",
-        "verbosity": "no model here is trained for it; say it in the prompt",
-    }
 
-
-@refuses(
-    {"add_special_tokens": (b"true",), "top_logprobs": (b"0",)},
-    chat_template_kwargs="/v1/chat/completions",
-    add_special_tokens="a list of token ids as `prompt`",
-    max_completion_tokens="`max_tokens`",
-    top_logprobs="`logprobs`",
+@knows(
+    unsupported("chat_template_kwargs", use=CHAT),
+    unsupported("add_special_tokens", use="a list of token ids as `prompt`", unless=(b"true",)),
+    unsupported("max_completion_tokens", use="`max_tokens`"),
+    unsupported("top_logprobs", use="`logprobs`", unless=ZERO),
+    no_effect("parallel_tool_calls", why="there are no tools to call"),
 )
 class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     """`POST /v1/completions`."""
@@ -265,13 +247,11 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     def fills_gap(self) -> bool:
         return bool(self.suffix)
 
-    hints: ClassVar[dict[str, str]] = {
-        **OpenAIBody.hints,
-        "parallel_tool_calls": "there are no tools to call",
-    }
 
-
-@refuses({"add_generation_prompt": (b"true",)}, add_generation_prompt="", return_token_strs="")
+@knows(
+    unsupported("add_generation_prompt", unless=(b"true",)),
+    unsupported("return_token_strs"),
+)
 class TokenizeBody(Struct, frozen=True, kw_only=True):
     """`POST /tokenize`: a prompt or a conversation."""
 

@@ -8,7 +8,7 @@ from msgspec import Struct, inspect
 from draftwerk.api.core.handling import Endpoint
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.refused_fields import instead_in
+from draftwerk.api.fields.field_rows import rows_of
 from draftwerk.settings.field_faults import described
 from draftwerk.speculative.blend.rules import RULES
 from draftwerk.speculative.sources.registry import SOURCES, SourceSpec
@@ -79,17 +79,15 @@ def _fields(body: type[Struct]) -> dict[str, object]:
 
     `no_effect` is why a taken field changes nothing, `instead` what to use for a refused one.
     """
-    supported: dict[str, str] = {}
-    refused: list[str] = []
-    hints: dict[str, str] = getattr(body, "hints", {})
-    for each in msgspec.structs.fields(body):
-        if each.type is msgspec.Raw:
-            refused.append(each.encode_name)
-        else:
-            supported[each.encode_name] = described(inspect.type_info(each.type))
+    rows = rows_of(body)
+    refused = {name: row.words for name, row in rows.items() if row.is_refused}
     return {
-        "supported": supported,
-        "no_effect": hints,
-        "unsupported": refused,
-        "instead": {name: words for name, words in instead_in(body).items() if name in refused},
+        "supported": {
+            each.encode_name: described(inspect.type_info(each.type))
+            for each in msgspec.structs.fields(body)
+            if each.encode_name not in refused
+        },
+        "no_effect": {name: row.words for name, row in rows.items() if not row.is_refused},
+        "unsupported": list(refused),
+        "instead": {name: words for name, words in refused.items() if words},
     }

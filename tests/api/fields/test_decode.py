@@ -2,26 +2,20 @@
 
 import json
 import time
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 import pytest
-from openai.types import chat, responses
-from openai.types import completion_create_params as completion_params
-from openai.types.chat import completion_create_params as chat_params
-from openai.types.responses import response_create_params as response_params
 
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.fields.decode import CONTAINERS_MAX, STRINGS_MAX, decoded
-from draftwerk.api.fields.refused_fields import UNSENT, RefusedField
+from draftwerk.api.fields.field_rows import UNSENT, RefusedField
 from draftwerk.api.openai.endpoints import CHAT, COMPLETION
 from draftwerk.api.openai.responses.responses_endpoints import RESPONSES
-from draftwerk.api.openai.responses.responses_schema import InputMessage, ResponsesBody
+from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import (
     ChatBody,
     CompletionBody,
-    Message,
-    StreamOptions,
     TokenizeBody,
 )
 from draftwerk.api.openai.translate import completion_prompts
@@ -115,22 +109,3 @@ def test_every_field_that_is_not_served_is_named_and_costs_nothing_unsent(
         assert getattr(unsent, name) is UNSENT
         with pytest.raises(ApiError, match=f"`{name}` is not supported"):
             decoded(json.dumps({**asked, name: ["x"]}).encode(), decoder)
-
-
-@pytest.mark.parametrize(
-    ("sent", "body"),
-    [
-        (chat_params.CompletionCreateParamsStreaming, ChatBody),
-        (chat.ChatCompletionSystemMessageParam, Message),
-        (chat.ChatCompletionUserMessageParam, Message),
-        (chat.ChatCompletionAssistantMessageParam, Message),
-        (chat.ChatCompletionStreamOptionsParam, StreamOptions),
-        (completion_params.CompletionCreateParamsStreaming, CompletionBody),
-        (response_params.ResponseCreateParamsStreaming, ResponsesBody),
-        (responses.EasyInputMessageParam, InputMessage),
-    ],
-)
-def test_whatever_the_stock_client_can_send_is_a_field_of_the_schema(
-    sent: type, body: type[msgspec.Struct]
-) -> None:
-    assert get_type_hints(sent).keys() - set(body.__struct_fields__) == set()

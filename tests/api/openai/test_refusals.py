@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from draftwerk.api.anthropic.schema import MessagesBody
-from draftwerk.api.fields.refused_fields import instead_in
+from draftwerk.api.fields.field_rows import rows_of
 from draftwerk.api.ollama.schema import OllamaOptions
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
@@ -210,11 +210,11 @@ async def test_tools_of_a_model_without_calls_are_refused(
     assert "has no chat template" in reply.json()["error"]["message"]
 
 
-def test_alternatives_are_of_refused_fields_and_hints_of_taken_ones() -> None:
+def test_refused_fields_have_rows_and_what_has_no_effect_is_taken() -> None:
     for body in (ChatBody, CompletionBody, ResponsesBody):
         fields = {each.name: each.type for each in msgspec.structs.fields(body)}
-        assert all(fields[name] is msgspec.Raw for name in body.instead)
-        assert all(fields[name.split(".")[0]] is not msgspec.Raw for name in body.hints)
+        for name, row in rows_of(body).items():
+            assert (fields.get(name.split(".")[0]) is msgspec.Raw) == row.is_refused
 
 
 @pytest.mark.parametrize(
@@ -224,9 +224,10 @@ def test_alternatives_are_fields_that_the_body_takes_or_addresses(body: type[Any
     taken = {
         each.encode_name for each in msgspec.structs.fields(body) if each.type is not msgspec.Raw
     }
-    named = [re.match(r"`(\w+)", words) for words in instead_in(body).values()]
+    instead = {name: row.words for name, row in rows_of(body).items() if row.is_refused}
+    named = [re.match(r"`(\w+)", words) for words in instead.values()]
     assert {each[1] for each in named if each} <= taken
-    assert "num_beams" not in taken and instead_in(body)["num_beams"] in (
+    assert "num_beams" not in taken and instead["num_beams"] in (
         "`beam_width`" if "beam_width" in taken else "/v1/chat/completions"
     )
 

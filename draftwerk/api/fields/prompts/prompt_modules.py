@@ -14,7 +14,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from draftwerk.api.core.errors import refused
-from draftwerk.api.fields.refused_fields import Body
+from draftwerk.api.fields.field_rows import Body
 from draftwerk.api.fields.segments_schema import GivenDocument
 
 CHARACTERS_MAX = 2**24

@@ -1,6 +1,6 @@
 """What requests for vectors and for ranked documents have in common, whatever their protocol."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -8,6 +8,7 @@ from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.fields.deadlines import deadlines_of
+from draftwerk.api.fields.field_rows import knows, no_effect
 from draftwerk.api.fields.field_types import Label, Name, Salt, Time
 from draftwerk.speculative.requests.reading import Reading
 from draftwerk.speculative.requests.request import Options
@@ -18,6 +19,7 @@ INPUTS_MAX = 2048
 Dimensions = Annotated[int, Meta(ge=1, le=2**16)]
 
 
+@knows(no_effect("user", why="nothing is done with it"))
 class ReadingBody(Struct, frozen=True, kw_only=True):
     """The fields that embeddings and reranking share."""
 
@@ -29,8 +31,6 @@ class ReadingBody(Struct, frozen=True, kw_only=True):
     """Ours."""
     deadline: Time | None = None
     """From its arrival until it fails unless it is answered; ours."""
-
-    hints: ClassVar[dict[str, str]] = {"user": "nothing is done with it"}
 
 
 def reading_options(body: ReadingBody, reading: Reading, model: ServedModel) -> Options:

@@ -6,30 +6,22 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.api.core.usage import ReadingUsage
+from draftwerk.api.fields.field_rows import knows, unsupported
 from draftwerk.api.fields.field_types import TOKENS_MAX, BodyText, Name, TokenId, TokenIds
 from draftwerk.api.fields.prompts.reading_fields import INPUTS_MAX, Dimensions, ReadingBody
-from draftwerk.api.fields.refused_fields import refuses
 
 
-@refuses(
-    {
-        "normalize": (b"true",),
-        "embd_normalize": (b"2",),
-        "embedding_type": (b'"float"',),
-        "output_dtype": (b'"float"',),
-        "truncate": (b'"NONE"',),
-    },
-    normalize="",
-    embd_normalize="",
-    embedding_type="`encoding_format`",
-    output_dtype="",
-    output_dimension="`dimensions`",
-    input_type="`prompt_name`",
-    task="`prompt_name`",
-    late_chunking="",
-    lora="`model`, the adapter's name behind it",
-    truncate="/api/embed",
-    truncate_prompt_tokens="/api/embed with `truncate`",
+@knows(
+    unsupported("normalize", unless=(b"true",)),
+    unsupported("embd_normalize", unless=(b"2",)),
+    unsupported("embedding_type", use="`encoding_format`", unless=(b'"float"',)),
+    unsupported("output_dtype", unless=(b'"float"',)),
+    unsupported("output_dimension", use="`dimensions`"),
+    unsupported("input_type", "task", use="`prompt_name`"),
+    unsupported("late_chunking"),
+    unsupported("lora", use="`model`, the adapter's name behind it"),
+    unsupported("truncate", use="/api/embed", unless=(b'"NONE"',)),
+    unsupported("truncate_prompt_tokens", use="/api/embed with `truncate`"),
 )
 class EmbeddingBody(ReadingBody, frozen=True, kw_only=True):
     """`POST /v1/embeddings`."""
@@ -48,15 +40,12 @@ class RankedText(Struct, frozen=True):
     text: BodyText
 
 
-@refuses(
-    rank_fields="the text of `documents`",
-    max_chunks_per_doc="",
-    max_tokens_per_doc="",
-    overlap_tokens="",
-    lora="`model`, the adapter's name behind it",
-    truncation="",
-    truncate_prompt_tokens="",
-    texts="`documents`",
+@knows(
+    unsupported("rank_fields", use="the text of `documents`"),
+    unsupported("max_chunks_per_doc", "max_tokens_per_doc", "overlap_tokens"),
+    unsupported("lora", use="`model`, the adapter's name behind it"),
+    unsupported("truncation", "truncate_prompt_tokens"),
+    unsupported("texts", use="`documents`"),
 )
 class RerankBody(ReadingBody, frozen=True, kw_only=True):
     """`POST /v1/rerank`."""

@@ -1,9 +1,10 @@
 """What `/v1/responses` takes, by POST and over a WebSocket."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from draftwerk.api.fields.field_rows import ONE, knows, no_effect, unsupported
 from draftwerk.api.fields.field_types import (
     MESSAGES_MAX,
     BodyText,
@@ -12,7 +13,6 @@ from draftwerk.api.fields.field_types import (
     TokenCount,
     Verbosity,
 )
-from draftwerk.api.fields.refused_fields import refuses
 from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
 from draftwerk.api.fields.text_schema import FlatFormat
 from draftwerk.api.fields.tools_schema import CallId, FlatToolChoice, FlatTools, FunctionName, Mode
@@ -34,7 +34,7 @@ class InputPart(Struct, frozen=True):
     """Of a message: the part is a segment that may be reused."""
 
 
-@refuses(phase="")
+@knows(unsupported("phase"))
 class InputMessage(Struct, frozen=True):
     """An item of the input: a message, a call, its result, or reasoning; earlier output may be sent
     back as it came.
@@ -74,32 +74,23 @@ class ReasoningWish(Struct, frozen=True, omit_defaults=True):
     generate_summary: ReasoningSummary | None = None
 
 
-@refuses(
-    {
-        "best_of": (b"1",),
-        "n": (b"1",),
-        "response_format": (b'{"type":"text"}',),
-        "stream_options": (b'{"include_obfuscation":false}',),
-    },
-    access_programs="",
-    context_management="`truncation`",
-    conversation="`previous_response_id`",
-    image="",
-    max_tool_calls="",
-    prompt="`input` and `instructions`",
-    best_of="/v1/completions",
-    echo="/v1/completions",
-    prompt_logprobs="",
-    logprobs="`include` with message.output_text.logprobs",
-    max_completion_tokens="`max_output_tokens`",
-    max_tokens="`max_output_tokens`",
-    n_predict="`max_output_tokens`",
-    reasoning_effort="`reasoning.effort`",
-    thinking="`reasoning.effort` or `thinking_budget`",
-    n="/v1/chat/completions",
-    stream_options="",
-    response_format="`text.format`",
-    max_new_tokens="`max_output_tokens`",
+@knows(
+    unsupported("access_programs", "image", "max_tool_calls", "prompt_logprobs"),
+    unsupported("context_management", use="`truncation`"),
+    unsupported("conversation", use="`previous_response_id`"),
+    unsupported("prompt", use="`input` and `instructions`"),
+    unsupported("best_of", use="/v1/completions", unless=ONE),
+    unsupported("echo", use="/v1/completions"),
+    unsupported("logprobs", use="`include` with message.output_text.logprobs"),
+    unsupported("max_completion_tokens", "max_new_tokens", use="`max_output_tokens`"),
+    unsupported("max_tokens", "n_predict", use="`max_output_tokens`"),
+    unsupported("reasoning_effort", use="`reasoning.effort`"),
+    unsupported("thinking", use="`reasoning.effort` or `thinking_budget`"),
+    unsupported("n", use="/v1/chat/completions", unless=ONE),
+    unsupported("stream_options", unless=(b'{"include_obfuscation":false}',)),
+    unsupported("response_format", use="`text.format`", unless=(b'{"type":"text"}',)),
+    no_effect("reasoning", why="where the model does not reason first"),
+    no_effect("text.verbosity", why="no model here is trained for it; say it in the prompt"),
 )
 class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     """`POST /v1/responses`, and `response.create`."""
@@ -134,12 +125,6 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     truncation: Literal["disabled", "auto"] | None = None
     """With auto, the earliest turns go where the conversation does not fit into the context."""
-
-    hints: ClassVar[dict[str, str]] = {
-        **SamplingBody.hints,
-        "reasoning": "where the model does not reason first",
-        "text.verbosity": "no model here is trained for it; say it in the prompt",
-    }
 
 
 class ClientEvent(Struct, frozen=True):

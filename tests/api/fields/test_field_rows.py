@@ -1,15 +1,27 @@
 """What other servers' fields would change in a text is obeyed or refused by name, everywhere."""
 
 import json
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Literal, NotRequired, Required, TypedDict
 
 import pytest
+from msgspec import Struct
+from openai.types import EmbeddingCreateParams
+from openai.types import completion_create_params as completion_params
 
 from draftwerk.api.anthropic.schema import OBEYED
-from draftwerk.api.fields.refused_fields import NEUTRAL, OTHERS, OTHERS_HARMLESS
+from draftwerk.api.fields.field_rows import NEUTRAL, OTHERS, knows, no_effect
+from draftwerk.api.openai.reading.reading_schema import EmbeddingBody
+from draftwerk.api.openai.schema import CompletionBody
 from draftwerk.speculative.sampling.params import Grammar
 from tests.api.conftest import MODEL, Served
+from tests.api.support.client_types import fields_without_row
 
+CLIENTS: list[tuple[Any, type[Struct]]] = [
+    (completion_params.CompletionCreateParamsStreaming, CompletionBody),
+    (EmbeddingCreateParams, EmbeddingBody),
+]
+"""What official clients can send, and what checks it."""
 HELLO = [{"role": "user", "content": "Hello"}]
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO},
@@ -32,6 +44,43 @@ async def post(served: Served, path: str, **fields: Any) -> Any:
     return await served.http.post(path, json=body)
 
 
+@pytest.mark.parametrize(("client", "body"), CLIENTS)
+def test_whatever_an_official_client_can_send_has_a_row(client: Any, body: type[Struct]) -> None:
+    assert fields_without_row(client, body) == []
+
+
+class Part(TypedDict):
+    type: Literal["one", "two"]
+    more: NotRequired[str]
+
+
+class Sent(TypedDict, total=False):
+    known: str
+    other: int
+    parts: Required[Iterable[Part]]
+
+
+class OnePart(Struct):
+    type: Literal["one"]
+    more: str = ""
+
+
+@knows(no_effect("other", why="because"))
+class Taken(Struct):
+    known: str
+    parts: list[OnePart]
+
+
+class Narrow(Struct):
+    parts: list[str]
+
+
+def test_a_field_and_a_kind_of_object_without_row_are_found() -> None:
+    assert fields_without_row(Sent, Taken) == []
+    assert fields_without_row(Sent, Narrow) == ["known", "other", "parts of the kind one, two"]
+    assert fields_without_row(Sent, OnePart) == ["known", "other", "parts"]
+
+
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_field_that_would_change_the_text_is_refused_by_name(
     served: Served, path: str
@@ -49,17 +98,13 @@ async def test_a_field_that_would_change_the_text_is_refused_by_name(
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_neutral_value_is_no_wish(served: Served, path: str) -> None:
-    neutral = {name: json.loads(values[0]) for name, values in OTHERS_HARMLESS.items()}
+    neutral = {name: json.loads(row.harmless[0]) for name, row in OTHERS.items() if row.harmless}
     nothing = dict.fromkeys(FIELDS)
     for fields in ({}, neutral, nothing, {"mirostat_tau": 5.0, "dry_base": 1.75, "top_k": 40}):
         reply = await post(served, path, **fields)
         assert reply.status_code == 200, reply.text
     (_, plain), (_, first), (_, second), _ = served.engine.submitted
     assert plain == first == second
-
-
-def test_the_table_names_fields_that_there_are() -> None:
-    assert {*OTHERS_HARMLESS} <= {*FIELDS}
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path.startswith("/v1/")][:3])
@@ -129,5 +174,5 @@ async def test_messages_refuses_every_sampling_field_that_it_has_not(served: Ser
     for name in others:
         error = (await post(served, "/v1/messages", **{name: 0.5})).json()["error"]
         assert error["param"] == name and "; use /v1/chat/completions" in error["message"]
-    neutral = {name: json.loads(NEUTRAL[name][0]) for name in others}
+    neutral = {name: json.loads(NEUTRAL[name].harmless[0]) for name in others}
     assert (await post(served, "/v1/messages", **neutral)).status_code == 200
