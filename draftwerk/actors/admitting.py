@@ -6,7 +6,8 @@ import anyio
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.monitoring.drain_rate import DrainRate
-from draftwerk.speculative.requests.request import CHOICES_MAX, Options
+from draftwerk.speculative.requests.option_checks import check_options
+from draftwerk.speculative.requests.request import Options
 
 
 def check_request(
@@ -21,7 +22,7 @@ def check_request(
     """Refuse what an engine cannot take now, or ever.
 
     `closed_to` is why it takes no more; empty while it does. Raises DrainingError, OverloadedError
-    where it has no place, and ValueError for an id among the `live` ones or for too many choices.
+    where it has no place, OptionsError, and ValueError for an id among the `live` ones.
     """
     if closed_to:
         raise DrainingError(closed_to)
@@ -29,8 +30,7 @@ def check_request(
         raise OverloadedError(drain_rate.retry_after_ms(anyio.current_time()))
     if request_id in live:
         raise ValueError(f"request id {request_id!r} is in use")
-    if not 1 <= options.choices <= CHOICES_MAX:
-        raise ValueError(f"choices must be between 1 and {CHOICES_MAX}")
+    check_options(options)
 
 
 def events_max(options: Options, tokens_max: int) -> int:

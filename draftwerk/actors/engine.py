@@ -19,9 +19,9 @@ from draftwerk.actors.messages import Event, Submit, TokenizerMessage
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.actors.pipeline import Pipeline
-from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.sampling.bounds import WIDTH_MAX
 from draftwerk.speculative.scheduler.lengths import TextLengths
 
 FLUSH_S = 10.0

@@ -16,11 +16,11 @@ from draftwerk.actors.tier_two.kept_pool import BlockStore
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import NO_STATES, StateRules, StateSlots
 from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks, WindowGroup
-from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.sampling.bounds import WIDTH_MAX
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.scheduler.stats import SchedulerStats

@@ -22,10 +22,10 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
-from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.blend.rules import BEGINNING, Blend
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import StageTimes
+from draftwerk.speculative.sampling.bounds import WIDTH_MAX
 from draftwerk.speculative.sampling.params import Grammar
 
 TEXTS_AT_ONCE = 4
@@ -272,8 +272,10 @@ def _check_options(options: Options, count: int, vocab_size: int, context_max: i
             f"{count} prompt tokens and {options.tokens_max} more do not fit into {context_max}",
             "max_tokens",
         )
-    if not all(0 <= token < vocab_size for token, _ in options.sampling.logit_bias):
-        raise RefusedError(
-            f"a token id is outside the vocabulary of {vocab_size}",
-            "logit_bias",
-        )
+    for blamed, tokens in (
+        ("logit_bias", (token for token, _ in options.sampling.logit_bias)),
+        ("stop_token_ids", options.stop_token_ids),
+        ("given", options.given),
+    ):
+        if not all(0 <= token < vocab_size for token in tokens):
+            raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", blamed)

@@ -22,6 +22,7 @@ from draftwerk.cluster.protocol import (
     block_key,
 )
 from draftwerk.cluster.replica_state import LiveRequest, ReplicaState
+from draftwerk.speculative.requests.option_checks import OptionsError
 
 NEVER_S = 1e9
 REPORT_S = 0.2
@@ -108,6 +109,11 @@ class DoorConnection:
                 await self._pass_on(submit.request_id, stream, request)
         except (OverloadedError, DrainingError):
             self.frames.send(TurnedAway(request_id=submit.request_id))
+        except OptionsError as error:
+            refusal = Failed(
+                request_id=submit.request_id, kind="refused", reason=str(error), field=error.field
+            )
+            self._send(submit.request_id, (refusal,))
         finally:
             replica.ended(request)
 

@@ -81,13 +81,14 @@ async def test_a_forged_token_is_named_with_both_candidates(client: ReceiptClien
 async def test_a_forged_ending_seed_or_log_probability_is_named(client: ReceiptClient) -> None:
     found = msgspec.convert(await client.receipt(*bodied("logprobs")), Receipt)
     choice = found.choices[0]
-    cut = await one_verdict(client, remade(found, tokens=choice.tokens[:-1], logprobs=()))
+    assert isinstance(choice.logprobs, tuple)
+    shorter = remade(found, tokens=choice.tokens[:-1], logprobs=choice.logprobs[:-1])
+    cut = await one_verdict(client, shorter)
     assert cut["verdict"] == "different"
     assert cut["field"] in ("choices[0].finish_reason", "choices[0].logprobs[0]")
     other = "stop" if choice.finish_reason == "length" else "length"
     ended = await one_verdict(client, remade(found, finish_reason=other))
     assert ended["field"] == "choices[0].finish_reason"
-    assert isinstance(choice.logprobs, tuple)
     values = (*choice.logprobs[:5], choice.logprobs[5] * (1 + 2**-50), *choice.logprobs[6:])
     value = await one_verdict(client, remade(found, logprobs=values))
     assert value["field"] == "choices[0].logprobs[5]"

@@ -1,12 +1,16 @@
 """Prompts to tokens on a worker thread: encoding is too slow for the event loop."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from draftwerk.actors.client_prompts import Chat, Passages, Prompt, QueryPair
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.state import ServerState
 
+G = TypeVar("G")
 ENCODE_S = 10.0
 """As long as the engine waits for a prompt's tokens."""
 
@@ -19,9 +23,14 @@ async def count_tokens(state: ServerState, prompts: list[Prompt]) -> int:
 async def encoded(state: ServerState, prompt: Prompt) -> list[int]:
     """Return a prompt's tokens. Raises ApiError."""
     field = "messages" if isinstance(prompt, Chat) else "prompt"
+    return await on_thread(partial(_encode, state.text_tools), prompt, field)
+
+
+async def on_thread(encode: Callable[[G], list[int]], given: G, field: str) -> list[int]:
+    """Return what a worker thread encodes. Raises ApiError, which blames the field."""
     try:
         async with asyncio.timeout(ENCODE_S):
-            return await asyncio.to_thread(_encode, state.text_tools, prompt)
+            return await asyncio.to_thread(encode, given)
     except ValueError as error:
         raise refused(str(error), field, "invalid") from None
     except TimeoutError:

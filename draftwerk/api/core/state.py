@@ -19,7 +19,7 @@ from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
 from draftwerk.api.core.calls import Call, EventObserver, printable, signed
 from draftwerk.api.core.config import Settings
-from draftwerk.api.core.errors import ApiError, draining, overloaded, slo_unmet
+from draftwerk.api.core.errors import ApiError, draining, overloaded, refused, slo_unmet
 from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.kept_streams import KeptStreams
 from draftwerk.api.core.memory import MemoryGuard
@@ -28,6 +28,7 @@ from draftwerk.api.core.request_timer import Clock, Histograms, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
 from draftwerk.settings.approximations import of_request
 from draftwerk.settings.setting_fields import bytes_of
+from draftwerk.speculative.requests.option_checks import OptionsError, check_options
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, read_promise
 
@@ -35,6 +36,8 @@ SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""
 
 
+CLIENTS_NAMES = {"choices": "n", "tokens_max": "max_tokens", "sampling.tokens_min": "min_tokens"}
+"""What requests call fields of Options that have other names."""
 TURNED_AWAY = {"slo_unmet": "refused", "deadline_exceeded": "expired"}
 """What is counted of promises, by how requests ended that were not served."""
 
@@ -144,6 +147,7 @@ class ServerState:
         # A client may repeat a request id; the engine must not see it twice.
         engine_id = f"{call.request_id}.{next(self.serials)}"
         try:
+            check_options(options)
             if self.draining:
                 raise DrainingError
             if self.memory.full:
@@ -178,6 +182,11 @@ class ServerState:
         except ApiError as error:
             outcome = error.code if outcome == "cancelled" and error.code else outcome
             raise
+        except OptionsError as error:
+            outcome = "refused"
+            name = CLIENTS_NAMES.get(error.field, error.field.removeprefix("sampling."))
+            field = call.names.get(name, name)
+            raise refused(f"`{field}`: {error.reason}.", field, "invalid") from None
         except OverloadedError as error:
             outcome = "overloaded"
             raise overloaded(error.retry_after_ms) from None

@@ -5,33 +5,30 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from draftwerk.speculative.requests.slo import TIME_MAX_S
+from draftwerk.speculative.sampling.bounds import BIAS_MAX as BIAS_MAX
+from draftwerk.speculative.sampling.bounds import STOP_LENGTH_MAX as STOP_LENGTH_MAX
+from draftwerk.speculative.sampling.bounds import STOP_TOKENS_MAX as STOP_TOKENS_MAX
+from draftwerk.speculative.sampling.bounds import TOKENS_MAX, BiasValue, StopString, TokenId
+from draftwerk.speculative.sampling.bounds import TokenIds as TokenIds
 
 BAD_WORDS_MAX = 64
-BIAS_MAX = 1024
 CHOICE_WORDS_MAX = 1024
-STOP_TOKENS_MAX = 16
 GRAMMAR_MAX = 64 * 2**10
 """Characters of a schema, regular expression or grammar."""
 MESSAGES_MAX = 4096
 PROMPTS_MAX = 256
 RAW_HARMLESS_MAX = 64
 SAYS_NOTHING = (b"", b"null", b"[]", b"{}", b"false")
-STOP_LENGTH_MAX = 256
 TEXT_MAX = 2**20
-TOKENS_MAX = 2**18
-TOKEN_ID_MAX = 2**31 - 1
 
 BadWord = Annotated[str, Meta(min_length=1, max_length=64)]
 BodyText = Annotated[str, Meta(max_length=TEXT_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Label = Annotated[str, Meta(max_length=1024)]
 Salt = Annotated[str, Meta(max_length=256)]
-TokenId = Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)]
-TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
 TokenCount = Annotated[int, Meta(ge=1, le=TOKENS_MAX)]
-StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
 Stop = StopString | Annotated[list[StopString], Meta(max_length=4)]
-Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=BIAS_MAX)]
+Bias = Annotated[dict[TokenId, BiasValue], Meta(max_length=BIAS_MAX)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Verbosity = Literal["low", "medium", "high"]
 Metadata = Annotated[

@@ -28,7 +28,7 @@ from draftwerk.api.fields.tools_schema import (
     FunctionDefinition,
     FunctionName,
 )
-from draftwerk.speculative.sampling.defaults import RepetitionPenalty
+from draftwerk.speculative.sampling.bounds import RepetitionPenalty
 from draftwerk.speculative.sampling.fields import SamplingFields
 
 STOPS_MAX = 16

@@ -39,9 +39,13 @@ from draftwerk.api.fields.tools_schema import (
     MessageCall,
     Mode,
 )
-from draftwerk.speculative.beams.decisions import WIDTH_MAX
 from draftwerk.speculative.requests.request import CHOICES_MAX
-from draftwerk.speculative.sampling.defaults import RepetitionPenalty
+from draftwerk.speculative.sampling.bounds import (
+    LOGPROBS_MAX,
+    WIDTH_MAX,
+    LengthPenalty,
+    RepetitionPenalty,
+)
 
 TemplateNumber = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 TemplateText = Annotated[str, Meta(max_length=64)]
@@ -49,7 +53,7 @@ TemplateVariables = Annotated[
     dict[Annotated[str, Meta(max_length=64)], bool | TemplateNumber | TemplateText],
     Meta(max_length=8),
 ]
-Alternatives = Annotated[int, Meta(ge=0, le=20)]
+Alternatives = Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)]
 SERVED_AS: dict[ServiceTier, ServiceTier] = {
     "auto": "default", "scale": "default", "fast": "priority",
 }  # fmt: skip
@@ -143,7 +147,7 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
     """Where `priority` is not given: flex comes after the others, priority and fast before."""
     cache_salt: Salt | None = None
     beam_width: Annotated[int, Meta(ge=1, le=WIDTH_MAX)] | None = None
-    length_penalty: Annotated[float, Meta(ge=-10, le=10)] | None = None
+    length_penalty: LengthPenalty | None = None
     early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
     slo: SloBody | None = None

@@ -15,9 +15,6 @@ from math import inf
 
 import msgspec
 
-WIDTH_MAX = 16
-"""Live hypotheses of a search at most."""
-
 Candidate = tuple[int, float]
 """A next token and its log-probability, after penalties and bias."""
 

@@ -19,6 +19,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from draftwerk.speculative.sampling.bounds import Probability
+
 RuleName = Literal["hkvd", "head", "none"]
 RULES: tuple[RuleName, ...] = ("hkvd", "head", "none")
 RULE: RuleName = "hkvd"
@@ -40,7 +42,7 @@ class Blend(msgspec.Struct, frozen=True, array_like=True):
     spans: tuple[tuple[int, int], ...]
     """(start, stop) of each segment in the prompt's tokens, ascending."""
     rule: RuleName = RULE
-    ratio: float = RATIO
+    ratio: Probability = RATIO
     """Share of the canonical tokens that is computed again."""
 
     @property

@@ -1,8 +1,11 @@
 """What is wanted of a prompt that is read and not continued: a vector, or answers weighed."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
+
+from draftwerk.speculative.sampling.bounds import TokenId
 
 Pooling = Literal["last", "mean"]
 """Which states make a text's vector: the last token's, or the mean of all."""
@@ -13,7 +16,7 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
 
     pooling: Pooling | None = None
     """Of the states whose sum is wanted; None wants none."""
-    answers: tuple[int, ...] = ()
+    answers: Annotated[tuple[TokenId, ...], Meta(max_length=64)] = ()
     """Tokens whose log-probabilities right behind the prompt are wanted."""
 
     @property

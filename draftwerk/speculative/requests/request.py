@@ -1,12 +1,30 @@
 """A request: how it is to be decoded, and its prompt once that is in tokens."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.requests.reading import Reading
-from draftwerk.speculative.requests.slo import Promise, StageTimes
+from draftwerk.speculative.requests.slo import TIME_MAX_S, Promise, StageTimes
+from draftwerk.speculative.sampling.bounds import (
+    PREDICTION_MAX,
+    STOPS_MAX,
+    TOKEN_ID_MAX,
+    WIDTH_MAX,
+    Alternatives,
+    Count,
+    LengthPenalty,
+    StopString,
+    TokenId,
+    TokenIds,
+)
 from draftwerk.speculative.sampling.params import Sampling
+
+Name = Annotated[str, Meta(max_length=1024)]
+Seconds = Annotated[float, Meta(ge=0)]
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -14,38 +32,44 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     enabled: bool = True
     """Whether drafts are made at all."""
-    methods: tuple[str, ...] | None = None
+    methods: Annotated[tuple[Name, ...], Meta(max_length=16)] | None = None
     """Names of draft sources; None means every source the server runs."""
-    draft_max: int | None = None
+    draft_max: Annotated[int, Meta(ge=0, le=64)] | None = None
     """Drafted tokens per round at most."""
-    prediction: str = ""
+    prediction: Annotated[str, Meta(max_length=PREDICTION_MAX)] = ""
     """The text the client expects."""
 
 
 CHOICES_MAX = 16
 """Texts for one prompt at most."""
+STOP_IDS_MAX = 64
+"""Tokens that end a text: those that a client names, and a model's own around a gap."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one request is decoded; the API has checked the numbers."""
+    """How one request is decoded.
+
+    The bounds are in the types: `option_checks` holds every request to them, and what is decoded
+    into it from outside is held to them there.
+    """
 
     sampling: Sampling
     """Without branch and stop tokens: the engine fills those in."""
-    tokens_max: int | None = None
+    tokens_max: Count | None = None
     """Generated tokens per choice; None means as many as the context holds, 0 that the prompt is
     only read."""
     ignore_eos: bool = False
     """Whether the text goes on behind the model's end token."""
-    stop: tuple[str, ...] = ()
+    stop: Annotated[tuple[StopString, ...], Meta(max_length=STOPS_MAX)] = ()
     """Strings that end a choice's text where they first occur; they are left out of it."""
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: Annotated[tuple[TokenId, ...], Meta(max_length=STOP_IDS_MAX)] = ()
     """Tokens that end a choice's text besides the model's own; they have no text."""
-    choices: int = 1
+    choices: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] = 1
     """Texts to generate for each prompt."""
-    beam_width: int = 1
+    beam_width: Annotated[int, Meta(ge=1, le=WIDTH_MAX)] = 1
     """Above 1 the choices are the best texts of a beam search; above temperature 0, texts drawn
     without replacement."""
-    length_penalty: float = 1.0
+    length_penalty: LengthPenalty = 1.0
     """Of a beam search: a text's log-probability is divided by its length to this power."""
     early_stopping: bool = False
     """Of a beam search: whether as many finished texts as the beam is wide are enough."""
@@ -53,34 +77,34 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether deltas carry the best text of a beam search so far, which is not final."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
-    prompt_logprobs: int = -1
+    prompt_logprobs: Alternatives = -1
     """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
-    scored_from: int = 0
+    scored_from: Annotated[int, Meta(ge=0)] = 0
     """The first prompt token that is reported: those before it may come from the prefix cache."""
     reading: Reading | None = None
     """What is wanted of a prompt that is not continued; then no other field shapes a text."""
     reply: ReplyFormat | None = None
     """How reasoning, text and calls are told apart; None for a reply that is text alone."""
-    given: tuple[int, ...] = ()
+    given: TokenIds = ()
     """The tokens that a text is taken to have: they are drafted, in long chains, and verified like
     any draft."""
-    first_choice: int = 0
+    first_choice: Annotated[int, Meta(ge=0, lt=CHOICES_MAX)] = 0
     """The number under which the first choice's noise is drawn."""
     speculation: Speculation = Speculation()
     """Which drafts are made for the request."""
-    tenant: str = ""
+    tenant: Name = ""
     """The API key's name."""
-    adapter: str = ""
+    adapter: Name = ""
     """Digest of the LoRA adapter that the text is computed with; empty for none."""
-    cache_salt: str = ""
+    cache_salt: Annotated[str, Meta(max_length=2048)] = ""
     """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
-    priority: int = 0
+    priority: Annotated[int, Meta(ge=-1000, le=TOKEN_ID_MAX + 1)] = 0
     """Lower is sooner."""
     promise: Promise | None = None
     """What its reader is promised; None means what the server promises everybody."""
-    deadline_s: float = 0.0
+    deadline_s: Annotated[float, Meta(ge=0, le=TIME_MAX_S)] = 0.0
     """From its arrival until it fails unless its text has begun; 0 means never."""
-    waited_s: float = 0.0
+    waited_s: Seconds = 0.0
     """How long its reader had waited already when it came to the engine."""
     blend: Blend | None = None
     """How declared segments of the prompt are reused. Of a prompt in tokens it has their spans;

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 OBJECTIVE = re.compile(r"\s*(\w+)\s*[=<]\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
@@ -20,9 +21,9 @@ those that can be kept theirs, or refused."""
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
     """What a server promises its readers, in seconds; 0 where it promises nothing."""
 
-    ttft: float = 0.0
+    ttft: Annotated[float, Meta(ge=0)] = 0.0
     """From a request's arrival to its first token."""
-    tpot: float = 0.0
+    tpot: Annotated[float, Meta(ge=0)] = 0.0
     """Between two tokens of a text, on average."""
 
     def __bool__(self) -> bool:

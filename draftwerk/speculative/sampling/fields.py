@@ -4,10 +4,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from draftwerk.speculative.sampling.bounds import Penalty
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 
 class SamplingFields(SamplingDefaults, frozen=True, kw_only=True, omit_defaults=False):

@@ -7,10 +7,25 @@ This is the plain reference, in Python floats; the model's tensor twin must agre
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
+from draftwerk.speculative.sampling.bounds import (
+    BIAS_MAX,
+    GRAMMAR_TEXT_MAX,
+    TOKEN_ID_MAX,
+    Alternatives,
+    BiasValue,
+    Count,
+    Penalty,
+    Probability,
+    RepetitionPenalty,
+    Temperature,
+    TokenId,
+    TokenIds,
+)
 from draftwerk.speculative.sampling.elementary import exp, log
 from draftwerk.speculative.sampling.gumbel import gumbel
 
@@ -23,7 +38,7 @@ class Grammar(msgspec.Struct, frozen=True):
     """A formal language; every text generated under it that is not cut short belongs to it."""
 
     kind: Literal["json_schema", "regex", "lark", "reply"]
-    text: str
+    text: Annotated[str, Meta(max_length=GRAMMAR_TEXT_MAX)]
     """The schema as JSON, the regular expression, or the grammar (a Lark one may be GBNF); of a
     reply, two grammars as JSON: `reply`, and the one of its `text`."""
 
@@ -31,26 +46,26 @@ class Grammar(msgspec.Struct, frozen=True):
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The distribution a request asked for, and the key of its noise."""
 
-    temperature: float = 1.0
+    temperature: Temperature = 1.0
     """0 means the most likely token, no noise."""
-    top_k: int = 0
+    top_k: Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)] = 0
     """0 means all."""
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    tokens_min: int = 0
+    top_p: Probability = 1.0
+    min_p: Probability = 0.0
+    repetition_penalty: RepetitionPenalty = 1.0
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
+    logit_bias: Annotated[tuple[tuple[TokenId, BiasValue], ...], Meta(max_length=BIAS_MAX)] = ()
+    tokens_min: Count = 0
     """No stop token before this many generated tokens."""
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: TokenIds = ()
     """End the text; empty when the request ignores them."""
     grammar: Grammar | None = None
     """Tokens that it does not allow are outside the distribution; a stop token may come where it
     accepts."""
-    seed: int = 0
-    branch: int = 0
-    logprobs: int = -1
+    seed: Annotated[int, Meta(ge=0)] = 0
+    branch: Annotated[int, Meta(ge=0)] = 0
+    logprobs: Alternatives = -1
     """Alternatives to report beside the chosen token's log-probability; -1 reports nothing."""
 
     @property

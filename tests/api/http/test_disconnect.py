@@ -12,12 +12,14 @@ from tests.api.support.fake_engine import FakeEngine
 from tests.support.waiting import until
 
 
-async def send_request(served: Served, body: dict[str, object]) -> asyncio.StreamWriter:
+async def send_request(
+    served: Served, body: dict[str, object], path: str = "/v1/chat/completions"
+) -> asyncio.StreamWriter:
     """Send a request over a bare socket and return its writer."""
     host, port = served.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     raw = json.dumps({"messages": [{"role": "user", "content": "!hang"}], **body}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(raw)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(raw)}\r\n\r\n"
     writer.write(head.encode() + raw)
     await writer.drain()
     return writer

@@ -1,6 +1,7 @@
 """`POST /v1/verify`: whether texts are what this model gives, by their receipts."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -11,11 +12,13 @@ from starlette.responses import Response
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.handling import Endpoint, call_of, json_reply, state_of, tenant_of
 from draftwerk.api.core.models import models_of
-from draftwerk.api.core.prompt_tokens import encoded
+from draftwerk.api.core.prompt_tokens import encoded, on_thread
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.fields.deadlines import deadlines_of
 from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.field_types import BodyText, Name, TokenIds
+from draftwerk.api.fields.field_types import BodyText, Name, Time, TokenIds
 from draftwerk.api.fields.model_choice import held, named_state
+from draftwerk.api.http.connection import while_connected
 from draftwerk.api.openai.receipts.receipt import KIND, VERSION, Receipt
 from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.openai.receipts.verifying import (
@@ -46,6 +49,9 @@ class VerifyBody(Struct, frozen=True):
     """Texts without receipts, of other servers: they get a distance, and no verdict."""
     model: Name | None = None
     """Whose greedy texts they are compared with; a receipt names its model itself."""
+    priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
+    deadline: Time | None = None
+    """From its arrival until it fails unless all is verified."""
 
 
 class VerifyReply(Struct, frozen=True):
@@ -74,33 +80,57 @@ async def verify(request: Request) -> Response:
     body = await body_of(request, VERIFY)
     if not (body.receipts or body.texts):
         raise refused("Give `receipts` or `texts`.", "receipts", "missing")
+    wait_s = deadlines_of(None, body.deadline).deadline_s
+    try:
+        async with asyncio.timeout(wait_s or None), while_connected(request.receive):
+            return await _verified(request, body)
+    except TimeoutError:
+        said = "The request's `deadline` passed before all was verified."
+        raise ApiError(504, said, param="deadline", code="deadline_exceeded") from None
+
+
+async def _verified(request: Request, body: VerifyBody) -> Response:
     receipts = [_receipt(raw, number) for number, raw in enumerate(body.receipts)]
     state = named_state(request, body.model)
+    states = {name: each for each in models_of(request.app).states for name in each.model.names}
+    receipts = [_of_a_model(each, states) for each in receipts]
     # One model after the other: together they may not fit into memory.
     found = dict[int, ReceiptVerdict]()
-    for each, numbers in _by_state(request, state, receipts):
+    for each, numbers in _by_state(states, state, receipts):
         async with held(request.app, each):
-            some = await _verdicts(request, each, [receipts[number] for number in numbers])
-        found.update(zip(numbers, some, strict=True))
+            some = [receipts[number] for number in numbers]
+            verdicts = await _verdicts(request, each, some, body.priority or 0)
+        found.update(zip(numbers, verdicts, strict=True))
     verdicts = [found[number] for number in range(len(receipts))]
     distances = list[GreedyDistance]()
     if body.texts:
         async with held(request.app, state):
+            options = Options(sampling=Sampling(temperature=0.0), priority=body.priority or 0)
             texts = enumerate(body.texts)
-            distances = [await _distance(request, state, *each) for each in texts]
+            distances = [await _distance(request, state, options, *each) for each in texts]
     equal = all(each.verdict == "equal" for each in verdicts)
     return json_reply(VerifyReply(equal, verdicts, distances, state.model.fingerprint))
 
 
+def _of_a_model(
+    receipt: Receipt | ReceiptVerdict, states: Mapping[str, ServerState]
+) -> Receipt | ReceiptVerdict:
+    """Return a receipt, or the verdict of one whose model is not served."""
+    if isinstance(receipt, ReceiptVerdict) or receipt.model in states:
+        return receipt
+    reason = f"no model {receipt.model[:80]!r} is served here"
+    return ReceiptVerdict(verdict="refused", field="model", reason=reason)
+
+
 def _by_state(
-    request: Request, default: ServerState, receipts: Sequence[Receipt | ReceiptVerdict]
+    states: Mapping[str, ServerState],
+    default: ServerState,
+    receipts: Sequence[Receipt | ReceiptVerdict],
 ) -> list[tuple[ServerState, list[int]]]:
     """Return the models that receipts are of, and each one's by number."""
-    states = {name: state for state in models_of(request.app).states for name in state.model.names}
     found: list[tuple[ServerState, list[int]]] = []
     for number, receipt in enumerate(receipts):
-        name = receipt.model if isinstance(receipt, Receipt) else ""
-        state = states.get(name, default)
+        state = states[receipt.model] if isinstance(receipt, Receipt) else default
         numbers = next((numbers for each, numbers in found if each is state), None)
         if numbers is None:
             found.append((state, numbers := []))
@@ -109,13 +139,16 @@ def _by_state(
 
 
 async def _verdicts(
-    request: Request, state: ServerState, receipts: Sequence[Receipt | ReceiptVerdict]
+    request: Request,
+    state: ServerState,
+    receipts: Sequence[Receipt | ReceiptVerdict],
+    priority: int,
 ) -> list[ReceiptVerdict]:
     """Return the verdicts of a loaded model."""
     if not state.model.exact:
         said = "Receipts need a server whose texts do not depend on the batch."
         raise refused(said, "receipts", "unsupported")
-    verifier = ReceiptVerifier(state, request.scope["request_id"], tenant_of(request))
+    verifier = ReceiptVerifier(state, request.scope["request_id"], tenant_of(request), priority)
     return await verifier.verdicts(receipts)
 
 
@@ -149,21 +182,19 @@ def _receipt(raw: msgspec.Raw, number: int) -> Receipt | ReceiptVerdict:
             said = f"it is not known here: this is {KIND}, version {VERSION}"
             return ReceiptVerdict(verdict="refused", field=field, reason=said)
         return msgspec.json.decode(raw, type=Receipt)
-    except msgspec.ValidationError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         field = f"receipts[{number}]"
         raise refused(f"`{field}` is no receipt: {error}", field, "invalid") from None
 
 
 async def _distance(
-    request: Request, state: ServerState, number: int, given: GreedyText
+    request: Request, state: ServerState, options: Options, number: int, given: GreedyText
 ) -> GreedyDistance:
-    options = Options(sampling=Sampling(temperature=0.0), tenant=tenant_of(request))
     call = call_of(request, "verify", [given.prompt], options, {"prompt": f"texts[{number}]"})
     before = await encoded(state, given.prompt)
-    if isinstance(given.text, str):
-        text = state.text_tools.encode_continuation(given.text)
-    else:
-        text = given.text
+    text = given.text
+    if isinstance(text, str):
+        text = await on_thread(state.text_tools.encode_continuation, text, f"texts[{number}]")
     return await distance(state, call, before, text)
 
 

@@ -13,43 +13,48 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import accumulate
 from struct import pack
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from draftwerk.speculative.requests.request import Options, Speculation
+from draftwerk.speculative.requests.option_checks import converted_options
+from draftwerk.speculative.requests.request import CHOICES_MAX, Name, Options, Speculation
+from draftwerk.speculative.sampling.bounds import STOP_LENGTH_MAX, TOKENS_MAX, Count, TokenIds
 
 VERSION = 1
 KIND = "draftwerk.receipt"
 LINK_DIGITS = 16
 UNDIGESTED = ("digests", "digest", "signature", "choices", "parameters", "prompt")
 """Fields that are no part of `digests` as they are."""
+DIGESTS_MAX = 1024
+"""Paths that have one: some of each choice, and of each parameter."""
+Digest = Annotated[str, Meta(max_length=64)]
 
 
 class ReceiptPrompt(Struct, frozen=True, forbid_unknown_fields=True):
     """The prompt's tokens. They may be taken out before a receipt is given away; `verify` needs
     them."""
 
-    count: int
-    digest: str
+    count: Count
+    digest: Digest
     """SHA-256 of the token ids, four bytes each, the least first."""
-    tokens: tuple[int, ...] | UnsetType = UNSET
+    tokens: TokenIds | UnsetType = UNSET
 
 
 class ReceiptChoice(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One text."""
 
-    index: int
+    index: Annotated[int, Meta(ge=0, lt=CHOICES_MAX)]
     """The number that its noise was drawn under."""
-    tokens: tuple[int, ...]
+    tokens: TokenIds
     """Its token ids, one that ended it included."""
-    finish_reason: str
+    finish_reason: Annotated[str, Meta(max_length=16)]
     """"stop" or "length"."""
-    stop: str = ""
+    stop: Annotated[str, Meta(max_length=STOP_LENGTH_MAX)] = ""
     """The stop string that ended it."""
-    chain: tuple[str, ...]
+    chain: Annotated[tuple[Digest, ...], Meta(max_length=TOKENS_MAX + 1)]
     """One link before the tokens, and one behind each."""
     logprobs: tuple[float, ...] | UnsetType = UNSET
     """Per token, if the request asked for log-probabilities."""
@@ -69,18 +74,18 @@ class Receipt(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     type: str = KIND
     version: int = VERSION
-    model: str
+    model: Name
     """The served model's name."""
-    fingerprint: str
+    fingerprint: Name
     """`system_fingerprint` of the server."""
     prompt: ReceiptPrompt
     seed: int
     parameters: dict[str, Any]
     """How the request was decoded, defaults left out."""
-    choices: tuple[ReceiptChoice, ...]
-    digests: dict[str, str]
+    choices: Annotated[tuple[ReceiptChoice, ...], Meta(max_length=CHOICES_MAX)]
+    digests: Annotated[dict[Name, Digest], Meta(max_length=DIGESTS_MAX)]
     """By path."""
-    digest: str
+    digest: Digest
     """SHA-256 of all fields but this one, the signature and `prompt.tokens`, as JSON with sorted
     keys and no spaces."""
     signature: Signature | UnsetType = UNSET
@@ -111,14 +116,17 @@ def parameters_of(options: Options) -> dict[str, Any]:
         prompt_logprobs=-1,
         scored_from=0,
         speculation=Speculation(),
-        sampling=replace(options.sampling, seed=0),
+        given=(),
+        first_choice=0,
+        reading=None,
+        sampling=replace(options.sampling, seed=0, branch=0, stop_token_ids=()),
     )
     return msgspec.to_builtins(kept)
 
 
 def options_of(receipt: Receipt) -> Options:
-    """Return the options that a receipt's parameters stand for. Raises ValidationError."""
-    options = msgspec.convert(receipt.parameters, Options)
+    """Return the options that a receipt's parameters stand for. Raises OptionsError."""
+    options = converted_options(receipt.parameters)
     return replace(options, sampling=replace(options.sampling, seed=receipt.seed % 2**64))
 
 

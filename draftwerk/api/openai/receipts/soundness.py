@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from struct import error as StructError
 
-import msgspec
 from msgspec import UnsetType
 
 from draftwerk.api.openai.receipts.receipt import (
@@ -21,6 +20,11 @@ from draftwerk.api.openai.receipts.receipt import (
     whole_digest,
 )
 from draftwerk.api.openai.receipts.signing import is_signed
+from draftwerk.settings.setting_fields import ConfigError
+from draftwerk.speculative.requests.option_checks import OptionsError
+from draftwerk.speculative.requests.request import Options
+
+FINISH_REASONS = ("stop", "length")
 
 
 def fault(receipt: Receipt, fingerprint: str, signer: str = "") -> tuple[str, str] | None:
@@ -37,18 +41,52 @@ def _faults(receipt: Receipt, fingerprint: str, signer: str) -> Iterator[tuple[s
         yield "fingerprint", f"this server is {fingerprint}: other weights, formats or numbers"
     try:
         options = options_of(receipt)
-        if canonical(parameters_of(options)) != canonical(receipt.parameters):
-            yield "parameters", "they are not written as this server writes them"
-        if options.blend is not None:
-            yield "parameters.blend", "a text from reused segments is approximate"
-    except (msgspec.ValidationError, TypeError) as error:
-        yield "parameters", str(error)
+    except OptionsError as error:
+        yield ".".join(filter(None, ("parameters", error.field))), error.reason
+        return
+    yield from _unwritten(receipt, options)
     prompt = receipt.prompt
     if isinstance(prompt.tokens, UnsetType):
         yield "prompt.tokens", "they were taken out; put them back to verify"
     elif not _is_of(prompt.tokens, prompt.digest) or len(prompt.tokens) != prompt.count:
         yield "prompt.tokens", "their digest is not `prompt.digest`"
     yield from _unsigned(receipt, signer)
+
+
+def _unwritten(receipt: Receipt, options: Options) -> Iterator[tuple[str, str]]:
+    """Yield what no server writes: digests can be made anew by anybody, and by no key."""
+    written = parameters_of(options)
+    for name in sorted(written.keys() | receipt.parameters.keys()):
+        if canonical(written.get(name)) != canonical(receipt.parameters.get(name)):
+            yield f"parameters.{name}", "it is not written as a server writes it"
+    if options.blend is not None:
+        yield "parameters.blend", "a text from reused segments is approximate"
+    if not 0 <= receipt.seed < 2**64:
+        yield "seed", "it has more than 64 bits"
+    if len(receipt.choices) != options.choices:
+        yield "choices", f"`parameters.choices` is {options.choices}, not {len(receipt.choices)}"
+    for number, choice in enumerate(receipt.choices):
+        for field, reason in _unwritten_choice(choice, number, options):
+            yield f"choices[{number}].{field}", reason
+
+
+def _unwritten_choice(
+    choice: ReceiptChoice, number: int, options: Options
+) -> Iterator[tuple[str, str]]:
+    count = len(choice.tokens)
+    if choice.index != number:
+        yield "index", f"the texts are numbered, and this is {number}"
+    if choice.finish_reason not in FINISH_REASONS:
+        yield "finish_reason", f"it is none of {', '.join(FINISH_REASONS)}"
+    if choice.stop and (choice.stop not in options.stop or choice.finish_reason != "stop"):
+        yield "stop", "it is no stop string that ends this text"
+    if options.tokens_max is not None and count > options.tokens_max:
+        yield "tokens", f"there are {count}, above `parameters.tokens_max`"
+    if not count and options.tokens_max != 0:
+        yield "tokens", "there are none"
+    logprobs = None if isinstance(choice.logprobs, UnsetType) else len(choice.logprobs)
+    if logprobs != (count if options.sampling.logprobs >= 0 else None):
+        yield "logprobs", "there is not one for each token, as `parameters.sampling` has it"
 
 
 def _changed(receipt: Receipt) -> Iterator[tuple[str, str]]:
@@ -104,5 +142,10 @@ def _unsigned(receipt: Receipt, signer: str) -> Iterator[tuple[str, str]]:
         return
     if signer and signature.key != signer:
         yield "signature.key", "it is not the key that is trusted here"
-    if not is_signed(receipt):
-        yield "signature.value", "the key did not sign this digest"
+    try:
+        is_known = is_signed(receipt)
+    except ConfigError as error:
+        yield "signature", str(error)
+    else:
+        if not is_known:
+            yield "signature.value", "the key did not sign this digest"

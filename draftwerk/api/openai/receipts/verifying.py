@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.api.core.calls import Call, error_of
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptChoice, options_of
 from draftwerk.api.openai.receipts.soundness import fault
+from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.requests.request import Options
 
 AT_ONCE = 16
@@ -54,6 +56,14 @@ class DifferentText(Exception):
     claimed: int | None = None
     computed: int | None = None
     margin: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class UnservedReceipt(Exception):
+    """The field of a receipt that this server does not compute, and why."""
+
+    field: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -118,6 +128,7 @@ class ReceiptVerifier:
     state: ServerState
     request_id: str
     tenant: str
+    priority: int = 0
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def verdicts(self, receipts: Iterable[Receipt | ReceiptVerdict]) -> list[ReceiptVerdict]:
@@ -133,20 +144,49 @@ class ReceiptVerifier:
         """Return one receipt's verdict, unless it has one."""
         if isinstance(receipt, ReceiptVerdict):
             return receipt
-        signer = self.state.signer
-        adapter = str(receipt.parameters.get("adapter", ""))
-        model = self.state.model.adapted(adapter)
-        fingerprint = (model or self.state.model).fingerprint
-        found = fault(receipt, fingerprint, "" if signer is None else signer.public)
-        if found is None and model is None:
-            found = "parameters.adapter", f"this server has no adapter {adapter[:40]}"
-        if found is not None:
-            return ReceiptVerdict(verdict="refused", field=found[0], reason=found[1])
         try:
+            self._check_size(receipt)
+            await asyncio.to_thread(self._check, receipt)
             async with self.turns:
                 return ReceiptVerdict(verdict="equal", tokens=await self._compare(receipt))
+        except UnservedReceipt as found:
+            return ReceiptVerdict(verdict="refused", field=found.field, reason=found.reason)
         except DifferentText as found:
             return self._different(found)
+
+    def _check_size(self, receipt: Receipt) -> None:
+        """Refuse what is too long for the model, before anything is made of it."""
+        texts = [("prompt.tokens", receipt.prompt.tokens)]
+        for number, choice in enumerate(receipt.choices):
+            texts.append((f"choices[{number}].chain", choice.chain[1:]))
+            texts.append((f"choices[{number}].tokens", choice.tokens))
+        for path, tokens in texts:
+            if not isinstance(tokens, UnsetType) and len(tokens) > self.state.model.context_max:
+                most = self.state.model.context_max
+                raise UnservedReceipt(path, f"prompt and text have {most} tokens at most")
+
+    def _check(self, receipt: Receipt) -> None:
+        """Raise UnservedReceipt for the first field that is not sound, or is of another server."""
+        base, signer = self.state.model, self.state.signer
+        adapter = str(receipt.parameters.get("adapter", ""))
+        model = base.adapted(adapter)
+        key = "" if signer is None else signer.public
+        found = fault(receipt, (model or base).fingerprint, key)
+        if found is not None:
+            raise UnservedReceipt(*found)
+        if model is None:
+            raise UnservedReceipt("parameters.adapter", f"there is no adapter {adapter[:40]}")
+        suffix = model.name.removeprefix(base.name)
+        if receipt.model not in (f"{name}{suffix}" for name in (base.name, *base.aliases)):
+            raise UnservedReceipt("model", "these weights have another name here")
+        reply = options_of(receipt).reply
+        if reply is not None and not _is_of(reply, base):
+            raise UnservedReceipt("parameters.reply", "this model's replies have another form")
+        for number, choice in enumerate(receipt.choices):
+            for place, token in enumerate(choice.tokens):
+                if token >= base.vocab_size > 0:
+                    field = f"choices[{number}].tokens[{place}]"
+                    raise UnservedReceipt(field, f"the vocabulary has {base.vocab_size} tokens")
 
     def _different(self, found: DifferentText) -> ReceiptVerdict:
         is_token = found.computed is not None
@@ -170,6 +210,8 @@ class ReceiptVerifier:
     async def _compare(self, receipt: Receipt) -> int:
         """Return how many tokens were computed. Raises DifferentText."""
         options, count = options_of(receipt), 0
+        if options.sampling.logprobs > 0:  # alternatives are in no receipt
+            options = replace(options, sampling=replace(options.sampling, logprobs=0))
         if options.beam_width > 1:  # a search decides its texts together: it is done again
             texts = {number: TextComparison(each, f"choices[{number}]")
                      for number, each in enumerate(receipt.choices)}  # fmt: skip
@@ -190,15 +232,25 @@ class ReceiptVerifier:
             request_id=self.request_id,
             kind="verify",
             prompts=[receipt.prompt.tokens],
-            options=replace(options, tenant=self.tenant),
+            options=replace(options, tenant=self.tenant, priority=self.priority),
         )
         async with self.state.generation(call) as generation:
             async for event in generation.events():
                 if isinstance(event, Failed):
                     if event.kind == "refused":
-                        raise DifferentText(f"parameters.{event.field}", event.reason, 0)
+                        raise UnservedReceipt(f"parameters.{event.field}", event.reason)
                     raise error_of(event, call)
                 texts[event.choice].read(event)
+
+
+def _is_of(reply: ReplyFormat, model: ServedModel) -> bool:
+    """Whether a reply has the forms of the model's, as far as it has any."""
+    reasoning = model.reasoning
+    return (
+        reply.calls in (None, model.calls)
+        and reply.reasoning in (None, reasoning)
+        and reply.answer in (None, None if reasoning is None else reasoning.answer)
+    )
 
 
 class GreedyDistance(Struct, frozen=True):

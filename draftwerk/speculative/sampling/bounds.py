@@ -1,0 +1,35 @@
+"""Bounds of what a request may ask for, as types: a value outside them is not computed."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+BIAS_MAX = 1024
+"""Entries of a `logit_bias`."""
+GRAMMAR_TEXT_MAX = 2**24
+"""Characters of a grammar that is made of the schemas of many tools."""
+LOGPROBS_MAX = 20
+"""Alternatives beside a token's log-probability."""
+PREDICTION_MAX = 2**20
+STOPS_MAX = 16
+STOP_LENGTH_MAX = 256
+STOP_TOKENS_MAX = 16
+TEMPERATURE_MAX = 2.0
+TOKENS_MAX = 2**18
+TOKEN_ID_MAX = 2**31 - 1
+WIDTH_MAX = 16
+"""Live hypotheses of a beam search."""
+
+Temperature = Annotated[float, Meta(ge=0, le=TEMPERATURE_MAX)]
+Probability = Annotated[float, Meta(ge=0, le=1)]
+TopK = Annotated[int, Meta(ge=-1, le=TOKEN_ID_MAX)]
+RepetitionPenalty = Annotated[float, Meta(gt=0, le=10)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+BiasValue = Annotated[float, Meta(ge=-100, le=100)]
+LengthPenalty = Annotated[float, Meta(ge=-10, le=10)]
+TokenId = Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)]
+TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
+Alternatives = Annotated[int, Meta(ge=-1, le=LOGPROBS_MAX)]
+"""-1 for no log-probability at all."""
+StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
+Count = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
