@@ -27,9 +27,9 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
 from draftwerk.model.step.row_plan import RowPlan
+from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
@@ -168,7 +168,7 @@ class LawTest:
 # --- faults ---------------------------------------------------------------------------------------
 
 
-class LenientWalk(TreeWalk):
+class LenientWalk(RowWalk):
     """Takes a drafted token in place of the target's now and then.
 
     The lowest one: keyed drafts follow the distribution nearly as well as the target does.
@@ -176,16 +176,16 @@ class LenientWalk(TreeWalk):
 
     rng = random.Random(1)
 
-    def advance(self, token: int) -> bool:
+    def accept(self, answer: int) -> bool:
         drafted = [child for parent, child in self.children if parent == self.node]
         if drafted and self.rng.random() < FAULT_RATE:
-            token = min(drafted)
-        return super().advance(token)
+            answer = min(drafted)
+        return super().accept(answer)
 
 
 class LenientRunner(TargetRunner):
-    def _begin_walk(self, plan: RowPlan) -> TreeWalk:
-        return LenientWalk(plan)
+    def _begin_walk(self, plan: RowPlan) -> RowWalk:
+        return LenientWalk.begin(plan)
 
 
 def doubled(runner: TargetRunner, start: int) -> TargetRunner:

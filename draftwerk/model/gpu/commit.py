@@ -2,7 +2,7 @@
 
 answers of all nodes --walk--> accepted paths --compact--> their keys and values, in place
 
-The twin is `model.step.tree_walk.TreeWalk`, which the host follows later over the same answers.
+The twin is `speculative.verify.TreeWalk`, which the host follows later over the same answers.
 """
 
 from collections.abc import Sequence

@@ -6,11 +6,11 @@ from math import inf
 from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
-from draftwerk.model.step.tree_walk import TreeWalk
+from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.speculative.sampling.gumbel import gumbel
 
 
-def margins(logits: Tensor, walks: Iterable[TreeWalk]) -> dict[int, float]:
+def margins(logits: Tensor, walks: Iterable[RowWalk]) -> dict[int, float]:
     """Return, by number of row, the margins of walks that ended in another token than given."""
     return {
         walk.plan.number: margin
@@ -19,7 +19,7 @@ def margins(logits: Tensor, walks: Iterable[TreeWalk]) -> dict[int, float]:
     }
 
 
-def _margin(logits: Tensor, walk: TreeWalk) -> float | None:
+def _margin(logits: Tensor, walk: RowWalk) -> float | None:
     sequence, tokens = walk.plan.sequence, walk.tokens
     place = len(sequence.tokens) - sequence.prompt_count + len(tokens) - 1
     if not tokens or place >= len(sequence.given) or sequence.given[place] == tokens[-1]:

@@ -13,7 +13,7 @@ from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.presampled import Presampled
 from draftwerk.model.step.report import RowReport
 from draftwerk.model.step.row_plan import RowPlan
-from draftwerk.model.step.tree_walk import TreeWalk
+from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.speculative.beams.survivors import (
     UnexpandedSurvivor,
     VerifiedBranch,
@@ -27,7 +27,7 @@ from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 class WalkedRow(NamedTuple):
     """A row that came through its round."""
 
-    walk: TreeWalk
+    walk: RowWalk
     report: RowReport
 
     def decision(self, ahead: "HeadDraft") -> Decision:
@@ -84,10 +84,10 @@ def draft_ahead(
 
 
 def _trees(
-    head: BoundHead, walks: Sequence[TreeWalk], presampled: Presampled, pages: Pages
-) -> Iterator[tuple[TreeWalk, tuple[HeadNode, ...]]]:
+    head: BoundHead, walks: Sequence[RowWalk], presampled: Presampled, pages: Pages
+) -> Iterator[tuple[RowWalk, tuple[HeadNode, ...]]]:
     """Yield the draft tree that follows each walk's last committed token."""
-    missing: list[TreeWalk] = []
+    missing: list[RowWalk] = []
     for walk in walks:
         if tree := presampled.head_tree.get(walk.plan.first):
             yield walk, tree
@@ -98,7 +98,7 @@ def _trees(
     states, noise = head.states, fastest()
     starts = [
         Start(
-            states[walk.logits_row],
+            states[walk.place],
             walk.tokens[-1],
             walk.plan.row.stop + len(walk.tokens),
             SequenceNoise(walk.plan.sequence.sampling, noise),
@@ -110,7 +110,7 @@ def _trees(
     yield from zip(missing, head.step.grow(starts), strict=True)
 
 
-def _text_pages(walk: TreeWalk, pages: Pages) -> TextPages:
+def _text_pages(walk: RowWalk, pages: Pages) -> TextPages:
     """Return where all that is committed is kept, but for the last token."""
     row = walk.plan.row
     return TextPages(pages, row.stop + len(walk.tokens) - 1, row.blocks, row.window_blocks)

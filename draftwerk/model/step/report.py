@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
 from draftwerk.model.step.backend import Backend
 from draftwerk.model.step.row_plan import RowPlan, candidate_requests
-from draftwerk.model.step.tree_walk import TreeWalk
+from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.speculative.beams.decisions import Candidate
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback, TokenTopK
@@ -27,7 +27,7 @@ class RowReport(NamedTuple):
 def report_rows(
     backend: Backend,
     logits: Tensor,
-    walks: Sequence[TreeWalk],
+    walks: Sequence[RowWalk],
     best: Mapping[int, TopTokens],
 ) -> list[RowReport]:
     """Return the walks' reports; a branch whose grammar cannot be followed fails.
@@ -79,7 +79,7 @@ def topk_rows(plans: Iterable[RowPlan]) -> Iterator[int]:
     return (row for plan in plans if plan.wants_topk for row in plan.logits_rows())
 
 
-def _jump_forward(walk: TreeWalk) -> tuple[int, ...]:
+def _jump_forward(walk: RowWalk) -> tuple[int, ...]:
     """Return what the grammar forces after the committed tokens, if it goes on."""
     matcher = walk.plan.sequence.matcher
     if matcher is None or not walk.goes_on:
@@ -90,7 +90,7 @@ def _jump_forward(walk: TreeWalk) -> tuple[int, ...]:
 
 
 def _logprobs(
-    backend: Backend, logits: Tensor, walks: Sequence[TreeWalk]
+    backend: Backend, logits: Tensor, walks: Sequence[RowWalk]
 ) -> list[tuple[ChosenLogprob, ...]]:
     if all(walk.plan.sequence.sampling.logprobs < 0 for walk in walks):
         return [()] * len(walks)
@@ -99,7 +99,7 @@ def _logprobs(
     return [tuple(next(found) for _ in row) for row in asked]
 
 
-def _logprob_requests(walk: TreeWalk) -> list[tuple[int, int, int]]:
+def _logprob_requests(walk: RowWalk) -> list[tuple[int, int, int]]:
     """Return (logits row, token, alternatives wanted) of every committed token."""
     plan = walk.plan
     wanted = plan.sequence.sampling.logprobs
@@ -117,7 +117,7 @@ def _named(plan: RowPlan, best: Mapping[int, TopTokens]) -> tuple[TokenTopK, ...
 
 
 def _candidates(
-    backend: Backend, logits: Tensor, walks: Sequence[TreeWalk]
+    backend: Backend, logits: Tensor, walks: Sequence[RowWalk]
 ) -> list[tuple[tuple[Candidate, ...], ...]]:
     if all(walk.plan.row.branch is None for walk in walks):
         return [()] * len(walks)
@@ -127,7 +127,7 @@ def _candidates(
     return [tuple(() if one is None else next(found) for one in row) for row in asked]
 
 
-def _branch_requests(walk: TreeWalk) -> list[tuple[SamplingRequest, int] | None]:
+def _branch_requests(walk: RowWalk) -> list[tuple[SamplingRequest, int] | None]:
     if walk.plan.row.branch is None:
         return []
     try:

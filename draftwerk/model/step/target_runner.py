@@ -28,8 +28,8 @@ from draftwerk.model.step.row_plan import (
     presample_requests,
     root_request,
 )
+from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import BadRow, CachedSequences
-from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.step.validation import check_row
 from draftwerk.model.step.verify import BROKEN, broken_logits, verify
 from draftwerk.speculative.protocol.journal import has_moves
@@ -264,8 +264,8 @@ class TargetRunner:
         size = self.pages.block_size
         return RowPlan(number, row, sequence, draft, first, size, held, own_states)
 
-    def _begin_walk(self, plan: RowPlan) -> TreeWalk:
-        return TreeWalk(plan)
+    def _begin_walk(self, plan: RowPlan) -> RowWalk:
+        return RowWalk.begin(plan)
 
     def _round_requests(self, plans: Sequence[RowPlan]) -> RoundRequests:
         requests = (request for plan in plans for request in presample_requests(plan))
@@ -275,7 +275,7 @@ class TargetRunner:
         return RoundRequests(requests, rows, self.successor_count, trees, drafts)
 
 
-def _moves(walks: Sequence[TreeWalk], presampled: Presampled) -> list[tuple[int, int]]:
+def _moves(walks: Sequence[RowWalk], presampled: Presampled) -> list[tuple[int, int]]:
     """Return the slots to be moved by the host."""
     left = [walk for walk in walks if walk.path and walk.plan.first not in presampled.moved]
     return [move for walk in left for move in path_moves(walk.plan, walk.path)]

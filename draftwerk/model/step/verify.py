@@ -1,6 +1,6 @@
 """How a round's rows find the tokens that they commit, from the logits of their nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -8,8 +8,9 @@ from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.backend import Backend
 from draftwerk.model.step.presampled import Presampled
 from draftwerk.model.step.row_plan import RowPlan
-from draftwerk.model.step.tree_walk import TreeWalk
+from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.text.grammar import BadGrammar
+from draftwerk.speculative.verify import accept
 
 BROKEN = "the model computed something that is not a number"
 
@@ -22,10 +23,13 @@ def broken_logits(plan: RowPlan, presampled: Presampled) -> str:
 
 
 def verify(
-    backend: Backend, logits: Tensor, walks: Sequence[TreeWalk], presampled: Presampled
+    backend: Backend, logits: Tensor, walks: Sequence[RowWalk], presampled: Presampled
 ) -> None:
-    """Follow the seeded target's one answer at each node, all rows a level at a time."""
-    walking = [walk for walk in walks if _follow(walk, presampled.tokens)]
+    """Accept what the seeded target's answers allow, all rows a level at a time.
+
+    The rule is `speculative.verify`; here the answers are computed that are not known beforehand.
+    """
+    walking = [walk for walk in walks if accept(walk, presampled.tokens)]
     while walking:
         asked = [
             (walk, request)
@@ -36,26 +40,17 @@ def verify(
         walking = [
             walk
             for (walk, _), token in zip(asked, tokens, strict=True)
-            if walk.advance(token) and _follow(walk, presampled.tokens)
+            if walk.accept(token) and accept(walk, presampled.tokens)
         ]
 
 
-def _follow(walk: TreeWalk, known: Mapping[int, int]) -> bool:
-    """Walk on as far as the tokens are known; return whether another one is to be asked for."""
-    while (token := known.get(walk.logits_row)) is not None:
-        if not walk.advance(token):
-            return False
-    return True
-
-
-def _request(walk: TreeWalk, presampled: Presampled) -> SamplingRequest | None:
+def _request(walk: RowWalk, presampled: Presampled) -> SamplingRequest | None:
     """Return the sampling request at the node where a walk is; None ends the walk in error."""
-    logits_row = walk.logits_row
-    if logits_row in presampled.broken:
+    if walk.place in presampled.broken:
         walk.error = BROKEN
         return None
     try:
-        return walk.plan.sequence.sampling_request(logits_row, walk.tokens)
+        return walk.plan.sequence.sampling_request(walk.place, walk.tokens)
     except BadGrammar as error:
         walk.error = f"the grammar cannot be followed: {error}"
         return None

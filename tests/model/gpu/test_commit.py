@@ -18,12 +18,13 @@ from draftwerk.model.reference.kv_pages import move_slots
 from draftwerk.model.step.backend import BoundHead, LoadedModel
 from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves
+from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import CachedSequence as Known
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.speculative.protocol.feedback import HeadNode
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.verify import accept
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder
 from tests.support.draft_heads import random_head
@@ -52,11 +53,10 @@ def random_pages(seed: int, dtype: torch.dtype) -> Pages:
     return Pages(*(torch.randn(shape, generator=noise).to(dtype).to(DEVICE) for _ in range(2)))
 
 
-def walked(plan: RowPlan, told: list[int]) -> TreeWalk:
+def walked(plan: RowPlan, told: list[int]) -> RowWalk:
     """Go down a tree, the answers given by node."""
-    walk = TreeWalk(plan)
-    while walk.advance(told[walk.node + 1]):
-        pass
+    walk = RowWalk.begin(plan)
+    accept(walk, dict(enumerate(told, start=plan.first)))
     return walk
 
 
@@ -70,7 +70,7 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
     rng.shuffle(blocks)
     plans: list[RowPlan] = []
     answers: list[int] = []
-    expected: list[TreeWalk] = []
+    expected: list[RowWalk] = []
     for index in range(6):
         stop, room = rng.randint(1, 6), 0 if index == 0 else 12
         truth = [rng.randrange(5) for _ in range(6)]

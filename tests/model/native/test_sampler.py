@@ -19,8 +19,8 @@ from draftwerk.model.reference.sampler import logprobs as plain_logprobs
 from draftwerk.model.step.backend import TORCH_BACKEND
 from draftwerk.model.step.presampled import Presampled, RoundRequests, broken_alone
 from draftwerk.model.step.row_plan import RowPlan, root_request
+from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.model.step.verify import verify
 from draftwerk.speculative.protocol.rounds import Draft, Row
 from draftwerk.speculative.sampling.params import Sampling, choose
@@ -142,7 +142,7 @@ def test_a_draft_is_followed_as_level_by_level(
     plan = plan_of(draft, sampling, known)
     answers, best = sampler.answer(logits, [(root_request(plan), draft)], (), 0)
     found = Presampled(frozenset(), {row: each for row, each in enumerate(answers) if each >= 0})
-    expected, followed = TreeWalk(plan), TreeWalk(plan)
+    expected, followed = RowWalk.begin(plan), RowWalk.begin(plan)
     verify(TORCH_BACKEND, logits, [expected], broken_alone(logits, RoundRequests(())))
     verify(replace(TORCH_BACKEND, choose=no_choice), logits, [followed], found)
     assert (followed.tokens, followed.path) == (expected.tokens, expected.path)

@@ -16,6 +16,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, 
 from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.occupancy import Occupancy
+from draftwerk.speculative.verify import TreeWalk
 from tests.support.rounds import make_round, make_row
 
 COSTS = ((1, 20.5), (8, 23.5), (16, 25.5), (64, 47.0), (256, 104.0))
@@ -233,15 +234,12 @@ class Replay:
     def _commit(self, player: _Player, draft: Draft) -> None:
         """Walk the recording through the draft, and one token on."""
         output, output_count = player.recording.output, player.output_count
-        children = draft.children()
-        path: list[int] = []
-        while (
-            node := children.get((path[-1] if path else -1, output[output_count + len(path)]))
-        ) is not None:
-            path.append(node)
-        self.report.count(draft, path)
-        player.new_token_ids = output[output_count : output_count + len(path) + 1]
-        player.topk = player.recording.topk[output_count : output_count + len(path) + 1]
+        walk = TreeWalk(draft)
+        while walk.accept(output[output_count + len(walk.tokens)]):
+            pass
+        self.report.count(draft, walk.path)
+        player.new_token_ids = walk.tokens
+        player.topk = player.recording.topk[output_count : output_count + len(walk.tokens)]
         player.output_count += len(player.new_token_ids)
         goes_on = player.output_count < len(output)
         trees = player.recording.head_tree if draft.wants_head and goes_on else ()

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from draftwerk.model.draft_head.head_windows import ROWS_SHARED, WAITING_MAX, HeadWindows
 from draftwerk.model.step.row_plan import RowPlan
+from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.model.step.tree_walk import TreeWalk
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row
 
 
@@ -45,7 +45,7 @@ def follow_prompts(windows: HeadWindows, states: Tensor, plans: Sequence[RowPlan
             windows.follow(row.sequence_id, position, rows, following)
 
 
-def follow_walks(windows: HeadWindows, states: Tensor, walks: Sequence[TreeWalk]) -> None:
+def follow_walks(windows: HeadWindows, states: Tensor, walks: Sequence[RowWalk]) -> None:
     """Take in the states on accepted paths, and the token committed after each."""
     followed = [
         walk
