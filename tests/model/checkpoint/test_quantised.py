@@ -26,7 +26,14 @@ from draftwerk.model.native.stored import dequantised
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from tests.model.native.models import part, random_pages, round_of
-from tests.support.quantised_checkpoints import FORMS, save_mxfp4, save_quantised
+from tests.support.quantised_checkpoints import (
+    FORMS,
+    GROUP,
+    Written,
+    save_mxfp4,
+    save_quantised,
+    words,
+)
 from tests.support.thread_ranks import Grid, differing
 from tests.support.tiny_models import VOCAB, oracle_logits
 
@@ -67,6 +74,43 @@ def test_blocks_stand_for_the_values_of_the_format(form: str, tmp_path: Path):
     assert torch.equal(whole(weights.embedding, plain_values), embedding)
     if form in KINDS:
         assert {part.kind for part in weights.layers[0].qkv} == {KINDS[form]}
+
+
+def symmetric(matrix: Tensor, zero: int) -> Written:
+    """Return GPTQ's tensors of quants around 8, with another number where zeros are."""
+    scales = (matrix.reshape(len(matrix), -1, GROUP).abs().amax(2) / 7).half()
+    each = scales.float().repeat_interleave(GROUP, 1)
+    quants = (matrix / each).round().clamp(-8, 7).long() + 8
+    return {
+        "qweight": words(quants).T.contiguous(),
+        "qzeros": words(torch.full_like(scales, zero, dtype=torch.long).T),
+        "scales": scales.T.contiguous(),
+    }, (quants - 8) * each
+
+
+@pytest.mark.parametrize("form", ["gptq", "gptq v2"])
+@pytest.mark.parametrize("zero", [7, 8])
+def test_the_zero_of_symmetric_quants_is_eight_however_it_is_stored(
+    zero: int, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config, _ = FORMS[form]
+    own = config | {"sym": True}
+    monkeypatch.setitem(FORMS, form, (own, lambda matrix: symmetric(matrix, zero)))
+    expected = save_quantised(tmp_path, form)
+    for keeps_blocks in (False, True):
+        model = load(str(tmp_path), torch.float32, keeps_blocks=keeps_blocks)
+        found = model.weights.layers[1].qkv
+        values = whole(found, plain_values) if keeps_blocks else found
+        assert torch.equal(values, stacked(expected, 1, "qkv"))
+
+
+def test_another_zero_contradicts_the_symmetry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config, _ = FORMS["gptq"]
+    own = config | {"sym": True}
+    monkeypatch.setitem(FORMS, "gptq", (own, lambda matrix: symmetric(matrix, 5)))
+    save_quantised(tmp_path, "gptq")
+    with pytest.raises(Refused, match=r"qzeros: a zero is not 8, which contradicts sym"):
+        list(load(str(tmp_path), None).weights.layers)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -157,10 +201,35 @@ def change(directory: Path, **fields: Any) -> None:
 
 
 WEIGHTS = {"num_bits": 4, "strategy": "group", "group_size": 32}
+STRATEGY = {**WEIGHTS, "strategy": "tensor_group"}
 CONFIGS: dict[str, tuple[str, dict[str, Any], str]] = {
     "another method": ("awq", {"quant_method": "hqq"}, "'hqq' is not supported; AWQ, GPTQ"),
     "bits": ("gptq", {"bits": 3}, "bits 3 of gptq is not supported (only 4)"),
     "a version": ("awq", {"version": "gemv"}, "version 'gemv' is not supported (gemm)"),
+    "a rotation": ("gptq", {"rotation": "hadamard"}, "rotation 'hadamard' is not supported"),
+    "other layers": ("gptq", {"dynamic": {"-:lm": {}}}, "dynamic {'-:lm': {}} is not supported"),
+    "two versions": (
+        "gptq",
+        {"checkpoint_format": "gptq", "format": "gptq_v2"},
+        "contradict each other",
+    ),
+    "no zeros": ("awq", {"zero_point": False}, "zero_point False is not supported"),
+    "a word of no list": ("fp8", {"twist": 3}, "twist 3 is not supported"),
+    "transforms": (
+        "packed",
+        {"transform_config": {"config_groups": {"R1": {}}}},
+        "transform_config {'config_groups': {'R1': {}}} is not supported",
+    ),
+    "sparse matrices": (
+        "packed",
+        {"sparsity_config": {"format": "sparse-24-bitmask"}},
+        "sparsity_config format 'sparse-24-bitmask' is not supported",
+    ),
+    "a strategy": (
+        "packed",
+        {"config_groups": {"a": {"targets": ["Linear"], "weights": STRATEGY}}},
+        "strategy 'tensor_group' is not supported",
+    ),
     "a group": ("gptq", {"group_size": 48}, "group_size 48 is no multiple of 32"),
     "a format": ("packed", {"format": "marlin-24"}, "format 'marlin-24' is not supported"),
     "e5m2": ("fp8", {"fmt": "e5m2"}, "fmt 'e5m2' is not supported (only e4m3)"),

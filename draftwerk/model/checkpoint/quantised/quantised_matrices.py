@@ -111,7 +111,10 @@ class QuantisedMatrices:
         """Return scales and zeros [rows, groups] of what is stored [groups, rows]."""
         scales = _floats(self._read(prefix + ".scales")[:, span].T)
         zeros = _nibbles(self._read(prefix + ".qzeros"), order)[:, span].T
-        return scales, np.ascontiguousarray(zeros) + np.uint8(self.scheme.zero_offset)
+        zeros = np.ascontiguousarray(zeros)
+        if self.scheme.is_symmetric:
+            return scales, _symmetric_zeros(prefix, zeros)
+        return scales, zeros + np.uint8(self.scheme.zero_offset)
 
     def _row_scales(self, prefix: str, rows: range) -> ScaleRows:
         scales = _floats(self._read(prefix + self.scheme.scale_name))
@@ -131,6 +134,17 @@ class QuantisedMatrices:
                         f"{name}: inputs in another order than their groups (desc_act) are not "
                         "supported; take a checkpoint without, or a GGUF"
                     )
+
+
+def _symmetric_zeros(prefix: str, zeros: ByteRows) -> ByteRows:
+    """Return zeros of 8, as kernels that know of the symmetry have them.
+
+    They are stored as 8, or lessened by 1, and some writers do not tell which. Raises Refused for
+    any other.
+    """
+    if not np.isin(zeros, (SYMMETRIC_ZERO - 1, SYMMETRIC_ZERO)).all():
+        raise Refused(f"{prefix}.qzeros: a zero is not {SYMMETRIC_ZERO}, which contradicts sym")
+    return np.full_like(zeros, SYMMETRIC_ZERO)
 
 
 def within_expert(height: int, rows: range) -> tuple[int, slice]:

@@ -17,6 +17,12 @@ from typing import Any, NamedTuple, cast
 
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.shards import StoredTensor
+from draftwerk.model.checkpoint.keys.quantisation_keys import (
+    BY_METHOD,
+    COMPRESSED_GROUP,
+    COMPRESSED_WEIGHTS,
+    SPARSITY,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
 
 FIELDS = ("quantization_config", "compression_config")
@@ -32,6 +38,14 @@ MAIN = {
 MARKED = {"int8": "I8", "fp8": "F8_E4M3"}
 FORMATS = {"pack-quantized": "packed", "int-quantized": "int8", "float-quantized": "fp8"}
 BITS = {"packed": 4, "int8": 8, "fp8": 8}
+STRATEGIES = {
+    "packed": ("group", "channel"),
+    "int8": ("group", "channel", "tensor"),
+    "fp8": ("channel", "tensor", "block"),
+}
+"""What shares a scale, by compressed-tensors' names."""
+TYPES = {"packed": "int", "int8": "int", "fp8": "float"}
+WHERE = "quantization_config "
 MX_GROUP = 32
 
 
@@ -61,16 +75,20 @@ def scheme_of(hf: Json) -> Scheme | None:
     method = str(_object(config).get("quant_method", "unnamed"))
     if method not in READERS:
         raise Refused(f"{field} {method!r} is not supported; {SERVED}")
+    BY_METHOD[method].check(config, WHERE)
     return READERS[method](config)
 
 
 def _gptq(config: Json) -> Scheme:
     _require("gptq", config, "bits", 4)
-    version = config.get("checkpoint_format", "gptq")
-    if version not in ("gptq", "gptq_v2"):
-        raise Refused(f"quantization_config checkpoint_format {version!r} is not supported")
-    offset = 1 if version == "gptq" else 0
-    return Scheme("GPTQ", "gptq", _group(config), bool(config.get("sym", True)), offset)
+    versions = {key: config[key] for key in ("checkpoint_format", "format") if config.get(key)}
+    for key, version in versions.items():
+        if version not in ("gptq", "gptq_v2"):
+            raise Refused(f"quantization_config {key} {version!r} is not supported")
+    if len(set(versions.values())) > 1:
+        raise Refused(f"quantization_config {versions} contradict each other")
+    offset = 0 if "gptq_v2" in versions.values() else 1
+    return Scheme("GPTQ", "gptq", _group(config), _flag(config, "sym"), offset)
 
 
 def _awq(config: Json) -> Scheme:
@@ -104,7 +122,10 @@ def _compressed(config: Json) -> Scheme:
         raise Refused(
             "quantization_config config_groups: only one group of all Linear layers is supported"
         )
+    COMPRESSED_GROUP.check(groups[0], f"{WHERE}config_groups ")
+    SPARSITY.check(_object(config.get("sparsity_config")), f"{WHERE}sparsity_config ")
     weights = _object(groups[0].get("weights"))
+    COMPRESSED_WEIGHTS.check(weights, f"{WHERE}weights ")
     named = str(weights.get("format") or groups[0].get("format") or config.get("format"))
     if named not in FORMATS:
         raise Refused(
@@ -112,7 +133,9 @@ def _compressed(config: Json) -> Scheme:
         )
     layout = FORMATS[named]
     _require("compressed-tensors", weights, "num_bits", BITS[layout])
-    is_symmetric = bool(weights.get("symmetric", True))
+    _require("compressed-tensors", {"type": "int", **weights}, "type", TYPES[layout])
+    is_symmetric = _flag(weights, "symmetric")
+    _check_strategy(weights, layout)
     name = f"compressed-tensors {named}"
     if layout == "packed":
         return Scheme(name, layout, _group(weights), is_symmetric)
@@ -121,6 +144,24 @@ def _compressed(config: Json) -> Scheme:
     if layout == "fp8":
         return _fp8_blocks(name, weights.get("block_structure"))
     return Scheme(name, layout, _group(weights))
+
+
+def _check_strategy(weights: Json, layout: str) -> None:
+    """Refuse a strategy that contradicts the sizes of groups, by which matrices are read."""
+    strategy, group, block = (
+        weights.get(each) for each in ("strategy", "group_size", "block_structure")
+    )
+    if strategy is not None and strategy not in STRATEGIES[layout]:
+        raise Refused(f"{WHERE}strategy {strategy!r} is not supported with {layout}")
+    if layout == "fp8" and group is not None:
+        raise Refused(f"{WHERE}group_size {group!r} is not supported with {layout}")
+    has_groups = group not in (None, -1)
+    if strategy is not None and (strategy == "group") != has_groups:
+        raise Refused(f"{WHERE}strategy {strategy!r} contradicts group_size {group!r}")
+    if layout == "fp8" and strategy is not None and (strategy == "block") != (block is not None):
+        raise Refused(f"{WHERE}strategy {strategy!r} contradicts block_structure {block!r}")
+    if layout != "fp8" and block is not None:
+        raise Refused(f"{WHERE}block_structure {block!r} is not supported with {layout}")
 
 
 READERS = {
@@ -137,12 +178,20 @@ def _object(found: Any) -> Json:
     return cast(Json, found) if isinstance(found, dict) else {}
 
 
-def _require(method: str, config: Json, field: str, served: int) -> None:
+def _require(method: str, config: Json, field: str, served: int | str) -> None:
     if config.get(field) != served:
         raise Refused(
             f"quantization_config {field} {config.get(field)!r} of {method} is not supported "
             f"(only {served})"
         )
+
+
+def _flag(config: Json, field: str) -> bool:
+    """Return a switch that is on where nothing is said."""
+    value = config.get(field, True)
+    if not isinstance(value, bool):
+        raise Refused(f"{WHERE}{field} {value!r} is neither true nor false")
+    return value
 
 
 def _group(config: Json) -> int:
