@@ -12,28 +12,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from draftwerk.model.checkpoint.files.json_file import read_json
+from draftwerk.model.checkpoint.keys.adapter_keys import ADAPTER, LEAVES_BASE
 from draftwerk.model.checkpoint.unsupported import Refused
 
 CONFIG_FILE = "adapter_config.json"
-NOTHING: tuple[object, ...] = (None, False, "", 0, [], {})
-REFUSED = (
-    "use_dora",
-    "use_qalora",
-    "modules_to_save",
-    "trainable_token_indices",
-    "layer_replication",
-    "fan_in_fan_out",
-    "lora_bias",
-    "target_parameters",
-    "alora_invocation_tokens",
-    "arrow_config",
-    "use_bdlora",
-    "kasa_config",
-    "monteclora_config",
-)
-"""Fields that change what an adapter computes, and are not served."""
-CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
-"""Ways to begin a training that change the model's own weights, unless they were changed back."""
 RANK_MAX = 1024
 LoraNumber = TypeVar("LoraNumber", int, float)
 
@@ -72,9 +54,7 @@ def read_lora_config(folder: Path) -> LoraConfig:
     found: dict[str, Any] | None = read_json(path)
     if found is None:
         raise Refused(f"{folder}: no {CONFIG_FILE}")
-    for name in REFUSED:
-        if found.get(name) not in NOTHING:
-            raise Refused(f"{path}: {name} {found[name]!r} is not supported")
+    ADAPTER.check(found, f"{path}: ")
     try:
         given = {name: value for name, value in found.items() if value is not None}
         config = msgspec.convert(given, LoraConfig, strict=False)
@@ -89,7 +69,7 @@ def _check(path: Path, config: LoraConfig) -> None:
         raise Refused(f"{path}: peft_type {config.peft_type!r} is not supported, only 'LORA'")
     if config.bias != "none":
         raise Refused(f"{path}: bias {config.bias!r} is not supported, only 'none'")
-    if str(config.init_lora_weights).lower().startswith(CHANGES_BASE):
+    if str(config.init_lora_weights).lower() not in LEAVES_BASE:
         raise Refused(
             f"{path}: init_lora_weights {config.init_lora_weights!r} is not supported: its base "
             "model has other weights; save it as a plain LoRA"
