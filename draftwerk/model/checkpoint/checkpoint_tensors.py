@@ -30,12 +30,21 @@ STORED = {torch.bfloat16: torch.bfloat16}
 """What is kept as it is stored; everything else is read as float32."""
 
 
+def rounded(values: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """Return dequantised numbers in a dtype: as they are in float32, else by way of bf16."""
+    if dtype == torch.float32:
+        return values
+    return values.to(torch.bfloat16).to(dtype or torch.bfloat16)
+
+
 class Tensors:
     """A checkpoint's tensors by name; it has passed `check_tensors`."""
 
     experts_are_columns = False
     """Whether those of all experts are [experts, in, out], not [experts, out, in]."""
     of_gguf = False
+    is_exact = False
+    """Whether numbers that bf16 does not hold are kept in float32, where no dtype is given."""
 
     def __init__(
         self,
@@ -137,7 +146,7 @@ class Tensors:
 
 
 class GgufTensors(Tensors):
-    """A GGUF's tensors: rounded to bf16, or matrices in the file's own blocks."""
+    """A GGUF's tensors: in bf16, exact in float32, or matrices in the file's own blocks."""
 
     of_gguf = True
 
@@ -161,7 +170,8 @@ class GgufTensors(Tensors):
         values = tensor_values(self.files, self.stored[name], rows, self.dequantise)
         if self.keeps_blocks:
             return values.to(self.device, self.dtype or torch.float32)
-        return values.to(torch.bfloat16).to(self.device, self.dtype or torch.bfloat16)
+        is_held = not self.is_exact or self.stored[name].kind == "BF16"
+        return rounded(values, self.dtype if is_held else torch.float32).to(self.device)
 
     def _norm_weight(self, name: str, offset: int) -> Tensor:
         # Added already, and not to be rounded.
@@ -190,7 +200,7 @@ class GgufTensors(Tensors):
 
 
 class QuantisedTensors(Tensors):
-    """Tensors of safetensors that are quantised: rounded to bf16, or matrices as blocks."""
+    """Tensors of quantised safetensors: in bf16, exact in float32, or matrices as blocks."""
 
     keeps_blocks: bool
     dequantise: Dequantise
@@ -218,7 +228,7 @@ class QuantisedTensors(Tensors):
             return super().take(name, rows)
         rows = range(self.stored[name].shape[0]) if rows is None else rows
         values = self.dequantise(self.quantised.blocks(name, rows))
-        return values.to(torch.bfloat16).to(self.device, self.dtype or torch.bfloat16)
+        return rounded(values, torch.float32 if self.is_exact else self.dtype).to(self.device)
 
     def fused(self, parts: NamedRows) -> Tensor:
         return self._blocks(parts, self.matrices) if self.keeps_blocks else super().fused(parts)

@@ -66,6 +66,7 @@ def load(
     keeps_blocks: bool = False,
     dequantise: Dequantise | None = None,
     merged: Sequence[LoraCard] = (),
+    is_exact: bool = False,
 ) -> Checkpoint:
     """Find a model and read its weights onto a device, as `dtype` or, if None, as stored.
 
@@ -76,7 +77,8 @@ def load(
     read: its layers, its rows of each matrix, and empty tensors for the embedding or the lm_head
     that it does not have. The config is the whole model's.
 
-    Adapters that are `merged` are added to the matrices.
+    Adapters that are `merged` are added to the matrices. With `is_exact` numbers of a GGUF, or of
+    quantised matrices, are not rounded to bf16.
 
     Raises Refused, naming the cause, for whatever is not a model that is served.
     """
@@ -91,13 +93,14 @@ def load(
         )
     if card is None:
         tensors = _safetensors(directory, dtype, device, matrices, keeps_blocks, dequantise)
-        tensors.merged = MergedAdapters(merged)
+        tensors.merged, tensors.is_exact = MergedAdapters(merged), is_exact
         progress(f"reading {name}")
         lazily = isinstance(tensors, QuantisedTensors)
         return Checkpoint(name, directory, config, weights_of(tensors, config, shard, lazily))
     card.check_unchanged()
     files = GgufFiles(card, progress)
     tensors = GgufTensors(files, dtype, device, keeps_blocks, dequantise)
+    tensors.is_exact = is_exact
     weights = weights_of(tensors, config, shard, lazily=dequantise is not None)
     return Checkpoint(card.name, directory, config, weights, files)
 

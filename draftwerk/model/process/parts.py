@@ -116,6 +116,7 @@ def native_part(
         keeps_blocks=options.dtype == STORED,
         dequantise=dequantised,
         merged=lora_cards(options.lora_merge, config),
+        is_exact=options.dtype == "fp32",
     )
     if options.window is not None:
         model = replace(model, config=windowed_config(model.config, options.window))

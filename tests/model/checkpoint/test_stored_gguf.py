@@ -64,6 +64,17 @@ def test_blocks_stand_for_the_weights_that_are_dequantised(family: str, kind: st
     assert [part.kind for part in stored.layers[0].qkv] == [kind, kind, "Q5_1"]
 
 
+@pytest.mark.parametrize("kind", ["F16", "Q4_0", "Q8_0"])
+def test_in_float32_numbers_are_those_of_the_file(kind: str, tmp_path: Path):
+    path = save_gguf(tmp_path / "m.gguf", "qwen3", kind)
+    stored, exact = blocks_of(path).weights, load(str(path), None, is_exact=True).weights
+    for blocks, tensors in zip(stored.layers, exact.layers, strict=True):
+        for parts, tensor in zip(matrices(blocks), matrices(tensors), strict=True):
+            assert torch.equal(values(parts), tensor)
+        assert torch.equal(blocks.attention_norm, tensors.attention_norm)
+    assert torch.equal(values(stored.embedding), exact.embedding)
+
+
 def test_a_head_of_its_own_is_not_the_embedding(tmp_path: Path):
     path = save_gguf(tmp_path / "m.gguf", "llama", "Q4_0", tie_word_embeddings=False)
     weights = blocks_of(path).weights
