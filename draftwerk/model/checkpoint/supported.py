@@ -23,6 +23,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu2": "relu_squared",
 }
 """By Transformers' names of them."""
+CAUSAL = {"is_causal": True, "is_encoder_decoder": False}
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 GENERATION_FILE = "generation_config.json"
@@ -53,6 +54,9 @@ def check_supported(hf: Json) -> None:
     if kind != architecture.model_type:
         raise Refused(f"model_type {kind!r} contradicts architectures {architecture.hf_name!r}")
     required = (*COUNTS, architecture.norm_eps, *architecture.required)
+    for key, value in CAUSAL.items():
+        if hf.get(key) not in (None, value):
+            raise Refused(f"{key} {hf[key]!r} is not supported")
     missing = [key for key in required if hf.get(key) is None]
     if missing:
         raise Refused(f"config.json lacks {', '.join(missing)}")

@@ -119,6 +119,7 @@ REFUSALS = {
         "clip_qkv 8.0",
     ),
     "no norms around": ("HyperCLOVAXForCausalLM", {"use_post_norm": False}, "use_post_norm"),
+    "no order of time": ("LlamaForCausalLM", {"is_causal": False}, "is_causal False"),
     "NoPE list": ("SmolLM3ForCausalLM", {"no_rope_layers": [[1]] * 6}, "no_rope_layers"),
     "multiplier": ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling 0"),
     "experts": (
