@@ -2,14 +2,14 @@
 
 from typing import Any
 
-import numpy as np
 from gguf.constants import TokenType
 
 from draftwerk.model.checkpoint.architectures import completed
 from draftwerk.model.checkpoint.end_tokens import end_texts
 from draftwerk.model.checkpoint.families.architecture import LISTED_MAX, counted
-from draftwerk.model.checkpoint.gguf_source import FACTORS, ROPE_DIVISORS, GgufSource, dequantised
-from draftwerk.model.checkpoint.rope import rotary
+from draftwerk.model.checkpoint.gguf_rope import rope_scaling
+from draftwerk.model.checkpoint.gguf_source import GgufSource
+from draftwerk.model.checkpoint.keys.gguf_keys import check_gguf_keys
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import POOLING_FIELD
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
@@ -33,14 +33,6 @@ SAMPLING = {
 ENDS = ("eos", "eot", "eom")
 """The tokens that end a text, a turn or a message, where a file names them."""
 LABELS = ["yes", "no"]
-LLAMA3_DEFAULTS = {
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
-"""Those of every Llama 3.x; a GGUF does not name them."""
-TURNS_OR_NOT = np.array([1, 1e30], np.float32)
-"""Divisors of pairs of which only some turn."""
 
 
 def hf_config(source: GgufSource) -> dict[str, Any]:
@@ -64,6 +56,8 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     counted(f"{source.architecture}.block_count", source.layer_count, most=LISTED_MAX)
     head_size = source.get(".attention.key_length", hidden // heads)
     counted(f"{source.architecture}.attention.key_length", head_size)
+    if (size := source.get(".attention.value_length", head_size)) != head_size:
+        raise Refused(f"{source.architecture}.attention.value_length {size} is not {head_size}")
     turned = source.get(".rope.dimension_count", head_size)
     if turned != head_size and row.rotary_share is None:
         raise Refused("a GGUF with partial rotary dimensions is not supported")
@@ -90,7 +84,7 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
             for index in range(source.layer_count)
         ),
         "rope_theta": source.get(".rope.freq_base", 10_000.0),
-        "rope_scaling": _rope_scaling(source, turned),
+        "rope_scaling": rope_scaling(source, turned),
         "bos_token_id": source.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": _end_tokens(source),
         "torch_dtype": "bfloat16",
@@ -103,7 +97,9 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     if row.rotary_share is not None:
         config["partial_rotary_factor"] = turned / head_size
     assert own is not None
-    return dict(completed(config | dict(own.fields(source.get))))
+    config |= own.fields(source.get)
+    check_gguf_keys(source.architecture, source.model.fields, source.looked_up, own.keys)
+    return dict(completed(config))
 
 
 def _heads(source: GgufSource, by_layer: bool) -> tuple[int, int]:
@@ -150,47 +146,3 @@ def recommended_sampling(source: GgufSource) -> dict[str, float]:
         for name, value in found.items()
         if value is not None
     }
-
-
-def _rope_scaling(source: GgufSource, turned: int) -> dict[str, Any] | None:
-    if FACTORS[0] in source.model.tensors:
-        return _longrope(source)
-    kind = source.get(".rope.scaling.type", "none")
-    if kind not in ("none", "linear", "yarn"):
-        raise Refused(f"GGUF rope scaling {kind!r} is not supported")
-    if kind == "none":
-        return _spelled_out(source, turned)
-    scaling = {"rope_type": kind, "factor": source.get(".rope.scaling.factor", 1.0)}
-    original = source.get(".rope.scaling.original_context_length")
-    if original:
-        scaling["original_max_position_embeddings"] = original
-    return scaling
-
-
-def _longrope(source: GgufSource) -> dict[str, Any]:
-    """Return Phi's rule, whose divisors are tensors."""
-    short, long = (dequantised(source.model.tensors[name]).flatten() for name in FACTORS)
-    return {
-        "rope_type": "longrope",
-        "short_factor": short.tolist(),
-        "long_factor": long.tolist(),
-        "original_max_position_embeddings": source.get(".rope.scaling.original_context_length"),
-    }
-
-
-def _spelled_out(source: GgufSource, turned: int) -> dict[str, Any] | None:
-    """Read Llama 3.1's rule, or Gemma 4's, back from what `rope_freqs.weight` spells out."""
-    stored = source.model.tensors.get(ROPE_DIVISORS)
-    if stored is None:
-        return None
-    divisors = dequantised(stored)
-    if np.isin(divisors, TURNS_OR_NOT).all():
-        share = float(np.mean(divisors == 1))
-        return {"rope_type": "proportional", "partial_rotary_factor": share}
-    scaling = {"rope_type": "llama3", "factor": float(np.max(divisors)), **LLAMA3_DEFAULTS}
-    theta = source.get(".rope.freq_base", 10_000.0)
-    plain, _ = rotary(turned, theta, {}, 0)
-    scaled, _ = rotary(turned, theta, scaling, 0)
-    if not np.allclose(np.divide(plain, scaled), divisors, rtol=1e-3):
-        raise Refused(f"{ROPE_DIVISORS} follows neither Llama 3.1's rule nor Gemma 4's")
-    return scaling

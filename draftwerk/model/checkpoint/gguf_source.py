@@ -32,6 +32,8 @@ class GgufSource(NamedTuple):
     model: GgufModel
     architecture: str
     row: Architecture
+    looked_up: set[str]
+    """Keys that were asked for."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a metadata value; a leading dot stands for the architecture's own prefix.
@@ -39,6 +41,7 @@ class GgufSource(NamedTuple):
         Raises Refused for one of another kind than the key's.
         """
         named = self.architecture + key if key.startswith(".") else key
+        self.looked_up.add(key)
         found = self.model.fields.get(named)
         return default if found is None else checked(key, found, self.architecture)
 
@@ -64,7 +67,7 @@ def open_gguf(path: Path) -> GgufSource:
     model = read_gguf(path)
     architecture = model.fields.get("general.architecture")
     for row in ARCHITECTURES:
-        source = GgufSource(model, str(architecture), row)
+        source = GgufSource(model, str(architecture), row, set())
         if row.gguf and row.gguf.name == architecture and row.gguf.is_for(source.get):
             return source
     served = ", ".join({row.gguf.name: None for row in ARCHITECTURES if row.gguf})

@@ -18,7 +18,7 @@ from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.files import content, listing
 from draftwerk.model.checkpoint.files.listing import LISTING
 from draftwerk.model.checkpoint.gguf_card import GgufCard
-from draftwerk.model.checkpoint.gguf_config import LLAMA3_DEFAULTS
+from draftwerk.model.checkpoint.gguf_rope import LLAMA3_DEFAULTS
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.recommended import recommended

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -105,6 +106,10 @@ class GgufNames(NamedTuple):
     """Whether a file is of this class, where several have the name."""
     names: TensorNames | None = None
     """What tensors are called that a file divides otherwise; None: as in safetensors."""
+    rope: Callable[[Callable[..., Any]], Json] = lambda _: {}
+    """Fields of the rule of rotation, beside the usual ones."""
+    keys: KnownKeys = KnownKeys()
+    """Keys that `fields` does not look up, and are known."""
     differs_by_layer: bool = False
     """Whether heads of keys and sizes of FFNs may be lists, which `fields` reads."""
 
@@ -196,18 +201,19 @@ class Architecture:
     graph: Callable[[Json], Graph] = lambda _: Graph()
     layers: Callable[[Json], Sequence[LayerKind]] = all_alike
     experts: Callable[[Json], Experts | None] | None = None
-    theta: float = 10_000.0
-    """Of the rotation, where the config names none."""
-    local_theta: float | None = None
-    """Of the layers whose rotary is the second; None: as the others', without their scaling."""
-    rotary_share: float | None = None
-    """Of a head's dimensions that turn, where the config names none; None: it may name none."""
     pairs_are_neighbours: bool = False
     """Whether rotation turns dimensions (0, 1), (2, 3), ..., not (i, i + size / 2)."""
     rope_types: Mapping[str, str] = field(default_factory=dict[str, str])
     """Old names of rules."""
     wrappers: tuple[str, ...] = ()
     """Classes that have this one as their `text_config`."""
+
+    theta: float = 10_000.0
+    """Of the rotation, where the config names none."""
+    local_theta: float | None = None
+    """Of the layers whose rotary is the second; None: as the others', without their scaling."""
+    rotary_share: float | None = None
+    """Of a head's dimensions that turn, where the config names none; None: it may name none."""
 
     def tensor_names(self, of_gguf: bool) -> TensorNames:
         return (self.gguf.names if of_gguf and self.gguf else None) or self.names

@@ -17,6 +17,7 @@ from draftwerk.model.checkpoint.families.windows import (
     gguf_windows,
     sliding,
 )
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys, because
 from draftwerk.model.checkpoint.unsupported import Refused
 
 
@@ -74,7 +75,12 @@ ROWS = (
         hf_name="StableLmForCausalLM",
         model_type="stablelm",
         summary="LayerNorm; partial rotary",
-        gguf=GgufNames("stablelm"),
+        gguf=GgufNames(
+            "stablelm",
+            keys=KnownKeys(
+                without_effect=because("a norm's tensor says it", ".use_parallel_residual")
+            ),
+        ),
         names=TensorNames(
             query_norm="self_attn.q_layernorm.norms.{}", key_norm="self_attn.k_layernorm.norms.{}"
         ),

@@ -26,6 +26,7 @@ from draftwerk.model.checkpoint.families.windows import (
     last_slide,
     sliding,
 )
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
 from draftwerk.model.checkpoint.unsupported import Refused
 
 LayerKinds = Callable[[Json], Sequence[LayerKind]]
@@ -107,14 +108,11 @@ def _clamped(hf: Json) -> Graph:
     )
 
 
-def _clamped_fields(get: Callable[..., Any]) -> Json:
-    rule = {
-        "rope_type": get(".rope.scaling.type", "default"),
-        "factor": get(".rope.scaling.factor"),
-        "original_max_position_embeddings": get(".rope.scaling.original_context_length"),
-        "truncate": False,
-    }
-    return {**gguf_experts(get), **gguf_windows(get), "rope_scaling": rule}
+def routed(normalises: bool = True, scores: int = 1) -> KnownKeys:
+    """Return the keys of a family whose router has these scores, by llama.cpp's number."""
+    return KnownKeys(
+        only={".expert_gating_func": (0, scores), ".expert_weights_norm": (normalises,)}
+    )
 
 
 def gguf_experts(get: Callable[..., Any]) -> Json:
@@ -138,7 +136,9 @@ ROWS = (
         model_type="qwen3_moe",
         summary="experts",
         gguf=GgufNames(
-            "qwen3moe", fields=lambda get: {**gguf_experts(get), "norm_topk_prob": True}
+            "qwen3moe",
+            fields=lambda get: {**gguf_experts(get), "norm_topk_prob": True},
+            keys=routed(),
         ),
         required=("num_key_value_heads", "head_dim"),
         defaults=SPARSE_DEFAULTS,
@@ -157,6 +157,7 @@ ROWS = (
         summary="experts, and a gated one of all tokens",
         gguf=GgufNames(
             "qwen2moe",
+            keys=routed(normalises=False),
             fields=lambda get: {
                 **gguf_experts(get),
                 "shared_expert_intermediate_size": get(".expert_shared_feed_forward_length"),
@@ -186,6 +187,7 @@ ROWS = (
             "llama",
             pairs_are_neighbours=True,
             fields=gguf_experts,
+            keys=routed(),
             is_for=lambda get: bool(get(".expert_count")),
         ),
         names=TensorNames(
@@ -203,7 +205,9 @@ ROWS = (
         hf_name="OlmoeForCausalLM",
         model_type="olmoe",
         summary="experts; norms of queries and keys over all heads",
-        gguf=GgufNames("olmoe", fields=gguf_experts, written=lambda _: {}),
+        gguf=GgufNames(
+            "olmoe", fields=gguf_experts, keys=routed(normalises=False), written=lambda _: {}
+        ),
         defaults={"norm_topk_prob": False, "clip_qkv": None},
         query_key_norm=lambda _: True,
         **BIASED,
@@ -217,7 +221,9 @@ ROWS = (
         summary="experts with clamped gates; sinks; every other one with a window",
         gguf=GgufNames(
             "gpt-oss",
-            fields=_clamped_fields,
+            fields=lambda get: {**gguf_experts(get), **gguf_windows(get)},
+            rope=lambda _: {"truncate": False},
+            keys=routed(scores=3),
             written=lambda hf: {".attention.sliding_window": hf["sliding_window"]},
             ffn_norm="post_attention_norm",
         ),

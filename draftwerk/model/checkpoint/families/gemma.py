@@ -87,8 +87,8 @@ def _capped_fields(get: Callable[..., Any]) -> dict[str, Any]:
 
 def _local_fields(get: Callable[..., Any]) -> dict[str, Any]:
     return _fields(get) | {
-        "rope_theta": get(".rope.freq_base", 1_000_000.0),
-        "rope_local_base_freq": get(".rope.freq_base_swa", 10_000.0),
+        "rope_theta": get(".rope.freq_base", get(".rope.global.freq_base", 1_000_000.0)),
+        "rope_local_base_freq": get(".rope.freq_base_swa", get(".rope.local.freq_base", 10_000.0)),
     }
 
 

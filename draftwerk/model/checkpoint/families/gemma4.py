@@ -140,8 +140,9 @@ def _fields(get: Callable[..., Any]) -> Json:
         raise Refused("gemma4.attention.sliding_window_pattern does not end with a full layer")
     full = get(".attention.key_length")
     narrow = get(".attention.key_length_swa", full)
-    if get(".rope.dimension_count_swa", narrow) != narrow:
-        raise Refused("gemma4.rope.dimension_count_swa is not supported")
+    for key in (".rope.dimension_count_swa", ".attention.value_length_swa"):
+        if get(key, narrow) != narrow:
+            raise Refused(f"gemma4{key} is not supported")
     name = ".attention.shared_kv_layers"
     shared = counted(f"gemma4{name}", get(name, 0), least=0, most=layers)
     kv_heads = _each(get(".attention.head_count_kv"), layers)

@@ -16,7 +16,7 @@ from draftwerk.model.checkpoint.families.architecture import (
     all_alike,
     number,
 )
-from draftwerk.model.checkpoint.families.experts import everywhere, experts_of, gguf_experts
+from draftwerk.model.checkpoint.families.experts import everywhere, experts_of, gguf_experts, routed
 from draftwerk.model.checkpoint.unsupported import Refused
 
 
@@ -83,6 +83,7 @@ _MOE_GGUF = GgufNames(
     "granitemoe",
     pairs_are_neighbours=True,
     fields=_expert_fields,
+    keys=routed(),
     written=written_multipliers,
     is_for=lambda get: not get(SHARED_SIZE),
 )

@@ -12,7 +12,7 @@ from draftwerk.model.checkpoint.families.architecture import (
     Json,
     count_of,
 )
-from draftwerk.model.checkpoint.families.experts import experts_of, gguf_experts
+from draftwerk.model.checkpoint.families.experts import experts_of, gguf_experts, routed
 from draftwerk.model.checkpoint.families.granite import (
     GRANITE_EXPERTS,
     MULTIPLIERS,
@@ -101,6 +101,7 @@ ROWS = (
             "granitehybrid",
             pairs_are_neighbours=True,
             fields=_gguf_fields,
+            keys=routed(),
             names=SHARED_IN_GGUF._replace(recurrence="mamba."),
         ),
         names=NAMES,

@@ -60,29 +60,15 @@ def _some_unrotated(hf: Json) -> Sequence[LayerKind]:
 
 def _heated(hf: Json) -> Graph:
     """Return Ministral 3's graph: its queries grow with their position."""
-    rope = hf.get("rope_parameters")
+    rope = hf.get("rope_scaling") or hf.get("rope_parameters")
     rope = rope if isinstance(rope, dict) else {}
     return Graph(temperature_beta=number(rope, HEAT), temperature_length=number(rope, HEAT_LENGTH))
 
 
-def _heated_fields(get: Callable[..., Any]) -> Json:
-    heat, length = get(".attention.temperature_scale"), get(".attention.temperature_length")
-    original = get(".rope.scaling.original_context_length")
-    return {
-        "rope_scaling": None,
-        "rope_theta": None,
-        "rope_parameters": {
-            "rope_type": get(".rope.scaling.type"),
-            "rope_theta": get(".rope.freq_base"),
-            "factor": get(".rope.scaling.factor"),
-            HEAT_LENGTH: original or length,
-            "beta_fast": get(".rope.scaling.yarn_beta_fast"),
-            "beta_slow": get(".rope.scaling.yarn_beta_slow"),
-            # What llama.cpp makes of equal weights of the magnitude: none.
-            "attention_factor": 1.0,
-            HEAT: heat,
-        },
-    }
+def _heat_of_gguf(get: Callable[..., Any]) -> Json:
+    length = get(".attention.temperature_length")
+    original = get(".rope.scaling.original_context_length") or length
+    return {HEAT: get(".attention.temperature_scale"), HEAT_LENGTH: original}
 
 
 HEAT, HEAT_LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
@@ -150,7 +136,7 @@ ROWS = (
         hf_name="Ministral3ForCausalLM",
         model_type="ministral3",
         summary="queries that grow with the position",
-        gguf=GgufNames("mistral3", pairs_are_neighbours=True, fields=_heated_fields),
+        gguf=GgufNames("mistral3", pairs_are_neighbours=True, rope=_heat_of_gguf),
         required=("num_key_value_heads", "head_dim"),
         graph=_heated,
         wrappers=("Mistral3ForConditionalGeneration",),

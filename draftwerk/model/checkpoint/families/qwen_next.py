@@ -16,6 +16,7 @@ from draftwerk.model.checkpoint.families.experts import (
     everywhere,
     experts_of,
     gguf_experts,
+    routed,
     sparse_steps,
 )
 from draftwerk.model.checkpoint.families.windows import FULL, checked_types
@@ -94,7 +95,7 @@ def _gguf(name: str, takes_turns: bool = True) -> GgufNames:
             TAKE_TURNS: takes_turns,
         }
 
-    return GgufNames(name, fields=fields, ffn_norm="post_attention_norm")
+    return GgufNames(name, fields=fields, ffn_norm="post_attention_norm", keys=routed())
 
 
 def _fields(size: str) -> dict[str, Any]:

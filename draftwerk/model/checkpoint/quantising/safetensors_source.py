@@ -16,8 +16,9 @@ from draftwerk.model.checkpoint.config import LayerKind, ModelConfig
 from draftwerk.model.checkpoint.end_tokens import end_tokens
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
 from draftwerk.model.checkpoint.files.shards import stored_tensors
-from draftwerk.model.checkpoint.gguf_config import LLAMA3_DEFAULTS, SAMPLING
+from draftwerk.model.checkpoint.gguf_config import SAMPLING
 from draftwerk.model.checkpoint.gguf_names import gguf_name
+from draftwerk.model.checkpoint.gguf_rope import LLAMA3_DEFAULTS, stated_rule, with_fields
 from draftwerk.model.checkpoint.gguf_source import ROPE_DIVISORS
 from draftwerk.model.checkpoint.hf_config import model_config, read_generation
 from draftwerk.model.checkpoint.inventory import STACKED, check_tensors, inventory
@@ -31,6 +32,8 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 KINDS = ("default", "linear", "yarn", "llama3")
 """Of rope scalings."""
+BETAS = ("beta_fast", "beta_slow")
+"""Of YaRN: between these turns over the original context frequencies blend."""
 EXPERT = re.compile(r"\.experts\.\d+\.")
 
 
@@ -59,8 +62,14 @@ def own_fields(row: Architecture, hf: Json, rope: Json) -> dict[str, Any]:
         found[".expert_shared_feed_forward_length"] = experts.shared_ffn_size
     if not found:
         return found
-    again = row.gguf.fields(lambda key, default=None: {**rope, **found}.get(key, default))
-    own_rope = ("rope_scaling", "rope_parameters") if "rope_scaling" in again else ()
+
+    def get(key: str, default: Any = None) -> Any:
+        return {**rope, **found}.get(key, default)
+
+    again, own_rope = dict(row.gguf.fields(get)), ()
+    if row.gguf.rope(get):
+        again["rope_scaling"] = with_fields(row.gguf, get, stated_rule(get))
+        own_rope = ("rope_scaling", "rope_parameters")
     left = {*row.defaults, "layer_types", *own_rope}
     back = completed({**{key: each for key, each in hf.items() if key not in left}, **again})
     if experts_of(back) != experts or list(row.layers(back)) != list(row.layers(hf)):
@@ -122,8 +131,8 @@ class SafetensorsSource:
         self._heads = sizes_of(hf)
         self._scaling = hf.get("rope_scaling") or hf.get("rope_parameters") or {}
         self._own = own_fields(row, hf, self._rope_fields())
-        empty = row.gguf.fields(lambda _, default=None: default)
-        self._reads_rope = row.gguf.written is not None and "rope_scaling" in empty
+        beside = row.gguf.rope(lambda _, default=None: default)
+        self._reads_rope = row.gguf.written is not None and bool(beside)
         self._pieces = self._named(row)
         self.shapes = {name: self._shape(name) for name in self._pieces}
         if self._rope() == "llama3":
@@ -239,6 +248,10 @@ class SafetensorsSource:
             found[".rope.scaling.factor"] = float(scaling["factor"])
             if original := scaling.get("original_max_position_embeddings"):
                 found[".rope.scaling.original_context_length"] = original
+        if kind == "yarn":
+            for name in BETAS:
+                if scaling.get(name) is not None:
+                    found[f".rope.scaling.yarn_{name}"] = float(scaling[name])
         return found
 
     def _write_rope(self, writer: GGUFWriter) -> None:
@@ -249,6 +262,7 @@ class SafetensorsSource:
             return
         fixed = LLAMA3_DEFAULTS if kind == "llama3" else {}
         said = {"rope_type", "type", "factor", "original_max_position_embeddings", "rope_theta"}
+        said |= {*BETAS} if kind == "yarn" else set()
         is_other = any(scaling[name] != value for name, value in fixed.items())
         if kind not in KINDS or is_other or scaling.keys() - said - fixed.keys():
             raise Refused(f"{self._directory}: a GGUF cannot say rope scaling {dict(scaling)}")

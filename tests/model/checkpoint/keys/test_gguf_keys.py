@@ -1,0 +1,164 @@
+"""Keys under an architecture's name are obeyed, without effect, or refused by name."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from draftwerk.model.checkpoint import gguf as gguf_file
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.rope import rotary
+from draftwerk.model.checkpoint.unsupported import Refused
+from tests.support.tiny_gguf import save_gguf
+
+SIZE, THETA, CONTEXT = 16, 10_000.0, 512
+"""Of the tiny models."""
+
+
+@pytest.fixture(autouse=True)
+def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vocabulary of names is no vocabulary."""
+    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+
+
+def config_of(
+    tmp_path: Path,
+    family: str = "qwen3",
+    more: Callable[[gguf.GGUFWriter], None] = lambda _: None,
+    **keys: Any,
+) -> ModelConfig:
+    """Return what is read of a file that has these keys, a dot for each two underscores, too."""
+    architecture = family
+
+    def add(writer: gguf.GGUFWriter) -> None:
+        for name, value in keys.items():
+            key = f"{architecture}.{name.replace('__', '.')}"
+            if isinstance(value, bool):
+                writer.add_bool(key, value)
+            elif isinstance(value, str):
+                writer.add_string(key, value)
+            elif isinstance(value, float):
+                writer.add_float32(key, value)
+            else:
+                writer.add_uint32(key, value)
+        more(writer)
+
+    path = save_gguf(tmp_path / "m.gguf", family, "F32", more=add)
+    out = tmp_path / "out"
+    out.mkdir()
+    gguf_file.describe(path, "m", out, lambda _: None)
+    return read_config(out)
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+    "no order of time": ("qwen3.attention.causal False", {"attention__causal": False}),
+    "a scale": ("qwen3.attention.scale 0.5", {"attention__scale": 0.5}),
+    "a cap": ("qwen3.attn_logit_softcapping 50.0", {"attn_logit_softcapping": 50.0}),
+    "a window": ("qwen3.attention.sliding_window 64", {"attention__sliding_window": 64}),
+    "values of another size": ("attention.value_length 8 is not", {"attention__value_length": 8}),
+    "a share of YaRN": (
+        "rope.scaling.yarn_ext_factor 0.5",
+        {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+        | {"rope__scaling__yarn_ext_factor": 0.5},
+    ),
+    "a factor on plain angles": (
+        "rope.scaling.attn_factor 1.5",
+        {"rope__scaling__attn_factor": 1.5},
+    ),
+    "alpha": ("qwen3.rope.scaling.alpha 50.0", {"rope__scaling__alpha": 50.0}),
+    "a word of no list": ("qwen3.attention.twist 3", {"attention__twist": 3}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_obeyed_is_refused_by_its_key(name: str, tmp_path: Path) -> None:
+    said, keys = REFUSED[name]
+    with pytest.raises(Refused, match=said):
+        config_of(tmp_path, **keys)
+
+
+YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a factor without a type": (
+        {"rope__scaling__factor": 4.0},
+        {"rope_type": "linear", "factor": 4.0},
+    ),
+    "an old name of it": ({"rope__scale_linear": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+    "a factor of no rule": (
+        {"rope__scaling__type": "none", "rope__scaling__factor": 4.0},
+        {"rope_type": "default"},
+    ),
+    "turns": (
+        {**YARN, "rope__scaling__yarn_beta_fast": 8.0, "rope__scaling__yarn_beta_slow": 2.0},
+        {"rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "beta_slow": 2.0},
+    ),
+    "factors on attention": (
+        {**YARN, "rope__scaling__attn_factor": 1.5, "rope__scaling__yarn_attn_factor": 2.0},
+        {
+            **{"rope_type": "yarn", "factor": 4.0},
+            "attention_factor": 3.0 * (1 + 0.1 * np.log(4.0)),
+        },
+    ),
+    "a multiplier": (
+        {**YARN, "rope__scaling__yarn_log_multiplier": 1.0},
+        {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_of_rotation_is_that_of_the_keys(name: str, tmp_path: Path) -> None:
+    keys, rule = RULES[name]
+    config = config_of(tmp_path, **keys)
+    frequencies, magnitude = rotary(SIZE, THETA, rule, CONTEXT)
+    assert config.rope_inverse_frequencies == frequencies
+    assert config.rope_magnitude == pytest.approx(magnitude, rel=1e-6)
+
+
+def test_divisors_beside_yarn_are_refused(tmp_path: Path) -> None:
+    def add(writer: gguf.GGUFWriter) -> None:
+        writer.add_tensor("rope_freqs.weight", np.ones(SIZE // 2, np.float32))
+
+    with pytest.raises(Refused, match=r"rope_freqs.weight beside rope.scaling.factor"):
+        config_of(tmp_path, more=add, **YARN)
+
+
+@pytest.mark.parametrize("key", ["adapter.type", "clip.has_vision_encoder"])
+def test_a_file_that_is_no_model_is_refused(key: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=f"{key} is not supported"):
+        config_of(tmp_path, more=lambda writer: writer.add_string(key, "x"))
+
+
+WITHOUT_EFFECT: dict[str, Any] = {
+    "rope__scaling__finetuned": True,
+    "attention__causal": True,
+    "attention__sliding_window": CONTEXT,
+    "expert_count": 0,
+}
+
+
+@pytest.mark.parametrize("key", WITHOUT_EFFECT)
+def test_a_key_that_asks_for_nothing_is_taken(key: str, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    plain = config_of(tmp_path / "plain")
+    assert config_of(tmp_path, **{key: WITHOUT_EFFECT[key]}) == plain
+
+
+def test_a_factor_of_longrope_is_the_magnitude(tmp_path: Path) -> None:
+    rule = {
+        **{"rope_type": "longrope", "rope_theta": THETA, "original_max_position_embeddings": 64},
+        **{"short_factor": [1.0] * 8, "long_factor": [2.0] * 8},
+    }
+
+    def add(writer: gguf.GGUFWriter) -> None:
+        writer.add_rope_scaling_attn_factors(1.25)
+
+    path = save_gguf(tmp_path / "m.gguf", "phi3", "F32", more=add, rope_parameters=rule)
+    out = tmp_path / "out"
+    out.mkdir()
+    gguf_file.describe(path, "m", out, lambda _: None)
+    assert read_config(out).rope_magnitude == 1.25
