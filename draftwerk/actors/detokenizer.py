@@ -8,6 +8,7 @@ import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 
+from draftwerk.actors.choice_text import ChoiceText
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
     Cancel,
@@ -28,10 +29,9 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.request_stages import RequestStages
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.stops import StopScanner
-from draftwerk.actors.text import TextStream, TextTools
+from draftwerk.actors.text import TextTools
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.replies.channels import parser_of
-from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
 from draftwerk.speculative.requests.tally import ScoredTokens
 
 PIECES_MAX = 8
@@ -42,55 +42,6 @@ FAILURES = {
     "slo_unmet": "slo_unmet",
 }
 """The kind of a request's last event, by the finish reasons that are none."""
-
-
-@dataclass(slots=True)
-class ChoiceText:
-    """The text state of one choice."""
-
-    stream: TextStream
-    scanner: StopScanner
-    preface: str = ""
-    """The echoed prompt, until it has been sent."""
-    token_count: int = 0
-    parser: ReplyParser | None = None
-    """What tells reasoning, text and calls apart, if the request has a reply format."""
-    parts: list[ReplyPart] = field(default_factory=list[ReplyPart])
-    """Read, and not yet sent."""
-    reasoning_count: int = 0
-    textless: frozenset[int] = frozenset()
-    """Tokens that end the text and are no part of it."""
-    opened: Opened | None = None
-    """Its request, where texts are shown that may change."""
-
-    def push(self, token: int) -> tuple[str, str]:
-        """Take in one token; returns (text to send, the stop string found or "")."""
-        self.token_count += 1
-        if self.parser is not None and self.parser.reasons:
-            self.reasoning_count += 1
-        shown = "" if token in self.textless else self.stream.push(token)
-        text, stop = self.scanner.push(shown)
-        if self.parser is not None:
-            self.parts += self.parser.push(text)
-        text, self.preface = self.preface + text, ""
-        return text, stop
-
-    def flush(self) -> tuple[str, str]:
-        """End the text, its last half code point as U+FFFD; returns what `push` does."""
-        text, stop = self.scanner.push(self.stream.flush())
-        text += self.scanner.flush()
-        if self.parser is not None:
-            self.parts += self.parser.push(text)
-        text, self.preface = self.preface + text, ""
-        return text, stop
-
-    def take_parts(self, last: bool) -> tuple[ReplyPart, ...]:
-        """Return the parts to send; with the last of them what the parser held back."""
-        if self.parser is None:
-            return ()
-        found = self.parts + (self.parser.flush() if last else [])
-        self.parts = []
-        return tuple(joined_parts(found))
 
 
 @dataclass(slots=True)
@@ -142,15 +93,25 @@ class Detokenizer:
         choice = ChoiceText(
             self.text.stream(opened.prompt, reply.shown_tokens if reply else frozenset()),
             StopScanner(opened.options.stop),
-            self.text.decode(opened.prompt) if opened.options.echo else "",
+            self._echo(opened) if opened.options.echo else "",
             parser=None if reply is None else parser_of(reply),
             textless=frozenset(opened.options.stop_token_ids),
+            unechoed=max(0, self._own_count(opened) - opened.options.scored_from),
             opened=opened if opened.options.shows_hypotheses else None,
         )
         for token in committed:
             choice.push(token)
         choice.parts = []
         return choice
+
+    def _echo(self, opened: Opened) -> str:
+        """Return a prompt's text, control tokens in it; not those that begin every prompt."""
+        return self.text.decode(opened.prompt[self._own_count(opened) :], skip_special=False)
+
+    def _own_count(self, opened: Opened) -> int:
+        """Return how many tokens the prompt begins with that stand before any text."""
+        own = tuple(self.text.encode(""))
+        return len(own) if opened.prompt[: len(own)] == own else 0
 
     async def _cancel(self, cancel: Cancel) -> None:
         if cancel.choice is not None:
@@ -184,13 +145,13 @@ class Detokenizer:
                 tokens=piece.tokens[:kept],
                 origins=piece.origins[:kept],
                 logprobs=tuple(
-                    self._logprob(token, logprob)
+                    self._logprob(token, logprob, choice)
                     for token, logprob in zip(piece.tokens[:kept], piece.logprobs, strict=False)
                 ),
                 hypothesis=self._hypothesis(choice, piece.hypothesis),
                 margin=piece.margin,
-                scored=() if piece.scored is None else self._scored(piece.scored),
-                parts=choice.take_parts(last=False),
+                scored=() if piece.scored is None else self._scored(choice, piece.scored),
+                parts=choice.take_parts(),
             )
         if stop or piece.finish_reason:
             del self._choices[piece.request_id][piece.choice]
@@ -199,7 +160,9 @@ class Detokenizer:
             stats = piece.stats
             if stop and piece.scores:
                 stats = msgspec.structs.replace(stats, score=piece.scores[kept - 1])
-            rest, stop = ("", stop) if stop else choice.flush()
+            rest, stop = (
+                ("", stop) if stop else choice.flush(is_cut=piece.finish_reason == "length")
+            )
             yield Ended(
                 request_id=piece.request_id,
                 choice=piece.choice,
@@ -208,7 +171,7 @@ class Detokenizer:
                 token_count=choice.token_count,
                 stats=stats,
                 stopped_by=stop,
-                parts=choice.take_parts(last=True),
+                parts=choice.take_parts(),
                 reasoning_count=choice.reasoning_count,
                 read_prompt=piece.read_prompt,
             )
@@ -231,21 +194,27 @@ class Detokenizer:
         whole = self._choice(choice.opened, ())
         whole.preface = ""
         _, text, stop = self._read(whole, tokens)
-        if whole.parser is not None:
-            parts = whole.take_parts(last=True)
-            return "".join(part.text for part in parts if part.kind == "text")
-        return text if stop else text + whole.scanner.flush()
+        return whole.answer_so_far(text, stop)
 
-    def _scored(self, scored: ScoredTokens) -> tuple[TokenText, ...]:
-        return tuple(map(self._logprob, scored.tokens, scored.logprobs))
+    def _scored(self, choice: ChoiceText, scored: ScoredTokens) -> tuple[TokenText, ...]:
+        """Return prompt tokens as they stand in the echo, control tokens by their names."""
+        found = [self._logprob(*each) for each in zip(*scored, strict=True)]
+        for at in range(min(choice.unechoed, len(found))):
+            found[at] = msgspec.structs.replace(found[at], data=b"")
+        choice.unechoed -= len(found)
+        return tuple(found)
 
-    def _logprob(self, token: int, logprob: ChosenLogprob) -> TokenText:
-        top = tuple(self._token_text(other, value) for other, value in logprob.top)
-        return self._token_text(token, logprob.logprob, top)
+    def _logprob(
+        self, token: int, logprob: ChosenLogprob, choice: ChoiceText | None = None
+    ) -> TokenText:
+        top = tuple(self._token_text(other, value, choice) for other, value in logprob.top)
+        return msgspec.structs.replace(self._token_text(token, logprob.logprob, choice), top=top)
 
-    def _token_text(self, token: int, logprob: float, top: tuple[TokenText, ...] = ()) -> TokenText:
+    def _token_text(self, token: int, logprob: float, choice: ChoiceText | None) -> TokenText:
+        """Return a token by its name; its bytes are those that it has in the choice's text."""
         data = self.text.token_bytes(token)
-        return TokenText(token, data.decode("utf-8", "replace"), data, logprob, top)
+        bare = b"" if choice is not None and choice.hides(token) else data
+        return TokenText(token, data.decode("utf-8", "replace"), bare, logprob)
 
 
 def started(opened: Opened) -> Delivery:

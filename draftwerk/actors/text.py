@@ -18,6 +18,10 @@ class TextStream(Protocol):
         """Return what is left at the end of the text: unfinished bytes as U+FFFD."""
         ...
 
+    def hides(self, token: int) -> bool:
+        """Whether a token is no part of the text."""
+        ...
+
 
 class TextTools(Protocol):
     """A tokenizer and its chat template."""

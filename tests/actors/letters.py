@@ -12,11 +12,14 @@ END = 256
 
 class Letters:
     vocab_size = 257
+    own: tuple[int, ...] = ()
+    """What stands before every text."""
 
     def encode(self, text: str) -> list[int]:
-        return list(text.encode())
+        return [*self.own, *text.encode()]
 
-    encode_continuation = encode
+    def encode_continuation(self, text: str) -> list[int]:
+        return list(text.encode())
 
     def encode_chat(
         self,
@@ -31,6 +34,8 @@ class Letters:
             raise ValueError("the grammar cannot be followed: it is open")
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
+        if not skip_special:
+            return b"".join(map(self.token_bytes, tokens)).decode("utf-8", "replace")
         return bytes(token for token in tokens if token != END).decode("utf-8", "replace")
 
     def token_bytes(self, token: int) -> bytes:
@@ -46,6 +51,9 @@ class LetterStream:
 
     def push(self, token: int) -> str:
         return "" if token == END else self._decoder.decode(bytes([token]))
+
+    def hides(self, token: int) -> bool:
+        return token == END
 
     def flush(self) -> str:
         return self._decoder.decode(b"", final=True)

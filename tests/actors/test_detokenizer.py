@@ -30,6 +30,7 @@ from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
 from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.requests.tally import ScoredTokens
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors.letters import END, Letters
 
@@ -147,7 +148,7 @@ def test_alternatives_are_sent_as_text_too() -> None:
     assert isinstance(delta, Delta)
     assert [(one.text, one.data, one.logprob) for one in delta.logprobs[0].top] == [
         ("a", b"a", -1.0),
-        ("<end>", b"<end>", -2.0),
+        ("<end>", b"", -2.0),
     ]
 
 
@@ -398,6 +399,104 @@ def test_tokens_of_reasoning_are_counted() -> None:
     (*_, ended) = events(opened(reply=REPLY), generation(piece(tokens, "stop")))
     assert isinstance(ended, Ended)
     assert ended.reasoning_count == len("Hm.</think>"), "after the opening, its end included"
+
+
+def told(reply: str, finish_reason: str = "stop", **how: object) -> tuple[list, Ended]:
+    """Return the parts of a reply that comes byte by byte, and its end."""
+    pieces = [piece((token,)) for token in reply.encode()[:-1]]
+    last = piece(
+        (*reply.encode()[-1:], *((END,) if finish_reason == "stop" else ())), finish_reason
+    )
+    found = events(opened(reply=REPLY, **how), *map(generation, [*pieces, last]))
+    ended = found[-1]
+    assert isinstance(ended, Ended)
+    return [(part.kind, part.text) for part in parts(found)], ended
+
+
+def test_a_stop_string_is_of_the_answer() -> None:
+    found, ended = told("<think>No. So.</think>\n\nYes. No.", stop=(".", "\n"))
+    assert found == [("reasoning", "No. So."), ("text", "Yes")]
+    assert (ended.finish_reason, ended.stopped_by) == ("stop", ".")
+    assert ended.token_count == len("<think>No. So.</think>\n\nYes.")
+
+
+def test_a_stop_string_in_a_call_stops_nothing() -> None:
+    found, ended = told(MARKED, stop=("}", "f", "🙂"))
+    assert found[-1] == ("end", "") and ended.stopped_by == ""
+
+
+def test_a_stop_string_of_white_space_waits_for_nothing() -> None:
+    _, ended = told("<think>\n\n</think>\n\nYes.\n\n<call>", stop=("\n\n",))
+    assert ended.stopped_by == "\n\n"
+    assert ended.token_count == len("<think>\n\n</think>\n\nYes.\n\n")
+
+
+def test_a_stop_string_is_found_across_what_may_begin_a_mark() -> None:
+    found, ended = told("a <call b", stop=("<call b",))
+    assert (found, ended.stopped_by) == ([("text", "a ")], "<call b")
+
+
+@settings(deadline=None, max_examples=60)
+@given(stop_lists, st.data())
+def test_stop_strings_of_an_answer_do_not_depend_on_the_rounds_or_crashes(
+    stops: tuple[str, ...], data: st.DataObject
+) -> None:
+    pieces = st.sampled_from(["<think>", "</think>", "<call>", "<", "a", "b", "é", " ", "\n"])
+    reply = "".join(data.draw(st.lists(pieces, min_size=1, max_size=10)))
+    want, ended = told(reply, "length", stop=stops)
+    tokens = tuple(reply.encode())[: ended.token_count]
+    crash = data.draw(st.integers(0, len(tokens) - 1))
+    first = events(opened(reply=REPLY, stop=stops), generation(piece(tokens[:crash])))
+    again = opened(committed=(tokens[:crash],), reply=REPLY, stop=stops)
+    second = events(again, generation(piece(tuple(reply.encode())[crash:], "length")))
+    assert [(part.kind, part.text) for part in parts([*first, *second])] == want
+    assert second[-1] == ended
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        ("Yes.\n<ca", [("text", "Yes.")]),
+        ("Yes.\n", [("text", "Yes.\n")]),
+        ("<ca", []),
+        ("<think>Hm.</thi", [("reasoning", "Hm.")]),
+    ],
+)
+def test_a_reply_that_is_cut_inside_a_mark_does_not_show_it(
+    reply: str, shown: list[tuple[str, str]]
+) -> None:
+    assert told(reply, "length")[0] == shown
+
+
+def test_one_that_ends_by_itself_does() -> None:
+    assert told("1 <")[0] == [("text", "1 <")]
+
+
+def test_an_echo_shows_control_tokens_and_none_that_begin_every_prompt() -> None:
+    text.own = (END,)
+    prompt = (END, *b"a", END, *b"b")
+    scored = [
+        ScoredTokens(tokens, tuple(map(ChosenLogprob, (-1.0,) * len(tokens))))
+        for tokens in (prompt[:1], prompt[1:])
+    ]
+    options = Options(sampling=Sampling(), echo=True, prompt_logprobs=0)
+    found = events(
+        Opened(request_id="r", prompt=prompt, options=options),
+        *(generation(piece(scored=each)) for each in scored),
+        generation(piece((0x63, END), "length")),
+    )
+    text.own = ()
+    deltas = [event for event in found if isinstance(event, Delta)]
+    assert joined(found) == "a<end>bc"
+    assert [token.data for delta in deltas for token in delta.scored] == [b"", b"a", b"<end>", b"b"]
+    assert [token.data for delta in deltas for token in delta.logprobs] == [b"c", b""]
+
+
+def test_tokens_that_are_no_text_have_a_name_and_no_bytes() -> None:
+    pieces = generation(piece((0x61, ord("!")), "stop"))
+    delta = events(opened(stop_token_ids=(ord("!"),)), pieces)[0]
+    assert isinstance(delta, Delta)
+    assert [(each.text, each.data) for each in delta.logprobs] == [("a", b"a"), ("!", b"")]
 
 
 def test_a_stop_token_of_the_client_has_no_text() -> None:

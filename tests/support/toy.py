@@ -644,5 +644,8 @@ class ToyStream:
     def push(self, token: int) -> str:
         return self.text.decode([token])
 
+    def hides(self, token: int) -> bool:
+        return token == STOP
+
     def flush(self) -> str:
         return ""

@@ -19,6 +19,10 @@ class DecodeStream(Protocol):
         """Return what is left when no more tokens come: U+FFFD for a character cut short."""
         ...
 
+    def hides(self, token: int) -> bool:
+        """Whether a token is no part of the text."""
+        ...
+
 
 class ByteStream:
     """For vocabularies of bytes: a table of them and an incremental UTF-8 decoder.
@@ -43,6 +47,10 @@ class ByteStream:
     def flush(self) -> str:
         """Return U+FFFD where the tokens ended inside a character."""
         return self._stripped(self.utf8.decode(b"", final=True))
+
+    def hides(self, token: int) -> bool:
+        """Whether a token is no part of the text."""
+        return token in self.hidden
 
     def _stripped(self, text: str) -> str:
         if not (self.strips and text):
@@ -84,6 +92,10 @@ class WindowStream:
         text = self._new_text()
         self.context, self.pending = self.pending, []
         return text
+
+    def hides(self, token: int) -> bool:
+        """Whether a token is no part of the text."""
+        return token in self.hidden
 
     def _new_text(self) -> str:
         known = self.decode(self.context) if self.context else ""

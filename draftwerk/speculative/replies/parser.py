@@ -80,13 +80,21 @@ class ReplyParser:
         """Take in text."""
         return self._read(text, False)
 
-    def flush(self) -> list[ReplyPart]:
+    @property
+    def gap(self) -> str:
+        """White space behind the answer so far, which is a part of it if text follows."""
+        return self._gap if self._state == self._text else ""
+
+    def flush(self, is_cut: bool = False) -> list[ReplyPart]:
         """Return what was held back: the reply is over. A call whose arguments were cut has no
-        `end`."""
+        `end`; what may begin a mark is text, unless the reply was cut."""
         if self._state in (self._closed, self._id):
             self._held, self._state = "", self._over
             self._parts.append(ReplyPart("end"))
-        return self._read("", True)
+        if not is_cut:
+            return self._read("", True)
+        spaces = "" if self._held else self.gap
+        return joined_parts([*self._read("", False), ReplyPart("text", spaces)])
 
     def _read(self, text: str, last: bool) -> list[ReplyPart]:
         self._held += text
