@@ -4,6 +4,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from tokenizers import Tokenizer
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.gbnf import GbnfFault, is_gbnf, lark_of
+from draftwerk.model.text.number_bound import NumberBound
 from draftwerk.model.text.vocabulary import FILE, read_tokenizer
 from draftwerk.model.text.vocabulary_text import VocabularyText
 from draftwerk.speculative.replies.argument_schemas import LAYOUT
@@ -56,6 +58,10 @@ class Grammars:
         """
         self._tokens = PlainTokens(tokenizer)
         self._vocab_size = max(vocab_size, len(self._tokens.tokens))
+        self._words = -(-self._vocab_size // 32)
+        self._number_bound = NumberBound(
+            self._tokens.tokens, self._tokens.special_token_ids, self._words
+        )
         self._vocabularies: dict[tuple[int, ...], LLTokenizer] = {}
         self._compiled: OrderedDict[tuple[Grammar, tuple[int, ...]], LLMatcher] = OrderedDict()
 
@@ -83,7 +89,7 @@ class Grammars:
             if len(self._compiled) > COMPILED_MAX:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(key)
-        return Matcher(root, -(-self._vocab_size // 32))
+        return Matcher(root, self._words, self._number_bound if has_json(grammar) else None)
 
 
 class PlainTokens:
@@ -116,11 +122,13 @@ class Matcher:
                                               ^ the library's state stands here
     """
 
-    __slots__ = ("_ahead", "_base", "_base_count", "_known", "_root", "_state", "_words")
+    __slots__ = ("_ahead", "_base", "_base_count", "_bound", "_known", "_root", "_state", "_words")
 
-    def __init__(self, root: LLMatcher, words: int) -> None:
+    def __init__(self, root: LLMatcher, words: int, bound: NumberBound | None = None) -> None:
         self._root = root
         self._words = words
+        self._bound = bound
+        """None where digits in line are what the client's own grammar wants."""
         self._state = root.deep_copy()
         self._base = root
         """The state after the first `_base_count` known tokens, for where no way leads back."""
@@ -150,7 +158,10 @@ class Matcher:
         self._check()
         if not mask.lstrip(b"\0"):
             raise BadGrammar("no token may follow")
-        return np.frombuffer(mask, np.int32, self._words)
+        found = np.frombuffer(mask, np.int32, self._words)
+        if self._bound is None:
+            return found
+        return self._bound.bounded(found, chain(reversed(path), reversed(self._known)))
 
     def jump_forward(self, path: Sequence[int] = ()) -> tuple[int, ...]:
         """Return the tokens that must follow `path`, one after the other; mostly none."""
@@ -162,7 +173,7 @@ class Matcher:
         copy = object.__new__(type(self))
         copy._root, copy._words, copy._state = self._root, self._words, self._state.deep_copy()
         copy._known, copy._ahead = self._known.copy(), self._ahead.copy()
-        copy._base, copy._base_count = self._root, 0
+        copy._base, copy._base_count, copy._bound = self._root, 0, self._bound
         return copy
 
     def _stand_after(self, path: Sequence[int]) -> None:
@@ -235,6 +246,13 @@ def compiled(grammar: Grammar) -> str:
         return LLMatcher.grammar_from_json_schema(grammar.text, overrides=JSON_OPTIONS)
     except ValueError as error:
         raise BadGrammar("the schema is not a JSON object") from error
+
+
+def has_json(grammar: Grammar) -> bool:
+    """Whether numbers under a grammar are JSON's."""
+    if grammar.kind == "reply":
+        return json.loads(grammar.text)["text"]["kind"] == "json_schema"
+    return grammar.kind == "json_schema" or "%json" in grammar.text
 
 
 def _compiled_reply(text: str) -> str:

@@ -1,5 +1,6 @@
 """JSON schemas said in words that grammars obey, where the words they have are not obeyed."""
 
+import re
 from math import inf
 from typing import Any, cast
 
@@ -12,6 +13,12 @@ from draftwerk.speculative.replies.closed_schemas import (
 )
 
 PLACE = "#/$defs/"
+LENGTHS = {
+    "date-time": 40, "time": 24, "duration": 40, "email": 254, "hostname": 253, "uri": 2048,
+}  # fmt: skip
+"""Characters of formats that grammars let go on for ever; the others end by themselves."""
+LISTED = re.compile(r"\^(?:\((?:\?:)?((?:[\w -]+\|)*[\w -]+)\)|([\w -]+))\$")
+"""A pattern of names that are told one by one."""
 BOUND_MAX = 1e13
 """Greater numbers have too few digits behind the point."""
 LEAST, STEP = 1e-20, 1e-14
@@ -25,7 +32,8 @@ def reworded(schema: JsonObjectSchema) -> JsonObjectSchema:
     in_parts = joins(schema)
 
     def change(words: JsonObjectSchema) -> JsonObjectSchema:
-        return _with_named_properties(_with_closed_bounds(words, in_parts), definitions)
+        bounded = _with_bounded_format(_with_closed_bounds(words, in_parts))
+        return _with_listed_patterns(_with_named_properties(bounded, definitions))
 
     return cast("JsonObjectSchema", changed(schema, change))
 
@@ -50,6 +58,38 @@ def _with_closed_bounds(words: JsonObjectSchema, in_parts: bool) -> JsonObjectSc
         del found["exclusiveMaximum"]
         found["maximum"] = -_after(-high) if most is None else min(-_after(-high), most)
     return found
+
+
+def _with_bounded_format(words: JsonObjectSchema) -> JsonObjectSchema:
+    """Return the schema of a format with the length that it has at most, unless it names one."""
+    kind: Any = words.get("format")
+    longest = LENGTHS.get(kind) if isinstance(kind, str) else None
+    least: Any = words.get("minLength", 0)
+    if longest is None or "maxLength" in words or not isinstance(least, int) or least > longest:
+        return words
+    return {**words, "maxLength": longest}
+
+
+def _with_listed_patterns(words: JsonObjectSchema) -> JsonObjectSchema:
+    """Return an object's schema whose patterns of names that can be told are properties.
+
+    A grammar takes a name of a pattern again and again.
+    """
+    patterns, own = (
+        as_object(words.get("patternProperties")),
+        as_object(words.get("properties", {})),
+    )
+    if not patterns or own is None:
+        return words
+    found: JsonObjectSchema = {}
+    for pattern, value in patterns.items():
+        listed = LISTED.fullmatch(pattern)
+        names = (listed[1] or listed[2]).split("|") if listed else []
+        if not names or found.keys() & names or own.keys() & names:
+            return words
+        found |= dict.fromkeys(names, value)
+    others = {name: value for name, value in words.items() if name != "patternProperties"}
+    return {**others, "properties": {**own, **found}}
 
 
 def _number(words: JsonObjectSchema, name: str) -> float | None:

@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from jsonschema import Draft202012Validator
 
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
@@ -15,6 +16,7 @@ from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher, grammars
 from draftwerk.model.text.grammar_check import CheckerLost, GrammarChecker
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal
+from draftwerk.speculative.replies.reworded_schemas import reworded
 from draftwerk.speculative.sampling import params as reference
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.support.model_driver import Driver, Live, generate, random_tree
@@ -258,6 +260,52 @@ def test_a_model_without_a_tokenizer_follows_no_grammar(tmp_path: Path) -> None:
 
 
 # --- the check ----------------------------------------------------------------------------------
+
+
+NUMBERS = {
+    "between": {"type": "number", "minimum": 0.1, "maximum": 0.2},
+    "above": {"type": "number", "exclusiveMinimum": 0},
+    "any": {"type": "number"},
+    "integer": {"type": "integer"},
+    "in a list": {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 2},
+    "duration": {"type": "string", "format": "duration", "maxLength": 40},
+}
+
+
+@pytest.mark.parametrize("wanted", NUMBERS.values(), ids=NUMBERS)
+@pytest.mark.parametrize("digit", "139")
+def test_a_number_ends_whatever_digit_a_model_likes(
+    wanted: dict[str, object], digit: str, grammars: Grammars, text: TextTokenizer
+) -> None:
+    schema = {"type": "object", "properties": {"x": wanted}, "required": ["x"]}
+    closed = json.dumps(reworded({**schema, "additionalProperties": False}))
+    matcher = grammars.matcher(Grammar("json_schema", closed), (END,))
+    said: list[int] = []
+    while END not in (options := tokens_of(matcher.allowed(said))):
+        liked = [each for each in options if text.decode([each], False)[:1] == digit]
+        said.append((liked or [each for each in options if each != END])[0])
+        assert len(said) < 120
+    found = json.loads(text.decode(said, False))
+    assert Draft202012Validator(schema).is_valid(found)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar("regex", "[0-9]{60}"),
+        Grammar("json_schema", '{"type":"string","pattern":"^[0-9]{60}$"}'),
+        Grammar("json_schema", '{"type":"string","pattern":"^[0-9-]{60}$"}'),
+    ],
+)
+def test_digits_that_a_client_wants_are_as_many_as_it_wants(
+    grammar: Grammar, grammars: Grammars, text: TextTokenizer
+) -> None:
+    matcher = grammars.matcher(grammar, (END,))
+    said: list[int] = []
+    while END not in (options := tokens_of(matcher.allowed(said))):
+        liked = [each for each in options if text.decode([each], False)[:1] == "7"]
+        said.append((liked or options)[0])
+    assert text.decode(said).strip('"') == "7" * 60
 
 
 def nested(depth: int) -> dict[str, object]:

@@ -11,7 +11,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from draftwerk.model.text.grammar import compiled
 from draftwerk.speculative.replies.argument_schemas import parameters_of
-from draftwerk.speculative.replies.reworded_schemas import reworded
+from draftwerk.speculative.replies.reworded_schemas import LENGTHS, reworded
 from draftwerk.speculative.sampling.params import Grammar
 
 Schema = dict[str, Any]
@@ -34,6 +34,11 @@ SAID: dict[str, dict[str, Any]] = {
         "propertyNames": {**STRING, "pattern": "^[ab]"},
         "minProperties": 1,
     },
+    "of a pattern that lists them": {**INTEGERS, "propertyNames": {"pattern": "^(a|b)$"}},
+    "of patterns that list them": {
+        "type": "object",
+        "patternProperties": {"^a$": {"type": "integer"}, "^(?:b|c)$": STRING},
+    },
     "none at all": {"type": "object", "additionalProperties": False, "propertyNames": STRING},
     "referred to, as pydantic's": {**INTEGERS, "propertyNames": REFERRED, "$defs": COLOURS},
     "inside": {"type": "array", "items": {**INTEGERS, "propertyNames": {"enum": ["a"]}}},
@@ -47,6 +52,8 @@ LEFT: list[dict[str, Any]] = [
     {**INTEGERS, "propertyNames": {"type": "integer"}},
     {**INTEGERS, "propertyNames": False},
     {"properties": {"a": {}}, "propertyNames": {"pattern": "^a"}},
+    {"patternProperties": {"^a$": {}, "^(a|b)$": {"type": "integer"}}},
+    {"properties": {"a": {}}, "patternProperties": {"^a$": {"type": "integer"}}},
     {"enum": [{"propertyNames": STRING}]},
 ]
 VALUES: list[Any] = [{}, {"a": 1}, {"b": 2, "a": 1}, {"ab": 1}, {"c": 1}, {"a": "x"}, {"c": "x"}, 5]
@@ -130,3 +137,11 @@ def test_no_number_is_taken_that_a_bound_excludes(open_low: bool, open_high: boo
         grammar = compiled(Grammar("json_schema", json.dumps(said)))
         taken = [each for each in NUMBERS if takes(grammar, each)]
         assert all(before.is_valid(json.loads(each)) for each in taken), (schema, taken)
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_a_format_has_a_length_unless_it_names_one(kind: str) -> None:
+    schema = {"type": "string", "format": kind}
+    assert reworded(schema) == {**schema, "maxLength": LENGTHS[kind]}
+    assert reworded({**schema, "maxLength": 9}) == {**schema, "maxLength": 9}
+    assert reworded({**schema, "minLength": 9999}) == {**schema, "minLength": 9999}
