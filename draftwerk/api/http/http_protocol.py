@@ -6,8 +6,6 @@ connection ── first byte ── headers whole ── body whole ── respo
 
 import asyncio
 import logging
-import socket
-import sys
 from http import HTTPStatus
 from typing import Any, ClassVar, cast
 
@@ -17,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.errors import ApiError, overloaded
 from draftwerk.api.http.abortable_websocket import AbortableWebSocket
-from draftwerk.api.http.connection_ends import ABORT, error_body
+from draftwerk.api.http.connection_ends import ABORT, TCP_CLOSE, error_body, probe, tcp_state
 
 DISCARD_FACTOR = 8
 """How much of a body that is too large is read, in multiples of the limit, before we hang up."""
@@ -33,8 +31,6 @@ PROBES = ("/health", "/ready")
 SPARE = 32
 """Connections beyond the limit, each for one probe."""
 SPARE_S = 1.0
-TCP_CLOSE = 7
-"""Linux's state of a connection that was reset."""
 FULL = "%d connections are open, as many as may be (--connections-max): others are turned away"
 log = logging.getLogger("draftwerk")
 
@@ -102,34 +98,28 @@ class PatientHttp(HttpToolsProtocol):
         """Keep half a connection open while its request waits for its answer.
 
         A client that has gone altogether sends the same: it resets the connection at what is sent
-        to it, and so it is sent an interim response. Where an answer has begun, none can be.
+        to it, and so it is sent an interim response. Where an answer has begun, none can be; of
+        HTTP/1.0, which has none, the system asks whether the client is there.
         """
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if self.upgraded or cycle is None or cycle.more_body or cycle.response_started:
             return None
-        if self.scope["http_version"] != "1.1" or self.tcp_state() is None:
+        if tcp_state(self.transport) is None:
             return None
-        self.transport.write(INTERIM)
+        if self.scope["http_version"] == "1.1":
+            self.transport.write(INTERIM)
+        else:
+            probe(self.transport.get_extra_info("socket"))
         cycle.keep_alive = False
         self.arm(HALF_CLOSED_S, self.look_at_half_closed)
         return True
 
     def look_at_half_closed(self) -> None:
         """Drop the connection once its client has reset it; nobody reads it, so nobody tells."""
-        if self.tcp_state() in (None, TCP_CLOSE):
+        if tcp_state(self.transport) in (None, TCP_CLOSE):
             self.transport.abort()
         else:
             self.arm(HALF_CLOSED_S, self.look_at_half_closed)
-
-    def tcp_state(self) -> int | None:
-        """Return the connection's state; None where the system does not tell."""
-        found = self.transport.get_extra_info("socket")
-        if sys.platform != "linux" or found is None:
-            return None
-        try:
-            return found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-        except OSError:
-            return None
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():

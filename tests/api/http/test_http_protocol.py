@@ -423,18 +423,23 @@ async def test_probes_are_answered_while_idle_connections_fill_the_cap(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_half_closed_client_gets_its_answer(patient: Served, stream: bool) -> None:
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_a_half_closed_client_gets_its_answer(
+    patient: Served, stream: bool, version: bytes
+) -> None:
     host, port = patient.url.removeprefix("http://").split(":")
     asked = {"messages": [{"role": "user", "content": "x"}], "stream": stream}
     raw = json.dumps(asked).encode()
     for _ in range(20):
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(raw) + raw)
+        head = HEAD.replace(b"HTTP/1.1", b"HTTP/" + version)
+        writer.write(head + b"content-length: %d\r\n\r\n" % len(raw) + raw)
         writer.write_eof()
         async with asyncio.timeout(DEADLINE_S):
             reply = await reader.read()
         interim, _, answer = reply.rpartition(b"HTTP/1.1 ")
         assert answer.startswith(b"200 ") and interim in (b"", INTERIM)
+        assert version == b"1.1" or not interim
         assert b"data: [DONE]" in answer if stream else b'"finish_reason"' in answer
         writer.close()
 
