@@ -22,9 +22,10 @@ def endpoints() -> Iterator[str]:
     yield from listed(
         (", ".join(names), said.partition(" ")[2]) for (said, _), names in alike.items()
     )
-    yield "Every field may be `null`, which means absent. Those that are refused may ask for nothing"
-    yield "(`null`, `false`); fields that are not listed are ignored. `GET /v1/capabilities` has the"
-    yield "same for each endpoint. A socket at `/v1/responses` takes `response.create`"
+    yield "Every field may be `null`, which means absent. Those that are refused may ask for"
+    yield "nothing (`null`, `false`); fields that are not listed are ignored."
+    yield "`GET /v1/capabilities` has the same for each endpoint. A socket at"
+    yield "`/v1/responses` takes `response.create`"
     yield "with the body of the POST and, if wanted, `stream_id`; and `response.cancel` with"
     yield "`response_id` or `stream_id`. Names in capitals are [objects](#objects); a star marks"
     yield "what is required. A *text* is a string of at most 1,048,576 characters; a *name* matches"

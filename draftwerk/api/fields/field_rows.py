@@ -11,7 +11,7 @@ and are ignored.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TypeVar, cast
 
@@ -83,7 +83,7 @@ def obeys(*names: str) -> Callable[[type[Body]], type[Body]]:
 
 
 def extended(
-    body: type[Body], found: dict[str, tuple[object, object]], **own: object
+    body: type[Body], found: Mapping[str, tuple[object, object]], **own: object
 ) -> type[Body]:
     """Return a body with more fields: their types and defaults by name; `own` is of the class."""
     space = {"__doc__": body.__doc__, "__qualname__": body.__qualname__, **own}
