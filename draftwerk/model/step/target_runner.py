@@ -21,6 +21,7 @@ from draftwerk.model.step.layer_heads.followed import (
 from draftwerk.model.step.pooled import pooled_sums
 from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
 from draftwerk.model.step.report import RowReport, report_rows, score_rows, topk_rows
+from draftwerk.model.step.row_answers import BROKEN, broken_logits, verify
 from draftwerk.model.step.row_plan import (
     RowPlan,
     packed_tree,
@@ -31,7 +32,6 @@ from draftwerk.model.step.row_plan import (
 from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import BadRow, CachedSequences
 from draftwerk.model.step.validation import check_row
-from draftwerk.model.step.verify import BROKEN, broken_logits, verify
 from draftwerk.speculative.protocol.journal import has_moves
 from draftwerk.speculative.protocol.rounds import (
     ChosenLogprob,

@@ -1,4 +1,4 @@
-"""The one check of a request's options: what is out of range is not computed, whoever asks."""
+"""The one check of a request's options: a value out of range is computed for no caller."""
 
 import re
 

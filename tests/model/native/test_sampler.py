@@ -18,10 +18,10 @@ from draftwerk.model.reference.sampler import SamplingRequest, best_tokens
 from draftwerk.model.reference.sampler import logprobs as plain_logprobs
 from draftwerk.model.step.backend import TORCH_BACKEND
 from draftwerk.model.step.presampled import Presampled, RoundRequests, broken_alone
+from draftwerk.model.step.row_answers import verify
 from draftwerk.model.step.row_plan import RowPlan, root_request
 from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.model.step.verify import verify
 from draftwerk.speculative.protocol.rounds import Draft, Row
 from draftwerk.speculative.sampling.params import Sampling, choose
 

@@ -15,8 +15,8 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.row_answers import BROKEN
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.model.step.verify import BROKEN
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     Decision,

@@ -2,7 +2,7 @@
 compared with them. What the engine verifies exactly for every request needs no second sampler."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -156,7 +156,7 @@ class ReceiptVerifier:
 
     def _check_size(self, receipt: Receipt) -> None:
         """Refuse what is too long for the model, before anything is made of it."""
-        texts = [("prompt.tokens", receipt.prompt.tokens)]
+        texts: list[tuple[str, Sized | UnsetType]] = [("prompt.tokens", receipt.prompt.tokens)]
         for number, choice in enumerate(receipt.choices):
             texts.append((f"choices[{number}].chain", choice.chain[1:]))
             texts.append((f"choices[{number}].tokens", choice.tokens))

@@ -95,7 +95,7 @@ FORGERIES: dict[str, Forgery] = {
     "calls of a form of its own": parameter(
         "reply", {"calls": {"shape": "json", "trigger": "", "begin": "", "middle": "", "close": ""}}
     ),
-    "a tenant": parameter("tenant", "somebody"),
+    "a tenant": parameter("tenant", "another"),
     "an unknown model": lambda receipt: receipt.update(model="gpt-9"),
     "another fingerprint": lambda receipt: receipt.update(fingerprint="fp_2"),
     "a seed of 65 bits": lambda receipt: receipt.update(seed=2**64),
