@@ -145,6 +145,11 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
         own = (self.name, *self.aliases)
         return (*own, *(f"{name}:{each.name}" for each in self.adapters for name in own))
 
+    @property
+    def adapter_names(self) -> tuple[str, ...]:
+        """What its adapters are called without it, where no other model has the name."""
+        return tuple(each.name for each in self.adapters)
+
     def adapted(self, digest: str) -> "ServedModel | None":
         """Return what clients are shown of it with an adapter; None without that one."""
         if not digest:

@@ -137,6 +137,7 @@ def _named_grammars(body: TextFields) -> dict[str, Grammar | None]:
         "guided_regex": _grammar("regex", body.guided_regex),
         "regex": _grammar("regex", body.regex),
         "grammar": _grammar("lark", body.grammar or None),
+        "ebnf": _grammar("lark", body.ebnf),
         "guided_grammar": _grammar("lark", body.guided_grammar),
         "guided_choice": _choice(body.guided_choice, "guided_choice"),
         "structured_outputs.json": _any_schema(outputs.json, "structured_outputs.json"),

@@ -1,4 +1,5 @@
-"""Which model a request names, and which adapter: behind its name and a colon, or in `lora`."""
+"""Which model a request names, and which adapter: by its name, behind the
+model's and a colon or alone, or in `lora`."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -45,9 +46,10 @@ def named(states: Sequence[ServerState], name: str | None) -> ServerState:
     """Return the model of a name; no name means the first. Raises the 404."""
     if name is None:
         return states[0]
-    for state in states:
-        if name in state.model.names:
-            return state
+    own = [state for state in states if name in state.model.names]
+    found = own or [state for state in states if name in state.model.adapter_names]
+    if found:
+        return found[0]
     names = ", ".join(f"`{state.model.name}`" for state in states)
     hint = "; --served-model-name gives it other names." if len(states) == 1 else "."
     said = f"The model `{name[:80]}` is not served here, only {names} (see /v1/models){hint}"
@@ -66,7 +68,10 @@ def served_as(model: ServedModel, name: str | None, lora: str | None = None) -> 
 def _by_name(model: ServedModel, name: str) -> ServedAdapter | None:
     name = name.removesuffix(f":{LATEST}")
     bases = (model.name, *model.aliases)
-    found = (each for each in model.adapters for base in bases if name == f"{base}:{each.name}")
+    if name in bases:
+        return None
+    prefixes = ("", *(f"{base}:" for base in bases))
+    found = (each for each in model.adapters for first in prefixes if name == first + each.name)
     return next(found, None)
 
 

@@ -71,7 +71,7 @@ class FlatFormat(Struct, frozen=True, omit_defaults=True):
     grammar: GrammarText | None = None
 
 
-@knows(OTHERS)
+@knows({name: row for name, row in OTHERS.items() if name != "ebnf"})
 class TextFields(SamplingFields, frozen=True, kw_only=True):
     """The fields beside a format that say what the text must be, and where it may end."""
 
@@ -87,6 +87,7 @@ class TextFields(SamplingFields, frozen=True, kw_only=True):
     grammar: GrammarText | None = None
     json_schema: msgspec.Raw | UnsetType = UNSET
     regex: GrammarText | None = None
+    ebnf: GrammarText | None = None
     """llama.cpp's and SGLang's names for it."""
     bad_words: Annotated[list[BadWord], Meta(max_length=BAD_WORDS_MAX)] | None = None
     """What the text does not contain."""

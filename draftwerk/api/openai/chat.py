@@ -56,15 +56,33 @@ class ChatSerializer(Serializer):
             reason = event.finish_reason
             if reason == "stop" and event.choice in self.called:
                 reason = "tool_calls"
-            choice = ChatChunkChoice(event.choice, delta, None, reason, score=score_of(event))
-        elif self._has_news(event) or (event.tokens and (metadata.logprobs or metadata.origins)):
-            logprobs = chat_logprobs(event.logprobs) if metadata.logprobs else None
-            origins = metadata.shown(event.origins)
-            choice = ChatChunkChoice(event.choice, delta, logprobs, None, origins)
+            choice = ChatChunkChoice(
+                event.choice,
+                delta,
+                None,
+                reason,
+                score=score_of(event),
+                token_ids=metadata.ids(()),
+            )
+        elif self._has_news(event) or (event.tokens and metadata.tells_tokens):
+            choice = ChatChunkChoice(
+                event.choice,
+                delta,
+                self._logprobs(event.logprobs),
+                None,
+                metadata.shown(event.origins),
+                token_ids=metadata.ids(event.tokens),
+            )
         else:
             return []
         self.started.add(event.choice)
-        return [self._wrapped((choice,), usage)]
+        chunk = self._wrapped((choice,), usage)
+        return [msgspec.structs.replace(chunk, prompt_token_ids=metadata.prompts.once(0))]
+
+    def _logprobs(self, tokens: Sequence[TokenText]) -> ChatLogprobs | None:
+        if not self.metadata.logprobs:
+            return None
+        return ChatLogprobs(token_logprobs(self.metadata.named(tokens)))
 
     def _delta(self, event: Delta | Ended, role: str) -> ChatDelta:
         """Return what an event adds; the first chunk of plain text always has a text."""
@@ -118,10 +136,11 @@ class ChatSerializer(Serializer):
             ChatChoice(
                 index=choice.index,
                 message=self._message(choice),
-                logprobs=chat_logprobs(choice.logprobs) if metadata.logprobs else None,
+                logprobs=self._logprobs(choice.logprobs),
                 finish_reason=choice.answer.finish_reason(choice.finish_reason),
                 origins=metadata.shown(tuple(choice.origins)),
                 score=choice.score,
+                token_ids=metadata.ids(choice.token_ids),
             )
             for choice in choices
         )
@@ -136,7 +155,10 @@ class ChatSerializer(Serializer):
             metadata.tier,
             metadata.fingerprint,
             UNSET,
-            prompt_logprobs(choices[0].scored) if metadata.prompt_logprobs else UNSET,
+            prompt_logprobs=prompt_logprobs(choices[0].scored)
+            if metadata.prompt_logprobs
+            else UNSET,
+            prompt_token_ids=metadata.prompts.of(0),
         )
 
     def _message(self, choice: GatheredChoice) -> ChatMessageReply:
@@ -185,8 +207,3 @@ def _append(calls: list[CallDelta], index: int, arguments: str) -> None:
         calls[-1] = msgspec.structs.replace(calls[-1], function=FunctionDelta(before.name, text))
     else:
         calls.append(CallDelta(index, FunctionDelta(arguments=arguments)))
-
-
-def chat_logprobs(tokens: Sequence[TokenText]) -> ChatLogprobs:
-    """Return the chat endpoint's log-probabilities of some tokens."""
-    return ChatLogprobs(token_logprobs(tokens))

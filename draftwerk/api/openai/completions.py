@@ -54,8 +54,10 @@ class CompletionSerializer(Serializer):
                 event.finish_reason,
                 score=score_of(event),
                 prompt_logprobs=given,
+                token_ids=metadata.ids(()),
+                prompt_token_ids=metadata.prompts.once(event.choice),
             )
-        elif event.text or scored or (event.tokens and (metadata.logprobs or metadata.origins)):
+        elif event.text or scored or (event.tokens and metadata.tells_tokens):
             choice = CompletionChoice(
                 event.choice,
                 event.text,
@@ -63,6 +65,8 @@ class CompletionSerializer(Serializer):
                 None,
                 metadata.shown(event.origins),
                 prompt_logprobs=given,
+                token_ids=metadata.ids(event.tokens),
+                prompt_token_ids=metadata.prompts.once(event.choice),
             )
         else:
             return []
@@ -88,6 +92,8 @@ class CompletionSerializer(Serializer):
                 origins=metadata.shown(tuple(choice.origins)),
                 score=choice.score,
                 prompt_logprobs=self._prompt_logprobs(choice.index, scored[choice.index]),
+                token_ids=metadata.ids(choice.token_ids),
+                prompt_token_ids=metadata.prompts.of(choice.index),
             )
             for index, choice in enumerate(self._best(choices))
         )
@@ -107,7 +113,8 @@ class CompletionSerializer(Serializer):
     ) -> CompletionLogprobs | None:
         if not self.metadata.logprobs:
             return None
-        return self.offsets[choice].logprobs(scored if self.metadata.echo else (), tokens)
+        echoed, named = scored if self.metadata.echo else (), self.metadata.named
+        return self.offsets[choice].logprobs(named(echoed), named(tokens))
 
     def _prompt_logprobs(
         self, choice: int, scored: Sequence[TokenText]

@@ -1,6 +1,7 @@
 """The generating endpoints: a body comes in, a response that owns its generation goes out."""
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
@@ -23,7 +24,12 @@ from draftwerk.api.openai.receipts.issuing import wants_receipt, with_receipt
 from draftwerk.api.openai.replies import ChatReply, CompletionReply
 from draftwerk.api.openai.responses import responses_endpoints
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, Message, OpenAIBody
-from draftwerk.api.openai.translate import chat_options, completion_options, completion_prompts
+from draftwerk.api.openai.translate import (
+    chat_options,
+    completion_options,
+    completion_prompts,
+    searched,
+)
 from draftwerk.api.replying import resuming
 from draftwerk.api.replying.resuming import resumable
 from draftwerk.api.replying.serializer import ReplyMetadata
@@ -35,7 +41,7 @@ COMPLETION = msgspec.json.Decoder(CompletionBody)
 
 async def chat(request: Request) -> ASGIApp:
     """`POST /v1/chat/completions`."""
-    body = await body_of(request, CHAT)
+    body = searched(await body_of(request, CHAT))
     state = await loaded_state(request, body.model)
     model = served_as(state.model, body.model, body.lora)
     tools = chat_tools(body.tools, body.tool_choice, body.parallel_tool_calls, model)
@@ -62,7 +68,7 @@ async def chat(request: Request) -> ASGIApp:
 
 async def completion(request: Request) -> ASGIApp:
     """`POST /v1/completions`."""
-    body = await body_of(request, COMPLETION)
+    body = searched(await body_of(request, COMPLETION))
     state = await loaded_state(request, body.model)
     prompts = completion_documents(completion_prompts(body), body.documents, bool(body.blend))
     if body.suffix:
@@ -86,6 +92,9 @@ def _answer(
     body: OpenAIBody,
 ) -> ASGIApp:
     requested = body.stream_options
+    if body.return_token_ids:
+        observer = serializer.metadata.prompts
+        call = replace(call, observers=(*call.observers, observer))
     counts = requested is not None and bool(requested.continuous_usage_stats)
     answer = GenerationResponse(state, call, serializer, bool(body.stream), counts)
     answer = with_receipt(answer, body)
@@ -112,6 +121,8 @@ def _metadata(
         receipt=wants_receipt(body, state),
         logprobs=logprobs,
         origins="token_origins" in (body.include or ()),
+        token_ids=bool(body.return_token_ids),
+        named_by_id=bool(body.return_tokens_as_token_ids),
         prompt_logprobs=body.prompt_logprobs is not None,
         echo=isinstance(body, CompletionBody) and bool(body.echo),
         usage=requested is not None

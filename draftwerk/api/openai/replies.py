@@ -157,11 +157,15 @@ class ChatChunkChoice(Struct, frozen=True):
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     score: float | UnsetType = UNSET
     """A beam search's: log-probability over the length penalty."""
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Ids of the generated tokens, the one that ended the text included, if they are asked for."""
 
 
 class ChatChunk(ReplyBody[ChatChunkChoice], frozen=True):
     """One event of a streamed chat answer."""
 
+    prompt_token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Ids of the prompt's tokens, if they are asked for; of a stream, in its first chunk."""
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     """Those that have come since the last chunk, of a request that asks for them."""
 
@@ -196,11 +200,15 @@ class ChatChoice(Struct, frozen=True):
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     score: float | UnsetType = UNSET
     """A beam search's: log-probability over the length penalty."""
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Ids of the generated tokens, the one that ended the text included, if they are asked for."""
 
 
 class ChatReply(ReplyBody[ChatChoice], frozen=True):
     """A whole chat answer."""
 
+    prompt_token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Ids of the prompt's tokens, if they are asked for; of a stream, in its first chunk."""
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     """Of the prompt's tokens, if the request asks for them."""
 
@@ -223,6 +231,10 @@ class CompletionChoice(Struct, frozen=True):
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     score: float | UnsetType = UNSET
     """A beam search's: log-probability over the length penalty."""
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Ids of the generated tokens, the one that ended the text included, if they are asked for."""
+    prompt_token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Ids of the prompt's tokens, if they are asked for; of a stream, in its first chunk."""
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     """Of the prompt's tokens, in its first choice, if the request asks for them."""
 

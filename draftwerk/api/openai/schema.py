@@ -117,7 +117,6 @@ class Prediction(Struct, frozen=True):
     unsupported("prompt_cache_options", use="`cache_salt`"),
     unsupported("skip_special_tokens", unless=(b"true",)),
     unsupported("truncate_prompt_tokens"),
-    unsupported("use_beam_search", use="`beam_width`"),
     no_effect("prompt_cache_key", why="prefixes are found without it"),
     no_effect("prompt_cache_retention", why="prefixes are kept while there is room"),
     no_effect("safety_identifier", "user", why="nothing is done with it"),
@@ -147,6 +146,8 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
     """Where `priority` is not given: flex comes after the others, priority and fast before."""
     cache_salt: Salt | None = None
     beam_width: Annotated[int, Meta(ge=1, le=WIDTH_MAX)] | None = None
+    use_beam_search: bool | None = None
+    """Whether `beam_width` is `n`, or `best_of`; vLLM's name."""
     length_penalty: LengthPenalty | None = None
     early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
@@ -188,6 +189,11 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     """Whether documents are segments that may be reused: then the text is approximate."""
     prompt_logprobs: Alternatives | None = None
     """Most likely tokens beside each prompt token's log-probability; vLLM's name."""
+    return_token_ids: bool | None = None
+    """Whether replies have the ids of the prompt's tokens, and of those that were generated; vLLM's
+    name."""
+    return_tokens_as_token_ids: bool | None = None
+    """Whether log-probabilities call tokens `token_id:` and their number; vLLM's name."""
 
 
 @knows(
@@ -250,28 +256,3 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     @property
     def fills_gap(self) -> bool:
         return bool(self.suffix)
-
-
-@knows(
-    unsupported("add_generation_prompt", unless=(b"true",)),
-    unsupported("return_token_strs"),
-)
-class TokenizeBody(Struct, frozen=True, kw_only=True):
-    """`POST /tokenize`: a prompt or a conversation."""
-
-    model: Name | None = None
-    prompt: BodyText | None = None
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
-    add_special_tokens: bool | None = None
-    """Whether the model's own tokens come before a prompt, where it has some; true if absent."""
-    tools: ChatTools | None = None
-    chat_template_kwargs: TemplateVariables | None = None
-
-
-class DetokenizeBody(Struct, frozen=True, kw_only=True):
-    """`POST /detokenize`."""
-
-    model: Name | None = None
-    tokens: TokenIds
-    skip_special_tokens: bool | None = None
-    """Whether special tokens are left out of the text; false if absent, so that it is all there."""

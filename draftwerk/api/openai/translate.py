@@ -1,7 +1,7 @@
 """Checked bodies to what the engine is asked: prompts and Options."""
 
 from collections.abc import Collection, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -18,6 +18,8 @@ from draftwerk.api.fields.segments import blend_of
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody, SamplingBody
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.requests.request import Options
+
+BodyT = TypeVar("BodyT", bound=SamplingBody)
 
 COMPLETION_TOKENS = 16
 """Tokens of a completion that names no limit, as OpenAI documents it."""
@@ -55,6 +57,16 @@ def listed_prompts(given: str | Sequence[str | int | Sequence[int]], field: str)
     if not given:
         raise refused(f"`{field}` is empty.", field, "invalid")
     return cast("list[Prompt]", given)
+
+
+def searched(body: BodyT) -> BodyT:
+    """Return a body whose `beam_width` is what `use_beam_search` stands for."""
+    if not body.use_beam_search:
+        return body
+    width = getattr(body, "best_of", None) or getattr(body, "n", None) or 1
+    if body.beam_width not in (None, width):
+        raise refused("`beam_width` and `use_beam_search` differ.", "use_beam_search", "invalid")
+    return replace(body, beam_width=width)
 
 
 def chat_options(

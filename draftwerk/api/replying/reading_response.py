@@ -19,7 +19,7 @@ from draftwerk.speculative.requests.reading import ReadPrompt
 
 AT_ONCE = 16
 """Prompts of a request in the engine at once: so a long list does not wait for as many places."""
-MakeReply = Callable[[Sequence[ReadPrompt], ReadingUsage], msgspec.Struct]
+MakeReply = Callable[[Sequence[ReadPrompt], ReadingUsage], object]
 
 
 @dataclass(slots=True)

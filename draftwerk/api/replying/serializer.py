@@ -7,11 +7,42 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.messages import Delta, Ended, TokenText
+from draftwerk.actors.messages import Delta, Ended, Event, Started, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, ServiceTier, Usage
 from draftwerk.api.replying.answers import AnswerParts
 from draftwerk.speculative.replies.parser import ReplyPart
+
+
+def _by_id(token: TokenText) -> TokenText:
+    top = tuple(map(_by_id, token.top))
+    return msgspec.structs.replace(token, text=f"token_id:{token.token_id}", top=top)
+
+
+@dataclass(slots=True)
+class PromptIds:
+    """Takes in the tokens of prompts."""
+
+    found: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    """By the first choice of each."""
+    told: set[int] = field(default_factory=set[int])
+
+    def observe(self, event: Event) -> None:
+        """Take in an event."""
+        if isinstance(event, Started):
+            self.found[event.choice] = event.prompt
+
+    def once(self, choice: int) -> tuple[int, ...] | UnsetType:
+        """Return the prompt's tokens for the first chunk of a choice; later ones have none."""
+        if choice in self.told or not self.found:
+            return UNSET
+        self.told.add(choice)
+        return self.of(choice)
+
+    def of(self, choice: int) -> tuple[int, ...] | UnsetType:
+        """Return the tokens of a choice's prompt, if they are asked for."""
+        first = max((each for each in self.found if each <= choice), default=None)
+        return UNSET if first is None else self.found[first]
 
 
 class ReplyMetadata(msgspec.Struct, frozen=True):
@@ -26,6 +57,12 @@ class ReplyMetadata(msgspec.Struct, frozen=True):
     logprobs: bool = False
     origins: bool = False
     """Whether the client asked where each token came from."""
+    token_ids: bool = False
+    """Whether it asked for the ids of tokens."""
+    named_by_id: bool = False
+    """Whether log-probabilities name tokens by their ids."""
+    prompts: "PromptIds" = msgspec.field(default_factory=lambda: PromptIds())
+    """The ids of prompts, where they are asked for."""
     receipt: bool = False
     """Whether the reply, or the last chunk, is to carry a receipt."""
     echo: bool = False
@@ -45,6 +82,19 @@ class ReplyMetadata(msgspec.Struct, frozen=True):
             return event.parts
         return (ReplyPart("text", event.text),) if event.text else ()
 
+    @property
+    def tells_tokens(self) -> bool:
+        """Whether a chunk says something of its tokens, also where they have no text yet."""
+        return self.logprobs or self.origins or self.token_ids
+
+    def ids(self, tokens: Sequence[int]) -> tuple[int, ...] | UnsetType:
+        """Return the ids of generated tokens if they were asked for."""
+        return tuple(tokens) if self.token_ids else UNSET
+
+    def named(self, tokens: Sequence[TokenText]) -> Sequence[TokenText]:
+        """Return tokens by the names that log-probabilities have."""
+        return [_by_id(each) for each in tokens] if self.named_by_id else tokens
+
     def shown(self, origins: tuple[str, ...]) -> tuple[str, ...] | UnsetType:
         """Return the origins if they were asked for."""
         return origins if self.origins else UNSET
@@ -62,6 +112,8 @@ class GatheredChoice:
     """Of the prompt, in the first choice of a request that asks for them."""
     tokens: list[int] = field(default_factory=list[int])
     """Generated, without the one that ended the text."""
+    token_ids: list[int] = field(default_factory=list[int])
+    """All that were generated."""
     finish_reason: str = ""
     stopped_by: str = ""
     """The stop string that was found, if one was."""
@@ -77,6 +129,7 @@ class GatheredChoice:
             self.origins += event.origins
             self.logprobs += event.logprobs
             self.tokens += event.tokens
+            self.token_ids += event.tokens
             self.scored += event.scored
         else:
             if event.finish_reason == "stop" and not event.stopped_by:

@@ -1,42 +1,27 @@
 """The endpoints about the server itself: health, capabilities, tokens, metrics."""
 
-import asyncio
-
 import msgspec
 from msgspec import UNSET, UnsetType
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.anthropic import endpoints as anthropic
-from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.handling import Endpoint, json_reply, state_of
 from draftwerk.api.core.models import ModelStates, OneModel, models_of
-from draftwerk.api.core.prompt_tokens import encoded
 from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.grammars import TextForm
-from draftwerk.api.fields.model_choice import named_state
-from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
-from draftwerk.api.fields.reply_plan import plan_reply
-from draftwerk.api.fields.segments import check_unmarked
-from draftwerk.api.fields.tool_request import chat_tools
 from draftwerk.api.ollama import endpoints as ollama
 from draftwerk.api.openai import endpoints as openai
 from draftwerk.api.openai import infill
-from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.reading import endpoints as reading
 from draftwerk.api.openai.receipts import endpoints as receipts
-from draftwerk.api.openai.schema import DetokenizeBody, TokenizeBody
-from draftwerk.api.service import model_list
+from draftwerk.api.service import model_list, tokens
 from draftwerk.api.service.capabilities import capabilities
 from draftwerk.api.service.metrics import registry
 from draftwerk.api.service.openapi import document
 
-DETOKENIZE = msgspec.json.Decoder(DetokenizeBody)
-TOKENIZE = msgspec.json.Decoder(TokenizeBody)
 READY = "ready"
 CLOSED = "It takes no new requests: it leaves, or computes other bits than most."
 
@@ -171,42 +156,6 @@ async def openapi(request: Request) -> Response:
     return Response(OPENAPI, media_type="application/json")
 
 
-async def tokenize(request: Request) -> Response:
-    """`POST /tokenize`: the tokens of a prompt, or of a conversation as the model sees it."""
-    body = await body_of(request, TOKENIZE)
-    state = named_state(request, body.model)
-    if (body.prompt is None) == (body.messages is None):
-        raise refused("Give `prompt` or `messages`, one of them.", "prompt", "invalid")
-    prompt: Prompt = body.prompt or ""
-    if body.messages is not None:
-        check_unmarked([each.content for each in body.messages])
-        tools = chat_tools(body.tools, None, None, state.model)
-        request_of = ReasoningRequest(variables=body.chat_template_kwargs)
-        plan = plan_reply(tools, reasoning_of(request_of, state.model), TextForm(), state.model)
-        prompt = chat_prompt(body.messages, plan)
-    if body.add_special_tokens is False and body.messages is None:
-        encode = state.text_tools.encode_continuation
-        prompt = tuple(await asyncio.to_thread(encode, body.prompt or ""))
-    tokens = await encoded(state, prompt)
-    most = state.model.context_max
-    return json_reply({"tokens": tokens, "count": len(tokens), "max_model_len": most})
-
-
-async def detokenize(request: Request) -> Response:
-    """`POST /detokenize`: the text of tokens."""
-    body = await body_of(request, DETOKENIZE)
-    state = named_state(request, body.model)
-    if body.tokens and max(body.tokens) >= (state.model.vocab_size or 2**31):
-        raise refused(f"`tokens` must be under {state.model.vocab_size}.", "tokens", "invalid")
-    try:
-        text = await asyncio.to_thread(
-            state.text_tools.decode, body.tokens, bool(body.skip_special_tokens)
-        )
-    except ValueError:
-        raise refused("`tokens` names unknown tokens.", "tokens", "invalid") from None
-    return json_reply({"prompt": text})
-
-
 ENDPOINTS = (
     *openai.ENDPOINTS,
     *infill.ENDPOINTS,
@@ -214,8 +163,7 @@ ENDPOINTS = (
     *receipts.ENDPOINTS,
     *anthropic.ENDPOINTS,
     *ollama.ENDPOINTS,
-    Endpoint("POST", "/tokenize", tokenize, "Turn text into tokens", TokenizeBody),
-    Endpoint("POST", "/detokenize", detokenize, "Turn tokens into text", DetokenizeBody),
+    *tokens.ENDPOINTS,
     *model_list.ENDPOINTS,
     Endpoint("GET", "/v1/capabilities", abilities, "Tell which fields are obeyed"),
     Endpoint("GET", "/health", health, "Tell whether the event loop answers"),

@@ -30,6 +30,8 @@ class ModelRow(Struct, frozen=True, kw_only=True):
     owned_by: str = "draftwerk"
     root: str
     """Its first name."""
+    parent: str | None
+    """Of an adapter, the model that it is for."""
     max_model_len: int
     capabilities: tuple[str, ...]
     """completion, and what else it can do: tools, thinking, insert (a text in the middle)."""
@@ -71,7 +73,15 @@ LOAD = msgspec.json.Decoder(LoadBody)
 async def listed(request: Request) -> Response:
     """`GET /v1/models`: every model, once for each of its names."""
     models = models_of(request.app)
-    rows = [_row(models, state, name) for state in models.states for name in state.model.names]
+    own = [(state, name) for state in models.states for name in state.model.names]
+    names = {name for _, name in own}
+    bare = [
+        (state, name)
+        for state in models.states
+        for name in state.model.adapter_names
+        if name not in names
+    ]
+    rows = [_row(models, state, name) for state, name in (*own, *bare)]
     return json_reply(ModelRows(data=tuple(rows)))
 
 
@@ -103,6 +113,7 @@ def _row(models: ModelStates, state: ServerState, name: str) -> ModelRow:
         id=name,
         created=card.created,
         root=state.model.name,
+        parent=state.model.name if card.adapter else None,
         max_model_len=card.context_max,
         capabilities=card.capabilities,
         system_fingerprint=card.fingerprint or None,

@@ -16,10 +16,9 @@ from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import (
     ChatBody,
     CompletionBody,
-    TokenizeBody,
 )
 from draftwerk.api.openai.translate import completion_prompts
-from draftwerk.api.service.endpoints import DETOKENIZE
+from draftwerk.api.service.tokens import DETOKENIZE, TokenizeBody
 from tests.support.cpu_pace import as_here
 from validation import hostile_requests
 

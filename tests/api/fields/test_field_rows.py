@@ -32,7 +32,12 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/generate": {"model": MODEL, "prompt": "Hello", "stream": False},
 }
 FIELDS = [*OTHERS]
-OBEYED_HERE = dict.fromkeys([*BODIES][:3], ("lora",))
+TOKEN_IDS = ("return_token_ids", "return_tokens_as_token_ids")
+OBEYED_HERE = {
+    "/v1/chat/completions": ("lora", "ebnf", *TOKEN_IDS),
+    "/v1/completions": ("lora", "ebnf", *TOKEN_IDS),
+    "/v1/responses": ("lora", "ebnf"),
+}
 """What a protocol has a meaning for."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "null"}}}
 

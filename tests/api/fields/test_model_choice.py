@@ -69,6 +69,8 @@ async def test_the_engine_is_asked_for_it_and_replies_name_it(adapted: Served) -
         reply = (await adapted.chat(**body)).json()
         assert reply["model"] == f"{MODEL}:poet"
         assert reply["system_fingerprint"] == "fp_1+aa11"
+    reply = (await adapted.chat(model="poet")).json()
+    assert (reply["model"], adapted.engine.submitted.pop()[1].adapter) == (f"{MODEL}:poet", "aa11")
     reply = (await adapted.complete(model="alias:clerk")).json()
     assert (reply["model"], reply["system_fingerprint"]) == (f"{MODEL}:clerk", "fp_1+bb22")
     response = await adapted.http.post(
@@ -96,7 +98,9 @@ async def test_every_name_is_listed(adapted: Served) -> None:
     listed = (await adapted.http.get("/v1/models")).json()["data"]
     fingerprints = {each["id"]: each["system_fingerprint"] for each in listed}
     assert fingerprints[f"{MODEL}:poet"] == fingerprints["alias:poet"] == "fp_1+aa11"
-    assert fingerprints[MODEL] == "fp_1" and len(listed) == 6
+    assert fingerprints[MODEL] == "fp_1" and len(listed) == 8
+    parents = {each["id"]: each["parent"] for each in listed}
+    assert parents["poet"] == parents["alias:poet"] == MODEL and parents[MODEL] is None
     assert {each["root"] for each in listed} == {MODEL}
     one = (await adapted.http.get(f"/v1/models/{MODEL}:clerk")).json()
     assert one["system_fingerprint"] == "fp_1+bb22"

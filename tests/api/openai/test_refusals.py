@@ -122,7 +122,6 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"verbosity": "none"}, "verbosity"),
     ({"service_tier": "first"}, "service_tier"),
     ({"max_output_tokens": 5}, "max_output_tokens"),
-    ({"use_beam_search": True}, "use_beam_search"),
     ({"speculation": {"methods": ["magic"]}}, "speculation.methods"),
     ({"speculation": {"draft_max": 10**9}}, "speculation.draft_max"),
     ({"prediction": {"type": "other", "content": "x"}}, "prediction.type"),

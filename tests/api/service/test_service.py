@@ -189,7 +189,7 @@ async def test_tokens_go_there_and_back(served: Served) -> None:
     reply = (await served.http.post("/tokenize", json={"prompt": "hé"})).json()
     assert reply == {"tokens": [104, 195, 169], "count": 3, "max_model_len": 4096}
     back = await served.http.post("/detokenize", json={"tokens": reply["tokens"]})
-    assert back.json() == {"prompt": "hé"}
+    assert back.json() == {"prompt": "hé", "content": "hé"}
     chat = {"messages": [{"role": "user", "content": "x"}]}
     assert (await served.http.post("/tokenize", json=chat)).json()["count"] == len("user: x\n")
 

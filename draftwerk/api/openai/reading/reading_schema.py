@@ -40,21 +40,50 @@ class RankedText(Struct, frozen=True):
     text: BodyText
 
 
+RankedTexts = Annotated[list[BodyText | RankedText], Meta(min_length=1, max_length=INPUTS_MAX)]
+ScoredTexts = BodyText | Annotated[list[BodyText], Meta(min_length=1, max_length=INPUTS_MAX)]
+
+
 @knows(
     unsupported("rank_fields", use="the text of `documents`"),
     unsupported("max_chunks_per_doc", "max_tokens_per_doc", "overlap_tokens"),
     unsupported("lora", use="`model`, the adapter's name behind it"),
     unsupported("truncation", "truncate_prompt_tokens"),
-    unsupported("texts", use="`documents`"),
+    unsupported("use_activation", "activation", unless=(b"true",)),
+    unsupported("raw_scores"),
+    unsupported("truncate", unless=(b"false",)),
 )
 class RerankBody(ReadingBody, frozen=True, kw_only=True):
     """`POST /v1/rerank`."""
 
     query: BodyText
-    documents: Annotated[list[BodyText | RankedText], Meta(min_length=1, max_length=INPUTS_MAX)]
+    documents: RankedTexts | None = None
+    """What is ranked; or `texts`."""
+    texts: RankedTexts | None = None
+    """As Text Embeddings Inference has it: the reply is a list of scores."""
+    return_text: bool | None = None
+    """Whether that has the texts."""
     top_n: Annotated[int, Meta(ge=1)] | None = None
     """How many of the best are returned; all if absent."""
     return_documents: bool | None = None
+    instruction: BodyText | None = None
+    """What the model judges by, in place of what its form says; ours."""
+
+
+@knows(
+    unsupported("use_activation", "activation", unless=(b"true",)),
+    unsupported("lora", use="`model`, the adapter's name behind it"),
+    unsupported("truncate_prompt_tokens"),
+)
+class ScoreBody(ReadingBody, frozen=True, kw_only=True):
+    """`POST /v1/score`, as vLLM has it: a text against several, or as many against each other."""
+
+    text_1: ScoredTexts | None = None
+    text_2: ScoredTexts | None = None
+    queries: ScoredTexts | None = None
+    """The same as `text_1`."""
+    documents: ScoredTexts | None = None
+    """The same as `text_2`."""
     instruction: BodyText | None = None
     """What the model judges by, in place of what its form says; ours."""
 
@@ -85,6 +114,34 @@ class RankedDocument(Struct, frozen=True, omit_defaults=True):
     relevance_score: float
     """Between 0 and 1: what yes has of yes and no."""
     document: RankedText | None = None
+
+
+class ScoredText(Struct, frozen=True, omit_defaults=True):
+    """A document among those of `texts`."""
+
+    index: int
+    score: float
+    """Between 0 and 1: what yes has of yes and no."""
+    text: str | None = None
+
+
+class ScoreObject(Struct, frozen=True):
+    index: int
+    score: float
+    """Between 0 and 1: what yes has of yes and no."""
+    object: Literal["score"] = "score"
+
+
+class ScoreReply(Struct, frozen=True, kw_only=True):
+    """Of `/v1/score`."""
+
+    id: str
+    object: Literal["list"] = "list"
+    created: int
+    model: str
+    data: tuple[ScoreObject, ...]
+    usage: ReadingUsage
+    system_fingerprint: str | UnsetType = UNSET
 
 
 class RerankReply(Struct, frozen=True, kw_only=True):

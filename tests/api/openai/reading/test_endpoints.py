@@ -205,3 +205,48 @@ async def test_an_adapter_is_named_behind_the_model(embedder: Served) -> None:
     assert ranked.status_code == 200
     assert embedder.engine.submitted[-1][1].adapter == "d1"
     assert (await embed(embedder, "a", lora="legal")).json()["error"]["param"] == "lora"
+
+
+async def test_texts_are_ranked_in_the_words_of_another_server(embedder: Served) -> None:
+    texts = ["one", "three", "fifteen"]
+    asked = {"query": "which", "texts": texts, "top_n": 2, "return_text": True}
+    found = (await embedder.http.post("/rerank", json=asked)).json()
+    ranked = (await rerank(embedder, query="which", documents=texts, top_n=2)).json()["results"]
+    wanted = [(each["index"], each["relevance_score"]) for each in ranked]
+    assert [(each["index"], each["score"]) for each in found] == wanted
+    assert [each["text"] for each in found] == [texts[index] for index, _ in wanted]
+
+
+@pytest.mark.parametrize("path", ["/v1/score", "/score"])
+async def test_texts_are_scored_one_against_several_or_each_against_its_own(
+    embedder: Served, path: str
+) -> None:
+    documents = ["one", "three"]
+    asked = {"text_1": "which", "text_2": documents}
+    reply = (await embedder.http.post(path, json=asked)).json()
+    ranked = (await rerank(embedder, query="which", documents=documents)).json()["results"]
+    scores = {each["index"]: each["relevance_score"] for each in ranked}
+    assert [each["score"] for each in reply["data"]] == [scores[0], scores[1]]
+    pairs = {"queries": ["which", "which"], "documents": documents}
+    again = (await embedder.http.post(path, json=pairs)).json()
+    assert (again["data"], again["usage"]) == (reply["data"], reply["usage"])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/rerank", {"query": "x"}, "documents"),
+        ("/rerank", {"query": "x", "texts": ["a"], "documents": ["a"]}, "texts"),
+        ("/rerank", {"query": "x", "texts": ["a"], "raw_scores": True}, "raw_scores"),
+        ("/rerank", {"query": "x", "documents": ["a"], "use_activation": False}, "use_activation"),
+        ("/score", {"text_1": "x", "text_2": "a", "use_activation": False}, "use_activation"),
+        ("/score", {"text_1": ["x", "y"], "text_2": ["a"]}, "text_1"),
+        ("/score", {"text_1": "x"}, "text_2"),
+        ("/score", {"text_1": "x", "queries": "x", "text_2": "a"}, "queries"),
+    ],
+)
+async def test_other_servers_bodies_are_refused_by_name(
+    embedder: Served, path: str, body: dict[str, Any], field: str
+) -> None:
+    reply = await embedder.http.post(path, json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)

@@ -1,0 +1,39 @@
+"""Tokens of texts and texts of tokens, in the bodies of other servers' clients."""
+
+import pytest
+
+from tests.api.conftest import Served
+
+
+async def test_llama_cpp_asks_with_content_and_is_answered_in_its_words(served: Served) -> None:
+    asked = {"content": "hé!", "add_special": False}
+    reply = (await served.http.post("/tokenize", json=asked)).json()
+    assert reply["tokens"] == list("hé!".encode())
+    back = await served.http.post("/detokenize", json={"tokens": reply["tokens"]})
+    assert back.json()["content"] == back.json()["prompt"] == "hé!"
+
+
+async def test_pieces_are_texts_or_bytes(served: Served) -> None:
+    asked = {"content": "hé", "with_pieces": True}
+    reply = (await served.http.post("/tokenize", json=asked)).json()
+    first, second, third = "hé".encode()
+    assert reply["tokens"] == [
+        {"id": first, "piece": "h"},
+        {"id": second, "piece": [second]},
+        {"id": third, "piece": [third]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"content": "x", "prompt": "x"}, "prompt"),
+        ({"content": "x", "parse_special": False}, "parse_special"),
+        ({"content": 5}, "content"),
+    ],
+)
+async def test_what_is_not_obeyed_is_refused_by_name(
+    served: Served, body: dict[str, object], field: str
+) -> None:
+    reply = await served.http.post("/tokenize", json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
