@@ -18,7 +18,7 @@ from draftwerk.api.fields.prompts.reading_fields import (
     prompted,
     reading_options,
 )
-from draftwerk.api.openai.reading import ranking
+from draftwerk.api.openai.reading import relevance
 from draftwerk.api.openai.reading.reading_schema import (
     EmbeddingBody,
     EmbeddingObject,
@@ -72,5 +72,5 @@ ENDPOINTS = (
         "POST", "/v1/embeddings", embeddings, "Turn texts into vectors", EmbeddingBody,
         EmbeddingReply,
     ),
-    *ranking.ENDPOINTS,
+    *relevance.ENDPOINTS,
 )  # fmt: skip
