@@ -20,11 +20,13 @@ from draftwerk.model.gpu.e4m3 import FP8, FP8_MAX
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
 from draftwerk.model.gpu.kernels.fused import triton_ops
+from draftwerk.model.gpu.kernels.launch import is_interpreted
 from draftwerk.model.gpu.kernels.products import Prepare, dense, fp8, tiled
 from draftwerk.model.gpu.kernels.quantised import Quantised, to_int4, to_int8
 from draftwerk.model.gpu.kernels.w8a8 import w8a8
 from draftwerk.model.gpu.kernels.weight_only import weight_only
 from draftwerk.model.gpu.presampled import GpuPresample
+from draftwerk.model.gpu.warm_up import warm_up
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import TORCH_BACKEND, BoundHead, LoadedModel
 from draftwerk.model.text.grammar import Grammars
@@ -133,6 +135,9 @@ def gpu_parts(
     pages = allocate(config, settings.block_count, settings.block_size, dtype, device)
     served, chains = forward, None
     masks = _masks(chosen, settings.exact)
+    if chosen.backend.graphs and not is_interpreted():
+        progress("compiling kernels")
+        warm_up(forward, pages, context_max, masks)
     if recorder is not None and chosen.backend.graphs:
         which = buckets(settings.rows_max, masks)
         served = GraphedForward(forward, pages, context_max, which, recorder, progress)

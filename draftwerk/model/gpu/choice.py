@@ -54,10 +54,10 @@ class Chosen(NamedTuple):
 def _triton(needs: Needs) -> Attention:
     try:
         from draftwerk.model.gpu.kernels.attention import TritonAttention
-        from draftwerk.model.gpu.kernels.launch import is_interpreted
+        from draftwerk.model.gpu.kernels.launch import can_launch
     except ImportError as error:
         raise Refused(f"attention triton: {error} (pip install triton)") from error
-    if needs.device.type != "cuda" and not is_interpreted():
+    if not can_launch(needs.device):
         raise Refused("attention triton needs a GPU, or TRITON_INTERPRET=1 to be very slow")
     return TritonAttention(needs.exact, needs.context_max)
 

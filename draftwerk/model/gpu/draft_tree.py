@@ -53,7 +53,14 @@ LOSSES_A_NAT: tl.constexpr = tl.constexpr(1 / LOSS_NATS)
 CHANCE_MIN_: tl.constexpr = tl.constexpr(CHANCE_MIN)
 
 
-@triton.jit
+# One compiled kernel for all levels, whose tensors lie anywhere in buffers.
+@triton.jit(
+    do_not_specialize=["count", "depth", "first"],
+    do_not_specialize_on_alignment=[
+        *("keys", "settings", "tokens", "parents", "chances"),
+        *("next_sources", "next_tokens", "next_parents", "next_chances"),
+    ],
+)
 def draft_tree_kernel(
     indices,
     logprobs,

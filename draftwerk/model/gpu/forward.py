@@ -35,7 +35,7 @@ class Layer:
 
 
 class GpuForward:
-    """A `Forward` that takes its batch in host memory, or on the device."""
+    """A `Forward` that takes its batch in host memory, and sends it."""
 
     def __init__(
         self,
@@ -62,11 +62,9 @@ class GpuForward:
     @torch.inference_mode()
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""
-        if batch.tokens.device != self.device:
-            inputs = Inputs(shape_of(batch), self.device)
-            inputs.fill(batch)
-            batch = inputs.send()
-        return self.compute(batch, pages)
+        inputs = Inputs(shape_of(batch), self.device)
+        inputs.fill(batch)
+        return self.compute(inputs.send(), pages)
 
     @torch.inference_mode()
     def compute(self, batch: Batch, pages: Pages) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Facts, Pages, facts_of
 from draftwerk.model.gpu.forward import GpuForward
-from draftwerk.model.gpu.inputs import BatchShape, Inputs
+from draftwerk.model.gpu.inputs import Inputs, padding
 from draftwerk.speculative.protocol.frames import OnProgress
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -124,14 +124,10 @@ class GraphedForward:
             self.recorded[bucket] = self._record(bucket, context_max, recorder)
 
     def _record(self, bucket: Bucket, context_max: int, recorder: Recorder) -> Recorded:
-        tokens, kv_max = bucket.rows * bucket.length, context_max + bucket.length
+        kv_max = context_max + bucket.length
         width = -(-kv_max // self.pages.block_size)
         facts = Facts(bucket.length, kv_max, bucket.masked)
-        inputs = Inputs(BatchShape(bucket.rows, tokens, tokens, width), self.forward.device, facts)
-        # Padding alone: it writes nothing and sees nothing.
-        inputs.host.slots.fill_(-1)
-        inputs.host.ancestors.fill_(-1)
-        inputs.host.row_starts.copy_(torch.arange(bucket.rows + 1) * bucket.length)
+        inputs = padding([bucket.length] * bucket.rows, width, self.forward.device, facts)
         batch = inputs.send()
         return Recorded(inputs, recorder.record(lambda: self._compute(batch)))
 

@@ -4,7 +4,8 @@ buffer   | ancestors | tokens | positions | slots | row_starts | kv_lengths | ta
          each a view of it, aligned to 16 bytes, at the same place on both sides
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -94,6 +95,16 @@ class Inputs:
         """
         self.there.copy_(self.here, non_blocking=True)
         return self.batch
+
+
+def padding(lengths: Sequence[int], width: int, device: torch.device, facts: Facts) -> Inputs:
+    """Return rows of so many tokens that are all padding: they write nothing and see nothing."""
+    tokens = sum(lengths)
+    inputs = Inputs(BatchShape(len(lengths), tokens, tokens, width), device, facts)
+    inputs.host.slots.fill_(-1)
+    inputs.host.ancestors.fill_(-1)
+    inputs.host.row_starts.copy_(torch.tensor(list(accumulate(lengths, initial=0))))
+    return inputs
 
 
 def _views(buffer: Tensor, shape: BatchShape, facts: Facts | None) -> Batch:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from triton import knobs
+from triton.runtime import driver
 
 CORES_WITHOUT_A_GPU = 32
 """The interpreter has none; this many make its tests split the keys."""
@@ -36,3 +37,13 @@ def core_count(device: torch.device) -> int:
 def is_interpreted() -> bool:
     """Whether kernels run in Triton's interpreter, on the CPU."""
     return knobs.runtime.interpret
+
+
+def can_launch(device: torch.device) -> bool:
+    """Whether kernels run on a device."""
+    if is_interpreted():
+        return True
+    try:
+        return driver.active.get_active_torch_device().type == device.type
+    except RuntimeError:  # no driver at all
+        return False

@@ -175,9 +175,13 @@ def warps_of(height: int) -> int:
 
 
 def split_of(count: int, rows: int, columns: int, height: int, cores: int) -> int:
-    """Return how many columns a program takes: all, unless cores would be idle."""
+    """Return how many columns a program takes: all, unless cores would be idle.
+
+    Columns are shared out among a power of two, so that few kernels serve all counts of rows.
+    """
     tiles = ceil_div(count, height) * ceil_div(rows, BLOCK_N)
-    share = ceil_div(columns, max(1, cores // max(1, tiles)))
+    programs = max(1, cores // max(1, tiles))
+    share = ceil_div(columns, 1 << programs.bit_length() - 1)
     return max(SPLIT_MIN, ceil_div(share, BLOCK_K) * BLOCK_K)
 
 

@@ -62,7 +62,7 @@ def group_scale(
     return scale
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(do_not_specialize=["count"], do_not_specialize_on_alignment=["index"])
 def dequantise_kernel(
     index,
     codes,
