@@ -44,6 +44,7 @@ def can_launch(device: torch.device) -> bool:
     if is_interpreted():
         return True
     try:
-        return driver.active.get_active_torch_device().type == device.type
+        active: Any = driver.active
     except RuntimeError:  # no driver at all
         return False
+    return active.get_active_torch_device().type == device.type
