@@ -8,9 +8,10 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from tests.model.gpu.support import rehearsal
 from tests.model.gpu.support.compiling import output_of
 
-MODULE = "tests.model.gpu.support.rehearsal"
+MODULE = rehearsal.__name__
 CASES = ("default:bf16+drafts", "default:stored", "8b:bf16")
 OTHERS = (
     "default:bf16+exact",
