@@ -19,7 +19,12 @@ from draftwerk.cache.store.block_record import FINGERPRINT_BYTES
 from draftwerk.cache.store.disk import DiskStore, name_key
 from draftwerk.cache.store.page_store import PageStore, Records
 from draftwerk.cache.store.peer_records import REPLICAS, PeerAddress, PeerRecords, greeted
-from draftwerk.cache.store.peer_wire import PeerSecret, peer_secret
+from draftwerk.cache.store.peer_session import (
+    PeerIdentity,
+    PeerSecret,
+    identity_of,
+    peer_secret,
+)
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.protocol.frames import Ready
@@ -43,7 +48,7 @@ class ToldPeers(NamedTuple):
 class Peering(NamedTuple):
     """What servers have that hand each other blocks."""
 
-    secret: PeerSecret
+    identity: PeerIdentity
     records: PeerRecords
     """Of the peers that this server asks."""
     addresses: Callable[[], Awaitable[Collection[PeerAddress]]]
@@ -127,10 +132,10 @@ async def _at_peers(
         listener = None if told.listen is None else await listen(*told.listen)
     except OSError as error:
         raise ConfigError(f"kv_listen: {settings.kv_listen}: {error.strerror}") from None
-    connect = partial(greeted, secret=told.secret, fingerprint=fingerprint)
-    records = PeerRecords([], fingerprint, connect)
+    identity = identity_of(told.secret, fingerprint)
+    records = PeerRecords([], partial(greeted, identity=identity))
     store = _page_store(records, ready, memory)
-    peering = Peering(told.secret, records, told.addresses, listener)
+    peering = Peering(identity, records, told.addresses, listener)
     return SecondTier(store, None, told.secret.names, peering)
 
 
@@ -178,10 +183,8 @@ async def handing_over(engine: Engine, peering: Peering | None) -> AsyncGenerato
         yield
         return
     records = peering.records
-    door = PeerDoor(engine, peering.secret, records.fingerprint)
-    links = PeerLinks(
-        records.peers, peering.addresses, peering.secret, records.fingerprint, engine.warm
-    )
+    door = PeerDoor(engine, peering.identity)
+    links = PeerLinks(records.peers, peering.addresses, peering.identity, engine.warm)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(links.run)
         if peering.listener is not None:

@@ -7,9 +7,9 @@ from struct import Struct
 
 import anyio
 
-from draftwerk.cache.store.block_record import NAME_BYTES, RecordKey
-from draftwerk.cache.store.peer_records import Peer, PeerAddress, PeerRecords
-from draftwerk.cache.store.peer_wire import FOUND, MISSING
+from draftwerk.cache.store.peer_records import Peer, PeerAddress, PeerConnection, PeerRecords
+from draftwerk.cache.store.peer_session import Seal, Session
+from draftwerk.cache.store.peer_wire import LENGTH_BYTES, answer, names_of, opened
 from tests.support.toy import Cell
 
 FINGERPRINT = b"f" * 16
@@ -29,13 +29,20 @@ class MortalWire:
     answers: bytearray = field(default_factory=bytearray)
     fault: str = ""
     is_closed: bool = False
+    door: Session = field(default_factory=lambda: Session(Seal(b"door"), Seal(b"asker")))
+    """What the peer marks its answers with."""
+
+    def greeted(self, fingerprint: bytes = FINGERPRINT) -> PeerConnection:
+        """Return this side of the connection."""
+        return PeerConnection(self, Session(Seal(b"asker"), Seal(b"door")), fingerprint)
 
     def sendall(self, data: bytes, /) -> None:
         assert not self.is_closed, "a closed connection is used again"
-        for at in range(0, len(data), NAME_BYTES):
+        size, rest = data[:LENGTH_BYTES], data[LENGTH_BYTES:]
+        for name in names_of(opened(self.door.other, size, rest)):
             if self.fault == "killed":
                 return
-            self._answer(data[at : at + NAME_BYTES])
+            self._answer(name)
 
     def recv_into(self, buffer: memoryview, /) -> int:
         count = min(len(buffer), len(self.answers), self.rng.randint(1, PIECE))
@@ -49,18 +56,17 @@ class MortalWire:
         self.is_closed = True
 
     def _answer(self, name: bytes) -> None:
-        answer = bytearray(MISSING)
-        if name in self.kept:
-            data = b"".join(CELL.pack(*cell) for cell in self.kept[name])
-            answer[:] = FOUND + RecordKey(FINGERPRINT, name).header(data) + data
+        cells = self.kept.get(name)
+        data = None if cells is None else b"".join(CELL.pack(*cell) for cell in cells)
+        said = bytearray(answer(self.door.own, FINGERPRINT, name, data))
         if self.rng.random() < self.chance:
             self.fault = self.rng.choice(["killed", "killed", "altered"])
-            at = self.rng.randrange(len(answer))
+            at = self.rng.randrange(len(said))
             if self.fault == "killed":
-                del answer[at:]
+                del said[at:]
             else:
-                answer[at] ^= 1 << self.rng.randrange(8)
-        self.answers += answer
+                said[at] ^= 1 << self.rng.randrange(8)
+        self.answers += said
 
 
 @dataclass
@@ -78,14 +84,14 @@ class ToyPeers:
 
     def __post_init__(self) -> None:
         peers = [Peer(PeerAddress("peer", port)) for port in (1, 2)]
-        self.records = PeerRecords(peers, FINGERPRINT, self._connect, clock=anyio.current_time)
+        self.records = PeerRecords(peers, self._connect, clock=anyio.current_time)
         for peer in peers:
             peer.learn(self.kept, ())
 
-    def _connect(self, address: PeerAddress) -> MortalWire:
+    def _connect(self, address: PeerAddress) -> PeerConnection:
         wire = MortalWire(self.kept, self.rng, self.chance)
         self.wires.append(wire)
-        return wire
+        return wire.greeted()
 
     @property
     def size(self) -> int:

@@ -4,10 +4,10 @@ A block is copied between two steps of the event loop, while it has its name: wh
 committed and not written to, and its block cannot be given to another text meanwhile.
 """
 
+import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from secrets import token_bytes
 from typing import Protocol
 
 import anyio
@@ -15,18 +15,21 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from draftwerk.actors.devices.device import ThreadWorker, Worker
-from draftwerk.cache.store.block_record import NAME_BYTES, RecordKey
+from draftwerk.cache.store.peer_session import (
+    ASKER_HELLO_BYTES,
+    DoorHandshake,
+    OtherAddressError,
+    PeerIdentity,
+    Session,
+    address_bytes,
+)
 from draftwerk.cache.store.peer_wire import (
-    CHALLENGE_BYTES,
-    FOUND,
-    GREETING_BYTES,
-    MISSING,
-    Greeting,
-    Holdings,
-    PeerSecret,
-    door_proof,
-    encode_holdings,
-    read_greeting,
+    LENGTH_BYTES,
+    answer,
+    holdings_messages,
+    message_size,
+    names_of,
+    opened,
 )
 
 GREETING_S = 5.0
@@ -36,12 +39,16 @@ REPORT_S = 0.1
 SIGN_OF_LIFE = 10
 """Reports without a change, of which one is sent all the same."""
 CONNECTIONS_MAX = 256
-"""At once; a peer has one to follow and a few to fetch."""
+"""Of peers at once; each has one to follow and a few to fetch."""
+STRANGERS_MAX = 64
+"""Connections at once that have not shown yet that they are a peer's: of more, the oldest ends."""
 BATCH = 8
 """Blocks copied in one step of the event loop: a megabyte or two."""
 LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream,
         anyio.IncompleteRead, OSError)  # fmt: skip
 """Raised by streams whose other side has gone."""
+
+log = logging.getLogger("draftwerk")
 
 
 class HeldContent(Protocol):
@@ -57,13 +64,20 @@ class PeerDoor:
     """The connections of all peers."""
 
     held: HeldContent
-    secret: PeerSecret
-    fingerprint: bytes
+    identity: PeerIdentity
     worker: Worker = field(default_factory=ThreadWorker)
     is_leaving: bool = False
     _followers: int = 0
-    _places: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(CONNECTIONS_MAX))
+    _has_warned: bool = False
+    _peers: int = 0
+    """Connections that are."""
+    _strangers: dict[anyio.CancelScope, None] = field(default_factory=dict[anyio.CancelScope, None])
     _fewer: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def strangers(self) -> int:
+        """Connections that have not shown yet that they are a peer's."""
+        return len(self._strangers)
 
     async def run(self, listener: SocketListener) -> None:
         """Take connections until cancelled."""
@@ -83,34 +97,58 @@ class PeerDoor:
                 await self._fewer.wait()
 
     async def _serve(self, stream: SocketStream) -> None:
-        async with self._places, stream:
+        async with stream:
             try:
                 await self._answer(stream)
             except* LOST:
                 pass  # the peer has gone, or this side has ended the connection
 
     async def _answer(self, stream: SocketStream) -> None:
-        inbox, challenge = BufferedByteReceiveStream(stream), token_bytes(CHALLENGE_BYTES)
-        asker: Greeting | None = None
-        with anyio.move_on_after(GREETING_S):
-            await stream.send(challenge)
-            data = await inbox.receive_exactly(GREETING_BYTES)
-            asker = read_greeting(self.secret, data, self.fingerprint, challenge)
-        if asker is None:
+        inbox = BufferedByteReceiveStream(stream)
+        here = address_bytes(stream.extra(SocketAttribute.local_address))
+        handshake = DoorHandshake(self.identity, here)
+        session = await self._greeted(handshake, inbox, stream)
+        if session is None or self._peers >= CONNECTIONS_MAX:
             return
-        await stream.send(door_proof(self.secret, asker.challenge))
-        if asker.purpose == "fetch":
-            await self._hand_over(inbox, stream)
-        else:
-            await self._report(stream)
+        self._peers += 1
+        try:
+            if handshake.purpose == "fetch":
+                await self._hand_over(inbox, stream, session)
+            else:
+                await self._report(stream, session)
+        finally:
+            self._peers -= 1
 
-    async def _report(self, stream: SocketStream) -> None:
+    async def _greeted(
+        self, handshake: DoorHandshake, inbox: BufferedByteReceiveStream, stream: SocketStream
+    ) -> Session | None:
+        """Return the session of a peer; None for one that takes too long. Raises OSError for one
+        that is none."""
+        with anyio.move_on_after(GREETING_S) as scope:
+            self._strangers[scope] = None
+            if len(self._strangers) > STRANGERS_MAX:
+                next(iter(self._strangers)).cancel()
+            try:
+                await stream.send(handshake.hello)
+                data = await inbox.receive_exactly(ASKER_HELLO_BYTES)
+                proof, session = handshake.accept(data)
+                await stream.send(proof)
+                return session
+            except OtherAddressError as error:
+                if not self._has_warned:
+                    self._has_warned = True
+                    log.warning("a peer is refused: %s, and none may be translated", error)
+            finally:
+                del self._strangers[scope]
+        return None
+
+    async def _report(self, stream: SocketStream, session: Session) -> None:
         """Say what is here, and then what changes; a follower goes once it needs no more."""
         self._followers += 1
         try:
             async with anyio.create_task_group() as beside:
                 beside.start_soon(self._until_gone, stream, beside.cancel_scope)
-                await self._send_reports(stream)
+                await self._send_reports(stream, session)
         finally:
             self._followers -= 1
             self._fewer.set()
@@ -120,7 +158,7 @@ class PeerDoor:
             await stream.receive()
         scope.cancel()
 
-    async def _send_reports(self, stream: SocketStream) -> None:
+    async def _send_reports(self, stream: SocketStream, session: Session) -> None:
         reported, silent, was_leaving = frozenset[bytes](), SIGN_OF_LIFE, False
         while True:
             held = self.held.cached_names()
@@ -130,27 +168,26 @@ class PeerDoor:
             reported, silent = frozenset(held), silent + 1
             if added or dropped or silent > SIGN_OF_LIFE or self.is_leaving > was_leaving:
                 silent, was_leaving = 0, self.is_leaving
-                await stream.send(encode_holdings(Holdings(added, dropped, self.is_leaving)))
+                for each in holdings_messages(session.own, added, dropped, self.is_leaving):
+                    await stream.send(each)
             await anyio.sleep(REPORT_S)
 
-    async def _hand_over(self, inbox: BufferedByteReceiveStream, stream: SocketStream) -> None:
+    async def _hand_over(
+        self, inbox: BufferedByteReceiveStream, stream: SocketStream, session: Session
+    ) -> None:
         """Answer each name with its block, in turn, until the peer goes."""
         while True:
-            data = await inbox.receive_exactly(NAME_BYTES)
-            data += await inbox.receive_exactly(len(inbox.buffer) // NAME_BYTES * NAME_BYTES)
-            names = [data[at : at + NAME_BYTES] for at in range(0, len(data), NAME_BYTES)]
+            size = await inbox.receive_exactly(LENGTH_BYTES)
+            data = await inbox.receive_exactly(message_size(size))
+            names = names_of(opened(session.other, size, data))
             for at in range(0, len(names), BATCH):
-                for answer in await self._answers(names[at : at + BATCH]):
-                    await stream.send(answer)
+                for each in await self._answers(names[at : at + BATCH], session):
+                    await stream.send(each)
 
-    async def _answers(self, names: Sequence[bytes]) -> list[bytes]:
+    async def _answers(self, names: Sequence[bytes], session: Session) -> list[bytes]:
         copies = [(name, self.held.block_content(name)) for name in names]
-        return await self.worker.run(lambda: [self._answer_of(*each) for each in copies])
-
-    def _answer_of(self, name: bytes, content: bytes | None) -> bytes:
-        if content is None:
-            return MISSING
-        return b"".join((FOUND, RecordKey(self.fingerprint, name).header(content), content))
+        seal, model = session.own, self.identity.fingerprint
+        return await self.worker.run(lambda: [answer(seal, model, *each) for each in copies])
 
 
 async def listen(host: str, port: int) -> SocketListener:

@@ -2,24 +2,27 @@
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
-from secrets import token_bytes
 
 import anyio
-import msgspec
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from draftwerk.actors.tier_two.peer_door import LOST
 from draftwerk.cache.store.peer_records import Peer, PeerAddress
-from draftwerk.cache.store.peer_wire import (
-    CHALLENGE_BYTES,
-    HOLDINGS_MAX,
-    LENGTH_BYTES,
+from draftwerk.cache.store.peer_session import (
+    DOOR_HELLO_BYTES,
     PROOF_BYTES,
+    AskerHandshake,
+    PeerIdentity,
+    Session,
+    address_bytes,
+)
+from draftwerk.cache.store.peer_wire import (
+    LENGTH_BYTES,
     Holdings,
-    PeerSecret,
-    door_proof,
-    greeting,
+    message_size,
+    opened,
+    read_holdings,
 )
 
 CONNECT_S = 3.0
@@ -28,7 +31,6 @@ SILENCE_S = 5.0
 LOOK_S, RETRY_S = 1.0, 1.0
 TAKE_OVER_S = 20.0
 """For the blocks of a peer that leaves; it waits no longer."""
-DECODER = msgspec.msgpack.Decoder(Holdings)
 
 
 @dataclass(slots=True, eq=False)
@@ -39,8 +41,7 @@ class PeerLinks:
     """Those that are followed."""
     addresses: Callable[[], Awaitable[Collection[PeerAddress]]]
     """Returns where peers are now."""
-    secret: PeerSecret
-    fingerprint: bytes
+    identity: PeerIdentity
     take_over: Callable[[Iterable[bytes]], anyio.Event]
     """Has blocks of a peer that leaves fetched; what it returns is set once that is done."""
     _wanted: frozenset[PeerAddress] = frozenset()
@@ -66,7 +67,7 @@ class PeerLinks:
                     stream = await anyio.connect_tcp(*peer.address)
                 async with stream:
                     await self._follow(peer, stream)
-            except (*LOST, TimeoutError, msgspec.MsgspecError):
+            except (*LOST, TimeoutError):
                 pass
             finally:
                 peer.lose()
@@ -76,20 +77,22 @@ class PeerLinks:
     async def _follow(self, peer: Peer, stream: SocketStream) -> None:
         inbox = BufferedByteReceiveStream(stream)
         with anyio.fail_after(CONNECT_S):
-            challenge = await inbox.receive_exactly(CHALLENGE_BYTES)
-            own = token_bytes(CHALLENGE_BYTES)
-            answer = greeting(self.secret, "follow", self.fingerprint, challenge, own)
-            await stream.send(answer.encode())
-            if await inbox.receive_exactly(PROOF_BYTES) != door_proof(self.secret, own):
-                return
+            dialled = address_bytes(stream.extra(SocketAttribute.remote_address))
+            handshake = AskerHandshake(self.identity, "follow", dialled)
+            await stream.send(handshake.answer(await inbox.receive_exactly(DOOR_HELLO_BYTES)))
+            session = handshake.session(await inbox.receive_exactly(PROOF_BYTES))
         while True:
             with anyio.fail_after(SILENCE_S):
-                size = int.from_bytes(await inbox.receive_exactly(LENGTH_BYTES), "little")
-                if size > HOLDINGS_MAX:
-                    return
-                holdings = DECODER.decode(await inbox.receive_exactly(size))
+                holdings = await _told(inbox, session)
             peer.learn(holdings.added, holdings.dropped)
             if holdings.is_leaving:
                 with anyio.move_on_after(TAKE_OVER_S):
                     await self.take_over(peer.names).wait()
                 return
+
+
+async def _told(inbox: BufferedByteReceiveStream, session: Session) -> Holdings:
+    """Return the next message about a peer's cache. Raises PeerRefusedError."""
+    size = await inbox.receive_exactly(LENGTH_BYTES)
+    data = await inbox.receive_exactly(message_size(size))
+    return read_holdings(opened(session.other, size, data))

@@ -9,21 +9,28 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from secrets import token_bytes
+from itertools import islice
 from threading import Lock
 from time import monotonic, perf_counter
 from typing import NamedTuple, Protocol
 
-from draftwerk.cache.store.block_record import HEADER_BYTES, RecordKey
 from draftwerk.cache.store.disk import StoreStats
-from draftwerk.cache.store.peer_wire import (
-    CHALLENGE_BYTES,
-    FOUND,
-    MISSING,
+from draftwerk.cache.store.peer_session import (
+    DOOR_HELLO_BYTES,
     PROOF_BYTES,
-    PeerSecret,
-    door_proof,
-    greeting,
+    AskerHandshake,
+    PeerIdentity,
+    PeerRefusedError,
+    Session,
+    address_bytes,
+)
+from draftwerk.cache.store.peer_wire import (
+    ANSWER_BYTES,
+    ASKED_MAX,
+    NAMES_MAX,
+    check_answer,
+    message,
+    read_head,
 )
 
 FETCH_S = 0.5
@@ -36,10 +43,6 @@ IDLE_MAX = 4
 """Connections to a peer that are kept open: of those that fetch at once."""
 
 
-class RefusedRecordError(OSError):
-    """A record is cut, altered or another's."""
-
-
 class Wire(Protocol):
     """The part of a socket that fetching uses; every fault is an OSError."""
 
@@ -48,6 +51,30 @@ class Wire(Protocol):
     def recv_into(self, buffer: memoryview, /) -> int: ...
 
     def close(self) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class PeerConnection:
+    """A greeted connection to a door that blocks are fetched over; every fault is an OSError."""
+
+    wire: Wire
+    session: Session
+    fingerprint: bytes
+
+    def ask(self, names: Sequence[bytes]) -> None:
+        """Ask for blocks, ASKED_MAX at most; their answers come in this order."""
+        self.wire.sendall(message(self.session.own, b"".join(names)))
+
+    def answer(self, name: bytes, size: int) -> bytearray | None:
+        """Return the next block, which has this name; None if the peer lacks it."""
+        head = read_head(received(self.wire, ANSWER_BYTES), size)
+        data = received(self.wire, head.size)
+        check_answer(self.session.other, self.fingerprint, name, head, data)
+        return data if head.is_found else None
+
+    def close(self) -> None:
+        """Close it."""
+        self.wire.close()
 
 
 class PeerAddress(NamedTuple):
@@ -74,14 +101,16 @@ class Peer:
     names: dict[bytes, None] = field(default_factory=dict[bytes, None])
     """Of its blocks, in the order in which it told of them."""
     paused_until: float = float("-inf")
-    idle: deque[Wire] = field(default_factory=deque[Wire])
+    idle: deque[PeerConnection] = field(default_factory=deque[PeerConnection])
     """Open connections that nobody uses."""
 
     def learn(self, added: Iterable[bytes], dropped: Iterable[bytes]) -> None:
-        """Take in what changed there."""
+        """Take in what changed there; of too many names the last are known."""
         for name in dropped:
             self.names.pop(name, None)
         self.names.update(dict.fromkeys(added))
+        for name in [*islice(self.names, max(0, len(self.names) - NAMES_MAX))]:
+            del self.names[name]
 
     def lose(self) -> None:
         """Forget what is known of it, and its connections."""
@@ -92,12 +121,11 @@ class Peer:
 
 @dataclass(slots=True)
 class PeerRecords:
-    """The records of all peers, under one fingerprint."""
+    """The records of all peers."""
 
     peers: list[Peer]
     """Changed by the event loop alone, and read on any thread."""
-    fingerprint: bytes
-    connect: Callable[[PeerAddress], Wire]
+    connect: Callable[[PeerAddress], PeerConnection]
     """Opens a greeted connection. Raises OSError."""
     stats: StoreStats = field(default_factory=StoreStats)
     clock: Callable[[], float] = monotonic
@@ -152,12 +180,13 @@ class PeerRecords:
         self, peer: Peer, names: Sequence[bytes], size: int, found: dict[bytes, bytearray]
     ) -> None:
         """Ask one peer for blocks, and add those that come."""
-        wire: Wire | None = None
+        connection: PeerConnection | None = None
         try:
-            wire = peer.idle.pop() if peer.idle else self.connect(peer.address)
-            wire.sendall(b"".join(names))
-            for name in names:
-                data = _received(wire, RecordKey(self.fingerprint, name), size)
+            connection = peer.idle.pop() if peer.idle else self.connect(peer.address)
+            for place, name in enumerate(names):
+                if place % ASKED_MAX == 0:
+                    connection.ask(names[place : place + ASKED_MAX])
+                data = connection.answer(name, size)
                 if data is None:
                     peer.names.pop(name, None)
                 else:
@@ -165,27 +194,14 @@ class PeerRecords:
         except OSError as error:
             peer.paused_until = self.clock() + PAUSE_S
             with self._lock:
-                self.stats.refused += isinstance(error, RefusedRecordError)
-            if wire is not None:
-                wire.close()
+                self.stats.refused += isinstance(error, PeerRefusedError)
+            if connection is not None:
+                connection.close()
             return
-        peer.idle.append(wire)
+        peer.idle.append(connection)
         with suppress(IndexError):  # another thread was quicker
             while len(peer.idle) > IDLE_MAX:
                 peer.idle.popleft().close()
-
-
-def _received(wire: Wire, key: RecordKey, size: int) -> bytearray | None:
-    """Return the next block on a connection, None if the peer lacks it. Raises OSError."""
-    answer = bytes(received(wire, 1))
-    if answer == MISSING:
-        return None
-    if answer != FOUND:
-        raise RefusedRecordError("an answer of another protocol")
-    header, data = received(wire, HEADER_BYTES), received(wire, size)
-    if bytes(header) != key.header(data):
-        raise RefusedRecordError("a record was cut, altered or is another's")
-    return data
 
 
 def received(wire: Wire, size: int) -> bytearray:
@@ -200,16 +216,15 @@ def received(wire: Wire, size: int) -> bytearray:
     return data
 
 
-def greeted(address: PeerAddress, secret: PeerSecret, fingerprint: bytes) -> socket.socket:
+def greeted(address: PeerAddress, identity: PeerIdentity) -> PeerConnection:
     """Return a connection to a peer's door that blocks are fetched over. Raises OSError."""
     wire = socket.create_connection(address, FETCH_S)
     try:
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        challenge, own = bytes(received(wire, CHALLENGE_BYTES)), token_bytes(CHALLENGE_BYTES)
-        wire.sendall(greeting(secret, "fetch", fingerprint, challenge, own).encode())
-        if bytes(received(wire, PROOF_BYTES)) != door_proof(secret, own):
-            raise RefusedRecordError("the door does not know the secret")
+        handshake = AskerHandshake(identity, "fetch", address_bytes(wire.getpeername()))
+        wire.sendall(handshake.answer(bytes(received(wire, DOOR_HELLO_BYTES))))
+        session = handshake.session(bytes(received(wire, PROOF_BYTES)))
+        return PeerConnection(wire, session, identity.fingerprint)
     except BaseException:
         wire.close()
         raise
-    return wire

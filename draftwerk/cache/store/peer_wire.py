@@ -1,110 +1,129 @@
-"""What servers say to each other that hand over blocks: a greeting, then blocks by name.
+"""What servers say to each other that hand over blocks, once they have greeted (`peer_session`).
 
     door                                   asker
-      ──── challenge ──────────────────────>
-      <─── Greeting ────────────────────────
-      ──── proof ──────────────────────────>        the asker has shown that it knows the secret
     to follow:  ──── Holdings, again and again ────>
     to fetch:   <─── names ─────────────────────────
-                ──── for each FOUND and a record, or MISSING ───>
+                ──── for each an answer: a block, or that it is missing ───>
 
-A record is that of a file: its header names the block, the fingerprint and a checksum of all bytes.
+Messages are `size, bytes, seal`, answers `found, size, seal, bytes`. A seal is of the message, its
+number and its direction; that of an answer is of the model and the block's name too.
 """
 
-import hmac
-from hashlib import sha256
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from struct import Struct
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from draftwerk.cache.store.block_record import FINGERPRINT_BYTES
+from draftwerk.cache.store.block_record import NAME_BYTES
+from draftwerk.cache.store.peer_session import SEAL_BYTES, PeerRefusedError, Seal
 
-CHALLENGE_BYTES = 16
-PROOF_BYTES = 32
-KEY_BYTES_MIN = 16
 LENGTH_BYTES = 4
 """Of a message's size, before it."""
-HOLDINGS_MAX = 2**26
-"""Bytes of one message: four million names."""
-FOUND, MISSING = b"\1", b"\0"
+NAMES_MAX = 2**18
+"""Names of one peer that are known: the last ones; some 40 MB."""
+REPORTED_MAX = 2**14
+"""Names in one message about a cache."""
+ASKED_MAX = 512
+"""Names in one message that asks for blocks."""
+MESSAGE_MAX = REPORTED_MAX * (NAME_BYTES + 2) + 64
+"""Bytes of one message."""
+ANSWER = Struct("<BQ")
+ANSWER_BYTES = ANSWER.size + SEAL_BYTES
+MISSING = b""
 
-Purpose = Literal["follow", "fetch"]
-PURPOSES: tuple[Purpose, ...] = ("follow", "fetch")
-
-
-class PeerSecret(NamedTuple):
-    """What servers share that hand blocks to each other."""
-
-    links: bytes
-    """Shown, never said, by both sides of a connection."""
-    names: bytes
-    """Keys the names of blocks."""
-
-
-class Greeting(NamedTuple):
-    """Who asks, in bytes of a fixed size."""
-
-    purpose: Purpose
-    fingerprint: bytes
-    """Of everything that decides a block's bytes beside its tokens."""
-    challenge: bytes
-    """The door's answer proves that it knows the secret as well."""
-    proof: bytes
-
-    def encode(self) -> bytes:
-        number = bytes([PURPOSES.index(self.purpose)])
-        return number + self.fingerprint + self.challenge + self.proof
-
-
-GREETING_BYTES = 1 + FINGERPRINT_BYTES + CHALLENGE_BYTES + PROOF_BYTES
+BlockName = Annotated[bytes, Meta(min_length=NAME_BYTES, max_length=NAME_BYTES)]
+BlockNames = Annotated[tuple[BlockName, ...], Meta(max_length=REPORTED_MAX)]
 
 
 class Holdings(msgspec.Struct, frozen=True, array_like=True):
     """What changed in a server's cache since it last said so."""
 
-    added: tuple[bytes, ...] = ()
+    added: BlockNames = ()
     """A text's blocks in their order."""
-    dropped: tuple[bytes, ...] = ()
+    dropped: BlockNames = ()
     is_leaving: bool = False
     """Whether the server is about to end: what it has is to be fetched now."""
 
 
-def peer_secret(shared: bytes) -> PeerSecret:
-    """Return what follows from the secret of a file. Raises ValueError if it is too short."""
-    if len(shared) < KEY_BYTES_MIN:
-        raise ValueError(f"it has {len(shared)} bytes, and at least {KEY_BYTES_MIN} are needed")
-    return PeerSecret(_digest(shared, b"links"), _digest(shared, b"block names"))
+HOLDINGS = msgspec.msgpack.Decoder(Holdings)
 
 
-def greeting(
-    secret: PeerSecret, purpose: Purpose, fingerprint: bytes, challenge: bytes, own: bytes
-) -> Greeting:
-    """Return the answer to a door's challenge; `own` is the one to the door."""
-    bare = Greeting(purpose, fingerprint, own, b"")
-    return bare._replace(proof=_digest(secret.links, b"asker" + challenge + bare.encode()))
+class AnswerHead(NamedTuple):
+    """What stands before a block's bytes."""
+
+    is_found: bool
+    size: int
+    seal: bytes
 
 
-def read_greeting(
-    secret: PeerSecret, data: bytes, fingerprint: bytes, challenge: bytes
-) -> Greeting | None:
-    """Return who asks, if it knows the secret and has blocks of the same bytes."""
-    if data[0] >= len(PURPOSES):
-        return None
-    ends = 1 + FINGERPRINT_BYTES, 1 + FINGERPRINT_BYTES + CHALLENGE_BYTES
-    found = greeting(secret, PURPOSES[data[0]], fingerprint, challenge, data[ends[0] : ends[1]])
-    return found if hmac.compare_digest(found.encode(), data) else None
+def message(seal: Seal, data: bytes) -> bytes:
+    """Return a message with its size before it and its seal behind."""
+    size = len(data).to_bytes(LENGTH_BYTES, "little")
+    return size + data + seal.next(size, data)
 
 
-def door_proof(secret: PeerSecret, challenge: bytes) -> bytes:
-    """Return the door's answer to the challenge of a greeting."""
-    return _digest(secret.links, b"door" + challenge)
+def message_size(data: bytes) -> int:
+    """Return the bytes of a message behind its size. Raises PeerRefusedError for too many."""
+    size = int.from_bytes(data, "little")
+    if size > MESSAGE_MAX:
+        raise PeerRefusedError("a message is too long")
+    return size + SEAL_BYTES
 
 
-def encode_holdings(holdings: Holdings) -> bytes:
-    """Return a message with its size before it."""
-    data = msgspec.msgpack.encode(holdings)
-    return len(data).to_bytes(LENGTH_BYTES, "little") + data
+def opened(seal: Seal, size: bytes, data: bytes) -> bytes:
+    """Return what a message says. Raises PeerRefusedError unless its seal holds."""
+    seal.check(data[-SEAL_BYTES:], size, data[:-SEAL_BYTES])
+    return data[:-SEAL_BYTES]
 
 
-def _digest(key: bytes, words: bytes) -> bytes:
-    return hmac.digest(key, words, sha256)
+def holdings_messages(
+    seal: Seal, added: Sequence[bytes], dropped: Sequence[bytes], is_leaving: bool
+) -> list[bytes]:
+    """Return what tells of changes: in several messages where one would be too long."""
+    said: list[Holdings] = []
+    half = REPORTED_MAX // 2
+    for at in range(0, max(len(added), len(dropped), 1), half):
+        some = tuple(added[at : at + half]), tuple(dropped[at : at + half])
+        said.append(Holdings(*some))
+    said[-1] = msgspec.structs.replace(said[-1], is_leaving=is_leaving)
+    return [message(seal, msgspec.msgpack.encode(each)) for each in said]
+
+
+def read_holdings(data: bytes) -> Holdings:
+    """Return what changed. Raises PeerRefusedError."""
+    try:
+        return HOLDINGS.decode(data)
+    except msgspec.MsgspecError as error:
+        raise PeerRefusedError(f"no holdings: {error}") from None
+
+
+def names_of(data: bytes) -> list[bytes]:
+    """Return the names of blocks that are asked for. Raises PeerRefusedError."""
+    if len(data) % NAME_BYTES or len(data) > ASKED_MAX * NAME_BYTES:
+        raise PeerRefusedError("no names, or too many")
+    return [data[at : at + NAME_BYTES] for at in range(0, len(data), NAME_BYTES)]
+
+
+def answer(seal: Seal, fingerprint: bytes, name: bytes, content: bytes | None) -> bytes:
+    """Return the answer to a name: its block, or that it is missing."""
+    data = MISSING if content is None else content
+    head = ANSWER.pack(content is not None, len(data))
+    return b"".join((head, seal.next(fingerprint, name, head, data), data))
+
+
+def read_head(data: bytes | bytearray, size: int) -> AnswerHead:
+    """Return an answer's head. Raises PeerRefusedError unless the block has the size that is
+    expected, or is missing."""
+    number, found = ANSWER.unpack(data[: ANSWER.size])
+    if number > 1 or found != number * size:
+        raise PeerRefusedError("a block has another size")
+    return AnswerHead(bool(number), found, bytes(data[ANSWER.size :]))
+
+
+def check_answer(
+    seal: Seal, fingerprint: bytes, name: bytes, head: AnswerHead, data: bytearray
+) -> None:
+    """Raise PeerRefusedError unless an answer is the one to this name on this connection."""
+    seal.check(head.seal, fingerprint, name, ANSWER.pack(head.is_found, head.size), data)

@@ -23,7 +23,7 @@ from draftwerk.api.serving.app import create_app
 from draftwerk.api.serving.server import drain
 from draftwerk.api.serving.watchers import follow_places, watch_lag, watch_memory
 from draftwerk.cache.store.peer_records import PeerAddress
-from draftwerk.cache.store.peer_wire import PeerSecret
+from draftwerk.cache.store.peer_session import PeerSecret
 from draftwerk.cluster.cluster_settings import (
     ClusterSettings,
     cluster_settings,

@@ -1,17 +1,31 @@
 """The door for peers and the links to it, over real sockets: what is held, fetched and moved."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
 import anyio
+from anyio.abc import SocketListener, SocketStream
 from anyio.to_thread import run_sync
 
-from draftwerk.actors.tier_two.peer_door import PeerDoor, listen, port_of
+from draftwerk.actors.tier_two.peer_door import (
+    LOST,
+    STRANGERS_MAX,
+    PeerDoor,
+    listen,
+    port_of,
+)
 from draftwerk.actors.tier_two.peer_links import LOOK_S, PeerLinks
 from draftwerk.cache.store.peer_records import Peer, PeerAddress, PeerRecords, greeted
-from draftwerk.cache.store.peer_wire import PeerSecret, peer_secret
+from draftwerk.cache.store.peer_session import (
+    ASKER_HELLO_BYTES,
+    DOOR_HELLO_BYTES,
+    PeerIdentity,
+    PeerSecret,
+    identity_of,
+    peer_secret,
+)
 from tests.actors.loops import on_both_loops, on_virtual_time
 from tests.support.waiting import AtOnce
 
@@ -42,11 +56,13 @@ class Follower:
         self, address: PeerAddress, secret: PeerSecret = SECRET, model: bytes = MODEL
     ) -> None:
         self.addresses = [address]
-        connect = partial(greeted, secret=secret, fingerprint=model)
-        self.records = PeerRecords([], model, connect)
-        self.links = PeerLinks(self.records.peers, self.told, secret, model, self.take_over)
         self.taken: list[bytes] = []
         self.has_taken = anyio.Event()
+        self.is_at(identity_of(secret, model))
+
+    def is_at(self, identity: PeerIdentity) -> None:
+        self.records = PeerRecords([], partial(greeted, identity=identity))
+        self.links = PeerLinks(self.records.peers, self.told, identity, self.take_over)
 
     async def told(self) -> list[PeerAddress]:
         return self.addresses
@@ -69,7 +85,8 @@ class Follower:
 
 @asynccontextmanager
 async def open_door(cache: Cache) -> AsyncGenerator[tuple[PeerDoor, PeerAddress]]:
-    door, listener = PeerDoor(cache, SECRET, MODEL), await listen("127.0.0.1", 0)
+    door = PeerDoor(cache, identity_of(SECRET, MODEL))
+    listener = await listen("127.0.0.1", 0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(door.run, listener)
         yield door, PeerAddress("127.0.0.1", port_of(listener))
@@ -168,3 +185,101 @@ async def test_who_leaves_waits_no_longer_than_its_limit() -> None:
         await follower.knows(5)
         await door.leave(0.2)
         tasks.cancel_scope.cancel()
+
+
+class Relay:
+    """Holds a peer's port, and passes what comes on to another door; may alter it on its way."""
+
+    def __init__(self, door: PeerAddress) -> None:
+        self.door = door
+        self.seen = bytearray()
+
+    async def run(self, listener: SocketListener) -> None:
+        async with listener:
+            await listener.serve(self._pass_on)
+
+    async def _pass_on(self, asker: SocketStream) -> None:
+        async with (
+            asker,
+            await anyio.connect_tcp(*self.door) as door,
+            anyio.create_task_group() as both,
+        ):
+            both.start_soon(self._copy, asker, door)
+            both.start_soon(self._copy, door, asker)
+
+    async def _copy(self, source: SocketStream, target: SocketStream) -> None:
+        with suppress(*LOST):
+            async for data in source:
+                self.seen += data
+                await target.send(data)
+            await target.send_eof()
+
+
+@asynccontextmanager
+async def relaying(door: PeerAddress) -> AsyncGenerator[tuple[Relay, PeerAddress]]:
+    relay, listener = Relay(door), await listen("127.0.0.1", 0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(relay.run, listener)
+        yield relay, PeerAddress("127.0.0.1", port_of(listener))
+        tasks.cancel_scope.cancel()
+
+
+async def learns_and_reads_nothing(follower: Follower) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follower.links.run)
+        await anyio.sleep(0.2)
+        assert not follower.peer.names
+        tasks.cancel_scope.cancel()
+    follower.records.peers.append(peer := Peer(follower.addresses[0]))
+    peer.learn(NAMES, ())
+    assert await follower.read(NAMES[:3]) == [None] * 3
+
+
+@on_both_loops
+async def test_a_server_is_not_its_own_peer_through_a_port_of_a_peer_that_is_down() -> None:
+    """Whoever holds that port has no secret, and the server would answer for it."""
+    async with (
+        open_door(Cache(5)) as (door, address),
+        relaying(address) as (relay, held),
+    ):
+        follower = Follower(held)
+        follower.is_at(door.identity)
+        await learns_and_reads_nothing(follower)
+        assert NAMES[0][:1] * 32 not in relay.seen, "not a block was read"
+
+
+@on_both_loops
+async def test_nobody_between_two_servers_reads_what_they_hand_over() -> None:
+    async with (
+        open_door(Cache(5)) as (_, address),
+        relaying(address) as (relay, held),
+    ):
+        await learns_and_reads_nothing(Follower(held))
+        assert len(relay.seen) > 0 and NAMES[0][:1] * 32 not in relay.seen
+
+
+@on_both_loops
+async def test_silent_connections_lock_no_peer_out() -> None:
+    async with open_door(Cache(3)) as (door, address), AsyncExitStack() as silent:
+        for _ in range(STRANGERS_MAX + 40):
+            await silent.enter_async_context(await anyio.connect_tcp(*address))
+        follower = Follower(address)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follower.links.run)
+            await follower.knows(3)
+            assert (await follower.read(NAMES[:1]))[0] is not None
+            assert door.strangers <= STRANGERS_MAX
+            tasks.cancel_scope.cancel()
+
+
+@on_both_loops
+async def test_a_door_closes_on_what_is_no_greeting() -> None:
+    async with open_door(Cache(3)) as (_, address):
+        for said in (bytes(ASKER_HELLO_BYTES), b"GET / HTTP/1.1\r\n\r\n" * 20):
+            async with await anyio.connect_tcp(*address) as stream:
+                await stream.send(said)
+                got = bytearray()
+                with suppress(*LOST):
+                    while True:
+                        got += await stream.receive()
+                assert len(got) == DOOR_HELLO_BYTES

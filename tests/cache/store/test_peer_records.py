@@ -3,7 +3,15 @@
 import random
 from dataclasses import dataclass, field
 
-from draftwerk.cache.store.peer_records import IDLE_MAX, PAUSE_S, Peer, PeerAddress, PeerRecords
+from draftwerk.cache.store.peer_records import (
+    IDLE_MAX,
+    PAUSE_S,
+    Peer,
+    PeerAddress,
+    PeerConnection,
+    PeerRecords,
+)
+from draftwerk.cache.store.peer_wire import ASKED_MAX, NAMES_MAX
 from tests.support.simulated_peers import CELL, FINGERPRINT, MortalWire
 
 SIZE = CELL.size
@@ -18,17 +26,18 @@ class Peers:
     chance: float = 0.0
     now: float = 0.0
     wires: list[MortalWire] = field(default_factory=list[MortalWire])
+    fingerprint: bytes = FINGERPRINT
 
-    def records(self, fingerprint: bytes = FINGERPRINT) -> PeerRecords:
+    def records(self) -> PeerRecords:
         peers = [Peer(PeerAddress("peer", port)) for port in self.kept]
         for peer in peers:
             peer.learn(self.kept[peer.address.port], ())
-        return PeerRecords(peers, fingerprint, self.connect, clock=lambda: self.now)
+        return PeerRecords(peers, self.connect, clock=lambda: self.now)
 
-    def connect(self, address: PeerAddress) -> MortalWire:
+    def connect(self, address: PeerAddress) -> PeerConnection:
         wire = MortalWire(self.kept[address.port], random.Random(len(self.wires)), self.chance)
         self.wires.append(wire)
-        return wire
+        return wire.greeted(self.fingerprint)
 
 
 def content(number: int) -> bytes:
@@ -74,18 +83,18 @@ def test_a_fault_anywhere_is_a_miss_and_never_another_byte() -> None:
 
 
 def test_a_record_of_another_model_is_refused() -> None:
-    records = Peers({1: holding(0)}).records(b"g" * 16)
+    records = Peers({1: holding(0)}, fingerprint=b"g" * 16).records()
     assert records.read_all(NAMES[:1], SIZE) == [None]
     assert records.stats.refused == 1
 
 
 def test_a_peer_that_cannot_be_reached_is_a_miss() -> None:
-    def refuse(address: PeerAddress) -> MortalWire:
+    def refuse(address: PeerAddress) -> PeerConnection:
         raise ConnectionRefusedError
 
     peer = Peer(PeerAddress("peer", 1))
     peer.learn(NAMES, ())
-    records = PeerRecords([peer], FINGERPRINT, refuse)
+    records = PeerRecords([peer], refuse)
     assert records.read_all(NAMES, SIZE) == [None] * len(NAMES)
     assert NAMES[0] not in records
 
@@ -106,6 +115,22 @@ def test_few_connections_are_kept_open() -> None:
     records.read_all(NAMES[:1], SIZE)
     assert len(peer.idle) == IDLE_MAX
     assert sum(wire.is_closed for wire in made.wires) == 2
+
+
+def test_of_too_many_names_the_last_are_known() -> None:
+    peer = Peer(PeerAddress("peer", 1))
+    names = [number.to_bytes(16, "little") for number in range(NAMES_MAX + 5)]
+    peer.learn(names[:NAMES_MAX], ())
+    peer.learn(names[NAMES_MAX:], ())
+    assert [*peer.names] == names[5:]
+
+
+def test_many_blocks_are_asked_for_a_few_hundred_at_a_time() -> None:
+    names = [number.to_bytes(16, "little") for number in range(2 * ASKED_MAX + 1)]
+    made = Peers({1: {name: [(number, number)] for number, name in enumerate(names)}})
+    found = made.records().read_all(names, SIZE)
+    assert found == [content(number) for number in range(len(names))]
+    assert made.wires[0].door.other.count == 3, "messages"
 
 
 def test_addresses_are_read_and_others_refused() -> None:

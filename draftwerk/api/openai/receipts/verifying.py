@@ -2,7 +2,7 @@
 compared with them. What the engine verifies exactly for every request needs no second sampler."""
 
 import asyncio
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -156,13 +156,13 @@ class ReceiptVerifier:
 
     def _check_size(self, receipt: Receipt) -> None:
         """Refuse what is too long for the model, before anything is made of it."""
-        texts: list[tuple[str, Sized | UnsetType]] = [("prompt.tokens", receipt.prompt.tokens)]
+        tokens, most = receipt.prompt.tokens, self.state.model.context_max
+        sizes = {"prompt.tokens": 0 if isinstance(tokens, UnsetType) else len(tokens)}
         for number, choice in enumerate(receipt.choices):
-            texts.append((f"choices[{number}].chain", choice.chain[1:]))
-            texts.append((f"choices[{number}].tokens", choice.tokens))
-        for path, tokens in texts:
-            if not isinstance(tokens, UnsetType) and len(tokens) > self.state.model.context_max:
-                most = self.state.model.context_max
+            sizes[f"choices[{number}].chain"] = len(choice.chain) - 1
+            sizes[f"choices[{number}].tokens"] = len(choice.tokens)
+        for path, size in sizes.items():
+            if size > most:
                 raise UnservedReceipt(path, f"prompt and text have {most} tokens at most")
 
     def _check(self, receipt: Receipt) -> None:
