@@ -9,7 +9,7 @@
 The session's key follows from the secret and from every byte of both hellos, so a proof is of one
 connection, one role and one pair of servers: what another connection was told proves nothing. An
 asker that meets its own server hangs up, and so does a door that was dialled by another's address:
-then somebody passes messages on. Each direction has a key and a counter of its own.
+then a third side passes messages on. Each direction has a key and a counter of its own.
 """
 
 import hmac

@@ -237,7 +237,7 @@ async def learns_and_reads_nothing(follower: Follower) -> None:
 
 @on_both_loops
 async def test_a_server_is_not_its_own_peer_through_a_port_of_a_peer_that_is_down() -> None:
-    """Whoever holds that port has no secret, and the server would answer for it."""
+    """Who holds that port has no secret, and the server would answer for it."""
     async with (
         open_door(Cache(5)) as (door, address),
         relaying(address) as (relay, held),

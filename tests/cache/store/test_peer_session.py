@@ -83,7 +83,7 @@ def test_a_wrong_key_another_model_and_another_address_are_refused() -> None:
 
 
 def test_a_server_that_meets_itself_hangs_up_on_both_sides() -> None:
-    """Its challenge comes back to it: whoever holds a down peer's port would pass it on."""
+    """Its challenge comes back to it: a holder of a down peer's port would pass it on."""
     door = DoorHandshake(FIRST, HERE)
     with pytest.raises(PeerRefusedError, match="own"):
         AskerHandshake(FIRST, "fetch", HERE).answer(door.hello)
