@@ -6,7 +6,7 @@ import anyio
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.monitoring.drain_rate import DrainRate
-from draftwerk.speculative.requests.option_checks import check_options
+from draftwerk.speculative.requests.checked_options import check_options
 from draftwerk.speculative.requests.request import Options
 
 

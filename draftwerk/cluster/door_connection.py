@@ -22,7 +22,7 @@ from draftwerk.cluster.protocol import (
     block_key,
 )
 from draftwerk.cluster.replica_state import LiveRequest, ReplicaState
-from draftwerk.speculative.requests.option_checks import OptionsError
+from draftwerk.speculative.requests.checked_options import OptionsError
 
 NEVER_S = 1e9
 REPORT_S = 0.2

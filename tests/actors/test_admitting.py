@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from draftwerk.actors.admitting import check_request
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.monitoring.drain_rate import DrainRate
-from draftwerk.speculative.requests.option_checks import OptionsError
+from draftwerk.speculative.requests.checked_options import OptionsError
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors.loops import on_both_loops

@@ -8,7 +8,7 @@ from struct import Struct
 import anyio
 
 from draftwerk.cache.store.peer_records import Peer, PeerAddress, PeerConnection, PeerRecords
-from draftwerk.cache.store.peer_session import Seal, Session
+from draftwerk.cache.store.peer_session import PeerSession, Seal
 from draftwerk.cache.store.peer_wire import LENGTH_BYTES, answer, names_of, opened
 from tests.support.toy import Cell
 
@@ -29,12 +29,12 @@ class MortalWire:
     answers: bytearray = field(default_factory=bytearray)
     fault: str = ""
     is_closed: bool = False
-    door: Session = field(default_factory=lambda: Session(Seal(b"door"), Seal(b"asker")))
+    door: PeerSession = field(default_factory=lambda: PeerSession(Seal(b"door"), Seal(b"asker")))
     """What the peer marks its answers with."""
 
     def greeted(self, fingerprint: bytes = FINGERPRINT) -> PeerConnection:
         """Return this side of the connection."""
-        return PeerConnection(self, Session(Seal(b"asker"), Seal(b"door")), fingerprint)
+        return PeerConnection(self, PeerSession(Seal(b"asker"), Seal(b"door")), fingerprint)
 
     def sendall(self, data: bytes, /) -> None:
         assert not self.is_closed, "a closed connection is used again"

@@ -20,7 +20,7 @@ from draftwerk.cache.store.peer_session import (
     DoorHandshake,
     OtherAddressError,
     PeerIdentity,
-    Session,
+    PeerSession,
     address_bytes,
 )
 from draftwerk.cache.store.peer_wire import (
@@ -121,7 +121,7 @@ class PeerDoor:
 
     async def _greeted(
         self, handshake: DoorHandshake, inbox: BufferedByteReceiveStream, stream: SocketStream
-    ) -> Session | None:
+    ) -> PeerSession | None:
         """Return the session of a peer; None for one that takes too long. Raises OSError for one
         that is none."""
         with anyio.move_on_after(GREETING_S) as scope:
@@ -142,7 +142,7 @@ class PeerDoor:
                 del self._strangers[scope]
         return None
 
-    async def _report(self, stream: SocketStream, session: Session) -> None:
+    async def _report(self, stream: SocketStream, session: PeerSession) -> None:
         """Say what is here, and then what changes; a follower goes once it needs no more."""
         self._followers += 1
         try:
@@ -158,7 +158,7 @@ class PeerDoor:
             await stream.receive()
         scope.cancel()
 
-    async def _send_reports(self, stream: SocketStream, session: Session) -> None:
+    async def _send_reports(self, stream: SocketStream, session: PeerSession) -> None:
         reported, silent, was_leaving = frozenset[bytes](), SIGN_OF_LIFE, False
         while True:
             held = self.held.cached_names()
@@ -173,7 +173,7 @@ class PeerDoor:
             await anyio.sleep(REPORT_S)
 
     async def _hand_over(
-        self, inbox: BufferedByteReceiveStream, stream: SocketStream, session: Session
+        self, inbox: BufferedByteReceiveStream, stream: SocketStream, session: PeerSession
     ) -> None:
         """Answer each name with its block, in turn, until the peer goes."""
         while True:
@@ -184,7 +184,7 @@ class PeerDoor:
                 for each in await self._answers(names[at : at + BATCH], session):
                     await stream.send(each)
 
-    async def _answers(self, names: Sequence[bytes], session: Session) -> list[bytes]:
+    async def _answers(self, names: Sequence[bytes], session: PeerSession) -> list[bytes]:
         copies = [(name, self.held.block_content(name)) for name in names]
         seal, model = session.own, self.identity.fingerprint
         return await self.worker.run(lambda: [answer(seal, model, *each) for each in copies])

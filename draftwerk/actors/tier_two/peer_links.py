@@ -14,7 +14,7 @@ from draftwerk.cache.store.peer_session import (
     PROOF_BYTES,
     AskerHandshake,
     PeerIdentity,
-    Session,
+    PeerSession,
     address_bytes,
 )
 from draftwerk.cache.store.peer_wire import (
@@ -91,7 +91,7 @@ class PeerLinks:
                 return
 
 
-async def _told(inbox: BufferedByteReceiveStream, session: Session) -> Holdings:
+async def _told(inbox: BufferedByteReceiveStream, session: PeerSession) -> Holdings:
     """Return the next message about a peer's cache. Raises PeerRefusedError."""
     size = await inbox.receive_exactly(LENGTH_BYTES)
     data = await inbox.receive_exactly(message_size(size))

@@ -28,7 +28,7 @@ from draftwerk.api.core.request_timer import Clock, Histograms, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
 from draftwerk.settings.approximations import of_request
 from draftwerk.settings.setting_fields import bytes_of
-from draftwerk.speculative.requests.option_checks import OptionsError, check_options
+from draftwerk.speculative.requests.checked_options import OptionsError, check_options
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, read_promise
 

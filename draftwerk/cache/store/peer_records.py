@@ -21,7 +21,7 @@ from draftwerk.cache.store.peer_session import (
     AskerHandshake,
     PeerIdentity,
     PeerRefusedError,
-    Session,
+    PeerSession,
     address_bytes,
 )
 from draftwerk.cache.store.peer_wire import (
@@ -58,7 +58,7 @@ class PeerConnection:
     """A greeted connection to a door that blocks are fetched over; every fault is an OSError."""
 
     wire: Wire
-    session: Session
+    session: PeerSession
     fingerprint: bytes
 
     def ask(self, names: Sequence[bytes]) -> None:

@@ -107,7 +107,7 @@ class Seal:
             raise PeerRefusedError("a message was cut, altered, repeated or is another's")
 
 
-class Session(NamedTuple):
+class PeerSession(NamedTuple):
     """A connection between two servers that have shown who they are."""
 
     own: Seal
@@ -130,7 +130,7 @@ class DoorHandshake:
     def __post_init__(self) -> None:
         self.hello = self.identity.instance + token_bytes(CHALLENGE_BYTES)
 
-    def accept(self, data: bytes) -> tuple[bytes, Session]:
+    def accept(self, data: bytes) -> tuple[bytes, PeerSession]:
         """Return the door's proof and the session. Raises PeerRefusedError."""
         bare, proof = data[:BARE_HELLO_BYTES], data[BARE_HELLO_BYTES:]
         key = _session_key(self.identity, self.hello, bare)
@@ -170,7 +170,7 @@ class AskerHandshake:
         self._key = _session_key(self.identity, hello, bare)
         return bare + _digest(self._key, b"proof of the asker")
 
-    def session(self, proof: bytes) -> Session:
+    def session(self, proof: bytes) -> PeerSession:
         """Return the session, now that the door has shown its proof. Raises PeerRefusedError."""
         if not hmac.compare_digest(_digest(self._key, b"proof of the door"), proof):
             raise PeerRefusedError("the door does not know the secret")
@@ -181,8 +181,8 @@ def _session_key(identity: PeerIdentity, door_hello: bytes, asker_hello: bytes) 
     return _digest(identity.secret.links, LABEL + door_hello + asker_hello)
 
 
-def _session(key: bytes, own: bytes, other: bytes) -> Session:
-    return Session(*(Seal(_digest(key, b"messages of the " + role)) for role in (own, other)))
+def _session(key: bytes, own: bytes, other: bytes) -> PeerSession:
+    return PeerSession(*(Seal(_digest(key, b"messages of the " + role)) for role in (own, other)))
 
 
 def _digest(key: bytes, words: bytes) -> bytes:

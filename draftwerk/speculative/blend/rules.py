@@ -15,11 +15,10 @@ a segment alone: then its first tokens draw the attention that a prompt's first 
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-
-from draftwerk.speculative.sampling.bounds import Probability
+from msgspec import Meta
 
 RuleName = Literal["hkvd", "head", "none"]
 RULES: tuple[RuleName, ...] = ("hkvd", "head", "none")
@@ -42,7 +41,7 @@ class Blend(msgspec.Struct, frozen=True, array_like=True):
     spans: tuple[tuple[int, int], ...]
     """(start, stop) of each segment in the prompt's tokens, ascending."""
     rule: RuleName = RULE
-    ratio: Probability = RATIO
+    ratio: Annotated[float, Meta(ge=0, le=1)] = RATIO
     """Share of the canonical tokens that is computed again."""
 
     @property

@@ -14,17 +14,16 @@ from draftwerk.speculative.sampling.bounds import (
     STOPS_MAX,
     TOKEN_ID_MAX,
     WIDTH_MAX,
-    Alternatives,
-    Count,
     LengthPenalty,
+    LogprobCount,
     StopString,
     TokenId,
     TokenIds,
+    TokenTotal,
 )
 from draftwerk.speculative.sampling.params import Sampling
 
-Name = Annotated[str, Meta(max_length=1024)]
-Seconds = Annotated[float, Meta(ge=0)]
+LongName = Annotated[str, Meta(max_length=1024)]
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,7 +31,7 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     enabled: bool = True
     """Whether drafts are made at all."""
-    methods: Annotated[tuple[Name, ...], Meta(max_length=16)] | None = None
+    methods: Annotated[tuple[LongName, ...], Meta(max_length=16)] | None = None
     """Names of draft sources; None means every source the server runs."""
     draft_max: Annotated[int, Meta(ge=0, le=64)] | None = None
     """Drafted tokens per round at most."""
@@ -49,13 +48,13 @@ STOP_IDS_MAX = 64
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one request is decoded.
 
-    The bounds are in the types: `option_checks` holds every request to them, and what is decoded
+    The bounds are in the types: `checked_options` holds every request to them, and what is decoded
     into it from outside is held to them there.
     """
 
     sampling: Sampling
     """Without branch and stop tokens: the engine fills those in."""
-    tokens_max: Count | None = None
+    tokens_max: TokenTotal | None = None
     """Generated tokens per choice; None means as many as the context holds, 0 that the prompt is
     only read."""
     ignore_eos: bool = False
@@ -77,7 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether deltas carry the best text of a beam search so far, which is not final."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
-    prompt_logprobs: Alternatives = -1
+    prompt_logprobs: LogprobCount = -1
     """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
     scored_from: Annotated[int, Meta(ge=0)] = 0
     """The first prompt token that is reported: those before it may come from the prefix cache."""
@@ -92,9 +91,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The number under which the first choice's noise is drawn."""
     speculation: Speculation = Speculation()
     """Which drafts are made for the request."""
-    tenant: Name = ""
+    tenant: LongName = ""
     """The API key's name."""
-    adapter: Name = ""
+    adapter: LongName = ""
     """Digest of the LoRA adapter that the text is computed with; empty for none."""
     cache_salt: Annotated[str, Meta(max_length=2048)] = ""
     """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
@@ -104,7 +103,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What its reader is promised; None means what the server promises everybody."""
     deadline_s: Annotated[float, Meta(ge=0, le=TIME_MAX_S)] = 0.0
     """From its arrival until it fails unless its text has begun; 0 means never."""
-    waited_s: Seconds = 0.0
+    waited_s: Annotated[float, Meta(ge=0)] = 0.0
     """How long its reader had waited already when it came to the engine."""
     blend: Blend | None = None
     """How declared segments of the prompt are reused. Of a prompt in tokens it has their spans;

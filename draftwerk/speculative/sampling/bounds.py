@@ -9,7 +9,7 @@ BIAS_MAX = 1024
 GRAMMAR_TEXT_MAX = 2**24
 """Characters of a grammar that is made of the schemas of many tools."""
 LOGPROBS_MAX = 20
-"""Alternatives beside a token's log-probability."""
+"""LogprobCount beside a token's log-probability."""
 PREDICTION_MAX = 2**20
 STOPS_MAX = 16
 STOP_LENGTH_MAX = 256
@@ -29,7 +29,7 @@ BiasValue = Annotated[float, Meta(ge=-100, le=100)]
 LengthPenalty = Annotated[float, Meta(ge=-10, le=10)]
 TokenId = Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)]
 TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
-Alternatives = Annotated[int, Meta(ge=-1, le=LOGPROBS_MAX)]
+LogprobCount = Annotated[int, Meta(ge=-1, le=LOGPROBS_MAX)]
 """-1 for no log-probability at all."""
 StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
-Count = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
+TokenTotal = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]

@@ -16,15 +16,15 @@ from draftwerk.speculative.sampling.bounds import (
     BIAS_MAX,
     GRAMMAR_TEXT_MAX,
     TOKEN_ID_MAX,
-    Alternatives,
     BiasValue,
-    Count,
+    LogprobCount,
     Penalty,
     Probability,
     RepetitionPenalty,
     Temperature,
     TokenId,
     TokenIds,
+    TokenTotal,
 )
 from draftwerk.speculative.sampling.elementary import exp, log
 from draftwerk.speculative.sampling.gumbel import gumbel
@@ -56,7 +56,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
     logit_bias: Annotated[tuple[tuple[TokenId, BiasValue], ...], Meta(max_length=BIAS_MAX)] = ()
-    tokens_min: Count = 0
+    tokens_min: TokenTotal = 0
     """No stop token before this many generated tokens."""
     stop_token_ids: TokenIds = ()
     """End the text; empty when the request ignores them."""
@@ -65,7 +65,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     accepts."""
     seed: Annotated[int, Meta(ge=0)] = 0
     branch: Annotated[int, Meta(ge=0)] = 0
-    logprobs: Alternatives = -1
+    logprobs: LogprobCount = -1
     """Alternatives to report beside the chosen token's log-probability; -1 reports nothing."""
 
     @property

@@ -17,9 +17,9 @@ from draftwerk.cache.store.peer_session import (
     OtherAddressError,
     PeerIdentity,
     PeerRefusedError,
+    PeerSession,
     Purpose,
     Seal,
-    Session,
     address_bytes,
     identity_of,
     peer_secret,
@@ -52,7 +52,7 @@ def met(
     *,
     purpose: Purpose = "fetch",
     dialled: bytes = HERE,
-) -> tuple[Session, Session]:
+) -> tuple[PeerSession, PeerSession]:
     """Return the sessions of the asker and of the door. Raises PeerRefusedError."""
     one, other = AskerHandshake(asker, purpose, dialled), DoorHandshake(door, HERE)
     proof, session = other.accept(one.answer(other.hello))

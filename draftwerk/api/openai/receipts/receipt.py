@@ -19,9 +19,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from draftwerk.speculative.requests.option_checks import converted_options
-from draftwerk.speculative.requests.request import CHOICES_MAX, Name, Options, Speculation
-from draftwerk.speculative.sampling.bounds import STOP_LENGTH_MAX, TOKENS_MAX, Count, TokenIds
+from draftwerk.speculative.requests.checked_options import converted_options
+from draftwerk.speculative.requests.request import CHOICES_MAX, LongName, Options, Speculation
+from draftwerk.speculative.sampling.bounds import STOP_LENGTH_MAX, TOKENS_MAX, TokenIds, TokenTotal
 
 VERSION = 1
 KIND = "draftwerk.receipt"
@@ -37,7 +37,7 @@ class ReceiptPrompt(Struct, frozen=True, forbid_unknown_fields=True):
     """The prompt's tokens. They may be taken out before a receipt is given away; `verify` needs
     them."""
 
-    count: Count
+    count: TokenTotal
     digest: Digest
     """SHA-256 of the token ids, four bytes each, the least first."""
     tokens: TokenIds | UnsetType = UNSET
@@ -74,16 +74,16 @@ class Receipt(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     type: str = KIND
     version: int = VERSION
-    model: Name
+    model: LongName
     """The served model's name."""
-    fingerprint: Name
+    fingerprint: LongName
     """`system_fingerprint` of the server."""
     prompt: ReceiptPrompt
     seed: int
     parameters: dict[str, Any]
     """How the request was decoded, defaults left out."""
     choices: Annotated[tuple[ReceiptChoice, ...], Meta(max_length=CHOICES_MAX)]
-    digests: Annotated[dict[Name, Digest], Meta(max_length=DIGESTS_MAX)]
+    digests: Annotated[dict[LongName, Digest], Meta(max_length=DIGESTS_MAX)]
     """By path."""
     digest: Digest
     """SHA-256 of all fields but this one, the signature and `prompt.tokens`, as JSON with sorted

@@ -21,7 +21,7 @@ from draftwerk.api.openai.receipts.receipt import (
 )
 from draftwerk.api.openai.receipts.signing import is_signed
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.requests.option_checks import OptionsError
+from draftwerk.speculative.requests.checked_options import OptionsError
 from draftwerk.speculative.requests.request import Options
 
 FINISH_REASONS = ("stop", "length")

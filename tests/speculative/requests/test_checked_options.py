@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
-from draftwerk.speculative.requests.option_checks import (
+from draftwerk.speculative.requests.checked_options import (
     OptionsError,
     check_options,
     converted_options,
