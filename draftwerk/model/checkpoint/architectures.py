@@ -19,6 +19,8 @@ from draftwerk.model.checkpoint.families import (
     qwen_next,
 )
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
+from draftwerk.model.checkpoint.keys.config_keys import check_config_keys
+from draftwerk.model.checkpoint.keys.known_keys import NO_OTHERS
 from draftwerk.model.checkpoint.model_options import TRANSFORMERS
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -59,6 +61,17 @@ def _elsewhere(name: str) -> str:
     return f"; --backend {TRANSFORMERS} may serve it" if is_causal else ""
 
 
+def check_keys(hf: Json) -> None:
+    """Raise Refused for a key that is not known of a config's class, or of its text part's."""
+    text = hf.get("text_config")
+    if text is None:
+        row = architecture_of(hf)
+        return check_config_keys(row.hf_name, hf, row.keys, row.aliases)
+    row = architecture_of(_text_of(hf, text))
+    check_config_keys(_class_of(hf), hf, NO_OTHERS)
+    check_config_keys(row.hf_name, text, row.keys, row.aliases)
+
+
 def completed(hf: Json) -> Json:
     """Return a config with the class's defaults of the fields that it leaves out.
 
@@ -67,9 +80,20 @@ def completed(hf: Json) -> Json:
     if (text := hf.get("text_config")) is not None:
         hf = _text_of(hf, text)
     row = architecture_of(hf)
-    found = {**row.defaults, **hf}
+    found = {**row.fields.defaults, **_renamed(row, hf)}
+    if "rope_parameters" not in hf and hf.get("rope_scaling"):
+        found["rope_parameters"] = None
     found |= row.rewritten(found)
     return found | {"intermediate_size": found.get(row.ffn_size)}
+
+
+def _renamed(row: Architecture, hf: Json) -> Json:
+    """Return a config with the names that are read. Raises Refused for two that differ."""
+    renamed = {new: hf[old] for old, new in row.aliases.items() if old in hf}
+    for old, new in row.aliases.items():
+        if old in hf and hf.get(new, hf[old]) != hf[old]:
+            raise Refused(f"{new} {hf[new]!r} contradicts {old} {hf[old]!r}")
+    return {**hf, **renamed}
 
 
 def _text_of(hf: Json, text: Any) -> Json:

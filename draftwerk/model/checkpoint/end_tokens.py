@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.keys.class_fields import fields_of
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.tokenizer_config import (
     listed_tokens,
@@ -68,8 +69,15 @@ def end_tokens(directory: Path, hf: Json, generation: Json) -> tuple[int, ...]:
 
 
 def declared_ends(hf: Json, generation: Json) -> tuple[int, ...]:
-    """Return the tokens that two configs name. Raises Refused for one outside `vocab_size`."""
+    """Return the tokens that two configs name, or if none does the class.
+
+    Raises Refused for one outside `vocab_size`.
+    """
     found = [each.get(FIELD) for each in (generation, hf)]
+    if found == [None, None] and not generation and "architectures" in hf:
+        ends = fields_of(hf["architectures"][0]).ends
+        listed = ends if isinstance(ends, tuple) else [ends]
+        return tuple(each for each in listed if each is not None and each < hf["vocab_size"])
     listed = (each if isinstance(each, list) else [each] for each in found if each is not None)
     return _distinct([token for tokens in listed for token in tokens], hf["vocab_size"])
 

@@ -41,14 +41,17 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     labels = source.get(".classifier.output_labels", LABELS)
     if labels != LABELS:
         raise Refused(f"a classifier of {', '.join(map(str, labels))} is not supported")
-    eps = LAYER_EPS if source.get(RMS_EPS) is None and row.norm_eps != "rms_norm_eps" else RMS_EPS
+    has_layer_norm = row.has_norm_bias or row.norm_eps == "layer_norm_eps"
+    eps = LAYER_EPS if has_layer_norm else RMS_EPS
     ffn = source.get(FFN) or source.get(".expert_feed_forward_length")
     held = {FFN: ffn}
-    missing = [key for key in (*REQUIRED, eps) if held.get(key, source.get(key)) is None]
+    own = source.row.gguf
+    assert own is not None
+    required = (*REQUIRED, eps, *own.required)
+    missing = [key for key in required if held.get(key, source.get(key)) is None]
     if missing:
         raise Refused(f"a GGUF without {', '.join(missing)}")
-    own = source.row.gguf
-    by_layer = own is not None and own.differs_by_layer
+    by_layer = own.differs_by_layer
     heads, kv_heads = _heads(source, by_layer)
     hidden = source.get(".embedding_length")
     counted(f"{source.architecture}.attention.head_count", heads)
@@ -59,8 +62,8 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     if (size := source.get(".attention.value_length", head_size)) != head_size:
         raise Refused(f"{source.architecture}.attention.value_length {size} is not {head_size}")
     turned = source.get(".rope.dimension_count", head_size)
-    if turned != head_size and row.rotary_share is None:
-        raise Refused("a GGUF with partial rotary dimensions is not supported")
+    if turned != head_size and row.fields.rotary_share is None:
+        raise Refused(f"{source.architecture}.rope.dimension_count {turned} is not {head_size}")
     names = source.model.tensors.keys()
     config = {
         "architectures": [row.hf_name],
@@ -94,9 +97,8 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         config[row.output_bias] = config.get(row.output_bias) or "blk.0.attn_output.bias" in names
     if row.recurrent_tap_bias:
         config[row.recurrent_tap_bias] = any(name.endswith("ssm_conv1d.bias") for name in names)
-    if row.rotary_share is not None:
+    if row.fields.rotary_share is not None:
         config["partial_rotary_factor"] = turned / head_size
-    assert own is not None
     config |= own.fields(source.get)
     check_gguf_keys(source.architecture, source.model.fields, source.looked_up, own.keys)
     return dict(completed(config))

@@ -6,7 +6,7 @@ without one; what else multiplies attention is a factor on that.
 """
 
 from collections.abc import Callable
-from math import log
+from math import log, prod
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ TURNS_OR_NOT = np.array([1, 1e30], np.float32)
 """Divisors of pairs of which only some turn."""
 SCALING = ".rope.scaling."
 KINDS = ("none", "linear", "yarn", "longrope")
+MAGNITUDES = ("attn_factor", "yarn_attn_factor")
 YARN = ("ext_factor", "beta_fast", "beta_slow", "log_multiplier")
 USUAL = (None, -1.0, 1.0)
 """Shares of YaRN in a rotation: the default, which is all of it."""
@@ -49,7 +50,7 @@ def _rule(source: GgufSource, turned: int) -> dict[str, Any] | None:
     found = stated_rule(source.get)
     divisors = [name for name in (ROPE_DIVISORS, *FACTORS) if name in source.model.tensors]
     if found is not None and divisors:
-        raise Refused(f"{divisors[0]} beside {SCALING[1:]}factor is not supported")
+        raise Refused(f"{divisors[0]} beside rope.scaling.factor or rope.scale_linear")
     if FACTORS[0] in divisors:
         return _longrope(source)
     if found is None or found["rope_type"] != "yarn":
@@ -91,12 +92,18 @@ def _magnitude(factor: float, multiplier: float, multiplied: float) -> float | N
 
 
 def _multiplied(get: Lookup) -> float:
-    return get(f"{SCALING}attn_factor", 1.0) * get(f"{SCALING}yarn_attn_factor", 1.0)
+    found = {name: get(SCALING + name, 1.0) for name in MAGNITUDES}
+    for name, value in found.items():
+        if not value > 0:
+            raise Refused(f"{SCALING[1:]}{name} {value} is no number above 0")
+    return prod(found.values())
 
 
 def _check_plain(get: Lookup) -> None:
-    if (multiplied := _multiplied(get)) != 1.0:
-        raise Refused(f"{SCALING[1:]}attn_factor {multiplied} is not supported without YaRN")
+    """Refuse what only YaRN reads."""
+    for name, usual in (*((each, 1.0) for each in MAGNITUDES), ("yarn_ext_factor", 0.0)):
+        if (value := get(SCALING + name, usual)) not in (usual, -1.0):
+            raise Refused(f"{SCALING[1:]}{name} {value} is not supported without YaRN")
 
 
 def _longrope(source: GgufSource) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import msgspec
 
-from draftwerk.model.checkpoint.architectures import architecture_of, completed
+from draftwerk.model.checkpoint.architectures import architecture_of, check_keys, completed
 from draftwerk.model.checkpoint.config import LayerKind, ModelConfig, Rotary
 from draftwerk.model.checkpoint.end_tokens import declared_ends, end_tokens
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
+from draftwerk.model.checkpoint.gguf_card import CARD
 from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import LOCAL, check_rope, rope_of, turned_dimensions
@@ -39,6 +40,8 @@ def read_supported(directory: Path) -> Json:
     hf = read_json(directory / "config.json")
     if hf is None:
         raise Refused(f"{directory}: no config.json")
+    if not (directory / CARD).is_file():  # whose keys were checked when it was made
+        check_keys(hf)
     hf = completed(hf)
     check_supported(hf)
     check_rope(hf)

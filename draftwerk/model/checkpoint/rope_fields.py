@@ -40,6 +40,15 @@ NUMBERS = (
     "mscale_all_dim",
 )
 """All of them above 0."""
+WHOLE_HEADS = ("dynamic", "proportional")
+"""Rules of classes whose heads turn as a whole."""
+KNOWN = {
+    *NUMBERS,
+    *(key for keys in REQUIRED.values() for key in keys),
+    *("rope_type", "type", "truncate", "partial_rotary_factor", "llama_4_scaling_beta", "alpha"),
+    # Angles by time, height and width are one position in a text.
+    *("mrope_section", "mrope_interleaved", "max_position_embeddings", "finetuned"),
+}
 
 
 def rope_of(hf: Json, layers: str = "") -> tuple[float, Json]:
@@ -48,9 +57,10 @@ def rope_of(hf: Json, layers: str = "") -> tuple[float, Json]:
     Raises Refused for a rule not served, or two that differ.
     """
     row = architecture_of(hf)
-    hf, theta = _rule(hf, layers), row.theta
-    if layers == LOCAL and row.local_theta is not None:
-        theta = row.local_theta
+    fields = row.fields
+    hf, theta = _rule(hf, layers), fields.theta
+    if layers == LOCAL and fields.local_theta is not None:
+        theta = fields.local_theta
     named = {key: hf[key] for key in ("rope_parameters", "rope_scaling") if hf.get(key)}
     for key, value in named.items():
         if not isinstance(value, dict) or any(isinstance(each, dict) for each in value.values()):
@@ -67,10 +77,17 @@ def rope_of(hf: Json, layers: str = "") -> tuple[float, Json]:
         found = _one_of({name: value for name, value in values.items() if value is not None})
         if found is not None:
             scaling[key] = found
+    for key, value in scaling.items():
+        if value is not None and key not in KNOWN:
+            raise Refused(f"{next(iter(named))} {key} {value!r} is not supported")
+    if GLOBAL in (fields.defaults.get("rope_parameters") or {}) and "rope_theta" not in scaling:
+        raise Refused("rope_parameters lacks rope_theta")
     scaling["rope_type"] = kind
     _check(kind, scaling)
-    if row.rotary_share is not None:
-        scaling.setdefault("partial_rotary_factor", row.rotary_share)
+    if fields.rotary_share is not None and kind in WHOLE_HEADS:
+        raise Refused(f"rope_scaling {kind!r} is not supported with partial_rotary_factor")
+    if fields.rotary_share is not None:
+        scaling.setdefault("partial_rotary_factor", fields.rotary_share)
     turned_dimensions(hf, scaling, layers)
     return float(scaling.get("rope_theta") or theta), scaling
 
@@ -79,16 +96,18 @@ def _rule(hf: Json, layers: str) -> Json:
     """Return a config with the one rule of these layers, where it has one for each kind."""
     nested = hf.get("rope_parameters") or {}
     row = architecture_of(hf)
-    two_kinds = (
-        any(kind.rotary == 1 for kind in row.layers(hf)) or "rope_parameters" in row.defaults
-    )
+    own = row.fields.defaults.get("rope_parameters") or {}
+    by_kind = isinstance(nested, dict) and nested.keys() <= {GLOBAL, LOCAL}
+    if GLOBAL in own and not by_kind:
+        raise Refused(f"rope_parameters of this class are for {GLOBAL} and {LOCAL}")
+    two_kinds = any(kind.rotary == 1 for kind in row.layers(hf)) or GLOBAL in own
     plain = {key: value for key, value in hf.items() if key != "rope_parameters"}
-    if two_kinds and isinstance(nested, dict) and nested.keys() <= {GLOBAL, LOCAL}:
+    if two_kinds and by_kind:
         if nested:
             return plain | {"rope_scaling": None, "rope_parameters": nested.get(layers or GLOBAL)}
         if layers == LOCAL:
             plain |= {"rope_scaling": None}
-            if architecture_of(hf).local_theta is not None:
+            if row.fields.local_theta is not None or "rope_local_base_freq" in hf:
                 plain["rope_theta"] = hf.get("rope_local_base_freq")
         return plain
     return hf
@@ -98,7 +117,7 @@ def turned_dimensions(hf: Json, scaling: Json, layers: str = "") -> int:
     """Return how many of a head's dimensions turn. Raises Refused for an odd number."""
     share = scaling.get("partial_rotary_factor", 1.0)
     is_proportional = scaling["rope_type"] == "proportional"
-    if share != 1.0 and architecture_of(hf).rotary_share is None and not is_proportional:
+    if share != 1.0 and architecture_of(hf).fields.rotary_share is None and not is_proportional:
         raise Refused("partial_rotary_factor is not supported")
     if not isinstance(share, int | float) or not 0 < share <= 1:
         raise Refused(f"partial_rotary_factor {share!r} is no share")

@@ -23,7 +23,6 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu2": "relu_squared",
 }
 """By Transformers' names of them."""
-CAUSAL = {"is_causal": True, "is_encoder_decoder": False}
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 GENERATION_FILE = "generation_config.json"
@@ -53,10 +52,7 @@ def check_supported(hf: Json) -> None:
     kind = hf.get("model_type", architecture.model_type)
     if kind != architecture.model_type:
         raise Refused(f"model_type {kind!r} contradicts architectures {architecture.hf_name!r}")
-    required = (*COUNTS, architecture.norm_eps, *architecture.required)
-    for key, value in CAUSAL.items():
-        if hf.get(key) not in (None, value):
-            raise Refused(f"{key} {hf[key]!r} is not supported")
+    required = (*COUNTS, architecture.norm_eps)
     missing = [key for key in required if hf.get(key) is None]
     if missing:
         raise Refused(f"config.json lacks {', '.join(missing)}")

@@ -40,14 +40,13 @@ def test_the_tensors_are_those_that_the_class_has(
 
 
 @rows
-def test_heads_that_a_config_leaves_out_are_those_of_the_class_or_required(row: Architecture):
+def test_heads_that_a_config_leaves_out_are_those_of_the_class(row: Architecture):
     config = FAMILIES[row.model_type].config_class(hidden_size=320, num_attention_heads=4)
     config.allow_global_per_layer_attribute_access = True
-    heads = sizes_of({"hidden_size": 320, "num_attention_heads": 4})
-    if config.num_key_value_heads != heads.num_kv_heads:
-        assert "num_key_value_heads" in row.required
-    if (getattr(config, "head_dim", None) or 80) != heads.head_size:
-        assert "head_dim" in row.required
+    given = {"architectures": [row.hf_name], "hidden_size": 320, "num_attention_heads": 4}
+    heads = sizes_of(completed(given))
+    assert (config.num_key_value_heads or 4) == heads.num_kv_heads
+    assert (getattr(config, "head_dim", None) or 80) == heads.head_size
 
 
 def test_a_name_stands_in_one_row():

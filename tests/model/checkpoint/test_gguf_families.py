@@ -21,7 +21,7 @@ from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from tests.model.native.models import part, round_of
 from tests.support.gguf_of_hybrids import has_offset
-from tests.support.tiny_gguf import OWN_SIZES, save_gguf
+from tests.support.tiny_gguf import said_by_files, save_gguf
 from tests.support.tiny_models import (
     GEMMA4_EXPERTS,
     ROPES,
@@ -63,9 +63,6 @@ CASES = {row.model_type: (row.model_type, {}) for row in ARCHITECTURES if row.gg
     "phi3, longrope": ("phi3", {"rope_parameters": LONG}),
     "phi3, window": ("phi3", {"sliding_window": 17}),
 }
-PATTERNS = {"gemma3_text": 6, "cohere2": 4}
-"""What no file says."""
-SIZES = {"hidden_size": 32, "intermediate_size": 48, "head_dim": 8, "rms_norm_eps": 1e-5}
 
 
 @pytest.fixture(autouse=True)
@@ -78,18 +75,7 @@ def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_logits_equal_those_of_transformers(
     family: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    if period := PATTERNS.get(family):
-        changes = {"sliding_window_pattern": period, "num_hidden_layers": period + 1}
-    if family == "gpt_oss":  # no file says its limit
-        changes = changes | {"swiglu_limit": 7.0}
-    if family.startswith("gemma"):
-        changes = changes | {"query_pre_attn_scalar": 8}
-    if family == "smollm3":
-        changes = {"no_rope_layers": None, "num_hidden_layers": 5}
-    if family.startswith("qwen3_5") or family == "qwen3_next":
-        # With less, rounding is amplified beyond what is compared.
-        changes = {"rms_norm_eps": 0.01, "tie_word_embeddings": False} | changes
-    changes = SIZES | OWN_SIZES.get(family, {}) | {"tie_word_embeddings": True} | changes
+    changes = said_by_files(family, changes)
     path = save_gguf(tmp_path / "m.gguf", family, "F32", **changes)
     oracle = tiny_model(family, **{key: changes[key] for key in changes if key != "fuses"})
     out = tmp_path / "out"

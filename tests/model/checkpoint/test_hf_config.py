@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.model.checkpoint.architectures import completed
+from draftwerk.model.checkpoint.architectures import check_keys, completed
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import model_config
 from draftwerk.model.checkpoint.rope import rotary
@@ -24,7 +24,9 @@ SIZES = {
 
 
 def config_of(name: str, **fields: Any) -> ModelConfig:
-    hf = completed({"architectures": [name], **SIZES, **fields})
+    given = {"architectures": [name], **SIZES, **fields}
+    check_keys(given)
+    hf = completed(given)
     check_supported(hf)
     check_rope(hf)
     return model_config(hf, {})
@@ -153,7 +155,7 @@ REFUSALS = {
     ),
     "side by side": (
         "StableLmForCausalLM",
-        {"use_parallel_residual": True, "layer_norm_eps": 1e-5},
+        {"use_parallel_residual": True, "rms_norm_eps": None},
         "use_parallel_residual",
     ),
     "no alpha": (

@@ -34,7 +34,7 @@ QWEN = {"use_sliding_window": True, "sliding_window": 64}
 REFUSALS = {
     "architecture": ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel is not supported"),
     "no architecture": ({"architectures": []}, "no architecture is not supported"),
-    "field": ({"rms_norm_eps": None}, "config.json lacks rms_norm_eps"),
+    "field": ({"rms_norm_eps": NULL}, "config.json lacks rms_norm_eps"),
     "activation": ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
     "quantised": ({"quantization_config": {"quant_method": "gptq"}}, "bits None of gptq"),
     "unknown rope": (
@@ -103,7 +103,7 @@ REFUSALS = {
             "rope_parameters": {"rope_type": "yarn", "original_max_position_embeddings": 64},
             "original_max_position_embeddings": 128,
         },
-        "original_max_position_embeddings 128 contradicts rope_parameters",
+        "original_max_position_embeddings 128 is not supported",
     ),
     "rope by layer": (
         {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},

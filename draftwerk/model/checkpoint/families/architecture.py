@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from draftwerk.model.checkpoint.config import Experts, Graph, LayerKind
-from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
+from draftwerk.model.checkpoint.keys.class_fields import ClassFields, fields_of
+from draftwerk.model.checkpoint.keys.known_keys import NO_OTHERS, KnownKeys
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -108,7 +109,9 @@ class GgufNames(NamedTuple):
     """What tensors are called that a file divides otherwise; None: as in safetensors."""
     rope: Callable[[Callable[..., Any]], Json] = lambda _: {}
     """Fields of the rule of rotation, beside the usual ones."""
-    keys: KnownKeys = KnownKeys()
+    required: tuple[str, ...] = ()
+    """Keys that a file has to have, beside the usual ones."""
+    keys: KnownKeys = NO_OTHERS
     """Keys that `fields` does not look up, and are known."""
     differs_by_layer: bool = False
     """Whether heads of keys and sizes of FFNs may be lists, which `fields` reads."""
@@ -153,10 +156,10 @@ class Architecture:
     """How its layers differ from Llama's, for people; empty where a GPU computes them too."""
     gguf: GgufNames | None = None
     """None where GGUF files are not read."""
-    required: tuple[str, ...] = ()
-    """Fields of the config that have defaults of the class's own, and so must be there."""
-    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The class's own of other fields."""
+    keys: KnownKeys = NO_OTHERS
+    """Keys of its configs for which the class has no field."""
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Other names of fields."""
     rewritten: Callable[[Json], Json] = lambda _: {}
     """Fields that stand for others of the config, which may be rewritten already."""
     names: TensorNames = LLAMA_NAMES
@@ -208,12 +211,10 @@ class Architecture:
     wrappers: tuple[str, ...] = ()
     """Classes that have this one as their `text_config`."""
 
-    theta: float = 10_000.0
-    """Of the rotation, where the config names none."""
-    local_theta: float | None = None
-    """Of the layers whose rotary is the second; None: as the others', without their scaling."""
-    rotary_share: float | None = None
-    """Of a head's dimensions that turn, where the config names none; None: it may name none."""
+    @property
+    def fields(self) -> ClassFields:
+        """What the class says where a config says nothing."""
+        return fields_of(self.hf_name)
 
     def tensor_names(self, of_gguf: bool) -> TensorNames:
         return (self.gguf.names if of_gguf and self.gguf else None) or self.names

@@ -12,6 +12,7 @@ from draftwerk.model.checkpoint.families.architecture import (
     number,
 )
 from draftwerk.model.checkpoint.families.windows import (
+    WINDOW_KEYS,
     alike_in_window,
     every,
     gguf_windows,
@@ -38,7 +39,6 @@ def _stable(hf: Json) -> Graph:
     return Graph(norm="layer", head_norm="each" if hf.get("qk_layernorm") else "shared")
 
 
-SCALED = {"logit_scale": 0.0625, "tie_word_embeddings": True}
 _COHERE = Architecture(
     hf_name="CohereForCausalLM",
     model_type="cohere",
@@ -49,7 +49,6 @@ _COHERE = Architecture(
         fields=lambda get: {"logit_scale": get(".logit_scale", 0.0625)},
     ),
     names=TensorNames(ffn_norm=None),
-    defaults=SCALED,
     norm_eps="layer_norm_eps",
     **BIASED,
     graph=_side_by_side,
@@ -67,7 +66,15 @@ ROWS = (
             pairs_are_neighbours=True,
             fields=lambda get: gguf_windows(get) | {"logit_scale": get(".logit_scale", 0.0625)},
         ),
-        defaults={"sliding_window": 4096, **SCALED},
+        keys=KnownKeys(
+            frozenset({"sliding_window_pattern"}),
+            only={
+                **dict.fromkeys(("use_embedding_sharing", "use_gated_activation"), (True,)),
+                **{"use_parallel_block": (True,), "layer_switch": (4,), "rotary_pct": (1.0,)},
+                "order_of_interleaved_layers": ("local_attn_first",),
+                "position_embedding_type": ("rope_gptj",),
+            },
+        ),
         # Those without a window have no rotation.
         layers=sliding(every(4, "sliding_window_pattern"), full_rotary=-1),
     ),
@@ -84,13 +91,11 @@ ROWS = (
         names=TensorNames(
             query_norm="self_attn.q_layernorm.norms.{}", key_norm="self_attn.k_layernorm.norms.{}"
         ),
-        required=("num_key_value_heads",),
         query_key_norm=lambda hf: bool(hf.get("qk_layernorm")),
         norm_eps="layer_norm_eps",
         has_norm_bias=True,
         qkv_bias="use_qkv_bias",
         graph=_stable,
-        rotary_share=0.25,
     ),
     Architecture(
         hf_name="Starcoder2ForCausalLM",
@@ -98,8 +103,12 @@ ROWS = (
         summary="LayerNorm; FFN without gates; window",
         gguf=GgufNames("starcoder2", fields=gguf_windows),
         names=TensorNames(gate_up=("mlp.c_fc",), down="mlp.c_proj"),
-        required=("num_key_value_heads",),
-        defaults={"use_bias": True, "hidden_act": "gelu_pytorch_tanh"},
+        keys=WINDOW_KEYS._replace(
+            only={
+                **{"mlp_type": ("default",), "norm_type": ("layer_norm",)},
+                "scale_attn_weights": (True,),
+            }
+        ),
         norm_eps="norm_epsilon",
         has_norm_bias=True,
         qkv_bias="use_bias",
@@ -113,8 +122,6 @@ ROWS = (
         model_type="nemotron",
         summary="LayerNorm with 1 + w; FFN without gates; partial rotary",
         gguf=GgufNames("nemotron"),
-        required=("num_key_value_heads",),
-        defaults={"hidden_act": "relu2"},
         norm_eps="norm_eps",
         norm_offset=1,
         has_norm_bias=True,
@@ -122,6 +129,5 @@ ROWS = (
         ffn_bias="mlp_bias",
         names=TensorNames(gate_up=("mlp.up_proj",)),
         graph=lambda _: Graph(norm="layer", is_gated=False),
-        rotary_share=0.5,
     ),
 )

@@ -20,20 +20,20 @@ from draftwerk.model.checkpoint.families.architecture import (
 from draftwerk.model.checkpoint.families.windows import (
     FULL,
     SLIDING,
+    WINDOW_KEYS,
     alike_in_window,
     every,
     gguf_windows,
-    last_slide,
     sliding,
 )
-from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys, because
 from draftwerk.model.checkpoint.unsupported import Refused
 
 LayerKinds = Callable[[Json], Sequence[LayerKind]]
 
 
 def experts_of(
-    *counts: str,
+    count: str,
     size: str = "intermediate_size",
     used: str = "num_experts_per_tok",
     normalises: str = "",
@@ -42,13 +42,12 @@ def experts_of(
 ) -> Callable[[Json], Experts]:
     """Return what reads experts from a config by the names of its fields.
 
-    `counts` are names that the number has had. `normalises` is the field by which the weights of
+    `count` is how many there are. `normalises` is the field by which the weights of
     the chosen sum to one; without, they do. `shared` is the size of an FFN beside the experts,
     which may be gated.
     """
 
     def read(hf: Json) -> Experts:
-        count = next((name for name in counts if hf.get(name) is not None), counts[0])
         found = Experts(
             count=count_of(hf, count, most=LISTED_MAX),
             used=count_of(hf, used),
@@ -91,6 +90,11 @@ def _first_alternate(hf: Json) -> Sequence[str]:
     return [SLIDING if each else FULL for each in slides]
 
 
+def _all_or_none(hf: Json) -> Sequence[LayerKind]:
+    """Return Qwen3-MoE's layers, of which all have the window that a switch turns on."""
+    return alike_in_window(hf) if hf.get("use_sliding_window") else all_alike(hf)
+
+
 def _unclipped(hf: Json) -> Graph:
     if hf.get("clip_qkv") is not None:
         raise Refused(f"clip_qkv {hf['clip_qkv']!r} is not supported")
@@ -98,14 +102,15 @@ def _unclipped(hf: Json) -> Graph:
 
 
 def _clamped(hf: Json) -> Graph:
-    if not (hf.get("rope_scaling") or hf.get("rope_parameters")):
-        raise Refused("config.json lacks rope_scaling")
     return Graph(
         norm="rms_rounded_once",
         has_sinks=True,
         gate_limit=number(hf, "swiglu_limit"),
         gate_slope=number(hf, "swiglu_alpha"),
     )
+
+
+USED, SIZE = ".expert_used_count", ".expert_feed_forward_length"
 
 
 def routed(normalises: bool = True, scores: int = 1) -> KnownKeys:
@@ -126,10 +131,6 @@ def gguf_experts(get: Callable[..., Any]) -> Json:
     }
 
 
-SPARSE_DEFAULTS: dict[str, Any] = {
-    **{"sliding_window": 4096, "max_window_layers": 28, "use_sliding_window": False},
-    **{"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": False},
-}
 ROWS = (
     Architecture(
         hf_name="Qwen3MoeForCausalLM",
@@ -138,18 +139,21 @@ ROWS = (
         gguf=GgufNames(
             "qwen3moe",
             fields=lambda get: {**gguf_experts(get), "norm_topk_prob": True},
+            required=(USED, SIZE),
             keys=routed(),
         ),
-        required=("num_key_value_heads", "head_dim"),
-        defaults=SPARSE_DEFAULTS,
+        aliases={"num_local_experts": "num_experts"},
+        keys=KnownKeys(
+            without_effect=because("all layers have the window, or none", "max_window_layers")
+        ),
         query_key_norm=lambda _: True,
         **BIASED,
         experts=experts_of(
-            *("num_experts", "num_local_experts"),
+            "num_experts",
             size="moe_intermediate_size",
             normalises="norm_topk_prob",
         ),
-        layers=sparse_steps(sliding(last_slide)),
+        layers=sparse_steps(_all_or_none),
     ),
     Architecture(
         hf_name="Qwen2MoeForCausalLM",
@@ -157,6 +161,7 @@ ROWS = (
         summary="experts, and a gated one of all tokens",
         gguf=GgufNames(
             "qwen2moe",
+            required=(USED, SIZE, ".expert_shared_feed_forward_length"),
             keys=routed(normalises=False),
             fields=lambda get: {
                 **gguf_experts(get),
@@ -167,8 +172,6 @@ ROWS = (
             shared_gate_up=("mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"),
             shared_down="mlp.shared_expert.down_proj",
         ),
-        required=("num_key_value_heads", "shared_expert_intermediate_size"),
-        defaults={**SPARSE_DEFAULTS, "qkv_bias": True},
         qkv_bias="qkv_bias",
         experts=experts_of(
             "num_experts",
@@ -182,11 +185,14 @@ ROWS = (
     Architecture(
         hf_name="MixtralForCausalLM",
         model_type="mixtral",
+        keys=WINDOW_KEYS,
+        aliases={"num_experts": "num_local_experts"},
         summary="experts; window",
         gguf=GgufNames(
             "llama",
             pairs_are_neighbours=True,
             fields=gguf_experts,
+            required=(USED,),
             keys=routed(),
             is_for=lambda get: bool(get(".expert_count")),
         ),
@@ -196,19 +202,21 @@ ROWS = (
             expert_gate_up=("block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3"),
             expert_down="block_sparse_moe.experts.{}.w2",
         ),
-        required=("num_key_value_heads",),
         experts=experts_of("num_local_experts"),
         layers=everywhere(alike_in_window),
-        theta=1_000_000.0,
     ),
     Architecture(
         hf_name="OlmoeForCausalLM",
         model_type="olmoe",
         summary="experts; norms of queries and keys over all heads",
         gguf=GgufNames(
-            "olmoe", fields=gguf_experts, keys=routed(normalises=False), written=lambda _: {}
+            "olmoe",
+            fields=gguf_experts,
+            required=(USED,),
+            keys=routed(normalises=False),
+            written=lambda _: {},
         ),
-        defaults={"norm_topk_prob": False, "clip_qkv": None},
+        aliases={"num_local_experts": "num_experts"},
         query_key_norm=lambda _: True,
         **BIASED,
         experts=experts_of("num_experts", normalises="norm_topk_prob"),
@@ -222,6 +230,7 @@ ROWS = (
         gguf=GgufNames(
             "gpt-oss",
             fields=lambda get: {**gguf_experts(get), **gguf_windows(get)},
+            required=(USED,),
             rope=lambda _: {"truncate": False},
             keys=routed(scores=3),
             written=lambda hf: {".attention.sliding_window": hf["sliding_window"]},
@@ -232,17 +241,12 @@ ROWS = (
             expert_gate_up=("mlp.experts.gate_up_proj",),
             expert_down="mlp.experts.down_proj",
         ),
-        required=("num_key_value_heads", "head_dim"),
-        defaults={
-            **{"sliding_window": 128, "attention_bias": True},
-            **{"swiglu_alpha": 1.702, "swiglu_limit": 7.0},
-        },
+        aliases={"num_experts": "num_local_experts"},
         **BIASED,
         has_expert_biases=True,
         experts_interleave=True,
         experts=experts_of("num_local_experts"),
         graph=_clamped,
         layers=everywhere(sliding(every(2))),
-        theta=150_000.0,
     ),
 )

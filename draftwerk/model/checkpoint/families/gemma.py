@@ -17,6 +17,7 @@ from draftwerk.model.checkpoint.families.architecture import (
     number,
 )
 from draftwerk.model.checkpoint.families.windows import every, gguf_windows, sliding
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys, because
 from draftwerk.model.checkpoint.unsupported import Refused
 
 AROUND = TensorNames(
@@ -24,34 +25,23 @@ AROUND = TensorNames(
     ffn_norm="pre_feedforward_layernorm",
     after_ffn="post_feedforward_layernorm",
 )
-DEFAULTS = {
-    "head_dim": 256,
-    "hidden_activation": "gelu_pytorch_tanh",
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": True,
-    "query_pre_attn_scalar": 256,
-    "sliding_window": 4096,
-    "eos_token_id": 1,
-}
-CAPPED = DEFAULTS | {
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 8192,
-    "attn_logit_softcapping": 50.0,
-    "final_logit_softcapping": 30.0,
-}
+GELU = KnownKeys(without_effect=because("hidden_activation says it", "hidden_act"))
 LARGEST = {46: 144, 62: 168}
 """Of the 27B models, by their layers: what scales scores where the metadata do not say."""
 
 
-def _graph(hf: Json) -> Graph:
+def _plain(hf: Json) -> Graph:
     if hf.get("use_bidirectional_attention"):
         raise Refused("use_bidirectional_attention is not supported")
     return Graph(
         norm="rms_rounded_once",
         embedding_multiplier=sqrt(hf["hidden_size"]),
         rounds_embedding_multiplier=True,
-        attention_scale=number(hf, "query_pre_attn_scalar") ** -0.5,
     )
+
+
+def _graph(hf: Json) -> Graph:
+    return replace(_plain(hf), attention_scale=number(hf, "query_pre_attn_scalar") ** -0.5)
 
 
 def _capped(hf: Json) -> Graph:
@@ -98,8 +88,7 @@ _SECOND = Architecture(
     summary="norms around; soft caps; every other with a window",
     gguf=GgufNames("gemma2", fields=_capped_fields),
     names=AROUND,
-    required=("num_key_value_heads", "head_dim"),
-    defaults=CAPPED,
+    keys=GELU,
     norm_offset=1,
     activation="hidden_activation",
     **BIASED,
@@ -112,12 +101,11 @@ ROWS = (
         model_type="gemma",
         summary="1 + w in norms; GELU; embeddings times sqrt(hidden)",
         gguf=GgufNames("gemma"),
-        required=("num_key_value_heads", "head_dim"),
-        defaults=DEFAULTS | {"hidden_activation": None, "hidden_act": "gelu_pytorch_tanh"},
+        keys=KnownKeys(only={"hidden_activation": ("gelu_pytorch_tanh",)}),
         norm_offset=1,
         activation="hidden_act",
         **BIASED,
-        graph=lambda hf: replace(_graph(hf), attention_scale=0.0),
+        graph=_plain,
     ),
     _SECOND,
     dataclasses.replace(
@@ -134,22 +122,15 @@ ROWS = (
         summary="norms around; five of six with a window and a rotary of their own",
         gguf=GgufNames("gemma3", fields=_local_fields),
         names=AROUND,
-        required=("num_key_value_heads", "head_dim"),
-        defaults=DEFAULTS
-        | {
-            "vocab_size": 262_208,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 4,
-            "max_position_embeddings": 131_072,
-        },
+        keys=GELU._replace(
+            read=frozenset({"sliding_window_pattern", "rope_local_base_freq"}),
+        ),
         norm_offset=1,
         activation="hidden_activation",
         query_key_norm=lambda _: True,
         **BIASED,
         graph=_uncapped,
         layers=sliding(every(6, "sliding_window_pattern"), local_rotary=1),
-        theta=1_000_000.0,
-        local_theta=10_000.0,
         wrappers=("Gemma3ForConditionalGeneration",),
     ),
 )

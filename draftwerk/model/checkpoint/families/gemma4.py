@@ -16,7 +16,7 @@ from draftwerk.model.checkpoint.families.architecture import (
     number,
 )
 from draftwerk.model.checkpoint.families.experts import experts_of
-from draftwerk.model.checkpoint.families.gemma import AROUND
+from draftwerk.model.checkpoint.families.gemma import AROUND, GELU
 from draftwerk.model.checkpoint.families.windows import (
     FULL,
     SLIDING,
@@ -27,41 +27,20 @@ from draftwerk.model.checkpoint.families.windows import (
 )
 from draftwerk.model.checkpoint.unsupported import Refused
 
-DEFAULTS = {
-    "head_dim": 256,
-    "global_head_dim": 512,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "hidden_activation": "gelu_pytorch_tanh",
-    "max_position_embeddings": 131_072,
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": True,
-    "sliding_window": 512,
-    "final_logit_softcapping": None,
-    "hidden_size_per_layer_input": 256,
-    "num_kv_shared_layers": 0,
-    "eos_token_id": 1,
-    "rope_parameters": {
-        FULL: {
-            "rope_type": "proportional",
-            "partial_rotary_factor": 0.25,
-            "rope_theta": 1_000_000.0,
-        },
-        SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
-    },
-}
 BY_LAYER = ("head_dim", "num_key_value_heads")
 """Fields that layers have of their own in `per_layer_config`."""
+CAUSAL = (None, False, "vision")
+"""Values by which tokens of a text see those before them alone."""
 READS_TARGET = "reads_target"
 """Set for an assistant, none of whose layers has keys: its reader says whose they have."""
 
 
 def _graph(hf: Json) -> Graph:
-    if hf.get("use_bidirectional_attention") == "all":
-        raise Refused("use_bidirectional_attention 'all' is not supported")
+    if (both_ways := hf.get("use_bidirectional_attention")) not in CAUSAL:
+        raise Refused(f"use_bidirectional_attention {both_ways!r} is not supported")
     if hf.get("enable_moe_block") and hf.get("use_double_wide_mlp"):
         raise Refused("enable_moe_block with use_double_wide_mlp is not supported")
-    cap, size = hf["final_logit_softcapping"], hf["hidden_size_per_layer_input"] or 0
+    cap, size = hf["final_logit_softcapping"], hf.get("hidden_size_per_layer_input") or 0
     vocabulary = hf.get("vocab_size_per_layer_input", hf["vocab_size"])
     if size and vocabulary != hf["vocab_size"]:
         raise Refused(f"vocab_size_per_layer_input {vocabulary!r} contradicts vocab_size")
@@ -115,7 +94,7 @@ def _heads(hf: Json, index: int, is_full: bool) -> dict[str, int]:
     """Return the size of a layer's heads, and how many have keys."""
     usual = {name: hf[name] for name in BY_LAYER}
     if is_full and "per_layer_config" not in hf:
-        usual["head_dim"] = hf["global_head_dim"]
+        usual["head_dim"] = hf.get("global_head_dim", 512)
         kv_heads = hf.get("num_global_key_value_heads")
         if kv_heads is not None and hf.get("attention_k_eq_v"):
             usual["num_key_value_heads"] = kv_heads
@@ -162,6 +141,7 @@ def _fields(get: Callable[..., Any]) -> Json:
         "intermediate_size": sizes[0],
         "use_double_wide_mlp": factor == 2,
         "num_kv_shared_layers": shared,
+        "vocab_size_per_layer_input": len(get("tokenizer.ggml.tokens")),
         "hidden_size_per_layer_input": get(".embedding_length_per_layer_input", 0),
         "final_logit_softcapping": get(".final_logit_softcapping"),
         "enable_moe_block": bool(get(".expert_count")),
@@ -169,7 +149,7 @@ def _fields(get: Callable[..., Any]) -> Json:
         "top_k_experts": get(".expert_used_count"),
         "moe_intermediate_size": get(".expert_feed_forward_length"),
         "rope_parameters": {},
-        "rope_local_base_freq": get(".rope.freq_base_swa"),
+        "rope_local_base_freq": get(".rope.freq_base_swa", 10_000.0),
     }
 
 
@@ -201,16 +181,15 @@ GEMMA4 = Architecture(
         router_scale="router.scale",
         expert_scale="router.per_expert_scale",
     ),
-    required=("num_key_value_heads", "head_dim"),
-    defaults=DEFAULTS,
+    keys=GELU._replace(
+        read=frozenset({"global_head_dim", "num_global_key_value_heads", "per_layer_config"})
+    ),
     activation="hidden_activation",
     query_key_norm=lambda _: True,
     **BIASED,
     graph=_graph,
     layers=_layers,
     experts=lambda hf: _read_experts(hf) if hf.get("enable_moe_block") else None,
-    theta=1_000_000.0,
-    local_theta=10_000.0,
     has_assistant=True,
     wrappers=("Gemma4ForConditionalGeneration",),
 )
@@ -221,7 +200,6 @@ ROWS = (
         hf_name="Gemma4UnifiedForCausalLM",
         model_type="gemma4_unified_text",
         gguf=None,
-        defaults=DEFAULTS | {"hidden_size_per_layer_input": 0, "sliding_window": 1024},
         wrappers=("Gemma4UnifiedForConditionalGeneration",),
     ),
 )

@@ -4,16 +4,14 @@ from dataclasses import replace
 
 from draftwerk.model.checkpoint.config import Graph
 from draftwerk.model.checkpoint.families.architecture import Architecture, GgufNames, TensorNames
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
 
 _GLM = Architecture(
     hf_name="GlmForCausalLM",
     model_type="glm",
     summary="partial rotary",
     names=TensorNames(gate_up=("mlp.gate_up_proj",)),
-    required=("num_key_value_heads", "head_dim"),
-    defaults={"attention_bias": True},
     qkv_bias="attention_bias",
-    rotary_share=0.5,
     pairs_are_neighbours=True,
 )
 ROWS = (
@@ -35,13 +33,11 @@ ROWS = (
         model_type="ernie4_5",
         summary="rotation in float32",
         gguf=GgufNames("ernie4_5", pairs_are_neighbours=True),
-        required=("num_key_value_heads", "head_dim"),
-        defaults={"tie_word_embeddings": True},
+        keys=KnownKeys(only={"compression_ratio": (1.0,)}),
         qkv_bias="use_bias",
         output_bias="use_bias",
         ffn_bias="use_bias",
         graph=lambda _: Graph(rotary_rounding="result"),
-        theta=500_000.0,
         pairs_are_neighbours=True,
     ),
 )

@@ -16,7 +16,13 @@ from draftwerk.model.checkpoint.families.architecture import (
     all_alike,
     number,
 )
-from draftwerk.model.checkpoint.families.experts import everywhere, experts_of, gguf_experts, routed
+from draftwerk.model.checkpoint.families.experts import (
+    USED,
+    everywhere,
+    experts_of,
+    gguf_experts,
+    routed,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
 
 
@@ -57,7 +63,6 @@ MULTIPLIER_KEYS = {
     "logits_scaling": ".logit_scale",
 }
 """Fields of a config, and a GGUF's metadata."""
-MULTIPLIERS: dict[str, Any] = dict.fromkeys(MULTIPLIER_KEYS, 1.0)
 SHARED_SIZE = ".expert_shared_feed_forward_length"
 GRANITE_EXPERTS = TensorNames(
     router="block_sparse_moe.router.layer",
@@ -83,6 +88,7 @@ _MOE_GGUF = GgufNames(
     "granitemoe",
     pairs_are_neighbours=True,
     fields=_expert_fields,
+    required=(USED,),
     keys=routed(),
     written=written_multipliers,
     is_for=lambda get: not get(SHARED_SIZE),
@@ -93,7 +99,6 @@ _MOE = Architecture(
     summary="experts; multipliers as Granite's",
     gguf=_MOE_GGUF,
     names=GRANITE_EXPERTS,
-    defaults=MULTIPLIERS,
     **BIASED,
     experts=experts_of("num_local_experts"),
     graph=granite_graph,
@@ -110,7 +115,6 @@ ROWS = (
             fields=granite_fields,
             written=written_multipliers,
         ),
-        defaults=MULTIPLIERS,
         **BIASED,
         ffn_bias="mlp_bias",
         graph=granite_graph,
@@ -120,7 +124,6 @@ ROWS = (
         model_type="hyperclovax",
         summary="multipliers as Granite's; norms of what layers add",
         names=TensorNames(after_attention="post_norm1", after_ffn="post_norm2"),
-        defaults=MULTIPLIERS | {"attention_multiplier": None, "use_post_norm": True},
         **BIASED,
         ffn_bias="mlp_bias",
         graph=_multiplied_logits,
@@ -139,7 +142,6 @@ ROWS = (
             is_for=lambda get: bool(get(SHARED_SIZE)),
             names=SHARED_IN_GGUF,
         ),
-        required=("shared_intermediate_size",),
         experts=experts_of("num_local_experts", shared="shared_intermediate_size"),
     ),
 )

@@ -15,13 +15,13 @@ from draftwerk.model.checkpoint.families.architecture import (
 from draftwerk.model.checkpoint.families.experts import experts_of, gguf_experts, routed
 from draftwerk.model.checkpoint.families.granite import (
     GRANITE_EXPERTS,
-    MULTIPLIERS,
     SHARED_IN_GGUF,
     SHARED_SIZE,
     granite_fields,
     granite_graph,
 )
 from draftwerk.model.checkpoint.families.windows import FULL, checked_types
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -90,6 +90,7 @@ def _gguf_fields(get: Callable[..., Any]) -> Json:
     }
 
 
+STATE_KEYS = ("group_count", "time_step_rank", "state_size", "conv_kernel", "inner_size")
 NAMES = GRANITE_EXPERTS._replace(recurrence="mamba.")
 COUNTED = experts_of("num_local_experts", shared="shared_intermediate_size")
 ROWS = (
@@ -101,16 +102,13 @@ ROWS = (
             "granitehybrid",
             pairs_are_neighbours=True,
             fields=_gguf_fields,
+            required=tuple(f".ssm.{name}" for name in STATE_KEYS),
             keys=routed(),
             names=SHARED_IN_GGUF._replace(recurrence="mamba."),
         ),
         names=NAMES,
-        required=("num_local_experts", "shared_intermediate_size"),
-        defaults={
-            **MULTIPLIERS,
-            **{"mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2},
-            **{"mamba_conv_bias": True, "mamba_proj_bias": False},
-        },
+        aliases={"layers_block_type": "layer_types"},
+        keys=KnownKeys(only={"normalization_function": ("rmsnorm",)}),
         rewritten=_rewritten,
         **BIASED,
         recurrent_tap_bias="mamba_conv_bias",

@@ -16,11 +16,14 @@ from draftwerk.model.checkpoint.families.architecture import (
     counted,
     number,
 )
-from draftwerk.model.checkpoint.families.experts import experts_of, gguf_experts
+from draftwerk.model.checkpoint.families.experts import SIZE, USED, experts_of, gguf_experts
 from draftwerk.model.checkpoint.families.windows import FULL, checked_types
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
 from draftwerk.model.checkpoint.unsupported import Refused
 
 CONV = "conv"
+NORMALISES = ".expert_weights_norm"
+TAPS = ".shortconv.l_cache"
 TAPS_MAX = 8
 SIGMOID = 2
 """As a GGUF calls its scores."""
@@ -50,9 +53,12 @@ def _layer_types(hf: Json) -> list[str]:
 def _rewritten(hf: Json) -> Json:
     """Return the FFN's size as it is, and what fields of old configs are called now."""
     found: dict[str, Any] = {}
-    if hf.get("tie_embedding") is not None:
-        found["tie_word_embeddings"] = hf["tie_embedding"]
-    if (size := hf.get("block_ff_dim")) is not None:
+    if (tied := hf.get("tie_embedding")) is not None:
+        if not isinstance(tied, bool):
+            raise Refused(f"tie_embedding {tied!r} is neither true nor false")
+        found["tie_word_embeddings"] = tied
+    if hf.get("block_ff_dim") is not None:
+        size = count_of(hf, "block_ff_dim")
         found |= {"intermediate_size": size, "block_ff_dim": None}
     size = found.get("intermediate_size", hf.get("intermediate_size"))
     if isinstance(size, int) and hf.get("block_auto_adjust_ff_dim"):
@@ -74,7 +80,7 @@ def _gguf_fields(get: Callable[..., Any]) -> Json:
     heads = heads if isinstance(heads, list) else [heads] * get(".block_count")
     return {
         "layer_types": [FULL if count else CONV for count in heads],
-        "conv_L_cache": get(".shortconv.l_cache"),
+        "conv_L_cache": get(TAPS),
         "block_auto_adjust_ff_dim": False,
     }
 
@@ -82,11 +88,13 @@ def _gguf_fields(get: Callable[..., Any]) -> Json:
 def _gguf_expert_fields(get: Callable[..., Any]) -> Json:
     if (scores := get(".expert_gating_func", SIGMOID)) != SIGMOID:
         raise Refused(f"lfm2moe.expert_gating_func {scores!r} is not supported (only {SIGMOID})")
+    if not isinstance(normalises := get(NORMALISES, True), bool):
+        raise Refused(f"lfm2moe{NORMALISES} {normalises!r} is neither true nor false")
     return {
         **_gguf_fields(get),
         **gguf_experts(get),
         "num_dense_layers": get(".leading_dense_block_count"),
-        "norm_topk_prob": get(".expert_weights_norm", True),
+        "norm_topk_prob": normalises,
         "routed_scaling_factor": get(".expert_weights_scale", 1.0),
     }
 
@@ -123,26 +131,23 @@ EXPERTS = NAMES._replace(
     expert_gate_up=("feed_forward.experts.{}.w1", "feed_forward.experts.{}.w3"),
     expert_down="feed_forward.experts.{}.w2",
 )
-DEFAULTS = {"conv_bias": False, "conv_L_cache": 3, "tie_word_embeddings": True}
+OLD_KEYS = KnownKeys(
+    frozenset({"block_ff_dim", "tie_embedding", "full_attn_idxs"}),
+    only=dict.fromkeys(("block_use_swiglu", "use_pos_enc"), (True,)),
+)
 _DENSE = Architecture(
     hf_name="Lfm2ForCausalLM",
     model_type="lfm2",
     summary="convolutions in most layers",
-    gguf=GgufNames("lfm2", fields=_gguf_fields, last_norm="token_embd_norm"),
+    gguf=GgufNames("lfm2", fields=_gguf_fields, required=(TAPS,), last_norm="token_embd_norm"),
     names=NAMES,
-    required=("num_key_value_heads",),
-    defaults={
-        **DEFAULTS,
-        **{"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0},
-        "block_multiple_of": 256,
-    },
+    keys=OLD_KEYS,
     rewritten=_rewritten,
     norm_eps="norm_eps",
     query_key_norm=lambda _: True,
     convolution_bias="conv_bias",
     taps=_taps,
     layers=_layers,
-    theta=1_000_000.0,
 )
 ROWS = (
     _DENSE,
@@ -150,14 +155,15 @@ ROWS = (
         _DENSE,
         hf_name="Lfm2MoeForCausalLM",
         model_type="lfm2_moe",
-        gguf=GgufNames("lfm2moe", fields=_gguf_expert_fields, last_norm="token_embd_norm"),
+        gguf=GgufNames(
+            "lfm2moe",
+            fields=_gguf_expert_fields,
+            required=(TAPS, USED, SIZE, ".leading_dense_block_count"),
+            last_norm="token_embd_norm",
+        ),
         summary="convolutions in most layers; experts but in the first",
         names=EXPERTS,
-        required=("num_key_value_heads", "num_dense_layers"),
-        defaults={
-            **DEFAULTS,
-            **{"use_expert_bias": True, "norm_topk_prob": True, "routed_scaling_factor": 1.0},
-        },
+        keys=OLD_KEYS._replace(read=frozenset({"tie_embedding"})),
         experts=_experts,
         layers=_first_dense,
     ),

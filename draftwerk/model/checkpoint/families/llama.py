@@ -15,15 +15,17 @@ from draftwerk.model.checkpoint.families.architecture import (
 )
 from draftwerk.model.checkpoint.families.windows import (
     SLIDING,
+    WINDOW_KEYS,
     alike_in_window,
     all_slide,
-    every,
+    first_of,
     gguf_windows,
     last_slide,
     layer_types,
     sliding,
     window_of,
 )
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
 from draftwerk.model.checkpoint.unsupported import Refused
 
 
@@ -71,8 +73,12 @@ def _heat_of_gguf(get: Callable[..., Any]) -> Json:
     return {HEAT: get(".attention.temperature_scale"), HEAT_LENGTH: original}
 
 
+def _short_window(get: Callable[..., Any]) -> Json:
+    original = get(".rope.scaling.original_context_length")
+    return {**gguf_windows(get), "original_max_position_embeddings": original}
+
+
 HEAT, HEAT_LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
-QWEN_WINDOW = {"sliding_window": 4096, "max_window_layers": 28}
 ROWS = (
     Architecture(
         hf_name="LlamaForCausalLM",
@@ -82,21 +88,19 @@ ROWS = (
         ),
         **BIASED,
         ffn_bias="mlp_bias",
+        keys=WINDOW_KEYS,
         layers=_without_window,
     ),
     Architecture(
         hf_name="MistralForCausalLM",
         model_type="mistral",
-        required=("num_key_value_heads",),
-        defaults={"sliding_window": 4096},
+        keys=WINDOW_KEYS,
         layers=alike_in_window,
     ),
     Architecture(
         hf_name="Qwen2ForCausalLM",
         model_type="qwen2",
         gguf=GgufNames("qwen2"),
-        required=("num_key_value_heads",),
-        defaults=QWEN_WINDOW,
         has_qkv_bias=True,
         layers=sliding(last_slide),
     ),
@@ -104,8 +108,6 @@ ROWS = (
         hf_name="Qwen3ForCausalLM",
         model_type="qwen3",
         gguf=GgufNames("qwen3"),
-        required=("num_key_value_heads", "head_dim"),
-        defaults=QWEN_WINDOW,
         query_key_norm=lambda _: True,
         **BIASED,
         layers=sliding(last_slide),
@@ -115,37 +117,42 @@ ROWS = (
         model_type="smollm3",
         summary="some without rotation",
         gguf=GgufNames("smollm3", pairs_are_neighbours=True),
-        required=("num_key_value_heads",),
-        defaults={"no_rope_layer_interval": 4, "tie_word_embeddings": True},
         **BIASED,
         ffn_bias="mlp_bias",
         layers=_some_unrotated,
-        theta=2_000_000.0,
     ),
     Architecture(
         hf_name="Phi3ForCausalLM",
         model_type="phi3",
+        keys=WINDOW_KEYS._replace(
+            only=dict.fromkeys(("full_attn_mod", "interpolate_factor"), (1,))
+        ),
         summary="window; partial rotary, LongRoPE",
-        gguf=GgufNames("phi3", fields=gguf_windows),
+        gguf=GgufNames("phi3", fields=_short_window),
         names=TensorNames(qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",)),
         layers=alike_in_window,
-        rotary_share=1.0,
         rope_types={"su": "longrope", "yarn": "longrope"},
     ),
     Architecture(
         hf_name="Ministral3ForCausalLM",
         model_type="ministral3",
+        keys=WINDOW_KEYS,
         summary="queries that grow with the position",
         gguf=GgufNames("mistral3", pairs_are_neighbours=True, rope=_heat_of_gguf),
-        required=("num_key_value_heads", "head_dim"),
         graph=_heated,
         wrappers=("Mistral3ForConditionalGeneration",),
         layers=alike_in_window,
-        theta=1_000_000.0,
     ),
     Architecture(
         hf_name="HunYuanDenseV1ForCausalLM",
         model_type="hunyuan_v1_dense",
+        keys=KnownKeys(
+            only={
+                **dict.fromkeys(("use_qk_norm", "use_rotary_pos_emb"), (True,)),
+                **dict.fromkeys(("use_cla", "use_mla", "use_mixed_mlp_moe"), (False,)),
+                **{"norm_type": ("rms", "hf_rms"), "num_shared_expert": (1,), "num_experts": (1,)},
+            }
+        ),
         summary="norms of heads behind the rotation",
         gguf=GgufNames("hunyuan-dense"),
         names=TensorNames(
@@ -159,8 +166,6 @@ ROWS = (
     Architecture(
         hf_name="SeedOssForCausalLM",
         model_type="seed_oss",
-        required=("num_key_value_heads", "head_dim"),
-        defaults={"attention_bias": True},
         qkv_bias="attention_bias",
         output_bias="attention_out_bias",
         ffn_bias="mlp_bias",
@@ -168,24 +173,18 @@ ROWS = (
     Architecture(
         hf_name="MinistralForCausalLM",
         model_type="ministral",
-        required=("num_key_value_heads",),
-        defaults={"sliding_window": 4096},
         layers=sliding(all_slide),
     ),
     Architecture(
         hf_name="CwmForCausalLM",
         model_type="cwm",
-        required=("num_key_value_heads", "head_dim"),
-        defaults={"sliding_window": 8192},
         ffn_bias="mlp_bias",
-        layers=sliding(every(4)),
-        theta=1_000_000.0,
+        layers=sliding(first_of(4)),
     ),
     Architecture(
         hf_name="HeliumForCausalLM",
         model_type="helium",
         summary="rotation of neighbours",
-        required=("num_key_value_heads", "head_dim"),
         qkv_bias="attention_bias",
         ffn_bias="mlp_bias",
         graph=lambda _: Graph(norm="rms_rounded_once"),
@@ -196,9 +195,7 @@ ROWS = (
         model_type="arcee",
         summary="FFN without gates",
         gguf=GgufNames("arcee", pairs_are_neighbours=True),
-        required=("num_key_value_heads",),
         names=TensorNames(gate_up=("mlp.up_proj",)),
-        defaults={"hidden_act": "relu2"},
         **BIASED,
         ffn_bias="mlp_bias",
         graph=lambda _: Graph(is_gated=False),

@@ -49,9 +49,7 @@ ROWS = (
         model_type="olmo3",
         summary="as OLMo 2; some with a window",
         gguf=GgufNames("olmo2", is_for=lambda get: bool(get(WINDOW)), fields=gguf_windows),
-        defaults={"sliding_window": 4096},
         layers=sliding(every(4), local_rotary=1),
-        theta=500_000.0,
     ),
     Architecture(
         hf_name="Exaone4ForCausalLM",
@@ -59,8 +57,6 @@ ROWS = (
         summary="norms of what layers add; some with a window, the others without rotation",
         gguf=GgufNames("exaone4", fields=gguf_windows),
         names=AFTER,
-        required=("num_key_value_heads",),
-        defaults={"sliding_window": 4096},
         query_key_norm=lambda _: True,
         layers=_local,
     ),

@@ -11,8 +11,11 @@ from draftwerk.model.checkpoint.families.architecture import (
     Json,
     TensorNames,
     count_of,
+    counted,
 )
 from draftwerk.model.checkpoint.families.experts import (
+    SIZE,
+    USED,
     everywhere,
     experts_of,
     gguf_experts,
@@ -20,6 +23,7 @@ from draftwerk.model.checkpoint.families.experts import (
     sparse_steps,
 )
 from draftwerk.model.checkpoint.families.windows import FULL, checked_types
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys, because
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -44,6 +48,10 @@ FIELDS = (
     "linear_key_head_dim",
     "linear_value_head_dim",
     "linear_conv_kernel_dim",
+)
+STATE_KEYS = (
+    *(".ssm.group_count", ".ssm.time_step_rank", ".ssm.state_size", ".ssm.inner_size"),
+    ".ssm.conv_kernel",
 )
 TAKE_TURNS = "linear_value_heads_take_turns"
 """What no config of Transformers has: the order of value heads in a GGUF."""
@@ -70,7 +78,7 @@ def _recurrence(hf: Json) -> Recurrence:
 def _layers(hf: Json) -> Sequence[LayerKind]:
     types, count = hf.get("layer_types"), hf["num_hidden_layers"]
     if types is None:
-        every = count_of(hf, "full_attention_interval")
+        every = counted("full_attention_interval", hf.get("full_attention_interval", 4))
         types = [LINEAR if (index + 1) % every else FULL for index in range(count)]
     types = checked_types(hf, types, (FULL, LINEAR))
     if FULL not in types:
@@ -78,7 +86,9 @@ def _layers(hf: Json) -> Sequence[LayerKind]:
     return [LayerKind(mixer="recurrence" if kind == LINEAR else "attention") for kind in types]
 
 
-def _gguf(name: str, takes_turns: bool = True) -> GgufNames:
+def _gguf(
+    name: str, takes_turns: bool = True, required: tuple[str, ...] = (USED, SIZE)
+) -> GgufNames:
     """Return how llama.cpp writes a family; it orders value heads anew, or leaves them."""
 
     def fields(get: Callable[..., Any]) -> Json:
@@ -95,13 +105,25 @@ def _gguf(name: str, takes_turns: bool = True) -> GgufNames:
             TAKE_TURNS: takes_turns,
         }
 
-    return GgufNames(name, fields=fields, ffn_norm="post_attention_norm", keys=routed())
+    return GgufNames(
+        name,
+        fields=fields,
+        required=(*STATE_KEYS, *required),
+        ffn_norm="post_attention_norm",
+        keys=routed(),
+    )
 
 
 def _fields(size: str) -> dict[str, Any]:
     """Return what the rows below have alike; `size` is the field with an FFN's."""
     return {
-        "required": ("num_key_value_heads", "head_dim", *FIELDS),
+        "keys": KnownKeys(
+            frozenset({"full_attention_interval"}),
+            because("no layer has an FFN of that size", "intermediate_size")
+            if size != "intermediate_size"
+            else {},
+            {"attn_output_gate": (True,), "mamba_ssm_dtype": ("float32",)},
+        ),
         "ffn_size": size,
         "norm_offset": 1,
         "has_mtp": True,
@@ -109,18 +131,15 @@ def _fields(size: str) -> dict[str, Any]:
         **BIASED,
         "graph": lambda _: Graph(norm="rms_rounded_once", has_output_gate=True),
         "recurrence": _recurrence,
-        "rotary_share": 0.25,
     }
 
 
-DEFAULTS = {"full_attention_interval": 4}
 ROWS = (
     Architecture(
         hf_name="Qwen3_5ForCausalLM",
         model_type="qwen3_5_text",
-        gguf=_gguf("qwen35"),
+        gguf=_gguf("qwen35", required=()),
         summary="a gated delta rule in three of four; gated attention; partial rotary",
-        defaults=DEFAULTS,
         layers=_layers,
         wrappers=("Qwen3_5ForConditionalGeneration",),
         **_fields("intermediate_size"),
@@ -130,7 +149,6 @@ ROWS = (
         model_type="qwen3_5_moe_text",
         gguf=_gguf("qwen35moe"),
         summary="as Qwen3.5; experts, and a gated one of all tokens",
-        defaults=DEFAULTS,
         names=EXPERTS,
         experts=SHARED_EXPERTS,
         layers=everywhere(_layers),
@@ -142,10 +160,6 @@ ROWS = (
         model_type="qwen3_next",
         gguf=_gguf("qwen3next", takes_turns=False),
         summary="as Qwen3.5; experts, and a gated one of all tokens",
-        defaults={
-            **DEFAULTS,
-            **{"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True},
-        },
         names=EXPERTS,
         experts=NORMALISED_EXPERTS,
         has_inputs_by_head=True,

@@ -5,10 +5,13 @@ from typing import Any
 
 from draftwerk.model.checkpoint.config import LayerKind
 from draftwerk.model.checkpoint.families.architecture import Json, count_of, counted
+from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
 from draftwerk.model.checkpoint.unsupported import Refused
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 Types = Callable[[Json], Sequence[str]]
+WINDOW_KEYS = KnownKeys(frozenset({"sliding_window", "use_sliding_window", "layer_types"}))
+"""Of classes that have no field for one of them, and whose files may have it."""
 
 
 def layer_types(hf: Json, default: Types) -> Sequence[str]:
@@ -63,6 +66,11 @@ def every(period: int, field: str = "") -> Types:
     return types
 
 
+def first_of(period: int) -> Types:
+    """Return a default by which the first of each `period` layers sees all."""
+    return lambda hf: [SLIDING if i % period else FULL for i in range(hf["num_hidden_layers"])]
+
+
 def all_slide(hf: Json) -> Sequence[str]:
     """Return the default of a class whose every layer has the window."""
     return [SLIDING] * hf["num_hidden_layers"]
@@ -91,5 +99,7 @@ def gguf_windows(get: Callable[..., Any]) -> dict[str, Any]:
     if isinstance(pattern, list):
         fields["layer_types"] = [SLIDING if slides else FULL for slides in pattern]
     elif pattern is not None:
-        fields["sliding_window_pattern"] = pattern
+        period = counted("attention.sliding_window_pattern", pattern)
+        types = every(period)({"num_hidden_layers": get(".block_count")})
+        fields["layer_types"] = list(types)
     return fields

@@ -31,6 +31,9 @@ class KnownKeys(NamedTuple):
             raise Refused(f"{where}{key} {shown(fields[key])} is not supported")
 
 
+NO_OTHERS = KnownKeys()
+
+
 def shown(value: Any) -> str:
     """Return a value for people, cut where it is long."""
     text = repr(value)

@@ -11,7 +11,7 @@ import torch
 from gguf import GGUFWriter
 from safetensors import safe_open
 
-from draftwerk.model.checkpoint.architectures import architecture_of, completed
+from draftwerk.model.checkpoint.architectures import BY_CLASS, architecture_of, completed
 from draftwerk.model.checkpoint.config import LayerKind, ModelConfig
 from draftwerk.model.checkpoint.end_tokens import end_tokens
 from draftwerk.model.checkpoint.families.architecture import Architecture, Json
@@ -70,7 +70,7 @@ def own_fields(row: Architecture, hf: Json, rope: Json) -> dict[str, Any]:
     if row.gguf.rope(get):
         again["rope_scaling"] = with_fields(row.gguf, get, stated_rule(get))
         own_rope = ("rope_scaling", "rope_parameters")
-    left = {*row.defaults, "layer_types", *own_rope}
+    left = {*(row.fields.names - BY_CLASS["LlamaForCausalLM"].fields.names), *own_rope}
     back = completed({**{key: each for key, each in hf.items() if key not in left}, **again})
     if experts_of(back) != experts or list(row.layers(back)) != list(row.layers(hf)):
         raise Refused(f"a GGUF cannot say the experts of this {row.hf_name}")
@@ -268,7 +268,7 @@ class SafetensorsSource:
             raise Refused(f"{self._directory}: a GGUF cannot say rope scaling {dict(scaling)}")
 
     def _theta(self) -> float:
-        theta = architecture_of(self._hf).theta
+        theta = architecture_of(self._hf).fields.theta
         return self._scaling.get("rope_theta") or self._hf.get("rope_theta") or theta
 
     def _divisors(self) -> Floats:

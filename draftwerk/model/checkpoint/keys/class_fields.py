@@ -1,0 +1,58 @@
+"""Fields of the classes of Transformers that are served, and their defaults.
+
+`class_fields.json` is written by `python -m validation.class_fields`.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+FILE = Path(__file__).with_suffix(".json")
+
+
+class ClassFields(msgspec.Struct, frozen=True):
+    """What the config of one class has."""
+
+    defaults: dict[str, Any]
+    """By field, but for those without effect; with the rule of rotation if that is the class's."""
+    without_default: tuple[str, ...]
+    theta: float
+    """Of the rotation, where a config names none."""
+    local_theta: float | None
+    """Of layers that slide, where that is another."""
+    rotary_share: float | None
+    """Of a head's dimensions that turn, where a config names none; None: it may name none."""
+    ends: int | tuple[int, ...] | None
+    """Tokens that end a text where no file names any."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset((*self.defaults, *self.without_default))
+
+
+class _Table(msgspec.Struct, frozen=True):
+    classes: dict[str, ClassFields]
+    generation: tuple[str, ...]
+
+
+@cache
+def _table() -> _Table:
+    return msgspec.json.decode(FILE.read_bytes(), type=_Table)
+
+
+def fields_of(name: str) -> ClassFields:
+    """Return those of a class that has a row, or is a wrapper of one that has."""
+    return _table().classes[name]
+
+
+@cache
+def all_names() -> frozenset[str]:
+    """Return the fields of all classes together."""
+    return frozenset().union(*(each.names for each in _table().classes.values()))
+
+
+def generation_names() -> tuple[str, ...]:
+    """Return fields of generation, which Transformers drops where they stand in a config."""
+    return _table().generation

@@ -1,0 +1,169 @@
+"""No field of a config is accepted and ignored: whatever moves Transformers' texts moves ours.
+
+Each field of each class is changed, and left out, beside the same weights: log-probabilities and
+greedy tokens are Transformers', or the config is refused by the field's name.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import GenerationConfig
+from transformers.utils import logging
+
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.keys.config_keys import WITHOUT_EFFECT
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from tests.model.native.models import part, round_of
+from tests.support.config_walk import Change, changes_of
+from tests.support.tiny_models import (
+    CASES,
+    FAMILIES,
+    VOCAB,
+    has_delta_rule,
+    oracle_logits,
+    own_rounding,
+    save_tiny,
+)
+
+NEAR = 1e-4
+MARGIN = 1e-3
+"""Below which two tokens may be the first."""
+BEYOND = {"factor", "head_dim", *WITHOUT_EFFECT}
+"""Fields that may be left out though Transformers asks for them: YaRN's factor follows from two
+contexts, the size of a head from that of all."""
+ROPE_NAMES = {"rope_parameters", "rope_scaling"}
+SAMPLED = 6
+"""Changes of a case in the gate."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> Iterator[None]:
+    """Without a line for each configuration that Transformers finds odd."""
+    level = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    yield
+    logging.set_verbosity(level)
+
+
+class Truth(NamedTuple):
+    """What Transformers makes of files."""
+
+    model: Any
+    logits: Tensor
+    leaves_out: bool
+    """Whether it has no place for some tensors."""
+
+
+def theirs(family: str, directory: Path, tokens: list[int]) -> Truth | None:
+    """Return what Transformers makes of files; None where it does not take them as they are."""
+    try:
+        model, info = FAMILIES[family].from_pretrained(
+            directory,
+            output_loading_info=True,
+            attn_implementation="eager",
+            dtype=torch.float32,
+        )
+        if info["missing_keys"] or info["mismatched_keys"]:
+            return None
+        with torch.no_grad():
+            logits = oracle_logits(model.eval(), tokens)
+        return Truth(model, logits, bool(info["unexpected_keys"]))
+    except Exception:
+        return None
+
+
+def ours(directory: Path, tokens: list[int]) -> Tensor:
+    model = load(str(directory), torch.float32)
+    forward = TorchForward(model.config, model.weights, attend)
+    pages = allocate(model.config, 64, 16, torch.float32, torch.device("cpu"))
+    return forward(round_of([part(tokens)]), pages)
+
+
+def difference(mine: Tensor, truth: Tensor) -> float:
+    """Return how far log-probabilities are from another; infinite where a greedy token is."""
+    first, second = mine.log_softmax(-1), truth.log_softmax(-1)
+    best = second.topk(2).values
+    is_clear = best[:, 0] - best[:, 1] > MARGIN
+    if (first.argmax(-1) != second.argmax(-1))[is_clear].any():
+        return float("inf")
+    return float((first - second).abs().max())
+
+
+def names(refusal: str, change: Change) -> bool:
+    """Whether a refusal names the field, or of a rule of rotation another that it goes with."""
+    rule = change.config.get("rope_parameters") or change.config.get("rope_scaling")
+    is_within = change.how.endswith("its rule") or change.field in ROPE_NAMES
+    beside = {*ROPE_NAMES, *rule} if is_within and isinstance(rule, dict) else set[str]()
+    return any(name in refusal for name in {change.field, *beside})
+
+
+def fault(family: str, directory: Path, change: Change, tokens: list[int]) -> str:
+    """Return what is wrong with how a change is taken; empty if nothing is."""
+    (directory / "config.json").write_text(json.dumps(change.config))
+    try:
+        found = ours(directory, tokens)
+    except Refused as refused:
+        if names(str(refused), change):
+            return ""
+        truth = theirs(family, directory, tokens)
+        if truth is None or truth.leaves_out:
+            return ""
+        return f"refused without its name: {refused}"
+    truth = theirs(family, directory, tokens)
+    if truth is None:
+        return "" if change.field in BEYOND else "accepted, and Transformers does not take it"
+    far, model = difference(found, truth.logits), truth.model
+    if far > NEAR and far > 2 * own_rounding(model, tokens):
+        return f"{far:.2g} off"
+    ends = GenerationConfig.from_model_config(model.config).eos_token_id
+    listed = ends if isinstance(ends, list) else [ends]
+    wanted = {each for each in listed if each is not None and each < VOCAB}
+    if {*read_config(directory).eos_token_ids} != wanted:
+        return f"texts end with {read_config(directory).eos_token_ids}, not {wanted}"
+    return ""
+
+
+def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[str], int]:
+    """Return what is wrong with a case, and how many fields were walked; `count` samples them."""
+    family, settings = CASES[name]
+    model = save_tiny(directory, family, **settings)
+    (directory / "generation_config.json").unlink()
+    config = json.loads((directory / "config.json").read_text())
+    scans = has_delta_rule(model) or family == "granitemoehybrid"
+    tokens = Random(1).choices(range(VOCAB), k=10 if scans else 40)
+    changes = list(changes_of(family, config))
+    if count is not None:
+        changes = Random(name).sample(changes, count)
+    found = [
+        f"{each.field} {each.how}: {said}"
+        for each in changes
+        if (said := fault(family, directory, each, tokens))
+    ]
+    return found, len({each.field for each in changes})
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("name", CASES)
+def test_no_field_is_accepted_and_ignored(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, walked = faults(name, tmp_path)
+    with capsys.disabled():
+        print(f"\n{name}: {walked} fields walked, {len(found)} accepted and ignored")
+    assert found == []
+
+
+@pytest.mark.parametrize("name", [name for name, (_, changes) in CASES.items() if not changes])
+def test_no_field_of_a_sample_is_accepted_and_ignored(name: str, tmp_path: Path) -> None:
+    found, walked = faults(name, tmp_path, SAMPLED)
+    assert walked and found == []

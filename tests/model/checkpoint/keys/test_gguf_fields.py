@@ -1,0 +1,204 @@
+"""No key of a GGUF's architecture is accepted and ignored.
+
+Each key of llama.cpp's list is changed, added and left out: log-probabilities are those of
+Transformers with the same weights and the same change of its config, or the key is refused by name.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import gguf
+import pytest
+import torch
+from torch import Tensor
+
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.checkpoint import gguf as gguf_file
+from draftwerk.model.checkpoint.architectures import BY_CLASS
+from draftwerk.model.checkpoint.gguf_card import write_card
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from tests.model.checkpoint.keys.test_config_keys import NEAR, difference
+from tests.model.native.models import part, round_of
+from tests.support.gguf_of_hybrids import has_offset
+from tests.support.gguf_walk import (
+    DEFAULTS,
+    EFFECTS,
+    LEFT_OUT,
+    SIZES,
+    WITHOUT_EFFECT,
+    KeyChange,
+    key_changes,
+)
+from tests.support.tiny_gguf import said_by_files, save_gguf
+from tests.support.tiny_models import (
+    FAMILIES,
+    VOCAB,
+    has_delta_rule,
+    oracle_logits,
+    own_rounding,
+    tiny_model,
+)
+
+Json = dict[str, Any]
+YARN: Json = {
+    **{"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0},
+    **{"original_max_position_embeddings": 64, "beta_fast": 16.0, "beta_slow": 2.0},
+}
+
+
+def add_yarn(writer: gguf.GGUFWriter) -> None:
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(YARN["factor"])
+    writer.add_rope_scaling_orig_ctx_len(YARN["original_max_position_embeddings"])
+    writer.add_rope_scaling_yarn_beta_fast(YARN["beta_fast"])
+    writer.add_rope_scaling_yarn_beta_slow(YARN["beta_slow"])
+
+
+Add = Callable[[gguf.GGUFWriter], None]
+CASES: dict[str, tuple[str, Json, Add]] = {
+    family: (family, {}, lambda _: None)
+    for family, named in FAMILIES.items()
+    if BY_CLASS[named.__name__].gguf is not None
+} | {"qwen3, yarn": ("qwen3", {"rope_parameters": YARN}, add_yarn)}
+BEYOND = {"phi3": (".rope.scaling.factor", ".rope.scale_linear", ".rope.scaling.type")}
+"""Keys that llama.cpp obeys, and Transformers' class of the family would not."""
+SAMPLED = 5
+"""Changes of a case in the gate."""
+
+
+@pytest.fixture(autouse=True)
+def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vocabulary of names is no vocabulary."""
+    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+
+
+class Case:
+    """A family's weights, as a GGUF and as Transformers has them."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.family, changes, self.add = CASES[name]
+        self.settings = said_by_files(self.family, changes)
+        self.architecture = BY_CLASS[FAMILIES[self.family].__name__].gguf_name or ""
+        self.path, self.directory = directory / "m.gguf", directory / "out"
+        self.directory.mkdir()
+        self.base = self._rounded(tiny_model(self.family, **self.settings))
+        scans = has_delta_rule(self.base) or self.family == "granitemoehybrid"
+        self.tokens = Random(1).choices(range(VOCAB), k=10 if scans else 40)
+        self.fields: dict[str, Any] = {}
+        self._save(self._keep)
+
+    def changes(self) -> list[KeyChange]:
+        return list(key_changes(self.fields, self.architecture))
+
+    def fault(self, change: KeyChange) -> str:
+        """Return what is wrong with how a change is taken; empty if nothing is."""
+        self._save(lambda writer: change.apply(writer, self.architecture))
+        try:
+            found = self._ours()
+        except Refused as refused:
+            is_named = change.key.removeprefix(".") in str(refused) or change.key in SIZES
+            return "" if is_named or "tensor" in str(refused) else f"unnamed: {refused}"
+        may_be_ignored = change.key in WITHOUT_EFFECT or _asks_for_nothing(change)
+        if may_be_ignored and self._is_near(found, self.base):
+            return ""
+        effect = EFFECTS.get(change.key)
+        is_left_out = change.value is LEFT_OUT
+        if effect is None or (is_left_out and change.key not in DEFAULTS):
+            return "accepted and ignored"
+        value = DEFAULTS[change.key] if is_left_out else change.value
+        expected = self._expected(effect(value, self._config()))
+        if expected is None:
+            beyond = change.key in BEYOND.get(self.family, ())
+            return "" if beyond else "accepted, and Transformers does not take it"
+        return "" if self._is_near(found, expected) else "not what Transformers computes"
+
+    def _is_near(self, found: Tensor, model: Any) -> bool:
+        far = difference(found, oracle_logits(model, self.tokens))
+        return far < NEAR or far < 2 * own_rounding(deepcopy(model), self.tokens)
+
+    def _config(self) -> Json:
+        """Return the config, with a rule of rotation as files have it."""
+        config = self.base.config.to_dict()
+        rule = config["rope_parameters"]
+        if alpha := rule.get("alpha"):
+            size = config["head_dim"]
+            theta = rule["rope_theta"] * alpha ** (size / (size - 2))
+            config["rope_parameters"] = {"rope_type": "default", "rope_theta": theta}
+        return config
+
+    def _keep(self, writer: gguf.GGUFWriter) -> None:
+        self.fields = dict(writer.kv_data[0])
+
+    def _save(self, more: Add) -> None:
+        def add(writer: gguf.GGUFWriter) -> None:
+            self.add(writer)
+            more(writer)
+
+        save_gguf(self.path, self.family, "F32", more=add, **self.settings)
+
+    def _ours(self) -> Tensor:
+        write_card(
+            gguf_file.describe(self.path, "m", self.directory, lambda _: None), self.directory
+        )
+        model = load(str(self.directory), torch.float32)
+        forward = TorchForward(model.config, model.weights, attend)
+        pages = allocate(model.config, 64, 16, torch.float32, torch.device("cpu"))
+        return forward(round_of([part(self.tokens)]), pages)
+
+    def _expected(self, changes: Json) -> Any:
+        try:
+            model = tiny_model(self.family, **{**self.settings, **changes})
+            missing = model.load_state_dict(self.base.state_dict(), strict=False).missing_keys
+        except Exception:
+            return None
+        return None if missing else model
+
+    def _rounded(self, model: Any) -> Any:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if not has_offset(name, self.family):
+                    parameter.copy_(parameter.bfloat16())
+        return model
+
+
+def _asks_for_nothing(change: KeyChange) -> bool:
+    """Whether a value stands for what is so without it."""
+    return change.value is LEFT_OUT or change.value in (0, 1)
+
+
+def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[str], int]:
+    """Return what is wrong with a family, and how many keys were walked; `count` samples them."""
+    case = Case(name, directory)
+    changes = case.changes()
+    if count is not None:
+        changes = Random(name).sample(changes, count)
+    said = [(each, case.fault(each)) for each in changes]
+    found = [
+        f"{change.key} {'left out' if change.value is LEFT_OUT else change.value}: {what}"
+        for change, what in said
+        if what
+    ]
+    return found, len({each.key for each in changes})
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("name", CASES)
+def test_no_key_is_accepted_and_ignored(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, walked = faults(name, tmp_path)
+    with capsys.disabled():
+        print(f"\n{name}: {walked} keys walked, {len(found)} accepted and ignored")
+    assert found == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_key_of_a_sample_is_accepted_and_ignored(name: str, tmp_path: Path) -> None:
+    found, walked = faults(name, tmp_path, SAMPLED)
+    assert walked and found == []
