@@ -1,6 +1,6 @@
 """Fields of the classes of Transformers that are served, and their defaults.
 
-`class_fields.json` is written by `python -m validation.class_fields`.
+`class_fields.json` is written by `python -m validation.config_classes`.
 """
 
 from functools import cache

@@ -9,7 +9,7 @@ from draftwerk.model.checkpoint.architectures import check_keys, completed
 from draftwerk.model.checkpoint.keys.class_fields import FILE, fields_of
 from draftwerk.model.checkpoint.rope_fields import check_rope, rope_of
 from draftwerk.model.checkpoint.supported import check_supported
-from validation.class_fields import encoded
+from validation.config_classes import encoded
 
 
 def test_the_file_is_what_its_command_writes() -> None:

@@ -1,6 +1,6 @@
 """Writes down the fields of the classes of Transformers that are served, with their defaults.
 
-    python -m validation.class_fields
+    python -m validation.config_classes
 
 Reading a config then needs no Transformers, whose import takes seconds. A test holds that the file
 says what the installed release does.
