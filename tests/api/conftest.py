@@ -20,6 +20,7 @@ from draftwerk.api.core.config import Settings, load
 from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.startup import StartupApp
+from draftwerk.api.openai.batches.room import batch_room, idle_work
 from draftwerk.api.serving.app import create_app
 from draftwerk.api.serving.server import Host, bind, uvicorn_config
 from draftwerk.loadtest.server.launcher import free_port
@@ -119,9 +120,17 @@ async def behind(
         httpx.AsyncClient(base_url=url, timeout=DEADLINE_S, verify=False) as http,
     ):
         state = ServerState(engine=client, text_tools=ByteText(), model=CARD, settings=chosen)
-        startup.app = create_app(state)
+        room = batch_room(chosen.files)
+        startup.app = create_app(state, batches=room)
         served = Served(url, engine, state, http)
-        yield served
+        work = asyncio.create_task(idle_work(room, [state]))
+        try:
+            yield served
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            if room is not None:
+                room.close()
         if "openai" in vars(served):
             await served.openai.close()
 

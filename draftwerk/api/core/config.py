@@ -111,6 +111,13 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         Strings,
         Meta(description="a browser origin to allow; may be repeated", extra={"metavar": "URL"}),
     ] = ()
+    files: Annotated[
+        str,
+        Meta(
+            description="keep files of /v1/files in this folder, and work off /v1/batches",
+            extra={"metavar": "FOLDER"},
+        ),
+    ] = ""
     receipts: Annotated[
         bool, Meta(description="put a receipt into every reply of the OpenAI protocols")
     ] = False

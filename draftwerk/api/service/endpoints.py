@@ -15,6 +15,7 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.ollama import endpoints as ollama
 from draftwerk.api.openai import endpoints as openai
 from draftwerk.api.openai import infill
+from draftwerk.api.openai.batches import endpoints as batches
 from draftwerk.api.openai.reading import endpoints as reading
 from draftwerk.api.openai.receipts import endpoints as receipts
 from draftwerk.api.service import model_list, tokens
@@ -163,6 +164,7 @@ ENDPOINTS = (
     *receipts.ENDPOINTS,
     *anthropic.ENDPOINTS,
     *ollama.ENDPOINTS,
+    *batches.ENDPOINTS,
     *tokens.ENDPOINTS,
     *model_list.ENDPOINTS,
     Endpoint("GET", "/v1/capabilities", abilities, "Tell which fields are obeyed"),

@@ -25,6 +25,7 @@ from draftwerk.api.http.auth import AuthMiddleware
 from draftwerk.api.http.page import FOLDER, page
 from draftwerk.api.http.refusal_log import RefusalLog
 from draftwerk.api.http.request_id import RequestIdMiddleware
+from draftwerk.api.openai.batches.room import BatchRoom
 from draftwerk.api.openai.responses.socket_endpoint import ResponsesSocket
 from draftwerk.api.service import endpoints as service
 from draftwerk.api.serving.addresses import nothing_at
@@ -50,11 +51,15 @@ DEBUG_ROUTES = [Route("/debug/trace", service.trace)]
 
 
 def create_app(
-    state: ServerState, proxy_gives_ids: bool = False, models: ModelStates | None = None
+    state: ServerState,
+    proxy_gives_ids: bool = False,
+    models: ModelStates | None = None,
+    batches: BatchRoom | None = None,
 ) -> ASGIApp:
     """Return the ASGI application of a server whose engine runs.
 
-    `models` are all of its models, where there are others beside the one in `state`.
+    `models` are all of its models, where there are others beside the one in `state`; `batches` is
+    the room of files, where some are kept.
     """
     handlers: Any = {
         ApiError: on_api_error,
@@ -67,7 +72,10 @@ def create_app(
     app.router.default = nowhere
     app.state.server = state
     app.state.models = models or OneModel(state)
+    app.state.batches = batches
     inner = app if models is None else Releasing(app)
+    if batches is not None:
+        batches.app = inner
     layers: ASGIApp = AuthMiddleware(inner, state.settings)
     if state.settings.cors_origin:
         layers = CORSMiddleware(

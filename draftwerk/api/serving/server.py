@@ -26,6 +26,7 @@ from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.http_protocol import protocols
 from draftwerk.api.http.startup import StartupApp
+from draftwerk.api.openai.batches.room import batch_room, idle_work
 from draftwerk.api.openai.receipts.recording import recorder_of
 from draftwerk.api.openai.receipts.signing import signer_of
 from draftwerk.api.openai.responses.responses_socket import MESSAGE_MAX
@@ -149,6 +150,9 @@ class HttpServer:
             recorder = recorder_of(self.settings.record, self.settings.receipts)
             if recorder is not None:
                 stack.callback(recorder.close)
+            batches = batch_room(self.settings.files)
+            if batches is not None:
+                stack.callback(batches.close)
             running = await stack.enter_async_context(self.build(self.settings, self._report))
             self.state = state = ServerState(
                 engine=running.engine,
@@ -159,7 +163,7 @@ class HttpServer:
                 recorder=recorder,
             )
             models = None if running.shelved is None else ShelfStates(state, running.shelved)
-            self.startup.app = create_app(state, models=models)
+            self.startup.app = create_app(state, models=models, batches=batches)
             states = [state] if models is None else models.states
             if models is not None:
                 await stack.enter_async_context(models.shelf.running())
@@ -178,8 +182,11 @@ class HttpServer:
                 watches.append(asyncio.create_task(follow(self.certificate)))
             if running.places is not None:
                 watches.append(asyncio.create_task(follow_places(state, running.places)))
+            batch_work = asyncio.create_task(idle_work(batches, states))
+            watches.append(batch_work)
             try:
                 await self.stop.wait()
+                batch_work.cancel()
                 if models is not None:
                     models.shelf.close()
                 await drain(states, self.settings.drain_s)

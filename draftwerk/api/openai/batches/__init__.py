@@ -1,0 +1,1 @@
+"""`/v1/files` and `/v1/batches`: requests in a file, answered when nothing else is asked."""
