@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from draftwerk.actors.messages import Opened
 from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.text import TextStream
+from draftwerk.speculative.replies.half_written import KnownParts, open_call
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
+from draftwerk.speculative.requests.request import Written
 
 
 @dataclass(slots=True)
@@ -29,26 +31,54 @@ class ChoiceText:
     """Tokens to report of the prompt, from the next one on, that its echo does not show."""
     opened: Opened | None = None
     """Its request, where texts are shown that may change."""
+    known: KnownParts = field(default_factory=KnownParts)
+    """What its reader has already of text that was held back."""
+    tokens: list[int] = field(default_factory=list[int])
+    """All of them, those of a half-written reply too."""
+    is_silent: bool = False
+    """Whether the latest said nothing."""
+
+    def go_on(self, written: Written) -> None:
+        """Begin behind a half-written reply, whose tokens count as none and whose text was sent."""
+        found = list[ReplyPart]()
+        for token in written.tokens:
+            text, _ = self.push(token)
+            found += [ReplyPart("text", text)] if self.parser is None else self.take_parts()
+        self.known = KnownParts.beyond(found, written)
+        self.parts = open_call(found, written.repeats_call)
+        self.token_count = self.reasoning_count = 0
+
+    @property
+    def untold(self) -> tuple[int, ...]:
+        """The tokens, where what was sent does not tell them: some text is not certain yet, or the
+        latest has none. Nothing may be pushed behind it."""
+        is_held = self.parser is not None and self.parser.holds
+        held = self.is_silent or is_held or self.scanner.held or self.stream.flush()
+        return tuple(self.tokens) if held else ()
 
     def push(self, token: int) -> tuple[str, str]:
         """Take in one token; returns (text to send, the stop string found or "")."""
         self.token_count += 1
+        self.tokens.append(token)
         if self.parser is not None and self.parser.reasons:
             self.reasoning_count += 1
+        before = len(self.parts)
         text, stop = self._take("" if token in self.textless else self.stream.push(token))
-        text, self.preface = self.preface + text, ""
+        self.is_silent = not (text if self.parser is None else joined_parts(self.parts[before:]))
+        text, self.preface = self.preface + self._unsent(text), ""
         return text, stop
 
     def flush(self, is_cut: bool) -> tuple[str, str]:
         """End the text, its last half code point as U+FFFD; returns what `push` does.
 
-        `is_cut` says that more would have come: then the beginning of a mark is no text.
+        `is_cut` says that more would have come: then the beginning of a mark is no text, and half a
+        code point is left out, which is whole in what goes on from the text.
         """
-        text, stop = self._take(self.stream.flush())
+        text, stop = self._take("" if is_cut else self.stream.flush())
         if not stop:
             rest, stop = self._end(is_cut)
             text += rest
-        text, self.preface = self.preface + text, ""
+        text, self.preface = self.preface + self._unsent(text), ""
         return text, stop
 
     def hides(self, token: int) -> bool:
@@ -57,8 +87,8 @@ class ChoiceText:
 
     def take_parts(self) -> tuple[ReplyPart, ...]:
         """Return the parts to send."""
-        found, self.parts = self.parts, []
-        return tuple(joined_parts(found))
+        found, self.parts = joined_parts(self.parts), []
+        return tuple(joined_parts([*map(self.known.rest_of, found)]))
 
     def answer_so_far(self, text: str, stop: str) -> str:
         """Return the text that a client would be shown, were this all."""
@@ -66,6 +96,9 @@ class ChoiceText:
         if self.parser is None:
             return text + held
         return "".join(part.text for part in self.take_parts() if part.kind == "text")
+
+    def _unsent(self, text: str) -> str:
+        return self.known.rest("text", text) if self.parser is None else text
 
     def _take(self, text: str) -> tuple[str, str]:
         """Take in characters; returns what `push` does."""

@@ -35,6 +35,16 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """(start, stop) in the content of each declared segment, in characters, ascending."""
 
 
+class HalfTurn(msgspec.Struct, frozen=True):
+    """An answer at the end of a conversation that goes on."""
+
+    message: ChatMessage
+    """With its tokens, where they are known."""
+    repeats_call: bool = False
+    """Whether a call that it ends within is told again from its beginning: its protocol has whole
+    arguments alone."""
+
+
 Scalar = bool | int | str
 Variable = Scalar | tuple[dict[str, str], ...]
 """What a chat template is given: of several parts where it is documents."""

@@ -99,9 +99,12 @@ class Detokenizer:
             unechoed=max(0, self._own_count(opened) - opened.options.scored_from),
             opened=opened if opened.options.shows_hypotheses else None,
         )
+        if opened.options.written.tokens:
+            choice.go_on(opened.options.written)
         for token in committed:
             choice.push(token)
-        choice.parts = []
+        if committed:
+            choice.take_parts()
         return choice
 
     def _echo(self, opened: Opened) -> str:
@@ -160,9 +163,9 @@ class Detokenizer:
             stats = piece.stats
             if stop and piece.scores:
                 stats = msgspec.structs.replace(stats, score=piece.scores[kept - 1])
-            rest, stop = (
-                ("", stop) if stop else choice.flush(is_cut=piece.finish_reason == "length")
-            )
+            is_cut = piece.finish_reason == "length" and not stop
+            token_ids = choice.untold if is_cut else ()
+            rest, stop = ("", stop) if stop else choice.flush(is_cut)
             yield Ended(
                 request_id=piece.request_id,
                 choice=piece.choice,
@@ -174,6 +177,7 @@ class Detokenizer:
                 parts=choice.take_parts(),
                 reasoning_count=choice.reasoning_count,
                 read_prompt=piece.read_prompt,
+                token_ids=token_ids,
             )
 
     def _read(self, choice: ChoiceText, tokens: tuple[int, ...]) -> tuple[int, str, str]:
@@ -219,5 +223,6 @@ class Detokenizer:
 
 def started(opened: Opened) -> Delivery:
     """Return the event that carries the prompt's tokens."""
-    event = Started(request_id=opened.request_id, prompt=opened.prompt)
+    prompt = (*opened.prompt, *opened.options.written.tokens)
+    event = Started(request_id=opened.request_id, prompt=prompt)
     return Delivery(request_id=opened.request_id, events=(event,))

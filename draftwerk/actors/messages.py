@@ -77,7 +77,7 @@ class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
     """What one choice cost; counts of tokens unless stated otherwise."""
 
     prompt_count: int = 0
-    """Tokens of the prompt."""
+    """Tokens of the prompt, and of a half-written reply that goes on."""
     cached_count: int = 0
     """Prompt tokens whose KV came from the prefix cache."""
     step_count: int = 0
@@ -188,7 +188,7 @@ class Started(ActorMessage, frozen=True):
     request_id: str
     """Of the engine; unique among live requests."""
     prompt: tuple[int, ...]
-    """The prompt's token ids."""
+    """The prompt's token ids, and those of a half-written reply that goes on."""
     choice: int = 0
     """The first choice of the prompt."""
 
@@ -241,6 +241,8 @@ class Ended(ActorMessage, frozen=True):
     """Generated tokens that were reasoning."""
     read_prompt: ReadPrompt | None = None
     """What a prompt came to that was only to be read."""
+    token_ids: tuple[int, ...] = ()
+    """All tokens of a text that was cut where it does not tell them."""
 
 
 class Failed(ActorMessage, frozen=True):

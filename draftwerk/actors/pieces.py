@@ -60,7 +60,7 @@ def stats(sequence: Sequence) -> SequenceStats:
     """Return what the sequence cost so far."""
     tally = sequence.tally
     return SequenceStats(
-        prompt_count=sequence.request.prompt_count,
+        prompt_count=sequence.request.prompt_count + sequence.request.written_count,
         cached_count=tally.cached or 0,
         step_count=tally.steps,
         draft_count=tally.drafted,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from draftwerk.actors.client_prompts import ChatMessage, Variable
+from draftwerk.speculative.replies.half_written import ReplyPiece
 from draftwerk.speculative.sampling.params import Grammar
 
 
@@ -72,8 +73,13 @@ class TextTools(Protocol):
         """Return the tokens of text that follows a prompt: no beginning token."""
         ...
 
-    def check_grammar(self, grammar: Grammar) -> None:
-        """Raise ValueError, in words for the client, for a grammar that cannot be followed.
+    def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:
+        """Return the tokens of a half-written reply, which follows a prompt."""
+        ...
+
+    def check_grammar(self, grammar: Grammar, written: Sequence[int] = ()) -> None:
+        """Raise ValueError, in words for the client, for a grammar that cannot be followed, or not
+        behind the tokens `written`.
 
         Raises OSError where that cannot be told now.
         """

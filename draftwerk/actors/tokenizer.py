@@ -151,7 +151,7 @@ class Tokenizer:
         prediction = submit.options.speculation.prediction
         grammar = submit.options.sampling.grammar
         if grammar is not None:
-            await self._check_grammar(grammar)
+            await self._check_grammar(grammar, submit.options.written.tokens)
         expected: tuple[int, ...] = ()
         if prediction:
             expected = await self._on_thread(
@@ -169,11 +169,11 @@ class Tokenizer:
             ended=submit.ended,
         )
 
-    async def _check_grammar(self, grammar: Grammar) -> None:
+    async def _check_grammar(self, grammar: Grammar, written: tuple[int, ...]) -> None:
         """Raise RefusedError for a bad grammar, UnavailableError where that cannot be told now."""
         with anyio.move_on_after(self.limits.check_s):
             try:
-                await self.worker.run(lambda: self.text.check_grammar(grammar))
+                await self.worker.run(lambda: self.text.check_grammar(grammar, written))
             except ValueError as error:
                 raise RefusedError(str(error), GRAMMAR_FIELD) from error
             except OSError as error:
@@ -231,10 +231,11 @@ def prompt_field(prompt: Prompt) -> str:
 
 def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str) -> None:
     """Raise RefusedError if the model could not serve the request."""
-    count, context_max = len(encoded.tokens), limits.context_max
-    if count == 0:
+    given = (*encoded.tokens, *encoded.options.written.tokens)
+    count, context_max = len(given), limits.context_max
+    if not encoded.tokens:
         raise RefusedError("the prompt is empty", field)
-    if not all(0 <= token < vocab_size for token in encoded.tokens):
+    if not all(0 <= token < vocab_size for token in given):
         raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", field)
     if encoded.options.reading is not None:
         if count > context_max:

@@ -4,6 +4,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Sequence
 
 from draftwerk.actors.client_prompts import ChatMessage, Variable
+from draftwerk.speculative.replies.half_written import ReplyPiece
 from draftwerk.speculative.sampling.params import Grammar
 
 END = 256
@@ -29,7 +30,10 @@ class Letters:
     ) -> list[int]:
         return [byte for message in messages for byte in self.encode(message.content)]
 
-    def check_grammar(self, grammar: Grammar) -> None:
+    def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:
+        return self.encode("".join(each.text for each in pieces))
+
+    def check_grammar(self, grammar: Grammar, written: Sequence[int] = ()) -> None:
         if grammar.text == "(":
             raise ValueError("the grammar cannot be followed: it is open")
 

@@ -20,7 +20,7 @@ from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.requests.request import CHOICES_MAX, Options
+from draftwerk.speculative.requests.request import CHOICES_MAX, Options, Written
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.store import Memories
@@ -126,8 +126,33 @@ async def test_a_given_text_is_verified_in_a_few_steps_and_changes_nothing() -> 
                     assert bench.steps - before <= 4
 
 
-def tokens_of(found: list[Event]) -> list[int]:
-    return [token for event in found if isinstance(event, Delta) for token in event.tokens]
+@on_both_loops
+async def test_a_half_written_text_goes_on_as_if_it_had_been_generated() -> None:
+    """Its tokens count for penalties, the least length and the positions of the noise; not for the
+    limit, nor for the client, who is sent none of them. Lost devices change nothing."""
+    bench = Bench(breaks_at=set(range(20, 400, 7)))
+    sampling = Sampling(seed=5, presence_penalty=0.9, tokens_min=4)
+    whole = Options(sampling=sampling, tokens_max=12, choices=2)
+    limit = RestartLimit(failures_max=10**6, fruitless_max=10**6, pause_s=0)
+    async with running(bench.parts(restarts=lambda: limit)) as engine:
+        found = await events(engine, whole, "whole")
+        texts = [tokens_of(found, number) for number in range(2)]
+        for choice, text in enumerate(texts):
+            for cut in range(1, len(text)):
+                written = Written(tuple(text[:cut]), ToyText().decode(text[:cut]))
+                rest = msgspec.structs.replace(whole, tokens_max=12 - cut, written=written)
+                mine = await events(engine, rest, f"{choice} {cut}")
+                assert tokens_of(mine, choice) == text[cut:]
+                assert text_of(mine, choice)[1] == text_of(found, choice)[1]
+                (start,) = (each for each in mine if isinstance(each, Started))
+                assert start.prompt == (*PROMPT, *text[:cut])
+                ended = [each for each in mine if isinstance(each, Ended)]
+                assert {each.stats.prompt_count for each in ended} == {len(PROMPT) + cut}
+
+
+def tokens_of(found: list[Event], choice: int | None = None) -> list[int]:
+    mine = (event for event in found if isinstance(event, Delta))
+    return [token for event in mine if choice in (None, event.choice) for token in event.tokens]
 
 
 # --- in and out -----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import sleep
 from typing import TypeVar
@@ -217,7 +217,7 @@ class Uncheckable(Letters):
 
     delay_s = 0.0
 
-    def check_grammar(self, grammar: Grammar) -> None:
+    def check_grammar(self, grammar: Grammar, written: Sequence[int] = ()) -> None:
         sleep(self.delay_s)
         raise OSError("lost")
 
@@ -248,7 +248,7 @@ class CheckOnThread(AtOnce):
 
 
 class Late(Letters):
-    def check_grammar(self, grammar: Grammar) -> None:
+    def check_grammar(self, grammar: Grammar, written: Sequence[int] = ()) -> None:
         sleep(0.1)
 
 

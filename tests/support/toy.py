@@ -30,6 +30,7 @@ from draftwerk.speculative.protocol.rounds import (
 from draftwerk.speculative.protocol.row_blend import RowBlend, SegmentCopy, SegmentRead
 from draftwerk.speculative.protocol.state_sums import LONG
 from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.replies.half_written import ReplyPiece
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key, philox
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
@@ -580,7 +581,10 @@ class ToyText:
 
     vocab_size = VOCAB
 
-    def check_grammar(self, grammar: Grammar) -> None:
+    def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:
+        return self.encode("".join(each.text for each in pieces))
+
+    def check_grammar(self, grammar: Grammar, written: Sequence[int] = ()) -> None:
         """Accept any: there is only one."""
 
     def encode(self, text: str) -> list[int]:

@@ -2,8 +2,8 @@
 
     python -m draftwerk.model.text.grammar_check DIRECTORY
 
-says that it is ready, reads a grammar a line, as JSON, and answers each with what is wrong with it,
-"" if nothing. The library bounds most of its work, but not that of every schema.
+says that it is ready, reads a question a line, as JSON, and answers each with what is wrong with
+the grammar, "" if nothing. The library bounds most of its work, but not that of every schema.
 """
 
 import os
@@ -38,6 +38,8 @@ TRIAL_TOKENS = 8
 STOPS = (0,)
 """Which token ends a text makes no difference to what is wrong with a grammar."""
 TOO_LONG = "it takes too long to compile"
+Question = tuple[Grammar, tuple[int, ...]]
+"""A grammar, and the tokens that its text begins with."""
 OWN_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 """How a fault of the library ends the process."""
 
@@ -58,16 +60,17 @@ class GrammarChecker:
         self._is_ready = False
         self._checked: OrderedDict[bytes, str] = OrderedDict()
 
-    def check(self, grammar: Grammar) -> None:
-        """Raise BadGrammar for a grammar that no text can be generated under.
+    def check(self, grammar: Grammar, written: tuple[int, ...] = ()) -> None:
+        """Raise BadGrammar for a grammar that no text can be generated under that begins with the
+        tokens `written`.
 
         Raises OSError where that cannot be told now.
         """
-        key = sha256(f"{grammar.kind} {grammar.text}".encode()).digest()
+        key = sha256(f"{written} {grammar.kind} {grammar.text}".encode()).digest()
         with self._one_at_a_time:
             found = self._checked.get(key)
             if found is None:
-                found, is_final = self._ask(grammar)
+                found, is_final = self._ask((grammar, written))
                 if is_final:
                     self._checked[key] = found
                 if len(self._checked) > CHECKED_MAX:
@@ -75,13 +78,13 @@ class GrammarChecker:
         if found:
             raise BadGrammar(f"the grammar cannot be followed: {found}")
 
-    def _ask(self, grammar: Grammar) -> tuple[str, bool]:
+    def _ask(self, question: Question) -> tuple[str, bool]:
         """Return what is wrong, and whether it will be again; raises CheckerLost."""
         if self._process is not None and self._process.poll() is not None:
             self._replace()  # it ended while nobody asked
         ending = 0
         for _ in range(TRIES):
-            if answer := self._answer(grammar):
+            if answer := self._answer(question):
                 return msgspec.json.decode(answer, type=str), True
             ending = self._replace()
             if ending == -signal.SIGPROF:  # its own clock: only the grammar's work sets it off
@@ -90,7 +93,7 @@ class GrammarChecker:
             return "it cannot be compiled", False
         raise CheckerLost("the process that checks grammars was lost")
 
-    def _answer(self, grammar: Grammar) -> bytes | None:
+    def _answer(self, question: Question) -> bytes | None:
         """Return the process's line about a grammar; empty or None where there is none."""
         process = self._process or self._begin()
         assert process.stdin is not None
@@ -98,7 +101,7 @@ class GrammarChecker:
         if not self._is_ready:
             return None
         with suppress(BrokenPipeError):
-            process.stdin.write(msgspec.json.encode(grammar) + b"\n")
+            process.stdin.write(msgspec.json.encode(question) + b"\n")
             process.stdin.flush()
         return _read(process, self._wall_s)
 
@@ -139,21 +142,25 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def main(directory: str, cpu_s: str) -> None:
     """Answer until the input ends, as it does with the server."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    grammars, decoder = grammars_of(Path(directory), 0, STOPS), msgspec.json.Decoder(Grammar)
+    grammars, decoder = grammars_of(Path(directory), 0, STOPS), msgspec.json.Decoder(Question)
     assert grammars is not None
     out = sys.stdout.fileno()  # unbuffered: nothing is left to write to a server that has gone
     os.write(out, READY)
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, float(cpu_s))  # whose signal ends the process
-        answer = fault(grammars, decoder.decode(line))
+        answer = fault(grammars, *decoder.decode(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
         os.write(out, msgspec.json.encode(answer) + b"\n")
 
 
-def fault(grammars: Grammars, grammar: Grammar) -> str:
+def fault(grammars: Grammars, grammar: Grammar, written: tuple[int, ...] = ()) -> str:
     """Compile a grammar and follow it for a few tokens; return what is wrong with it."""
     try:
         matcher = grammars.matcher(grammar, STOPS)
+        try:
+            matcher.extend(written)
+        except BadGrammar:
+            return "the half-written reply is outside it"
         text: list[int] = []
         for _ in range(TRIAL_TOKENS):
             bits = np.unpackbits(matcher.allowed(text).view(np.uint8), bitorder="little")

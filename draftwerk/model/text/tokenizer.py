@@ -37,6 +37,7 @@ from draftwerk.model.text.turns import (
 from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.model.text.vocabulary_text import VocabularyText
 from draftwerk.speculative.replies.channels import has_channels
+from draftwerk.speculative.replies.half_written import ReplyPiece
 from draftwerk.speculative.requests.middle import middle_tokens
 from draftwerk.speculative.sampling.params import Grammar
 
@@ -270,12 +271,19 @@ class TextTokenizer(VocabularyText):
             raise Refused("this model has no chat template; use completions")
         return self.chat_template.render(messages, **variables)
 
-    def check_grammar(self, grammar: Grammar) -> None:
-        """Raise ValueError, in words for the client, for a grammar that cannot be followed.
+    def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:
+        """Return the tokens of a half-written reply: what marks its parts may be control tokens."""
+        guard = guard_of(self.control_names, [each.text for each in pieces if not each.is_mark])
+        guarded = (each.text if each.is_mark else guard.guarded(each.text) for each in pieces)
+        return self._guarded_tokens("".join(guarded), guard)
+
+    def check_grammar(self, grammar: Grammar, written: Sequence[int] = ()) -> None:
+        """Raise ValueError, in words for the client, for a grammar that cannot be followed, or not
+        behind the tokens `written`.
 
         Raises OSError where that cannot be told now.
         """
-        self._grammar_checker.check(grammar)
+        self._grammar_checker.check(grammar, tuple(written))
 
 
 def _analysed(turn: Turn) -> dict[str, str]:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence, Set
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 MARK, MARK_END = "\ue000", "\ue001"
 """Characters for private use, which templates pass on and clients do not write."""
@@ -22,7 +22,7 @@ class EarlierCall(Protocol):
     def name(self) -> str: ...
     @property
     def arguments(self) -> str:
-        """One object in JSON."""
+        """One object in JSON, or what came of one."""
         ...
 
 
@@ -63,9 +63,19 @@ class Turn(Protocol):
 
 def call_of(call: EarlierCall, as_text: bool) -> dict[str, Any]:
     """Return a call as templates take it."""
-    arguments = call.arguments if as_text else json.loads(call.arguments)
+    arguments = call.arguments if as_text else _values(call.arguments)
     function = {"name": call.name, "arguments": arguments}
     return {"id": short_id(call.id), "type": "function", "function": function}
+
+
+def _values(arguments: str) -> dict[str, Any]:
+    """Return arguments as an object; an empty one for those that were cut, or are none."""
+    try:
+        found = json.loads(arguments)
+        json.dumps(found, ensure_ascii=False).encode()  # no half of a surrogate pair
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def short_id(call_id: str) -> str:

@@ -23,6 +23,8 @@ class ReplyPart(Struct, frozen=True):
     kind: PartKind
     """`call` begins one and has its name; `id` is one that the model wrote; `end` closes it."""
     text: str = ""
+    goes_on: bool = False
+    """Of a call: whether it had begun in what the reply goes on from."""
 
 
 def joined_parts(parts: list[ReplyPart]) -> list[ReplyPart]:
@@ -75,6 +77,11 @@ class ReplyParser:
     def reasons(self) -> bool:
         """Whether the text so far ends inside reasoning."""
         return self._state == self._reasoning
+
+    @property
+    def holds(self) -> bool:
+        """Whether some text is not said yet, or a call is not whole."""
+        return bool(self._held or self.gap) or self._state == self._arguments
 
     def push(self, text: str) -> list[ReplyPart]:
         """Take in text."""

@@ -59,6 +59,10 @@ def _check_together(options: Options) -> None:
         raise OptionsError("choices", reason)
     if len(options.given) > 0 and (options.choices > 1 or options.beam_width > 1):
         raise OptionsError("given", "it is of one text")
+    if options.written.tokens and (
+        options.beam_width > 1 or options.given or options.prompt_logprobs >= 0 or options.blend
+    ):
+        raise OptionsError("written", "what goes on from it is one text, and is only generated")
     end = 0
     for start, stop in () if options.blend is None else options.blend.spans:
         if not end <= start < stop:

@@ -39,6 +39,19 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The text the client expects."""
 
 
+class Written(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A half-written reply that a text goes on from."""
+
+    tokens: TokenIds = ()
+    """Those that it was generated as, or is encoded as: the generated ones come behind them."""
+    text: str = ""
+    """What its reader has of its text; what is held back beyond it is sent, and no more."""
+    reasoning: str = ""
+    """The same of its reasoning, where that is told apart."""
+    repeats_call: bool = False
+    """Whether a call that it ends within is told from its beginning on, not its rest alone."""
+
+
 CHOICES_MAX = 16
 """Texts for one prompt at most."""
 STOP_IDS_MAX = 64
@@ -87,6 +100,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     given: TokenIds = ()
     """The tokens that a text is taken to have: they are drafted, in long chains, and verified like
     any draft."""
+    written: Written = Written()
+    """What each text begins with, as if it had been generated; it is not sent again."""
     first_choice: Annotated[int, Meta(ge=0, lt=CHOICES_MAX)] = 0
     """The number under which the first choice's noise is drawn."""
     speculation: Speculation = Speculation()

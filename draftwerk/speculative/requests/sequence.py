@@ -127,8 +127,8 @@ class Sequence:
 
     @property
     def has_output(self) -> bool:
-        """Whether it has a token beyond its prompt."""
-        return self.generated > 0
+        """Whether it has a token beyond what it was given."""
+        return self.generated > self.request.written_count
 
     @property
     def row_count(self) -> int:

@@ -15,6 +15,8 @@ class SequenceRequest:
     """Number of the choice within its request."""
     prompt_count: int
     """Tokens of the prompt."""
+    written_count: int = 0
+    """Tokens that a half-written reply has behind the prompt; they count as generated."""
     sampling: Sampling
     tokens_max: int
     """Generated tokens at most."""

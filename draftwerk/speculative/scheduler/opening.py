@@ -89,7 +89,7 @@ class Opener:
         return kind(
             sequence_id=next(self._ids),
             request=self._request(request, choice, draft_factor),
-            tokens=[*request.tokens, *committed],
+            tokens=[*request.tokens, *request.options.written.tokens, *committed],
             table=table,
             blending=blending,
             states=self._states(request.options),
@@ -114,6 +114,7 @@ class Opener:
             request_id=request.request_id,
             choice=choice,
             prompt_count=len(request.tokens),
+            written_count=len(options.written.tokens),
             sampling=replace(
                 options.sampling,
                 branch=options.first_choice + choice,
@@ -161,7 +162,8 @@ def _tokens_max(options: Options, room: int) -> int:
     """Return how many tokens a text may have at most, where the context has room for so many."""
     if options.reading is not None:
         return 0
-    return room if options.tokens_max is None else min(room, options.tokens_max)
+    written = len(options.written.tokens)
+    return room if options.tokens_max is None else min(room, written + options.tokens_max)
 
 
 def draft_max(request: EncodedRequest, server_max: int) -> int:

@@ -76,7 +76,8 @@ def decoding_rows(decoding: Sequence[Text], now_s: float, priced: bool = False) 
     tpot_s = min(one.deadlines.promise.tpot for one in promised)
     spare_s = (
         min(
-            one.deadlines.promise.tpot + max(0.0, one.deadlines.ahead_s(one.generated, now_s))
+            one.deadlines.promise.tpot
+            + max(0.0, one.deadlines.ahead_s(one.generated - one.request.written_count, now_s))
             for one in promised
         )
         - tpot_s
@@ -89,7 +90,7 @@ def unread_prompts(ordered: Iterable[Text]) -> list[UnreadPrompt]:
     return [
         UnreadPrompt(one.deadlines.due_s, one.unread, one.planned)
         for one in ordered
-        if not one.generated and one.unread > 0
+        if not one.has_output and one.unread > 0
     ]
 
 

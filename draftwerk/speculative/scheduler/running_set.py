@@ -109,10 +109,9 @@ class RunningSet:
         if sequence.request.resumed or sequence.tally.preemptions:
             self.stats.recomputed_tokens += len(sequence.tokens) - found
         if sequence.tally.cached is None:
-            sequence.tally.cached = min(found, sequence.request.prompt_count)
-            self.stats.prompt_tokens += (
-                0 if sequence.request.resumed else sequence.request.prompt_count
-            )
+            given = sequence.request.prompt_count + sequence.request.written_count
+            sequence.tally.cached = min(found, given)
+            self.stats.prompt_tokens += 0 if sequence.request.resumed else given
         sequence.deadlines.begin_prefill(self.now_s)
         self._occupancy.started()
 

@@ -55,7 +55,8 @@ class RoundCommit:
                 sequence.deadlines.begin_decode(now_s)
                 scored = sequence.score(row, decision.prompt_logprobs)
                 updates.append(self._advance(sequence, decision, draft, scored))
-                sequence.deadlines.keep_time(sequence.generated, now_s)
+                count = sequence.generated - sequence.request.written_count
+                sequence.deadlines.keep_time(count, now_s)
             else:
                 keep(sequence, row.stop)
                 if isinstance(sequence, ReadSequence):
