@@ -4,7 +4,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.anthropic.schema import (
     MessageReply,
     MessagesBody,
@@ -25,8 +24,9 @@ from draftwerk.api.core.handling import (
     call_of,
     json_reply,
 )
-from draftwerk.api.core.prompt_tokens import count_tokens
+from draftwerk.api.core.prompt_tokens import count_going_on
 from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
@@ -40,20 +40,22 @@ async def message(request: Request) -> GenerationResponse:
     body = await body_of(request, MESSAGES)
     state = await loaded_state(request, body.model)
     plan = message_plan(body, state.model)
-    prompts: list[Prompt] = [message_prompt(body, plan, state.model)]
+    prompt, half = taken_apart(message_prompt(body, plan, state.model), repeats_call=True)
     # Agents ask for more than a small context holds; what is left of it is a bound as well.
-    prompt_count = await count_tokens(state, prompts)
+    prompt_count = await count_going_on(state, prompt, half, plan.form)
     tokens_max = max(1, min(body.max_tokens, state.model.context_max - prompt_count))
     model = served_as(state.model, body.model)
     options = message_options(body, RequestContext(model, state.new_seed), plan, tokens_max)
     names = {**NAMES, **plan.names("tools")}
-    call = call_of(request, "message", prompts, options, names)
+    check_goes_on(half, options)
+    call = call_of(request, "message", [prompt], options, names, half)
     metadata = ReplyMetadata(
         id="msg_" + call.request_id,
         created=int(state.now()),
         model=model.name,
         fingerprint=model.fingerprint,
         is_parsed=plan.form is not None,
+        half=half,
     )
     serializer = MessageSerializer(metadata, prompt_count)
     return GenerationResponse(state, call, serializer, bool(body.stream), end=b"")
@@ -63,8 +65,9 @@ async def count(request: Request) -> Response:
     """`POST /v1/messages/count_tokens`."""
     body = await body_of(request, COUNT)
     state = named_state(request, body.model)
-    prompt = message_prompt(body, message_plan(body, state.model), state.model)
-    return json_reply(TokenCountReply(await count_tokens(state, [prompt])))
+    plan = message_plan(body, state.model)
+    prompt, half = taken_apart(message_prompt(body, plan, state.model), repeats_call=True)
+    return json_reply(TokenCountReply(await count_going_on(state, prompt, half, plan.form)))
 
 
 ENDPOINTS = (

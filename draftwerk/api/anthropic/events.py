@@ -58,6 +58,8 @@ class Ending(Struct, frozen=True):
 
     stop_reason: StopReason
     stop_sequence: str | None
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Of a text that was cut where it does not tell its tokens: what to send back with it; ours."""
 
 
 class MessageDelta(MessageEvent, frozen=True, tag="message_delta"):

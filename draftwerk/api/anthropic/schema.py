@@ -22,6 +22,7 @@ from draftwerk.api.fields.field_types import (
     SpeculationBody,
     StopString,
     TokenCount,
+    TokenIds,
 )
 from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
 from draftwerk.api.fields.tools_schema import TOOLS_MAX, CallId, FunctionName
@@ -74,6 +75,8 @@ Blocks = Annotated[list[Block], Meta(max_length=MESSAGES_MAX)]
 class AnthropicMessage(Struct, frozen=True):
     role: Literal["user", "assistant", "system"]
     content: BodyText | Blocks
+    token_ids: TokenIds | None = None
+    """Of an assistant's message: those that it was generated as, where they are known; ours."""
 
 
 class AnthropicTool(Struct, frozen=True):
@@ -212,6 +215,8 @@ class MessageReply(Struct, frozen=True, tag_field="type", tag="message"):
     """The stop sequence that was found, if one was."""
     usage: AnthropicUsage
     role: str = "assistant"
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Of a text that was cut where it does not tell its tokens: what to send back with it; ours."""
     metrics: RequestMetrics | UnsetType = UNSET
     system_fingerprint: str = ""
     """Equal ones, with equal requests and seeds, give equal texts; ours."""

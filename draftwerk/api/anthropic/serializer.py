@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.anthropic.events import (
@@ -31,7 +33,6 @@ from draftwerk.api.anthropic.schema import (
 )
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.replying.answers import call_id_of
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.speculative.replies.parser import ReplyPart
 
@@ -73,7 +74,8 @@ class MessageSerializer:
         parts = self.metadata.parts(event)
         said = [chunk for part in parts for chunk in self._part(part)]
         if isinstance(event, Ended):
-            self.ending = self._ending(event.finish_reason, event.stopped_by)
+            ending = self._ending(event.finish_reason, event.stopped_by)
+            self.ending = replace(ending, token_ids=event.token_ids or UNSET)
             said += self._close()
         return said
 
@@ -101,6 +103,7 @@ class MessageSerializer:
             ending.stop_reason,
             ending.stop_sequence,
             message_usage(usage),
+            token_ids=choice.untold,
             metrics=metrics,
             system_fingerprint=metadata.fingerprint,
         )
@@ -119,7 +122,7 @@ class MessageSerializer:
                     blocks.append(ThinkingBlock(part.text))
                 case "call":
                     number, call = next(calls)
-                    call_id = call_id_of(self.metadata.id, 0, number)
+                    call_id = self.metadata.call_id(0, number, call.goes_on)
                     data = msgspec.Raw(call.object.encode())
                     blocks.append(ToolUseBlock(call_id, call.name, data))
                 case "arguments" | "id" | "end":
@@ -134,7 +137,7 @@ class MessageSerializer:
                 opened = self._turn_to("thinking", ThinkingBlock(""))
                 return [*opened, self._new(NewThinking(part.text))]
             case "call":
-                call_id = call_id_of(self.metadata.id, 0, self.call_count)
+                call_id = self.metadata.call_id(0, self.call_count, part.goes_on)
                 self.call_count += 1
                 return [
                     *self._close(),

@@ -81,9 +81,6 @@ def message_prompt(body: PromptBody, plan: ReplyPlan, model: ServedModel) -> Cha
     for index, each in enumerate(body.messages):
         turns += _turns(each, f"messages[{index}]")
     check_turns(turns, "messages")
-    if body.messages[-1].role == "assistant":
-        said = "`messages` ends with an assistant's turn; none is continued."
-        raise refused(said, "messages", "unsupported")
     chat = Chat(tuple(turns), plan.tools, plan.variables)
     return with_documents(chat, body.documents, bool(body.blend), model)
 
@@ -97,8 +94,11 @@ def system_text(system: str | Sequence[TextInput] | None) -> str:
 
 def _turns(message: AnthropicMessage, path: str) -> list[ChatMessage]:
     """Return the turns of one message: results of tools come before what its user says."""
+    tokens = message.token_ids or ()
+    if tokens and message.role != "assistant":
+        raise refused(f"`{path}.token_ids` is an assistant's.", f"{path}.token_ids", "invalid")
     if isinstance(message.content, str):
-        return [ChatMessage(message.role, message.content)]
+        return [ChatMessage(message.role, message.content, tokens=tokens)]
     results: list[ChatMessage] = []
     texts: list[str] = []
     calls: list[ToolCall] = []
@@ -125,7 +125,7 @@ def _turns(message: AnthropicMessage, path: str) -> list[ChatMessage]:
     text = "\n\n".join(texts) if message.role != "assistant" else "".join(texts)
     if results and not text:
         return results
-    turn = ChatMessage(message.role, text, calls=tuple(calls), reasoning=reasoning)
+    turn = ChatMessage(message.role, text, tokens=tokens, calls=tuple(calls), reasoning=reasoning)
     return [*results, turn]
 
 

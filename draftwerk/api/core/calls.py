@@ -4,7 +4,7 @@ from typing import Protocol
 
 import msgspec
 
-from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.client_prompts import HalfTurn, Prompt
 from draftwerk.actors.messages import Event, Failed
 from draftwerk.api.core.errors import ApiError, deadline_exceeded, draining, slo_unmet, unavailable
 from draftwerk.speculative.replies.grammar import function_fault
@@ -40,6 +40,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     sent: SentBody | None = None
     """None where nothing is recorded."""
     observers: tuple[EventObserver, ...] = ()
+    half: HalfTurn | None = None
+    """What the text goes on from, which the prompt is without."""
 
 
 def printable(text: str) -> str:

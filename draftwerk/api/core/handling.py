@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.client_prompts import HalfTurn, Prompt
 from draftwerk.api.core.calls import Call
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
@@ -73,7 +73,12 @@ def tenant_of(request: Request) -> str:
 
 
 def call_of(
-    request: Request, kind: str, prompts: list[Prompt], options: Options, names: dict[str, str]
+    request: Request,
+    kind: str,
+    prompts: list[Prompt],
+    options: Options,
+    names: dict[str, str],
+    half: HalfTurn | None = None,
 ) -> Call:
     """Return what is asked of the engine, under the request's own id and tenant."""
     return Call(
@@ -83,6 +88,7 @@ def call_of(
         options=replace(options, tenant=tenant_of(request)),
         names=names,
         sent=request.scope.get(SENT),
+        half=half,
     )
 
 

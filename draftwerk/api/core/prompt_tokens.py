@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from draftwerk.actors.client_prompts import Chat, Passages, Prompt, QueryPair
+from draftwerk.actors.client_prompts import Chat, HalfTurn, Passages, Prompt, QueryPair
+from draftwerk.actors.half_turns import encoded_half
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.state import ServerState
+from draftwerk.speculative.replies.formats import ReplyFormat
 
 G = TypeVar("G")
 ENCODE_S = 10.0
@@ -18,6 +21,18 @@ ENCODE_S = 10.0
 async def count_tokens(state: ServerState, prompts: list[Prompt]) -> int:
     """Return the prompts' length in tokens, counted on a worker thread."""
     return sum([len(await encoded(state, prompt)) for prompt in prompts])
+
+
+async def count_going_on(
+    state: ServerState, prompt: Chat, half: HalfTurn | None, form: ReplyFormat | None
+) -> int:
+    """Return the length of a conversation, and of the half-written answer that it goes on from."""
+    count = await count_tokens(state, [prompt])
+    if half is None:
+        return count
+    with suppress(ValueError):
+        return count + len(await asyncio.to_thread(encoded_half, state.text_tools, half, form))
+    return count
 
 
 async def encoded(state: ServerState, prompt: Prompt) -> list[int]:

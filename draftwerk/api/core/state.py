@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from draftwerk.actors.errors import DrainingError, OverloadedError
+from draftwerk.actors.half_turns import HalfTurnError, gone_on
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
 from draftwerk.api.core.calls import Call, EventObserver, printable, signed
@@ -155,30 +156,22 @@ class ServerState:
             options = self._promised(call)
             recording = None if self.recorder is None else self.recorder.recording(self, call)
             observers = call.observers if recording is None else (*call.observers, recording)
-            async with (
-                self.admission.turn(
-                    options.tenant,
-                    len(call.prompts),
-                    options.priority,
-                    options.deadline_s or None,
-                ) as ticket,
-                opened(
-                    self.engine,
-                    call.prompts,
-                    options.waited(self.clock() - timer.arrived),
-                    engine_id,
-                    timer,
-                    observers,
-                ) as generation,
-            ):
+            async with self.admission.turn(
+                options.tenant, len(call.prompts), options.priority, options.deadline_s or None
+            ) as ticket:
                 timer.admit()
-                self.live.add(generation)
-                try:
-                    yield generation
-                finally:
-                    self._gone(generation)
-                    outcome = generation.outcome
-                    ticket.cost = max(timer.cost(), ticket.charged if not timer.ends else 0)
+                options = await self._gone_on(call, options, engine_id)
+                options = options.waited(self.clock() - timer.arrived)
+                async with opened(
+                    self.engine, call.prompts, options, engine_id, timer, observers
+                ) as generation:
+                    self.live.add(generation)
+                    try:
+                        yield generation
+                    finally:
+                        self._gone(generation)
+                        outcome = generation.outcome
+                        ticket.cost = max(timer.cost(), ticket.charged if not timer.ends else 0)
         except ApiError as error:
             outcome = error.code if outcome == "cancelled" and error.code else outcome
             raise
@@ -195,6 +188,16 @@ class ServerState:
             raise draining() from None
         finally:
             self._account(call, timer, outcome)
+
+    async def _gone_on(self, call: Call, options: Options, engine_id: str) -> Options:
+        """Return the options with the tokens of a half-written answer, if the call has one."""
+        if call.half is None:
+            return options
+        try:
+            tools, (prompt,) = self.text_tools, call.prompts
+            return await gone_on(self.engine, tools, prompt, call.half, options, engine_id)
+        except HalfTurnError as error:
+            raise refused(f"{error}.", call.names.get("messages", "messages"), "invalid") from None
 
     def _timer(self, options: Options) -> RequestTimer:
         """Return the clock and the counters of a request that has arrived."""

@@ -6,13 +6,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.client_prompts import Chat, HalfTurn, Prompt
 from draftwerk.api.core.handling import LINES, Endpoint, RequestContext, call_of, json_reply
 from draftwerk.api.core.models import OneModel, models_of
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.prompt_tokens import count_tokens
+from draftwerk.api.core.prompt_tokens import count_going_on, count_tokens
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import loaded_state, named, served_as
 from draftwerk.api.fields.prompts.gap import Gap, gap_prompt
 from draftwerk.api.fields.reply_plan import ReplyPlan
@@ -107,6 +108,7 @@ def _serializer(
     model: ServedModel,
     body: OllamaBody,
     is_parsed: bool = False,
+    half: HalfTurn | None = None,
 ) -> OllamaSerializer:
     metadata = ReplyMetadata(
         id=request.scope["request_id"],
@@ -114,6 +116,7 @@ def _serializer(
         model=model.name,
         fingerprint=model.fingerprint,
         is_parsed=is_parsed,
+        half=half,
     )
     return OllamaSerializer(metadata, isinstance(body, OllamaChatBody))
 
@@ -128,21 +131,27 @@ async def _answer(
 ) -> GenerationResponse | Response:
     found = checked_options(body, state.model)
     model = served_as(state.model, body.model)
-    serializer = _serializer(request, state, model, body, plan.form is not None)
+    prompt, half = taken_apart(prompt, True) if isinstance(prompt, Chat) else (prompt, None)
+    serializer = _serializer(request, state, model, body, plan.form is not None, half)
     if not is_asked:
         line = msgspec.structs.replace(serializer.line(), done=True, done_reason="load")
         return json_reply(line)
     tokens_max = found.num_predict if (found.num_predict or 0) > 0 else None
     if tokens_max is not None:  # a bound, so what is left of the context is one as well
-        room = state.model.context_max - await count_tokens(state, [prompt])
+        room = state.model.context_max - (
+            await count_going_on(state, prompt, half, plan.form)
+            if isinstance(prompt, Chat)
+            else await count_tokens(state, [prompt])
+        )
         tokens_max = max(1, min(tokens_max, room))
     context = RequestContext(model, state.new_seed)
     options = engine_options(body, found, context, plan, tokens_max)
+    check_goes_on(half, options)
     kind, text = "ollama generate", "prompt"
     if isinstance(body, OllamaChatBody):
         kind, text = "ollama chat", "messages"
     names = {**NAMES, "messages": text, **plan.names("format")}
-    call = call_of(request, kind, [prompt], options, names)
+    call = call_of(request, kind, [prompt], options, names, half)
     return GenerationResponse(
         state, call, serializer, body.stream is not False, end=b"", form=JSON_LINES
     )

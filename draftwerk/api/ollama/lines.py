@@ -32,6 +32,8 @@ class OllamaReplyMessage(Struct, frozen=True, kw_only=True):
     content: str = ""
     thinking: str | UnsetType = UNSET
     tool_calls: tuple[OllamaToolCall, ...] | UnsetType = UNSET
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Of a text that was cut where it does not tell its tokens: what to send back with it; ours."""
 
 
 class OllamaLine(Struct, frozen=True, kw_only=True):

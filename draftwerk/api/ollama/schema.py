@@ -19,6 +19,7 @@ from draftwerk.api.fields.field_types import (
     Salt,
     SpeculationBody,
     StopString,
+    TokenIds,
 )
 from draftwerk.api.fields.prompts.reading_fields import INPUTS_MAX, Dimensions
 from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
@@ -107,6 +108,8 @@ class OllamaMessage(Struct, frozen=True):
     tool_name: FunctionName | None = None
     """Of a tool's message: what was called; without it, the first call without a result."""
     tool_call_id: CallId | None = None
+    token_ids: TokenIds | None = None
+    """Of an assistant's message: those that it was generated as, where they are known; ours."""
 
 
 class OllamaTool(Struct, frozen=True):

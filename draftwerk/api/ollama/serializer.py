@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.core.errors import ApiError
@@ -20,7 +20,7 @@ from draftwerk.api.ollama.lines import (
     OllamaReplyMessage,
     OllamaToolCall,
 )
-from draftwerk.api.replying.answers import AnswerParts, call_id_of
+from draftwerk.api.replying.answers import AnsweredCall, AnswerParts
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer
 from draftwerk.speculative.replies.parser import ReplyPart
 
@@ -34,6 +34,8 @@ class OllamaSerializer(Serializer):
     metadata: ReplyMetadata
     is_chat: bool
     reason: Literal["stop", "length"] = "stop"
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Of a text that was cut where it does not tell its tokens."""
     answer: AnswerParts = field(default_factory=AnswerParts)
     """What was streamed of the calls: each is sent when it is whole."""
 
@@ -42,6 +44,7 @@ class OllamaSerializer(Serializer):
         parts = self.metadata.parts(event)
         if isinstance(event, Ended):
             self._end(event.finish_reason)
+            self.token_ids = event.token_ids or UNSET
         return [line for part in parts if (line := self._part(part)) is not None]
 
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
@@ -59,8 +62,9 @@ class OllamaSerializer(Serializer):
         (choice,) = choices
         answer = choice.answer
         self._end(choice.finish_reason)
+        self.token_ids = choice.untold
         calls = tuple(
-            self._call(index, each.name, each.arguments)
+            self._call(index, each)
             for index, each in enumerate(answer.calls)
             if each.whole  # one that was cut is no object
         )
@@ -94,12 +98,12 @@ class OllamaSerializer(Serializer):
             return None
         call = self.answer.calls[-1]
         number = len(self.answer.calls) - 1
-        return self.line(calls=(self._call(number, call.name, call.arguments),))
+        return self.line(calls=(self._call(number, call),))
 
-    def _call(self, index: int, name: str, arguments: str) -> OllamaToolCall:
-        call_id = call_id_of(self.metadata.id, 0, index)
-        raw = msgspec.Raw(arguments.encode())
-        return OllamaToolCall(call_id, OllamaReplyCall(name, raw, index))
+    def _call(self, index: int, call: AnsweredCall) -> OllamaToolCall:
+        call_id = self.metadata.call_id(0, index, call.goes_on)
+        raw = msgspec.Raw(call.arguments.encode())
+        return OllamaToolCall(call_id, OllamaReplyCall(call.name, raw, index))
 
     def _end(self, reason: str) -> None:
         self.reason = "length" if reason == "length" else "stop"
@@ -108,6 +112,9 @@ class OllamaSerializer(Serializer):
         queued = metrics.queue_time_ms
         first = metrics.time_to_first_token_ms or queued
         generated = metrics.generation_time_ms or 0.0
+        if isinstance(line, ChatLine):
+            message = msgspec.structs.replace(line.message, token_ids=self.token_ids)
+            line = msgspec.structs.replace(line, message=message)
         return msgspec.structs.replace(
             line,
             done=True,

@@ -113,8 +113,6 @@ def chat_conversation(body: OllamaChatBody, plan: ReplyPlan, model: ServedModel)
         waiting = [each for each in waiting if turn.role != "tool" or each.id != turn.call_id]
         turns.append(turn)
     check_turns(turns, "messages")
-    if turns and turns[-1].role == "assistant":
-        raise refused("`messages` ends with an assistant's turn; none is continued.", "messages")
     chat = Chat(tuple(turns), plan.tools, plan.variables)
     return with_documents(chat, body.documents, bool(body.blend), model)
 
@@ -123,9 +121,9 @@ def _turn(message: OllamaMessage, index: int, waiting: list[ToolCall]) -> ChatMe
     """Return one turn; `waiting` are the calls before it that have no result yet."""
     path = f"messages[{index}]"
     check_message(message, path)
-    for name, role in (("tool_calls", "assistant"), ("thinking", "assistant")):
-        if getattr(message, name) and message.role != role:
-            raise refused(f"`{path}.{name}` is an {role}'s.", f"{path}.{name}", "invalid")
+    for name in ("tool_calls", "thinking", "token_ids"):
+        if getattr(message, name) and message.role != "assistant":
+            raise refused(f"`{path}.{name}` is an assistant's.", f"{path}.{name}", "invalid")
     if message.tool_name is not None and message.role != "tool":
         raise refused(f"`{path}.tool_name` is a tool's.", f"{path}.tool_name", "invalid")
     calls = tuple(_call(each, index, at) for at, each in enumerate(message.tool_calls or ()))
@@ -136,6 +134,7 @@ def _turn(message: OllamaMessage, index: int, waiting: list[ToolCall]) -> ChatMe
     return ChatMessage(
         message.role,
         message.content or "",
+        tokens=message.token_ids or (),
         calls=calls,
         call_id=answered,
         reasoning=message.thinking or "",

@@ -23,8 +23,8 @@ from draftwerk.api.openai.replies import (
     ChatReply,
     FunctionDelta,
 )
-from draftwerk.api.replying.answers import call_id_of
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer, score_of
+from draftwerk.speculative.replies.parser import ReplyPart
 
 CHUNK = "chat.completion.chunk"
 
@@ -54,6 +54,7 @@ class ChatSerializer(Serializer):
         delta = self._delta(event, role)
         if isinstance(event, Ended):
             reason = event.finish_reason
+            delta = msgspec.structs.replace(delta, token_ids=event.token_ids or UNSET)
             if reason == "stop" and event.choice in self.called:
                 reason = "tool_calls"
             choice = ChatChunkChoice(
@@ -99,7 +100,7 @@ class ChatSerializer(Serializer):
                 case "reasoning":
                     reasoning += part.text
                 case "call":
-                    calls.append(self._begun(event.choice, part.text))
+                    calls.append(self._begun(event.choice, part))
                 case "arguments":
                     index = self.call_counts[event.choice] - 1
                     _append(calls, index, part.text)
@@ -115,12 +116,12 @@ class ChatSerializer(Serializer):
             return bool(event.text)
         return any(part.text for part in event.parts)
 
-    def _begun(self, choice: int, name: str) -> CallDelta:
+    def _begun(self, choice: int, part: ReplyPart) -> CallDelta:
         index = self.call_counts[choice]
         self.call_counts[choice] += 1
         self.called.discard(choice)
-        call_id = call_id_of(self.metadata.id, choice, index)
-        return CallDelta(index, FunctionDelta(name, ""), call_id, "function")
+        call_id = self.metadata.call_id(choice, index, part.goes_on)
+        return CallDelta(index, FunctionDelta(part.text, ""), call_id, "function")
 
     def last_chunks(self, usage: Usage, metrics: RequestMetrics) -> list[msgspec.Struct]:
         """Return the chunk without choices of `include_usage`, or for a receipt."""
@@ -163,11 +164,11 @@ class ChatSerializer(Serializer):
 
     def _message(self, choice: GatheredChoice) -> ChatMessageReply:
         if not self.metadata.is_parsed:
-            return ChatMessageReply(choice.text)
+            return ChatMessageReply(choice.text, token_ids=choice.untold)
         answer = choice.answer
         calls = tuple(
             CallReply(
-                call_id_of(self.metadata.id, choice.index, index),
+                self.metadata.call_id(choice.index, index, each.goes_on),
                 CalledFunction(each.name, each.arguments),
             )
             for index, each in enumerate(answer.calls)
@@ -176,6 +177,7 @@ class ChatSerializer(Serializer):
             answer.text if answer.text or not calls else None,
             reasoning_content=answer.reasoning or UNSET,
             tool_calls=calls or UNSET,
+            token_ids=choice.untold,
         )
 
     def _wrapped(

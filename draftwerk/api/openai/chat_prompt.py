@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage
+from draftwerk.actors.client_prompts import Chat, ChatMessage, HalfTurn
 from draftwerk.api.core.errors import refused
 from draftwerk.api.fields.given_turns import check_message, check_turns
+from draftwerk.api.fields.half_answers import taken_apart
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.fields.segments import marked
 from draftwerk.api.fields.tool_request import tool_call
-from draftwerk.api.openai.schema import Content, Message, MessageContent
+from draftwerk.api.openai.schema import ChatBody, Content, Message, MessageContent
 
 
 def chat_prompt(messages: Sequence[Message], plan: ReplyPlan) -> Chat:
@@ -18,12 +19,34 @@ def chat_prompt(messages: Sequence[Message], plan: ReplyPlan) -> Chat:
     return Chat(turns, plan.tools, plan.variables)
 
 
+def continued(body: ChatBody, chat: Chat) -> tuple[Chat, HalfTurn | None]:
+    """Return the conversation without a last message of the assistant's that goes on, and that.
+
+    Raises ApiError for a body that contradicts itself.
+    """
+    is_last, opens = chat.messages[-1].role == "assistant", body.add_generation_prompt
+    if body.continue_final_message and opens:
+        said = "`continue_final_message` and `add_generation_prompt` cannot both be true."
+        raise refused(said, "continue_final_message", "invalid")
+    for name, needs_answer in (
+        ("continue_final_message", body.continue_final_message),
+        ("add_generation_prompt", opens is False),
+    ):
+        if needs_answer and not is_last:
+            raise refused(f"`{name}` needs a last message of the assistant's.", name, "invalid")
+    if opens or body.continue_final_message is False:
+        return chat, None
+    return taken_apart(chat)
+
+
 def _chat_message(message: Message, index: int) -> ChatMessage:
     path = f"messages[{index}]"
     check_message(message, path)
     if message.content is None and message.role != "assistant":
         raise refused(f"`{path}.content` is required.", f"{path}.content", "missing")
     role = "system" if message.role == "developer" else message.role
+    if role != "assistant" and message.token_ids:
+        raise refused(f"`{path}.token_ids` is an assistant's.", f"{path}.token_ids", "invalid")
     if role != "assistant" and (message.tool_calls or message.reasoning_content):
         raise refused(f"`{path}.tool_calls` is an assistant's.", f"{path}.tool_calls", "invalid")
     if (role == "tool") != (message.tool_call_id is not None):
@@ -33,10 +56,8 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
         role,
         plain(message.content),
         message.name or "",
-        calls=tuple(
-            tool_call(each.id, each.function, f"{path}.tool_calls[{at}].function")
-            for at, each in enumerate(message.tool_calls or ())
-        ),
+        message.token_ids or (),
+        calls=tuple(tool_call(each.id, each.function) for each in message.tool_calls or ()),
         call_id=message.tool_call_id or "",
         segments=marked(message.content),
         reasoning=message.reasoning_content or "",

@@ -11,13 +11,14 @@ from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.grammars import grammar_of, text_form
+from draftwerk.api.fields.half_answers import check_goes_on
 from draftwerk.api.fields.model_choice import loaded_state, served_as
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.fields.segments import completion_documents, segmented
 from draftwerk.api.fields.tool_request import chat_tools
 from draftwerk.api.openai.chat import ChatSerializer
-from draftwerk.api.openai.chat_prompt import chat_prompt
+from draftwerk.api.openai.chat_prompt import chat_prompt, continued
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.middle_prompt import middle_prompt
 from draftwerk.api.openai.receipts.issuing import wants_receipt, with_receipt
@@ -57,10 +58,12 @@ async def chat(request: Request) -> ASGIApp:
     conversation = chat_prompt(body.messages, plan)
     contents = [each.content for each in body.messages]
     prompt, blend = segmented(conversation, body.blend, body.documents, contents, model)
+    prompt, half = continued(body, prompt)
     options = chat_options(body, RequestContext(model, state.new_seed), plan, blend)
+    check_goes_on(half, options, bool(body.receipt))
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     names |= plan.names("response_format")
-    call = call_of(request, "chat", [prompt], options, names)
+    call = call_of(request, "chat", [prompt], options, names, half)
     is_parsed = plan.form is not None
     metadata = _metadata(state, model, call, body, "chatcmpl-", bool(body.logprobs), is_parsed)
     return _answer(request, state, call, ChatSerializer(metadata), body)
@@ -129,6 +132,7 @@ def _metadata(
         and bool(requested.include_usage or requested.continuous_usage_stats),
         tier=body.tier,
         is_parsed=is_parsed,
+        half=call.half,
     )
 
 

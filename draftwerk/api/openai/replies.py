@@ -140,6 +140,8 @@ class ChatDelta(Struct, frozen=True, omit_defaults=True):
     """The new part of the reasoning, of a model that reasons first."""
     tool_calls: tuple[CallDelta, ...] | UnsetType = UNSET
     """What is new of calls."""
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Of a text that was cut where it does not tell its tokens: all of them, in the last chunk."""
 
 
 class ChatChunkChoice(Struct, frozen=True):
@@ -183,6 +185,8 @@ class ChatMessageReply(Struct, frozen=True):
     """What came before the text, of a model that reasons first."""
     tool_calls: tuple[CallReply, ...] | UnsetType = UNSET
     """The calls of tools, if there are any."""
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Of a text that was cut where it does not tell its tokens: what to send back with it."""
 
 
 class ChatChoice(Struct, frozen=True):

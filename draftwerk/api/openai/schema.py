@@ -58,7 +58,6 @@ SERVED_AS: dict[ServiceTier, ServiceTier] = {
     "auto": "default", "scale": "default", "fast": "priority",
 }  # fmt: skip
 """What a reply calls a tier that is one of the others."""
-CONTINUED = "/v1/completions with the text to continue"
 ReasoningBudget = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 
 
@@ -86,6 +85,8 @@ class Message(Struct, frozen=True):
     """Of a tool's message: the call it answers."""
     reasoning_content: BodyText | None = None
     """Of an assistant's message: what came before it, for templates that show it."""
+    token_ids: TokenIds | None = None
+    """Of an assistant's message: those that it was generated as, where they are known."""
 
 
 class StreamOptions(Struct, frozen=True):
@@ -202,8 +203,6 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     unsupported("audio"),
     unsupported("modalities", unless=(b'["text"]',)),
     unsupported("web_search_options", use="the text of `messages`"),
-    unsupported("add_generation_prompt", use=CONTINUED, unless=(b"true",)),
-    unsupported("continue_final_message", use=CONTINUED),
     unsupported("best_of", use="`n`, or /v1/completions", unless=ONE),
     unsupported("echo", use="/v1/completions"),
     unsupported("thinking", use="`reasoning_effort` or `thinking_budget`"),
@@ -227,6 +226,10 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     thinking_budget: ReasoningBudget | None = None
     """Tokens of reasoning, after which it is ended; ours."""
     metadata: Metadata | None = None
+    continue_final_message: bool | None = None
+    """Whether a last message of the assistant's goes on, as it does if this is absent."""
+    add_generation_prompt: bool | None = None
+    """Whether an answer of its own comes behind such a message; false if absent."""
     reasoning_effort: Effort | None = None
     enable_thinking: bool | None = None
     """Whether a model that can reasons first; SGLang's name."""

@@ -22,6 +22,8 @@ class AnsweredCall:
     name: str
     arguments: str = ""
     whole: bool = False
+    goes_on: bool = False
+    """Whether it had begun in what the reply goes on from."""
 
     @property
     def object(self) -> str:
@@ -53,7 +55,7 @@ class AnswerParts:
                 case "text":
                     self.text += part.text
                 case "call":
-                    self.calls.append(AnsweredCall(part.text))
+                    self.calls.append(AnsweredCall(part.text, goes_on=part.goes_on))
                 case "arguments":
                     self.calls[-1].arguments += part.text
                 case "end":

@@ -7,10 +7,11 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from draftwerk.actors.client_prompts import HalfTurn
 from draftwerk.actors.messages import Delta, Ended, Event, Started, TokenText
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.usage import RequestMetrics, ServiceTier, Usage
-from draftwerk.api.replying.answers import AnswerParts
+from draftwerk.api.replying.answers import AnswerParts, call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 
 
@@ -75,6 +76,13 @@ class ReplyMetadata(msgspec.Struct, frozen=True):
     """The service tier, for a client that asked for one."""
     is_parsed: bool = False
     """Whether the reply is told apart into reasoning, text and calls."""
+    half: HalfTurn | None = None
+    """What it goes on from."""
+
+    def call_id(self, choice: int, index: int, goes_on: bool) -> str:
+        """Return a call's id: of one that had begun before, as its client has it."""
+        begun = self.half.message.calls[-1:] if self.half is not None and goes_on else ()
+        return begun[0].id if begun else call_id_of(self.id, choice, index)
 
     def parts(self, event: Delta | Ended) -> tuple[ReplyPart, ...]:
         """Return what an event adds, part by part; a reply that is not told apart is text."""
@@ -120,6 +128,8 @@ class GatheredChoice:
     score: float | UnsetType = UNSET
     answer: AnswerParts = field(default_factory=AnswerParts)
     """Of a request with a reply format: its parts."""
+    untold: tuple[int, ...] | UnsetType = UNSET
+    """What is to be sent back with a text that was cut where it does not tell its tokens."""
 
     def add(self, event: Delta | Ended) -> None:
         """Take in one event of this choice."""
@@ -136,6 +146,7 @@ class GatheredChoice:
                 del self.tokens[-1:]
             self.finish_reason, self.stopped_by = event.finish_reason, event.stopped_by
             self.score = score_of(event)
+            self.untold = event.token_ids or UNSET
 
     def whole(self) -> Delta:
         """Return everything as one event."""

@@ -185,6 +185,7 @@ async def test_contents_may_be_parts_and_developers_are_systems(served: Served) 
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
         {"role": "assistant", "content": None},
+        {"role": "user", "content": "c"},
     ]
     await served.http.post("/v1/chat/completions", json={"messages": messages})
     prompt, _ = served.engine.submitted[-1]
@@ -193,6 +194,7 @@ async def test_contents_may_be_parts_and_developers_are_systems(served: Served) 
             ChatMessage("system", "Be brief."),
             ChatMessage("user", "ab"),
             ChatMessage("assistant", ""),
+            ChatMessage("user", "c"),
         )
     )
 

@@ -33,6 +33,8 @@ from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Sna
 from draftwerk.actors.tokenizer import prompt_field
 from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, LONG
 from draftwerk.speculative.replies.channels import parser_of
+from draftwerk.speculative.replies.half_written import KnownParts, ReplyPiece, open_call
+from draftwerk.speculative.replies.parser import ReplyPart
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
@@ -94,6 +96,9 @@ class ByteText:
     def encode_continuation(self, text: str) -> list[int]:
         return self.encode(text)
 
+    def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:
+        return self.encode("".join(each.text for each in pieces))
+
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         shown = [token for token in tokens if token < END or not skip_special]
         return b"".join(map(self.token_bytes, shown)).decode(errors="replace")
@@ -121,7 +126,7 @@ def answer_tokens(prompt: str, options: Options, choice: int) -> list[int]:
     sampling = options.sampling
     wanted = ANSWER.search(prompt)
     if options.reply is not None and wanted:
-        return [*json.loads(wanted[1]).encode(), END][: options.tokens_max]
+        return _behind([*json.loads(wanted[1]).encode(), END], options)
     seed = sampling.seed if sampling.temperature else 0
     dice = random.Random(f"{prompt}|{seed}|{choice if sampling.temperature else 0}")
     count = 60 if "!" in prompt else dice.randrange(1, 40)
@@ -132,9 +137,13 @@ def answer_tokens(prompt: str, options: Options, choice: int) -> list[int]:
             break
         tokens += dice.choice(WORDS).encode()
     tokens.append(END)
-    if options.tokens_max is not None:
-        tokens = tokens[: options.tokens_max]
-    return tokens
+    return _behind(tokens, options)
+
+
+def _behind(tokens: list[int], options: Options) -> list[int]:
+    """Return a text's tokens from where the request goes on, up to its limit."""
+    tokens = tokens[len(options.written.tokens) :]
+    return tokens if options.tokens_max is None else tokens[: options.tokens_max]
 
 
 def token_text(token: int, count: int) -> TokenText:
@@ -223,7 +232,7 @@ class FakeEngine:
         if "!away" in text:
             yield Failed(request_id=request_id, kind="unavailable", reason="away", retry_after_ms=1)
             return
-        yield Started(request_id=request_id, prompt=tokens)
+        yield Started(request_id=request_id, prompt=(*tokens, *options.written.tokens))
         if "!expire" in text or "!unmet" in text:
             kind, ms = ("slo_unmet", 2500) if "!unmet" in text else ("deadline_exceeded", 0)
             yield Failed(request_id=request_id, kind=kind, reason="late", retry_after_ms=ms)
@@ -294,7 +303,7 @@ class FakeChoice:
         self, request_id: str, index: int, prompt: str, prompt_count: int, options: Options
     ) -> None:
         self.request_id, self.index, self.options = request_id, index, options
-        self.prompt_count = prompt_count
+        self.prompt_count = prompt_count + len(options.written.tokens)
         self.tokens = answer_tokens(prompt, options, index)
         self.position = 0
         self.stream = ByteStream()
@@ -304,6 +313,18 @@ class FakeChoice:
         self.histogram = [0] * 7
         self.drafted = 0
         self.done = False
+        self.begun: list[ReplyPart] = []
+        self.known = KnownParts()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Stand behind a half-written reply."""
+        written, found = self.options.written, list[ReplyPart]()
+        for token in written.tokens:
+            text = self._text([token])
+            found += [ReplyPart("text", text)] if self.parser is None else self.parser.push(text)
+        self.known = KnownParts.beyond(found, written)
+        self.begun = open_call(found, written.repeats_call)
 
     def step(self, count: int) -> list[Event]:
         """Commit up to `count` tokens; returns a delta, and the end if this was it."""
@@ -316,8 +337,12 @@ class FakeChoice:
         text, self.echo = self.echo + self._text(taken), ""
         events: list[Event] = [self._delta(text, taken)]
         if self.position >= len(self.tokens):
-            events.append(self._ended(self.stream.flush(), self.reason))
+            events.append(self._ended(self._rest(), self.reason))
         return events
+
+    def _rest(self) -> str:
+        """Return what ends the text; of one that was cut no half character."""
+        return "" if self.reason == "length" else self.stream.flush()
 
     @property
     def reason(self) -> str:
@@ -337,7 +362,7 @@ class FakeChoice:
                     self._ended(self._echoed(self.held[:position]), "stop"),
                 ]
         if self.position >= len(self.tokens):
-            rest = self.held + self.stream.flush()
+            rest = self.held + self._rest()
             return [self._delta("", used), self._ended(self._echoed(rest), self.reason)]
         keep = max(map(len, self.options.stop)) - 1
         cut = max(len(self.held) - keep, 0)
@@ -358,24 +383,34 @@ class FakeChoice:
         return Delta(
             request_id=self.request_id,
             choice=self.index,
-            text=text,
+            text=self._unsent(text),
             tokens=tuple(tokens),
             origins=origins[: len(tokens)],
             logprobs=logprobs,
             hypothesis="perhaps" if self.options.shows_hypotheses else "",
-            parts=() if self.parser is None else tuple(self.parser.push(text)),
+            parts=self._parts(text),
         )
+
+    def _unsent(self, text: str) -> str:
+        return self.known.rest("text", text) if self.parser is None else text
+
+    def _parts(self, text: str, last: bool = False) -> tuple[ReplyPart, ...]:
+        if self.parser is None:
+            return ()
+        held = self.parser.flush(self.reason == "length") if last else []
+        found = [*self.parser.push(text), *held]
+        begun, self.begun = self.begun, []
+        return (*begun, *map(self.known.rest_of, found))
 
     def _ended(self, text: str, reason: str) -> Ended:
         self.done = True
         predicted = len(self.options.speculation.prediction)
-        parser = self.parser
-        parts = () if parser is None else (*parser.push(text), *parser.flush())
+        parts = self._parts(text, last=True)
         return Ended(
             request_id=self.request_id,
             choice=self.index,
             finish_reason=reason,
-            text=text,
+            text=self._unsent(text),
             token_count=self.position,
             stats=SequenceStats(
                 prompt_count=self.prompt_count,
@@ -451,7 +486,9 @@ def whole_text(prompt: Prompt, options: Options, choice: int = 0) -> str:
     """Return the text that a request must get, however it is served: the tests' reference."""
     text = prompt_text(prompt)
     tokens = answer_tokens(text, options, choice)
-    said = bytes(token for token in tokens if token < END).decode(errors="replace")
+    raw = bytes(token for token in tokens if token < END)
+    is_cut = tokens[-1:] != [END]
+    said = codecs.getincrementaldecoder("utf-8")("replace").decode(raw, final=not is_cut)
     found = [
         (said.find(stop) + len(stop), said.find(stop)) for stop in options.stop if stop in said
     ]

@@ -122,6 +122,9 @@ def check_receipt(call: Call, state: ServerState) -> None:
     if call.options.blend is not None:
         said = "`receipt` cannot go with `blend`: the text is approximate."
         raise refused(said, "receipt", "unsupported")
+    if call.half is not None:
+        said = "`receipt` cannot go with a half-written answer."
+        raise refused(said, "receipt", "unsupported")
     if len(call.prompts) > 1:
         raise refused("`receipt` goes with one prompt.", "receipt", "unsupported")
 

@@ -55,7 +55,7 @@ class RecordKeeper:
     def recording(self, state: ServerState, call: Call) -> "RequestRecording | None":
         """Return what takes in a request's events; None for what is not recorded."""
         is_text = call.options.blend is None and call.options.reading is None
-        if call.sent is None or not is_text:
+        if call.sent is None or call.half is not None or not is_text:
             return None
         issuers = [issuer_of(state, call.options) for _ in call.prompts]
         return RequestRecording(self, call, issuers, state.now())

@@ -30,6 +30,8 @@ def conversation_of(
         else:
             turns.append(turn)
     whole = (*earlier, *turns)
+    if not whole:
+        raise refused("`input` is empty, and nothing was said before.", "input", "invalid")
     check_turns(whole, "input")
     return whole
 
@@ -49,9 +51,7 @@ def _turn(item: InputMessage, path: str) -> ChatMessage:
             for name in ("call_id", "name", "arguments"):
                 _check_given(item, name, path)
             function = CalledFunction(item.name or "", item.arguments or "")
-            return ChatMessage(
-                "assistant", "", calls=(tool_call(item.call_id or "", function, path),)
-            )
+            return ChatMessage("assistant", "", calls=(tool_call(item.call_id or "", function),))
         case _:
             for name in ("call_id", "output"):
                 _check_given(item, name, path)

@@ -29,7 +29,6 @@ from draftwerk.api.openai.responses.responses_objects import (
     ReasoningPart,
     ResponseItem,
 )
-from draftwerk.api.replying.answers import call_id_of
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.speculative.replies.parser import ReplyPart
 
@@ -51,6 +50,8 @@ class OutputItems:
     """Of the function, while it is a call."""
     whole: bool = False
     """Whether the call has ended."""
+    goes_on: bool = False
+    """Whether it had begun in what the response goes on from."""
     logprobs: list[TokenText] = field(default_factory=list[TokenText])
     origins: list[str] = field(default_factory=list[str])
     call_count: int = 0
@@ -124,7 +125,8 @@ class OutputItems:
             case "text":
                 return [*self._turn_to("message"), self._text_delta(part.text, tokens, origins)]
             case "call":
-                return [*self.close(), *self.open("call", part.text)]
+                closed, self.goes_on = self.close(), part.goes_on
+                return [*closed, *self.open("call", part.text)]
             case "arguments":
                 self.text += part.text
                 return [
@@ -229,7 +231,7 @@ class OutputItems:
     def _item(self, status: str) -> ResponseItem:
         started = status != "in_progress"
         if self.kind == "call":
-            call_id = call_id_of(self.metadata.id, 0, self.call_count - 1)
+            call_id = self.metadata.call_id(0, self.call_count - 1, self.goes_on)
             return FunctionCallItem(self.item_id, call_id, self.name, self.text, status)
         if self.kind == "reasoning":
             parts = (ReasoningPart(self.text),) if started else ()

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt
+from draftwerk.actors.client_prompts import Chat, ChatMessage
+from draftwerk.api.core.calls import Call
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.handling import (
     EVENTS,
@@ -26,6 +27,7 @@ from draftwerk.api.core.prompt_tokens import count_tokens
 from draftwerk.api.core.response_store import KeptResponses, StoredResponse
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
+from draftwerk.api.fields.half_answers import check_goes_on, joined_turns, taken_apart
 from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.openai.receipts.issuing import with_receipt
@@ -49,7 +51,6 @@ from draftwerk.api.openai.responses.responses_translate import (
 from draftwerk.api.replying.resuming import resumable, resumed
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse, framed
-from draftwerk.speculative.requests.request import Options
 
 RESPONSES = msgspec.json.Decoder(ResponsesBody)
 
@@ -64,10 +65,11 @@ async def respond(request: Request) -> ASGIApp:
     streams, background = bool(body.stream), bool(body.background)
     model = served_as(state.model, body.model, body.lora)
     options = responses_options(body, RequestContext(model, state.new_seed), plan)
-    prompts: list[Prompt] = [await fitted_prompt(state, body, conversation, plan)]
-    call = call_of(request, "response", prompts, options, responses_names(plan))
+    prompt, half = taken_apart(await fitted_prompt(state, body, conversation, plan))
+    check_goes_on(half, options, bool(body.receipt))
+    call = call_of(request, "response", [prompt], options, responses_names(plan), half)
     response_id = response_id_of(state, tenant, call.request_id)
-    serializer = responses_serializer(state, model, body, response_id, options)
+    serializer = responses_serializer(state, model, body, response_id, call)
     if serializer.stored:
         serializer.on_over = keeper(serializer, conversation, state.responses.of(tenant))
     elif background and not streams:
@@ -169,7 +171,7 @@ def keeper(
 
     def keep(response: ResponseObject) -> None:
         answer = serializer.answer()
-        turns = (*undeclared, answer)
+        turns = joined_turns(undeclared, answer)
         stored = StoredResponse(turns, msgspec.json.encode(response), serializer.metadata.model)
         for kept in places:
             kept.keep(response.id, stored)
@@ -225,7 +227,7 @@ def responses_serializer(
     model: ServedModel,
     body: ResponsesBody,
     response_id: str,
-    options: Options,
+    call: Call,
     stream_id: str | None = None,
 ) -> ResponsesSerializer:
     """Return the format of one response."""
@@ -240,12 +242,13 @@ def responses_serializer(
         fingerprint=model.fingerprint,
         logprobs=LOGPROBS in include,
         origins=ORIGINS in include,
-        is_parsed=options.reply is not None,
+        is_parsed=call.options.reply is not None,
+        half=call.half,
     )
     return ResponsesSerializer(
         metadata,
         body,
-        options.sampling,
+        call.options.sampling,
         state.now,
         stream_id,
         keeps and body.store is not False,

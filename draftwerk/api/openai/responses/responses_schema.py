@@ -101,7 +101,7 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     """Whether the response carries what `/v1/verify` checks; ours."""
     generate: bool | None = None
     """Only true is served."""
-    input: BodyText | Annotated[list[InputMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    input: BodyText | Annotated[list[InputMessage], Meta(max_length=MESSAGES_MAX)]
     documents: Documents | None = None
     """Texts before the last user's message, of this response alone; ours."""
     modules: Modules | None = None

@@ -33,7 +33,6 @@ from draftwerk.api.openai.responses.responses_objects import (
     ToolObject,
 )
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody, TextRequest
-from draftwerk.api.replying.answers import call_id_of
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -120,9 +119,8 @@ class ResponsesSerializer:
             return ChatMessage("assistant", choice.text, tokens=tokens)
         said = choice.answer
         calls = tuple(
-            ToolCall(call_id_of(self.metadata.id, 0, index), each.name, each.arguments)
+            ToolCall(self.metadata.call_id(0, index, each.goes_on), each.name, each.arguments)
             for index, each in enumerate(said.calls)
-            if each.whole
         )
         return ChatMessage(
             "assistant", said.text, tokens=tokens, calls=calls, reasoning=said.reasoning

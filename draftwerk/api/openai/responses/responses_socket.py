@@ -23,6 +23,7 @@ from draftwerk.api.core.models import Release, models_of
 from draftwerk.api.core.response_store import KeptResponses
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import decoded
+from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import named, served_as
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
 from draftwerk.api.http.connection_ends import abort_of, hang_up_of
@@ -221,16 +222,19 @@ class Socket:
         plan = responses_plan(body, state.model)
         model = served_as(state.model, body.model, body.lora)
         options = responses_options(body, RequestContext(model, state.new_seed), plan)
+        prompt, half = taken_apart(await fitted_prompt(state, body, conversation, plan))
+        check_goes_on(half, options)
         call = Call(
             request_id=requested.response_id.removeprefix("resp_"),
             kind="socket",
-            prompts=[await fitted_prompt(state, body, conversation, plan)],
+            prompts=[prompt],
             options=msgspec.structs.replace(options, tenant=tenant),
             names=responses_names(plan),
             sent=requested.sent,
+            half=half,
         )
         form = responses_serializer(
-            state, model, body, requested.response_id, call.options, requested.stream_id
+            state, model, body, requested.response_id, call, requested.stream_id
         )
         places = (self.remembered, stored) if form.stored else (self.remembered,)
         form.on_over = keeper(form, conversation, *places)
