@@ -150,5 +150,7 @@ class ShownModel(Struct, frozen=True, kw_only=True):
 
 
 class ServerVersion(Struct, frozen=True):
-    version: str
-    """Draftwerk's."""
+    draftwerk: str
+    """This server's own version."""
+    version: str = "0.13.5"
+    """Of the Ollama whose API is spoken: clients refuse versions that lack what they need."""

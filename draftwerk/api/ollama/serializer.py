@@ -124,7 +124,7 @@ class OllamaSerializer(Serializer):
             prompt_eval_count=usage.prompt_tokens,
             prompt_eval_duration=nanoseconds(first - queued),
             eval_count=usage.completion_tokens,
-            eval_duration=nanoseconds(generated),
+            eval_duration=nanoseconds(generated) or int(usage.completion_tokens > 0),
             metrics=metrics,
             system_fingerprint=self.metadata.fingerprint,
             approximations=usage.approximations,
