@@ -4,11 +4,12 @@ Fields not named here are ignored, as elsewhere; `cache_control` is among them, 
 found without it.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from draftwerk.api.core.errors import ErrorDetails
 from draftwerk.api.core.usage import Approximations, RequestMetrics
 from draftwerk.api.fields.field_rows import CHAT, ONE, OTHERS, knows, no_effect, obeys, unsupported
 from draftwerk.api.fields.field_types import (
@@ -21,13 +22,14 @@ from draftwerk.api.fields.field_types import (
     Salt,
     SpeculationBody,
     StopString,
-    TokenCount,
     TokenIds,
 )
 from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
-from draftwerk.api.fields.tools_schema import TOOLS_MAX, CallId, FunctionName
+from draftwerk.api.fields.tools_schema import CallId
 
 STOPS_MAX = 16
+TOOLS_MAX = 4096
+ToolName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_.-]{1,128}$")]
 OBEYED = ("temperature", "top_k", "top_p", "seed")
 """Sampling fields; Anthropic has the first three."""
 
@@ -42,7 +44,7 @@ class ToolUse(Struct, frozen=True, tag_field="type", tag="tool_use"):
     """A call of a tool."""
 
     id: CallId
-    name: FunctionName
+    name: ToolName
     input: dict[str, Any]
 
 
@@ -82,7 +84,7 @@ class AnthropicMessage(Struct, frozen=True):
 class AnthropicTool(Struct, frozen=True):
     """A function that the model may call."""
 
-    name: FunctionName
+    name: ToolName
     input_schema: msgspec.Raw | UnsetType = UNSET
     description: BodyText | None = None
     type: Literal["custom"] | None = None
@@ -90,7 +92,7 @@ class AnthropicTool(Struct, frozen=True):
 
 class AnthropicToolChoice(Struct, frozen=True):
     type: Literal["auto", "any", "tool", "none"]
-    name: FunctionName | None = None
+    name: ToolName | None = None
     disable_parallel_tool_use: bool | None = None
 
 
@@ -111,7 +113,7 @@ class OutputConfig(Struct, frozen=True):
 
 @knows(
     OTHERS,
-    unsupported("mcp_servers", "container"),
+    unsupported("mcp_servers", "container", "thread"),
     unsupported("output_format", use="`output_config`"),
     no_effect("thinking", "output_config.effort", why="where the model does not reason first"),
 )
@@ -132,6 +134,11 @@ class PromptBody(Struct, frozen=True, kw_only=True):
     blend: BlendBody | None = None
     """Whether documents are segments that may be reused: then the text is approximate; ours."""
 
+    refusal_details: ClassVar[dict[str, ErrorDetails]] = {
+        "thread": ErrorDetails("thread_unsupported_request", ("thread",))
+    }
+    """Without a thread, Anthropic's clients send the whole conversation."""
+
 
 @obeys(*OBEYED)
 @knows(
@@ -147,7 +154,7 @@ class PromptBody(Struct, frozen=True, kw_only=True):
 class MessagesBody(PromptBody, frozen=True, kw_only=True):
     """`POST /v1/messages`."""
 
-    max_tokens: TokenCount
+    max_tokens: Annotated[int, Meta(ge=1)]
     """A bound: a text ends earlier where the context does."""
     stream: bool | None = None
     stop_sequences: Annotated[list[StopString], Meta(max_length=STOPS_MAX)] | None = None

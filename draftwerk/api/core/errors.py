@@ -99,11 +99,19 @@ CLOSE_CODES = {
 }
 
 
+class ErrorDetails(msgspec.Struct, frozen=True):
+    """What Anthropic's clients go by: without what is named they go on by themselves."""
+
+    error_code: str
+    unsupported: tuple[str, ...]
+
+
 class ErrorBody(msgspec.Struct, frozen=True):
     message: str
     type: str
     param: str | None
     code: str | None
+    details: ErrorDetails | msgspec.UnsetType = msgspec.UNSET
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
@@ -131,6 +139,7 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after_ms: int | None = None,
+        details: ErrorDetails | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -138,12 +147,13 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.retry_after_ms = retry_after_ms
+        self.details = details
 
     @property
     def reply(self) -> ErrorReply:
         """The body, as every endpoint and every stream sends it."""
         kind = KINDS.get(self.status, "server_error")
-        return ErrorReply(ErrorBody(self.message, kind, self.param, self.code))
+        return ErrorReply(ErrorBody(self.message, kind, self.param, self.code, self.details))
 
     @property
     def sentence(self) -> SentenceReply:

@@ -270,3 +270,33 @@ async def test_a_failure_is_the_last_event(served: Served) -> None:
     events = await streamed(served, messages=[{"role": "user", "content": "!fail"}])
     assert events[-1]["type"] == "error"
     assert events[-1]["error"]["message"] == "the row failed"
+
+
+@pytest.mark.parametrize("thread", [{"type": "create"}, {"type": "continue", "id": "t"}])
+async def test_a_thread_is_refused_in_the_words_that_clients_go_on_from(
+    served: Served, thread: dict[str, str]
+) -> None:
+    reply = await post(served, thread=thread)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, "thread")
+    wanted = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    assert error["details"] == wanted
+    assert (await post(served, thread=None)).status_code == 200
+    assert "details" not in (await post(served, max_tokens=0)).json()["error"]
+
+
+async def test_limits_are_those_of_anthropic(agent: Served) -> None:
+    names = [f"{'a' * 120}_{number}" for number in range(200)]
+    tools = [{"name": name, "input_schema": SCHEMA} for name in names]
+    reply = await post(agent, tools=tools, max_tokens=10**7)
+    assert reply.status_code == 200, reply.text
+    assert (submitted(agent)[1].tokens_max or 0) <= agent.state.model.context_max
+    longer = [{"name": "a" * 129, "input_schema": SCHEMA}]
+    assert (await post(agent, tools=longer)).json()["error"]["param"] == "tools[0].name"
+
+
+async def test_a_half_written_turn_goes_on(served: Served) -> None:
+    whole = (await post(served, seed=5)).json()["content"][0]["text"]
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": whole[:9]}]
+    reply = await post(served, seed=5, messages=messages)
+    assert whole[:9] + reply.json()["content"][0]["text"] == whole
