@@ -104,7 +104,7 @@ def build_role(
     progress("measuring the cost of a step" if decoded.measures else "warming up")
     left_s = max(0.0, MEASURING_S - built.measured_s) if decoded.measures else 0.0
     runner = TargetRunner(built.parts.on_scratch(), decoded.successor_count)
-    measured = _step_costs(runner, decoded, left_s)
+    measured = _step_costs(runner, decoded, left_s, compiles=built.device != "cpu")
     costs = decoded.step_costs or measured
     built = built._replace(roofline=built.roofline or decoded.roofline)
     make = target_maker(built, decoded, costs, draft_model)
@@ -174,7 +174,9 @@ def noting_use(
     return noting
 
 
-def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) -> StepTimes:
+def _step_costs(
+    runner: TargetRunner, options: ModelOptions, budget_s: float, compiles: bool
+) -> StepTimes:
     """Return what steps cost that verify drafts, on the first blocks."""
 
     def measure(size: StepSize) -> tuple[StepLoad, float]:
@@ -185,7 +187,8 @@ def _step_costs(runner: TargetRunner, options: ModelOptions, budget_s: float) ->
         [size for size in each if _blocks(size, options) <= options.block_count]
         for each in (WARM_UP_SIZES, LARGE_SIZES)
     )
-    return step_costs(measure, sizes, budget_s, large) if sizes else ()
+    first = (*sizes, *large) if compiles else ()
+    return step_costs(measure, sizes, budget_s, large, first) if sizes else ()
 
 
 def _blocks(size: StepSize, options: ModelOptions) -> int:

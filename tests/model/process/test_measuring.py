@@ -34,6 +34,19 @@ def test_a_fast_machine_measures_every_size_thrice() -> None:
     assert machine.steps == 1 + 3 * len(SIZES)
 
 
+def test_what_a_device_compiles_at_a_size_is_not_its_cost() -> None:
+    """The first step of each size takes a second more."""
+    seen: set[int] = set()
+
+    def cost(tokens: int) -> float:
+        is_first = tokens not in seen
+        seen.add(tokens)
+        return 5.0 + 1000 * is_first
+
+    costs = step_costs(Machine(cost).measure, SIZES, 2.0, first=SIZES)
+    assert costs == tuple((StepLoad(n, n), 5.0) for n, *_ in SIZES)
+
+
 @pytest.mark.parametrize("slowness", [1, 3, 10, 30, 100])
 def test_no_machine_measures_for_longer_than_the_budget(slowness: int) -> None:
     machine = Machine(lambda tokens: slowness * (5 + tokens))
