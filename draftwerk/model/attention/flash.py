@@ -5,6 +5,7 @@ keys among processors for any number of new tokens. FlashAttention-2's varlen fo
 rounds with rows of several lengths (prefill chunks among them) use it.
 """
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -99,9 +100,13 @@ class WithTrees:
 def flash_attention_2() -> FlashAttention2:
     """Return the backend of the installed package. Raises Refused."""
     module = _installed("flash_attn", "flash_attn", "pip install flash-attn")
-    queues = tuple(map(int, module.__version__.split(".")[:3])) <= QUEUED_MAX
+    release = re.match(r"(\d+)\.(\d+)\.(\d+)", getattr(module, "__version__", ""))
+    varlen = getattr(module, "flash_attn_varlen_func", None)
+    if release is None or varlen is None:
+        raise Refused("attention flash_attn: a package of that name is there, and not the library")
+    queues = tuple(map(int, release.groups())) <= QUEUED_MAX
     with_kvcache = module.flash_attn_with_kvcache if queues else None
-    return FlashAttention2(with_kvcache, module.flash_attn_varlen_func)
+    return FlashAttention2(with_kvcache, varlen)
 
 
 def flash_attention_3() -> FlashAttention3:

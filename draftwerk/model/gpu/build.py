@@ -126,6 +126,9 @@ def gpu_parts(
         config.head_size,
     )
     chosen = choose_attention(settings.attention, needs)
+    for reason in chosen.passed_over:
+        progress(f"passed over: {reason}")
+    progress(f"attention {chosen.name}")
     kept = FORMATS[settings.dtype]
     prepare = (
         (kept.exact_layers, kept.exact_lm_head) if settings.exact else (kept.layers, kept.head)

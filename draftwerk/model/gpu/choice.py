@@ -1,7 +1,6 @@
 """Which attention serves a device: an explicit table of backends and what each can do."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -49,6 +48,8 @@ class Chosen(NamedTuple):
     name: str
     attention: Attention
     backend: AttentionBackend
+    passed_over: tuple[str, ...] = ()
+    """Why better ones were not taken."""
 
 
 def _triton(needs: Needs) -> Attention:
@@ -99,13 +100,16 @@ FLASH_HEAD_MAX = 256
 
 def _best(needs: Needs) -> Chosen:
     *better, last = AUTOMATIC[needs.device.type]
+    passed_over: list[str] = []
     for name in better:
         # Compiled for others too, but no faster than the rest there.
         if name == "flash_attn_3" and _generation(needs.device) != HOPPER:
             continue
-        with suppress(Refused):
-            return choose_attention(name, needs)
-    return choose_attention(last, needs)
+        try:
+            return choose_attention(name, needs)._replace(passed_over=tuple(passed_over))
+        except Refused as error:
+            passed_over.append(str(error))
+    return choose_attention(last, needs)._replace(passed_over=tuple(passed_over))
 
 
 def _generation(device: torch.device) -> int:

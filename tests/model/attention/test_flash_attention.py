@@ -192,6 +192,12 @@ def test_no_call_that_a_graph_cannot_record_is_made(version, form, monkeypatch):
     assert [name for name, _ in library.calls] == [form]
 
 
+def test_a_namespace_package_of_that_name_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
+    with pytest.raises(Refused, match="not the library"):
+        flash_attention_2()
+
+
 CUDA = torch.device("cuda")
 BOTH = {"flash_attn": "2.8.3", "flash_attn_interface": "3"}
 AUTO = {
@@ -216,6 +222,17 @@ def test_auto_takes_the_best_that_can_run(modules, generation, needs, name, monk
     monkeypatch.setattr(choice, "_generation", lambda device: generation)
     chosen = choice.choose_attention("auto", choice.Needs(CUDA, **needs))
     assert chosen.name == name
+    # FlashAttention-3 is looked for on Hopper alone, and the rest in order.
+    better = list(choice.AUTOMATIC["cuda"][generation != 9 :])
+    assert len(chosen.passed_over) == better.index(name)
+
+
+def test_auto_says_which_pages_flash_attention_would_need(monkeypatch):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    installed(monkeypatch, "flash_attn", "2.8.3")
+    monkeypatch.setattr(choice, "_generation", lambda device: 8)
+    (reason,) = choice.choose_attention("auto", choice.Needs(CUDA)).passed_over
+    assert "--block-size 256" in reason
 
 
 def test_trees_are_refused():
