@@ -5,6 +5,7 @@ for the tokens. A step here is the model process's. Text, tokenising and sockets
 planning and drafting of the next round do not: they come after it and are not in these figures.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,34 +105,30 @@ def step_rows(
     settings: GpuSettings,
     at: GpuPlace,
     cases: list[tuple[int, int, int]],
-) -> list[dict[str, Any]]:
-    """Measure (rows, new tokens, context) rounds, and a prefill."""
+) -> Iterator[dict[str, Any]]:
+    """Measure (rows, new tokens, context) rounds, and a prefill; yield each as it is there."""
     model = random_model(config, at.dtype, at.device)
     read = weight_bytes(model, settings.dtype)
     parameters = sum(weight_count(model))
     parts, chosen = gpu_parts(model, settings, at.recorder, progress=print)
     kv = token_bytes(config, parts)
-    found: list[dict[str, Any]] = []
     for rows, length, context in cases:
         builder = verify_round(settings.block_size, rows, length, context)
         step_us = at.clock.wall_us(lambda builder=builder: _step(parts, builder))
         device_us = at.clock.microseconds(lambda builder=builder: parts.run(builder))
         flops = 2.0 * parameters * rows * length
-        found.append(
-            {
-                "attention": chosen.name,
-                "dtype": settings.dtype,
-                "exact": settings.exact,
-                "rows": rows,
-                "length": length,
-                "context": context,
-                "step_us": step_us,
-                "forward_us": device_us,
-                "gap_us": step_us - device_us,
-                **at.over_floor(step_us, read + rows * (context + length) * kv, flops),
-            }
-        )
-    return found
+        yield {
+            "attention": chosen.name,
+            "dtype": settings.dtype,
+            "exact": settings.exact,
+            "rows": rows,
+            "length": length,
+            "context": context,
+            "step_us": step_us,
+            "forward_us": device_us,
+            "gap_us": step_us - device_us,
+            **at.over_floor(step_us, read + rows * (context + length) * kv, flops),
+        }
 
 
 def token_bytes(config: ModelConfig, parts: LoadedModel) -> int:

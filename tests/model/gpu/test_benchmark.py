@@ -42,7 +42,7 @@ def test_steps_at_toy_sizes():
     from draftwerk.model.gpu.build import GpuSettings
 
     settings = GpuSettings("fp32", "triton", block_count=8, block_size=16)
-    rows = step_rows(shape_of_8b(**SMOKE), settings, AT, [(2, 3, 20), (1, 24, 0)])
+    rows = [*step_rows(shape_of_8b(**SMOKE), settings, AT, [(2, 3, 20), (1, 24, 0)])]
     assert [(row["rows"], row["length"]) for row in rows] == [(2, 3), (1, 24)]
     assert all(row["step_us"] > 0 and row["floor_us"] > 0 for row in rows)
 

