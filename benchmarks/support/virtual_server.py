@@ -42,6 +42,8 @@ class VirtualText:
     """When its client comes; of a user who has asked before, when that was answered."""
     promise: Promise = NOTHING_PROMISED
     priority: int = 0
+    limit: int = 0
+    """Of its tokens, as the server knows it; 0: the context."""
     begun_s: float = 0.0
     times_s: list[float] = field(default_factory=list[float])
     is_refused: bool = False
@@ -115,7 +117,7 @@ class VirtualServer:
                     choice=0,
                     prompt_count=len(tokens),
                     sampling=Sampling(stop_token_ids=(STOP,)),
-                    tokens_max=self.context_max - text.prompt,
+                    tokens_max=text.limit or self.context_max - text.prompt,
                     draft_max=0,
                     priority=text.priority,
                 ),

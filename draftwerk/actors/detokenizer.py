@@ -26,7 +26,7 @@ from draftwerk.actors.messages import (
     Started,
     TokenText,
 )
-from draftwerk.actors.monitoring.request_stages import RequestStages
+from draftwerk.actors.monitoring.request_stages import RequestStages, stage_spans
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.text import TextTools
@@ -77,7 +77,10 @@ class Detokenizer:
             if events := tuple(self._events(piece)):
                 await self.router.send(Delivery(request_id=piece.request_id, events=events))
                 if piece.times is not None and isinstance(events[-1], Ended):
-                    self.stages.observe(piece.times, generated.decided_s, self.clock())
+                    ended_s = self.clock()
+                    self.stages.observe(piece.times, generated.decided_s, ended_s)
+                    for name, begun, stop in stage_spans(piece.times, generated.decided_s, ended_s):
+                        self.trace.add(f"request {piece.request_id}", name, begun, stop)
 
     def _open(self, opened: Opened) -> dict[int, ChoiceText]:
         choices: dict[int, ChoiceText] = {}

@@ -99,6 +99,13 @@ class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
     not computed where they stand."""
     score: float | None = None
     """Of a finished beam search's text: its log-probability over the length penalty."""
+    waited_s: float | None = None
+    """From its arrival at the engine until its own tokens were computed; None if it was submitted
+    before."""
+    device_wait_s: float | None = None
+    """Of that, in front of the model process."""
+    read_s: float | None = None
+    """From there to its first tokens."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):

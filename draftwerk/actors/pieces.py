@@ -58,7 +58,7 @@ def piece(progress: SequenceProgress) -> Piece:
 
 def stats(sequence: Sequence) -> SequenceStats:
     """Return what the sequence cost so far."""
-    tally = sequence.tally
+    tally, times = sequence.tally, sequence.deadlines.times
     return SequenceStats(
         prompt_count=sequence.request.prompt_count + sequence.request.written_count,
         cached_count=tally.cached or 0,
@@ -68,6 +68,9 @@ def stats(sequence: Sequence) -> SequenceStats:
         predicted_accepted=tally.predicted_accepted,
         predicted_rejected=tally.predicted_rejected,
         score=tally.score,
+        waited_s=None if times is None else times.waited_s,
+        device_wait_s=None if times is None else times.device_wait_s,
+        read_s=None if times is None else times.read_s,
         **_blend_counts(sequence),
     )
 

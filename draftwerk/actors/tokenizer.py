@@ -164,7 +164,7 @@ class Tokenizer:
             blend=located(submit.options, spans).blend,
             prediction=expected,
             arrived_s=submit.arrived_s,
-            times=None if submit.committed else StageTimes(taken_s, self.clock()),
+            times=None if submit.committed else _times(submit, taken_s, self.clock()),
             committed=submit.committed,
             ended=submit.ended,
         )
@@ -280,3 +280,9 @@ def _check_options(options: Options, count: int, vocab_size: int, context_max: i
     ):
         if not all(0 <= token < vocab_size for token in tokens):
             raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", blamed)
+
+
+def _times(submit: Submit, taken_s: float, now_s: float) -> StageTimes:
+    """Return when the first stages of a request began."""
+    arrived_s = taken_s if submit.arrived_s is None else submit.arrived_s
+    return StageTimes(min(arrived_s, taken_s), taken_s, now_s)

@@ -1,5 +1,6 @@
 """The model processes of a server: how they are started, what they share, what succeeds one."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -155,9 +156,11 @@ async def running_nursery(is_wanted: bool) -> AsyncGenerator[Nursery | None, Non
         return
     nursery = Nursery(python_command(NURSERY))
     await nursery.start()
+    watch = asyncio.create_task(nursery.watch())
     try:
         yield nursery
     finally:
+        watch.cancel()
         await nursery.close()
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.scheduler.prompt_shares import CREDIT_ROUNDS
 from draftwerk.speculative.scheduler.rounds.round_sizes import (
     NEAR_LEAST,
     ROWS_ALWAYS,
@@ -40,7 +41,8 @@ def round_limits(
     settings: EngineSettings, planned: RoundLimits, ready: Ready, cache_tokens: int
 ) -> RoundLimits:
     """Return the limits of a measured model over a cache of so many tokens."""
-    found = replace(planned, pause_s=inf if settings.prefer == "throughput" else PAUSE_S)
+    in_order = settings.prefer == "throughput"
+    found = replace(planned, pause_s=inf if in_order else PAUSE_S, in_order=in_order)
     if not ready.step_costs:
         rows_max = settings.rows_max or found.rows_max
         return replace(
@@ -77,3 +79,7 @@ def reasons(measured: MeasuredModel) -> Iterator[tuple[str, str]]:
     if limits.pause_s < inf:
         words = f"{1e3 * limits.pause_s:.0f} ms, or two steps without prompts if these are longer"
         yield "pause of a text while prompts are read", words
+    if not limits.in_order:
+        tokens = (CREDIT_ROUNDS + 1) * limits.tokens_max
+        words = "the least left to read goes first; each is read when twice the tokens before it "
+        yield "order of prompts", f"{words}in the queue, and its own, and {tokens} were read"

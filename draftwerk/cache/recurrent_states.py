@@ -91,6 +91,11 @@ class SequenceStates:
     _of_reply: frozenset[bytes] = frozenset()
     """The snapshots of its reply, of a beam search those of its texts."""
 
+    def known(self, names: Sequence[bytes]) -> int:
+        """Return how many of the named blocks of a prompt lie before their last snapshot."""
+        counts = range(len(names), 0, -1)
+        return next((n for n in counts if self.rules.pool.find(names[n - 1]) is not None), 0)
+
     def enter(self, names: Sequence[bytes]) -> int | None:
         """Take slots, and the last snapshot among the named blocks of a prompt.
 
@@ -98,9 +103,7 @@ class SequenceStates:
         room.
         """
         assert not self._own, "a sequence enters once"
-        pool, count = self.rules.pool, len(names)
-        while count and pool.find(names[count - 1]) is None:
-            count -= 1
+        pool, count = self.rules.pool, self.known(names)
         if count:
             found = pool.find(names[count - 1])
             assert found is not None

@@ -7,7 +7,6 @@ takes because its line was rewritten, plant the same slip in the new line.
 import ast
 import inspect
 import sys
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from importlib import import_module
@@ -21,9 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from draftwerk.actors.devices.restarts import RestartLimit
-from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.running_set import RunningSet
 from tests.actors import loops, test_engine, test_ledger
 from tests.cache import tables_world, test_replacement
 from tests.speculative.sampling import test_distribution as test_distribution
@@ -121,22 +118,6 @@ def peers() -> None:
     """Engines that fetch blocks of peers, which are killed and lie."""
     for seed in range(SEEDS):
         run_with_peers(seed)
-
-
-def crowded_segments() -> None:
-    """Prompts that find no room for their segments wait: they do not enter over and over."""
-    entered = Counter[int]()
-    admit = RunningSet.admit
-
-    def counted(self: RunningSet, sequence: Sequence) -> bool:
-        entered[sequence.sequence_id] += 1
-        assert entered[sequence.sequence_id] < 2000, "entered over and over"
-        return admit(self, sequence)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunningSet, "admit", counted)
-        for seed in range(SEEDS):
-            run(Setting(seed, blended=1.0, block_count=20))
 
 
 def joint_distribution() -> None:

@@ -15,7 +15,8 @@ def total(settings: list[Setting]) -> Counter[str]:
 
 @pytest.mark.parametrize("pipeline_depth", [1, 2])
 def test_every_request_has_one_last_word_and_the_plain_text(pipeline_depth: int) -> None:
-    counters = total([Setting(seed, pipeline_depth=pipeline_depth) for seed in range(8)])
+    how = {"pipeline_depth": pipeline_depth, "block_count": 24}
+    counters = total([Setting(seed, **how) for seed in range(8)])
     for happened in (
         "finished",
         "left",
@@ -136,7 +137,7 @@ def test_promises_and_deadlines_of_their_own_change_no_text(policy: SloPolicy) -
 
 
 def test_a_lost_target_is_only_a_pause() -> None:
-    counters = total([Setting(seed, lost=0.05, recovers=False) for seed in range(8)])
+    counters = total([Setting(seed, lost=0.05, recovers=False) for seed in range(12)])
     assert counters["restarts"] > 8, counters
     assert counters["finished"] > 25, counters
     assert counters["search finished"] > 1, counters

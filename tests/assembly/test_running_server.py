@@ -32,7 +32,7 @@ class Counted(Collector):
             gap_ms = 0.08 if number else 4.0
             report = StepReport(forward_ms=9.0, sample_ms=1.0, gap_ms=gap_ms)
             self.clock.observe(number, report, Trace())
-        self.stages.observe(StageTimes(0.0, 0.001, 0.003, 0.053), 1.053, 1.0535)
+        self.stages.observe(StageTimes(0.0, 0.001, 0.002, 0.004, 0.007, 0.057), 1.057, 1.0575)
 
     def collect(self) -> Iterator[Metric]:
         busy = CounterMetricFamily("draftwerk_device_busy_seconds", "", labels=["stage"])
@@ -87,7 +87,10 @@ def test_a_page_tells_how_the_device_waits_and_where_requests_are() -> None:
     assert found.gap_ms == pytest.approx(0.1192)
     assert (found.gap_p50_ms, found.gap_p99_ms) == (0.1, 0.1)
     assert found.stages_ms == pytest.approx(
-        {"tokenise": 1.0, "queue": 2.0, "prefill": 50.0, "decode": 1000.0, "detokenise": 0.5}
+        {
+            **{"inbox": 1.0, "tokenise": 1.0, "queue": 2.0, "device_wait": 3.0},
+            **{"prefill": 50.0, "decode": 1000.0, "detokenise": 0.5},
+        }
     )
 
 
@@ -104,7 +107,7 @@ def test_the_doctor_prints_it_of_the_server_at_its_address(
     printed = capsys.readouterr().out
     assert f"[  ok  ] 127.0.0.1:{port}: in use by draftwerk" in printed
     assert "its device: 98.8% busy while there was work; 0.12 ms between two steps" in printed
-    assert "tokenise 1.0, queue 2.0, prefill 50.0, decode 1000.0, detokenise 0.5" in printed
+    assert "queue 2.0, device_wait 3.0, prefill 50.0, decode 1000.0, detokenise 0.5" in printed
 
 
 NO_BUCKETS = "draftwerk_device_busy_seconds_total 1\ndraftwerk_device_gap_seconds_count 3\n"

@@ -46,6 +46,14 @@ def test_the_first_chunks_tokens_are_not_divided_over_the_rest() -> None:
     assert row(chunk_s=[1.0], output_tokens=5).tpot_s() is None
 
 
+def test_a_chunk_without_a_count_has_the_mean_of_all() -> None:
+    """Five tokens a chunk take 0.2 s each, whether or not the server counts them."""
+    assert row(chunk_s=[1.0, 2.0, 3.0], output_tokens=15).tpot_s() == pytest.approx(0.2)
+    counted = row(chunk_s=[1.0, 2.0, 3.0], chunk_tokens=[5, 10, 15], output_tokens=15)
+    assert counted.tpot_s() == pytest.approx(0.2)
+    assert row(chunk_s=[1.0, 2.0, 3.0], output_tokens=3).tpot_s() == pytest.approx(1.0)
+
+
 def test_tokens_count_where_they_arrived() -> None:
     counted = row(chunk_s=[1.0, 2.0, 3.0, 4.0], chunk_tokens=[1, 3, 6, 10], output_tokens=10)
     assert tokens_within(counted, Window(1.5, 3.5)) == 5

@@ -84,7 +84,7 @@ class SimulatedChild:
     make: Callable[[], Callable[[Any], object]]
     """Returns a model without any sequence."""
     work_type: type
-    process_id: int = 1
+    process_id: int = 0
     silent_from: float = float("inf")
     """It hangs from then on."""
     dead_from: float = float("inf")

@@ -21,6 +21,8 @@ from draftwerk.actors.devices.frame_pipe import FramePipe
 from draftwerk.machine.child_python import child_environment
 from draftwerk.speculative.protocol.forks import ORDER_MAX, Forked, NurseryModel, Order
 
+PAUSE_S, PAUSE_MAX_S = 0.5, 60.0
+"""Between two starts of a nursery that ends, and at most, where it ends at once each time."""
 ANSWER_S = 30.0
 """For a fork; a nursery that was just started imports first."""
 
@@ -99,6 +101,20 @@ class Nursery:
         child = await otherwise()
         await self._restart()
         return child
+
+    async def watch(self, pause_s: float = PAUSE_S) -> None:
+        """Start the process again whenever it ends, sooner or later by how long it lived."""
+        pause = pause_s
+        while True:
+            process, begun_s = self._process, anyio.current_time()
+            if process is not None:
+                await process.wait()
+            lived_s = anyio.current_time() - begun_s
+            pause = pause_s if lived_s > PAUSE_MAX_S else min(2 * pause, PAUSE_MAX_S)
+            if self._process is process:  # nobody has replaced it meanwhile
+                log.warning("the process that forks model processes has ended: another is started")
+                await self._restart()
+            await anyio.sleep(pause)
 
     async def close(self) -> None:
         """End the process; what it forked goes on."""

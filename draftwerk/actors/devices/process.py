@@ -1,5 +1,6 @@
 """A device in a process of its own: its crash, its memory and its GIL are not the server's."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import msgspec
 
 from draftwerk.actors.devices.child import Child
 from draftwerk.actors.devices.device import DeviceLostError
+from draftwerk.machine.process_activity import ProcessActivity, is_starved, process_activity
 from draftwerk.speculative.protocol.frames import (
     FrameKind,
     OnProgress,
@@ -19,6 +21,7 @@ from draftwerk.speculative.protocol.frames import (
     frame,
 )
 
+log = logging.getLogger("draftwerk")
 W = TypeVar("W")
 R = TypeVar("R")
 
@@ -52,6 +55,7 @@ class ProcessDevice(Generic[W, R]):
     spawn: Callable[[], Awaitable[Child]]
     result_type: type[R]
     silence_s: float = SILENCE_S
+    activity: Callable[[int], ProcessActivity | None] = process_activity
     ready: Ready | None = None
     """What the child reported."""
     _child: Child | None = None
@@ -61,6 +65,8 @@ class ProcessDevice(Generic[W, R]):
     """Whether the child is not ready yet."""
     _heard_at: float = 0.0
     """When the child last sent a frame, on the event loop's clock."""
+    _heard: ProcessActivity | None = None
+    """What it had done then, where it was idle."""
     _one_at_a_time: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
     _sending: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
     _unanswered: int = 0
@@ -200,11 +206,13 @@ class ProcessDevice(Generic[W, R]):
     def _listen(self) -> None:
         """Take the beats of an idle child, which would fill its pipe in the end."""
         assert self._child is not None
-        now = anyio.current_time()
+        now, process_id = anyio.current_time(), self._child.process_id
         if self._child.poll():
-            self._heard_at = now
+            self._heard_at, self._heard = now, self.activity(process_id)
         elif now - self._heard_at > self.silence_s:
-            raise DeviceLostError(f"no sign of life for {self.silence_s:g} s")
+            seen = self.activity(process_id)
+            if not is_starved(self._heard, self._heard, seen, self.silence_s):
+                raise DeviceLostError(f"no sign of life for {self.silence_s:g} s")
 
     def check(self) -> None:
         """Do nothing: what the child knows is kept nowhere else."""
@@ -241,9 +249,17 @@ class ProcessDevice(Generic[W, R]):
     async def _receive(self, silence_s: float) -> tuple[int, bytes]:
         """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""
         assert self._child is not None
-        for _ in range(2):  # a process that was stopped itself has what was sent meanwhile to read
-            with anyio.move_on_after(silence_s / 2):
-                received = await self._child.receive()
-                self._heard_at = anyio.current_time()
-                return received
-        raise DeviceLostError(f"no sign of life for {silence_s:g} s")
+        process_id = self._child.process_id
+        heard = before = self.activity(process_id)
+        while True:
+            for _ in range(2):  # one that was stopped itself has what was sent meanwhile to read
+                with anyio.move_on_after(silence_s / 2):
+                    received = await self._child.receive()
+                    self._heard_at = anyio.current_time()
+                    return received
+            now = self.activity(process_id)
+            if not is_starved(heard, before, now, silence_s):
+                raise DeviceLostError(f"no sign of life for {silence_s:g} s")
+            if before is heard:
+                log.warning("the machine is overloaded: a model process is waited for")
+            before = now

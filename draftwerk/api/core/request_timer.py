@@ -92,7 +92,18 @@ class RequestTimer:
     def admit(self) -> None:
         """Note that the wait for admission is over."""
         self.admitted = self.clock()
-        self.histograms.queue.observe(self.admitted - self.arrived)
+
+    @property
+    def begun(self) -> Ended | None:
+        """The end of the choice whose tokens were computed first, as far as that is known."""
+        known = [end for end in self.ends if end.stats.waited_s is not None]
+        return min(known, key=lambda end: end.stats.waited_s or 0.0, default=None)
+
+    def queue_s(self) -> float:
+        """Return all that it waited before its own tokens were computed."""
+        admitted = self.arrived if self.admitted is None else self.admitted
+        waited_s = 0.0 if self.begun is None else self.begun.stats.waited_s or 0.0
+        return admitted - self.arrived + waited_s
 
     def observe(self, event: Event) -> None:
         """Note an event; tokens that arrive together share the time since the last ones."""
@@ -127,10 +138,12 @@ class RequestTimer:
         histograms.longest_generation.observe(
             max((times.count for times in self.choice_times.values()), default=0)
         )
+        queue_s = self.queue_s()
+        histograms.queue.observe(queue_s)
         if self.choice_times and self.admitted is not None:
             first = min(times.first for times in self.choice_times.values())
             last = max(times.last for times in self.choice_times.values())
-            histograms.prefill.observe(first - self.admitted)
+            histograms.prefill.observe(max(0.0, first - self.arrived - queue_s))
             histograms.decode.observe(last - first)
 
     @property
@@ -204,21 +217,30 @@ class RequestTimer:
     def metrics(self) -> RequestMetrics:
         """Return the request's times and what speculation did for it."""
         admitted = self.arrived if self.admitted is None else self.admitted
-        queue_ms = milliseconds(admitted - self.arrived)
+        stats = SequenceStats() if self.begun is None else self.begun.stats
+        waits = RequestMetrics(
+            time_to_first_token_ms=None,
+            queue_time_ms=milliseconds(self.queue_s()),
+            device_wait_time_ms=_milliseconds(stats.device_wait_s),
+            prefill_time_ms=_milliseconds(stats.read_s),
+            generation_time_ms=None,
+            mean_itl_ms=None,
+            tokens_per_second=None,
+            speculative_decoding=self.speculation(),
+            seed=self.seed,
+        )
         if not self.choice_times:
-            return RequestMetrics(None, queue_ms, None, None, None, self.speculation(), self.seed)
+            return waits
         first = min(times.first for times in self.choice_times.values())
         last = max(times.last for times in self.choice_times.values())
         mean_s = self.mean_between_s()
         busy = last - admitted
-        return RequestMetrics(
+        return replace(
+            waits,
             time_to_first_token_ms=milliseconds(first - self.arrived),
-            queue_time_ms=queue_ms,
             generation_time_ms=milliseconds(last - first),
-            mean_itl_ms=None if mean_s is None else milliseconds(mean_s),
+            mean_itl_ms=_milliseconds(mean_s),
             tokens_per_second=round(self.token_count / busy, 2) if busy > 0 else None,
-            speculative_decoding=self.speculation(),
-            seed=self.seed,
         )
 
     def speculation(self) -> SpeculativeDecoding | None:
@@ -244,3 +266,7 @@ class RequestTimer:
 def milliseconds(seconds: float) -> float:
     """Return milliseconds to three places: finer is the clock's noise."""
     return round(seconds * 1000, 3)
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else milliseconds(seconds)

@@ -274,13 +274,15 @@ class ServerState:
         usage, times = timer.usage(), timer.metrics()
         speculation = times.speculative_decoding
         log.info(
-            "id=%s tenant=%s %s %s prompt=%d tokens=%d ttft_ms=%s itl_ms=%s tok_s=%s accepted=%s",
+            "id=%s tenant=%s %s %s prompt=%d tokens=%d queue_ms=%s ttft_ms=%s itl_ms=%s tok_s=%s "
+            "accepted=%s",
             call.request_id,
             call.options.tenant or "-",
             call.kind,
             outcome,
             usage.prompt_tokens,
             timer.token_count,
+            times.queue_time_ms,
             times.time_to_first_token_ms,
             times.mean_itl_ms,
             times.tokens_per_second,

@@ -92,7 +92,12 @@ class RequestMetrics(Struct, frozen=True):
     time_to_first_token_ms: float | None
     """From the request's arrival to its first token."""
     queue_time_ms: float
-    """From the request's arrival to its admission."""
+    """From the request's arrival until its own tokens were computed: for a place, for the
+    tokenizer, for blocks, for a share of a round, and in front of the model process."""
+    device_wait_time_ms: float | None
+    """Of that, in front of the model process."""
+    prefill_time_ms: float | None
+    """From there to its first token: its prompt is read, perhaps in turns with others."""
     generation_time_ms: float | None
     """From the first token to the last."""
     mean_itl_ms: float | None

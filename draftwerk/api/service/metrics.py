@@ -143,7 +143,11 @@ def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("inter_token_latency_seconds", "Between tokens, per token.", times.between_tokens),
         ("request_time_per_output_token_seconds", "Mean per request.", times.per_token),
         ("e2e_request_latency_seconds", "From arrival to the last token.", times.whole),
-        ("request_queue_time_seconds", "Waiting for admission.", times.queue),
+        (
+            "request_queue_time_seconds",
+            "All that a request waits before its own tokens are computed.",
+            times.queue,
+        ),
         ("request_prefill_time_seconds", "From admission to the first token.", times.prefill),
         ("request_decode_time_seconds", "From the first token to the last.", times.decode),
         ("request_prompt_tokens", "Prompt tokens of a request.", times.prompt_tokens),

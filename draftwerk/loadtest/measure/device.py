@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 BUSY, GAP = "draftwerk_device_busy_seconds_total", "draftwerk_device_gap_seconds"
 STAGE = "draftwerk_request_stage_seconds"
-STAGES = ("tokenise", "queue", "prefill", "decode", "detokenise")
+STAGES = ("inbox", "tokenise", "queue", "device_wait", "prefill", "decode", "detokenise")
 """Of a request, in order."""
 
 

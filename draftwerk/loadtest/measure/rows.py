@@ -62,8 +62,13 @@ class RequestRow(Struct, kw_only=True, omit_defaults=True):
         return self.sent_s - self.scheduled_s
 
     @property
-    def tokens_in_first_chunk(self) -> int:
-        return self.chunk_tokens[0] if self.chunk_tokens else 1
+    def tokens_in_first_chunk(self) -> float:
+        """Tokens of the first chunk: where no chunk says its count, the mean of all chunks."""
+        if self.chunk_tokens:
+            return self.chunk_tokens[0]
+        if self.output_tokens is None or not self.chunks:
+            return 1
+        return max(1.0, self.output_tokens / self.chunks)
 
     def ttft_s(self, scheduled: bool = True) -> float | None:
         """Time to the first content, from the scheduled time or from sending."""

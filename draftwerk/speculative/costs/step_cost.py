@@ -12,7 +12,7 @@ start and not since, by how other such measurements turned out. Milliseconds thr
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import exp, log
 
@@ -137,10 +137,18 @@ class StepCost:
 
         They lie behind `start` others; of each, so many logits are asked for. 0 .. `count_max`.
         """
-        low, high = 0, count_max
+        return self.most_within(
+            lambda count: load.with_row(start, count, outputs * count), count_max, ms_max
+        )
+
+    def most_within(self, load_of: Callable[[int], StepLoad], count_max: int, ms_max: float) -> int:
+        """Return the most tokens, 0 .. `count_max`, whose load is a step of `ms_max` or less."""
+        if count_max and self.ms(load_of(count_max)) <= ms_max:
+            return count_max
+        low, high = 0, max(0, count_max - 1)
         while low < high:
             middle = (low + high + 1) // 2
-            if self.ms(load.with_row(start, middle, outputs * middle)) <= ms_max:
+            if self.ms(load_of(middle)) <= ms_max:
                 low = middle
             else:
                 high = middle - 1

@@ -10,7 +10,7 @@ from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, NewSequence, Row
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import Deadlines
-from draftwerk.speculative.requests.tally import ScoredTokens, Tally
+from draftwerk.speculative.requests.tally import QueueTurn, ScoredTokens, Tally
 
 if TYPE_CHECKING:
     from draftwerk.speculative.blend.blending import Blending
@@ -64,6 +64,7 @@ class Sequence:
     """Whether it runs, and is in no round before they have come."""
     cancelled: bool = False
     ended: bool = False
+    turn: QueueTurn = field(default_factory=QueueTurn)
     names: list[bytes] = field(default_factory=list[bytes])
     """Of its first blocks, as far as they were looked for: one that waits is named once."""
     tally: "Tally" = field(default_factory=lambda: Tally())
@@ -252,3 +253,12 @@ def keep(sequence: Sequence, computed: int) -> None:
     if sequence.states is not None:
         names = sequence.table.names
         sequence.states.end_row(before, computed, names, sequence.request.prompt_count)
+
+
+def known_slots(sequence: Sequence) -> int:
+    """Return how many of its tokens `enter` would find computed, about, and take nothing."""
+    slots = sequence.table.known_slots(sequence.reusable, sequence.names)
+    if sequence.states is None:
+        return slots
+    size = sequence.table.block_size
+    return size * sequence.states.known(sequence.names[: slots // size])

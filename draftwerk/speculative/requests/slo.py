@@ -76,10 +76,33 @@ def read_promise(texts: Iterable[str]) -> Promise:
 class StageTimes(msgspec.Struct, frozen=True):
     """When the stages of a request began, on the engine's clock; None for those to come."""
 
+    arrived_s: float
     tokenise_s: float
     queue_s: float
+    device_s: float | None = None
+    """Its first row was sent to the model process."""
     prefill_s: float | None = None
+    """That row began to be computed."""
     decode_s: float | None = None
+
+    @property
+    def waited_s(self) -> float | None:
+        """All that it waited before its own tokens were computed; None while it waits."""
+        return None if self.prefill_s is None else self.prefill_s - self.arrived_s
+
+    @property
+    def device_wait_s(self) -> float | None:
+        """Of that, the time in front of the model process."""
+        if self.prefill_s is None or self.device_s is None:
+            return None
+        return self.prefill_s - self.device_s
+
+    @property
+    def read_s(self) -> float | None:
+        """From there to its first tokens."""
+        if self.decode_s is None or self.prefill_s is None:
+            return None
+        return self.decode_s - self.prefill_s
 
 
 @dataclass(slots=True)
@@ -114,10 +137,16 @@ class Deadlines:
         due_s = self.first_s + self.promise.tpot * (generated - self.first_count)
         return due_s - now_s
 
-    def begin_prefill(self, now_s: float) -> None:
-        """Note that it has blocks, unless it had some before."""
-        if self.times is not None and self.times.prefill_s is None:
-            self.times = replace(self.times, prefill_s=now_s)
+    def begin_device(self, now_s: float) -> None:
+        """Note that it has blocks and a row, unless it had some before."""
+        if self.times is not None and self.times.device_s is None:
+            self.times = replace(self.times, device_s=now_s)
+
+    def begin_prefill(self, begun_s: float) -> None:
+        """Note when a row of it began to be computed, unless one was before."""
+        times = self.times
+        if times is not None and times.prefill_s is None and times.device_s is not None:
+            self.times = replace(times, prefill_s=max(begun_s, times.device_s))
 
     def begin_decode(self, now_s: float) -> None:
         """Note that tokens were decided, unless some were before."""

@@ -33,6 +33,20 @@ class Tally:
         self.predicted_rejected += draft.sources.count("prediction") - hits
 
 
+@dataclass(slots=True)
+class QueueTurn:
+    """When a sequence that waits may go before others."""
+
+    found: int = 0
+    """Of its tokens, those that were in the prefix cache when it was looked."""
+    passing: bool = False
+    """Whether it runs though one before it finds no room, for which it gives way."""
+    passes: int = 0
+    """How often it was."""
+    passed: int = 0
+    """How many others were while it was waiting."""
+
+
 class ScoredTokens(NamedTuple):
     """Prompt tokens in line, each with its log-probability and alternatives."""
 

@@ -12,10 +12,11 @@ decides who enters when, and nothing else.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from math import ceil, log2
 from typing import NamedTuple
 
+from draftwerk.cache.blocks import BlockPool
 from draftwerk.speculative.requests.sequence import Sequence
 
 BUCKETS = 40
@@ -30,6 +31,9 @@ SHRINKAGE = 8.0
 """Texts of all kinds that count beside those of a kind."""
 KINDS_MAX = 256
 """Kinds that are known; the one that ended a text longest ago is forgotten first."""
+OVERBOOKING = 1.2
+"""The expected peak of blocks may be so many times the pool: some texts end early, and a pool that
+is never full serves fewer at once."""
 HEAD_TOKENS = 16
 """Of a prompt, what tells its kind."""
 
@@ -147,3 +151,32 @@ def expected_peak(used: int, block_size: int, running: Iterable[RunningText]) ->
         slots += text.rows * text.tokens
         peak = max(peak, used - held + (slots + rows * text.left) / block_size + rows / 2)
     return peak
+
+
+def overflows(
+    pool: BlockPool,
+    lengths: TextLengths,
+    running: Collection[Sequence],
+    entering: Sequence,
+    given_back: int = 0,
+) -> bool:
+    """Return whether a pool will probably be too small for those that run and one more, if
+    others give back so many blocks."""
+    texts = [
+        RunningText(
+            len(sequence.tokens),
+            lengths.left(sequence),
+            held_blocks(sequence),
+            sequence.row_count,
+        )
+        for sequence in (*running, entering)
+    ]
+    if not entering.table.blocks:
+        texts[-1] = texts[-1]._replace(tokens=0)
+    peak = expected_peak(pool.used - given_back, pool.block_size, texts)
+    return peak > OVERBOOKING * pool.capacity
+
+
+def held_blocks(sequence: Sequence) -> int:
+    """Return how many blocks all tables of a sequence name."""
+    return sum(len(table.blocks) for table in sequence.tables())

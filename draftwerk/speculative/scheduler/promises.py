@@ -14,13 +14,15 @@ from typing import NamedTuple
 
 from draftwerk.speculative.costs.work import NO_LOAD
 from draftwerk.speculative.requests.sequence import Sequence as Text
+from draftwerk.speculative.requests.sequence import known_slots
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.on_time import TextInLine, left_out
-from draftwerk.speculative.scheduler.round_budget import DecodingRows, UnreadPrompt
+from draftwerk.speculative.scheduler.prompt_shares import DUE_SOON_S, UnreadPrompt
+from draftwerk.speculative.scheduler.round_budget import DecodingRows
 
 ROUND_S = 0.05
 """What a round takes, about: it turns times into ranks, so that only the order depends on it."""
-PATIENCE_ROUNDS = 128
+PATIENCE_ROUNDS = round(DUE_SOON_S / ROUND_S)
 """By how many rounds a request that was promised nothing is due later than one due at once."""
 ReadingTime = Callable[[int, int], float]
 """From how many tokens lie before, and how many are read: the seconds that takes."""
@@ -85,13 +87,18 @@ def decoding_rows(decoding: Sequence[Text], now_s: float, priced: bool = False) 
     return DecodingRows(sum(counts), load, tpot_s, max(0.0, spare_s))
 
 
+def unread_prompt(one: Text, rank: int = 0) -> UnreadPrompt:
+    """Return what is left to read of a sequence that reads or waits; of one that was put behind
+    others nothing is due."""
+    found = 0 if one.table.blocks else one.turn.found
+    due_s = inf if one.begun or one.deadlines.demoted else one.deadlines.due_s
+    unread = max(1, one.unread - found)
+    return UnreadPrompt(due_s, unread, one.planned + found, one.request.priority, rank)
+
+
 def unread_prompts(ordered: Iterable[Text]) -> list[UnreadPrompt]:
-    """Return the prompts that are read or wait to be, in the order of reading."""
-    return [
-        UnreadPrompt(one.deadlines.due_s, one.unread, one.planned)
-        for one in ordered
-        if not one.has_output and one.unread > 0
-    ]
+    """Return the prompts without a first token that are read or wait to be, in their order."""
+    return [unread_prompt(one) for one in ordered if not one.has_output and one.unread > 0]
 
 
 def expired(sequences: Iterable[Text], now_s: float) -> list[Text]:
@@ -134,7 +141,7 @@ def late_texts(
         for place in sorted(out.keys() - counted):  # looking for cached blocks takes time
             one = texts[place]
             if not one.planned:
-                known = one.table.known_slots(one.tokens, one.names)
+                known = known_slots(one)
                 read_s = pace.read_s(known, one.pending - known)
                 places[place] = places[place]._replace(read_s=read_s)
         counted |= out.keys()

@@ -17,6 +17,7 @@ from draftwerk.speculative.scheduler.promises import (
     rows_free_s,
     unread_prompts,
 )
+from draftwerk.speculative.scheduler.prompt_shares import PromptQueue
 from draftwerk.speculative.scheduler.round_budget import DecodingRows, RoundBudget
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.waiting_queue import queue_key
@@ -75,12 +76,12 @@ class Rejections:
         reading = [one for one in running if one.unread > 1 and not one.deadlines.demoted]
         line = [*merge(sorted(reading, key=queue_key), waiting, key=queue_key)]
         decoding = decoding_rows([one for one in running if one.pending <= 1], now_s, priced=True)
-        read_s = self.budget.pace(decoding, unread_prompts(line)).read_s
+        read_s = self.budget.pace(decoding, PromptQueue(unread_prompts(line))).read_s
         lengths, round_s = self.running_set.lengths, self.budget.round_s(decoding)
         others = [one for one in running if one.unread <= 1 or not may_be_late(one)]
         pace = Pace(
             read_s,
-            self.budget.pace(DecodingRows(), []).read_s,
+            self.budget.pace(DecodingRows(), PromptQueue([])).read_s,
             sum(read_s(one.planned, one.unread) for one in reading if not may_be_late(one)),
             rows_free_s(others, self.rows_max, round_s, lengths),
             round_s,

@@ -16,15 +16,16 @@ A prompt that is late either way is read in small chunks: what was promised to i
 and what was promised to the others need not be.
 
 Where pauses are bounded, no round with texts and prompts takes longer than the bound or twice the
-round without prompts, whichever is longer, whatever was promised.
+round without prompts, whichever is longer, whatever was promised. Where no text is decoded, the
+prompts that end in a round are bounded so beside others that do not: their first tokens wait.
 """
 
-from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
+from draftwerk.speculative.scheduler.prompt_shares import PromptQueue
 from draftwerk.speculative.scheduler.round_times import RoundTimes
 
 CHUNK_SHARE = 16
@@ -36,17 +37,6 @@ STEPS_OF_PAUSE = 2.0
 LARGE_GAIN_MIN = 4 / 3
 """How much faster prompts have to be read in longer rounds for texts to be paused by them: less
 saves hardly any first token."""
-
-
-class UnreadPrompt(NamedTuple):
-    """A prompt without a first token yet."""
-
-    due_s: float
-    """When its first token is due; infinite if nothing was promised."""
-    unread: int
-    """Tokens that are still to be computed."""
-    start: int = 0
-    """Tokens before those."""
 
 
 class DecodingRows(NamedTuple):
@@ -94,38 +84,56 @@ class RoundBudget:
         self.cost = cost
         self.times = RoundTimes() if times is None else times
 
-    def tokens(self, now_s: float, rows: DecodingRows, prompts: Sequence[UnreadPrompt]) -> int:
-        """Return how many tokens the round may hold, `rows` among them.
-
-        `prompts` are in the order in which they will be read.
-        """
-        pause_s = self._pause_s(rows) if prompts else inf
-        if not rows.row_count or min(rows.tpot_s, pause_s) == inf:
+    def tokens(self, now_s: float, rows: DecodingRows, line: PromptQueue) -> int:
+        """Return how many tokens the round may hold, `rows` among them."""
+        if not rows.row_count:
+            return self._without_rows(line)
+        pause_s = self._pause_s(rows.load) if line.prompts else inf
+        if min(rows.tpot_s, pause_s) == inf:
             return self.tokens_max
-        small = self._beside(rows, prompts, min(rows.tpot_s, pause_s))
+        small = self._beside(rows, line, min(rows.tpot_s, pause_s))
         spare_s = min(rows.tpot_s + rows.spare_s, pause_s)
-        if spare_s > rows.tpot_s and any(prompt.due_s < inf for prompt in prompts):
-            large = self._beside(rows, prompts, spare_s)
-            if large > small and self._is_saved(now_s, rows, prompts, small, large):
+        if spare_s > rows.tpot_s and any(prompt.due_s < inf for prompt in line.prompts):
+            large = self._beside(rows, line, spare_s)
+            if large > small and self._is_saved(now_s, rows, line, small, large):
                 small = large
         return min(self.tokens_max, rows.row_count + small)
 
-    def pace(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt]) -> ReadingPace:
+    def _without_rows(self, line: PromptQueue) -> int:
+        """Return the tokens of a round in which no text waits, but those that it begins."""
+        if self.pause_s == inf or line.unread <= self.tokens_max:
+            return self.tokens_max
+        first = line.finished(self.tokens_max)
+        if not first:
+            return self.tokens_max
+        load = NO_LOAD
+        for prompt in first:
+            load = load.with_row(prompt.start, prompt.unread, 1)
+        count = self._beside(DecodingRows(), line, self._pause_s(load))
+        return max(count, min(self.tokens_max, load.tokens + self._least))
+
+    def pace(self, rows: DecodingRows, line: PromptQueue) -> ReadingPace:
         """Return how fast prompts are read, in the rounds that they get beside these rows."""
-        limit_s = min(rows.tpot_s, self._pause_s(rows) if prompts else inf)
+        limit_s = min(rows.tpot_s, self._pause_s(rows.load) if line.prompts else inf)
         if rows.row_count and limit_s < inf:
-            return self._pace(rows, self._beside(rows, prompts, limit_s))
+            return self._pace(rows, self._beside(rows, line, limit_s))
         return self._pace(rows, max(1, self.tokens_max - rows.row_count))
+
+    def token_weight(self, context: int) -> float:
+        """Return what a token of a prompt behind others costs, in tokens behind none."""
+        token_ms = self.cost.table(self.tokens_max)[self.tokens_max] / self.tokens_max
+        return 1.0 + self.cost.token_ms(context) / token_ms if token_ms else 1.0
 
     def round_s(self, rows: DecodingRows) -> float:
         """Return how long a round of these rows takes, with a little of a prompt."""
         return 1e-3 * (self.cost.ms(rows.load.with_row(0, self._least, 0)) + self.times.gap_ms)
 
-    def _pause_s(self, rows: DecodingRows) -> float:
-        """Return how long a round of these rows may take beside prompts, as a mean."""
+    def _pause_s(self, load: StepLoad) -> float:
+        """Return how long a round may take, as a mean, in which readers wait for this part of it
+        and not for the prompts beside it."""
         if self.pause_s == inf:
             return inf
-        step_s = 1e-3 * (self.cost.ms(rows.load) + self.times.gap_ms)
+        step_s = 1e-3 * (self.cost.ms(load) + self.times.gap_ms)
         return self.times.pause_mean_s(max(self.pause_s, STEPS_OF_PAUSE * step_s))
 
     @property
@@ -133,23 +141,18 @@ class RoundBudget:
         """Tokens beside the decoding rows in every round."""
         return max(1, self.tokens_max // CHUNK_SHARE)
 
-    def _beside(self, rows: DecodingRows, prompts: Sequence[UnreadPrompt], limit_s: float) -> int:
+    def _beside(self, rows: DecodingRows, line: PromptQueue, limit_s: float) -> int:
         """Return how many tokens fit beside the rows: those of prompts first, then drafts."""
-        load, limit_ms = rows.load, self.times.limit_ms(limit_s)
-        room = left = self.tokens_max - rows.row_count
-        for prompt in prompts:
-            count = min(left, prompt.unread)
-            more = load.with_row(prompt.start, count, int(count == prompt.unread))
-            if self.cost.ms(more) > limit_ms:
-                left -= self.cost.chunk_within(load, prompt.start, count - 1, limit_ms)
-                break
-            load, left = more, left - count
-            if not left:
-                break
-        else:
-            behind = rows.load.context_tokens // max(1, rows.row_count)
-            left -= self.cost.chunk_within(load, behind, left, limit_ms, outputs=1)
-        return max(room - left, self._least)
+        limit_ms = self.times.limit_ms(limit_s)
+        room = self.tokens_max - rows.row_count
+        read = self.cost.most_within(
+            lambda count: line.load(rows.load, count), min(room, line.unread), limit_ms
+        )
+        if read == line.unread < room:
+            load, behind = line.load(rows.load, read), rows.load.context_tokens
+            behind //= max(1, rows.row_count)
+            read += self.cost.chunk_within(load, behind, room - read, limit_ms, outputs=1)
+        return max(read, self._least)
 
     def _pace(self, rows: DecodingRows, chunk: int) -> ReadingPace:
         round_s = 1e-3 * (self.cost.ms(rows.load) + self.times.gap_ms)
@@ -159,14 +162,14 @@ class RoundBudget:
         self,
         now_s: float,
         rows: DecodingRows,
-        prompts: Sequence[UnreadPrompt],
+        line: PromptQueue,
         small: int,
         large: int,
     ) -> bool:
         """Return whether large rounds keep a promise that small ones would break."""
         slow, fast = (self._pace(rows, chunk) for chunk in (small, large))
         slow_s = fast_s = 0.0
-        for prompt in prompts:
+        for prompt in line.prompts:
             slow_s += slow.read_s(prompt.start, prompt.unread)
             fast_s += fast.read_s(prompt.start, prompt.unread)
             is_faster = slow_s >= LARGE_GAIN_MIN * fast_s

@@ -12,16 +12,12 @@ from typing import NamedTuple
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.cache.window_table import WindowGroup
-from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence import Sequence, known_slots
 from draftwerk.speculative.scheduler.holder_counts import check_blocks, check_states
-from draftwerk.speculative.scheduler.lengths import RunningText, TextLengths, expected_peak
+from draftwerk.speculative.scheduler.lengths import TextLengths, overflows
 from draftwerk.speculative.scheduler.occupancy import Occupancy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS, WaitingQueue, queue_key
-
-OVERBOOKING = 1.2
-"""The expected peak of blocks may be so many times the pool: some texts end early, and a pool that
-is never full serves fewer at once."""
 
 
 class ComputedCount(NamedTuple):
@@ -61,6 +57,7 @@ class RunningSet:
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
+        sequence.turn.found = known_slots(sequence)
         self.waiting.submit(sequence, self.stats.rounds, self.now_s)
 
     def admit(self, sequence: Sequence) -> bool:
@@ -79,7 +76,7 @@ class RunningSet:
             sequence.computed = sequence.planned = 0
             self._refused = sequence.sequence_id, *self._available()
             return False
-        sequence.sent_count = 0
+        sequence.sent_count, sequence.turn.passing = 0, False
         self.running[sequence.sequence_id] = sequence
         sequence.fetching = self.begin_fetch(sequence)
         if not sequence.fetching:
@@ -112,7 +109,7 @@ class RunningSet:
             given = sequence.request.prompt_count + sequence.request.written_count
             sequence.tally.cached = min(found, given)
             self.stats.prompt_tokens += 0 if sequence.request.resumed else given
-        sequence.deadlines.begin_prefill(self.now_s)
+        sequence.deadlines.begin_device(self.now_s)
         self._occupancy.started()
 
     def preempt_for(self, sequence: Sequence, count: int, window_count: int = 0) -> bool:
@@ -142,6 +139,7 @@ class RunningSet:
         assert not sequence.in_flight, "a round under way writes to its blocks"
         self._release(sequence)
         sequence.computed = sequence.planned = 0
+        sequence.turn.found = known_slots(sequence)
         self.waiting.requeue([sequence])
 
     def preempt_for_first(self, rows_max: int) -> None:
@@ -262,19 +260,7 @@ class RunningSet:
         """
         if self.lengths is None or not self.running:
             return False
-        texts = [
-            RunningText(
-                len(sequence.tokens),
-                self.lengths.left(sequence),
-                sum(len(table.blocks) for table in sequence.tables()),
-                sequence.row_count,
-            )
-            for sequence in (*self.running.values(), entering)
-        ]
-        if not entering.table.blocks:
-            texts[-1] = texts[-1]._replace(tokens=0)
-        peak = expected_peak(self.pool.used, self.pool.block_size, texts)
-        return peak > OVERBOOKING * self.pool.capacity
+        return overflows(self.pool, self.lengths, self.running.values(), entering)
 
     def _preempt_last(self, asking: Sequence) -> bool:
         """Preempt the last in order that is in no round; False if there is none, or it asked."""

@@ -8,8 +8,6 @@ running --plan--> in flight --commit--> running --> ended
 from collections import Counter
 from math import inf
 
-import msgspec
-
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.cache.window_table import WindowGroup
@@ -20,9 +18,10 @@ from draftwerk.speculative.protocol.rounds import Draft, Round, Row, Verdict
 from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress
-from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
 from draftwerk.speculative.scheduler.lengths import TextLengths
-from draftwerk.speculative.scheduler.promises import decoding_rows, unread_prompts
+from draftwerk.speculative.scheduler.overtaking import Overtaking
+from draftwerk.speculative.scheduler.promises import decoding_rows
+from draftwerk.speculative.scheduler.prompt_shares import PromptQueue
 from draftwerk.speculative.scheduler.rejections import Rejection, Rejections
 from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.round_times import RoundTimes
@@ -32,36 +31,14 @@ from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
 from draftwerk.speculative.scheduler.rounds.round_sizes import is_revised, revised_tokens
 from draftwerk.speculative.scheduler.rounds.run_ahead import goes_on, may_run_ahead
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
+from draftwerk.speculative.scheduler.size_limits import RoundLimits
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
 
 GIVEN_ROOM = 64
 """How many times longer than any other draft the one of a given text may be."""
 DRAFT_SHARE = 8
 """Of a round, one part in so many is for drafts even while prompts wait."""
-
-
-class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a round may hold."""
-
-    pipeline_depth: int = 1
-    """Rounds under way at once."""
-    rows_max: int = 64
-    """Sequences running at once."""
-    tokens_max: int = 256
-    """Tokens computed in a round, drafts included."""
-    draft_max: int = 7
-    """Drafted tokens in a row."""
-    promise: Promise = NOTHING_PROMISED
-    """To every request that has no promise of its own."""
-    pause_s: float = inf
-    """What a round with texts and prompts may take, if a round of texts alone takes no longer than
-    half of it; infinite: as long as it will."""
-    tokens_revised: bool = False
-    """Whether `tokens_max` follows what steps are seen to cost."""
-    slo_policy: SloPolicy = "last"
-    """What becomes of a request that cannot be kept its promise."""
-    run_ahead: bool = False
-    """Whether a round is planned while the one before it runs; then the depth is two."""
+__all__ = ["RoundLimits", "Scheduler"]
 
 
 class Scheduler:
@@ -93,7 +70,14 @@ class Scheduler:
             self.running_set, self._budget, limits.slo_policy, limits.rows_max
         )
         self._commit = RoundCommit(self.running_set, self.stats)
-        self.prompts = PromptRows(self.running_set, limits.rows_max)
+        self._overtaking = Overtaking(self.running_set, limits.tokens_max)
+        self.prompts = PromptRows(
+            self.running_set,
+            limits.rows_max,
+            self._budget.token_weight,
+            limits.in_order,
+            self._overtaking,
+        )
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self.report = NO_STEP
         """Of the latest committed step."""
@@ -157,9 +141,10 @@ class Scheduler:
             return None
         ready = self._ready(bool(before))
         decoding = [sequence for sequence in ready if sequence.pending <= 1]
-        plan = RoundPlan(self.running_set, self._tokens_max(decoding, now_s), before)
+        reading = [sequence for sequence in ready if sequence.pending > 1]
+        plan = RoundPlan(self.running_set, self._tokens_max(decoding, reading, now_s), before)
         self._plan_decoding(plan, decoding)
-        self.prompts.plan(plan, [sequence for sequence in ready if sequence.pending > 1])
+        self.prompts.plan(plan, reading)
         return self._send(plan, pipeline_slot) if plan.rows else None
 
     def blocks_in_flight(self) -> set[int]:
@@ -226,8 +211,10 @@ class Scheduler:
         """
         if not (self.limits.run_ahead and self._rounds):
             self.running_set.preempt_for_first(self.limits.rows_max)
+            self._overtaking.give_way()
             return {}
-        if not may_run_ahead(self.running_set, self._rounds.values()):
+        may_run = may_run_ahead(self.running_set, self._rounds.values())
+        if not may_run or self._overtaking.is_due():
             return None
         return {row.sequence_id: row for round_, _ in self._rounds.values() for row in round_.rows}
 
@@ -240,13 +227,13 @@ class Scheduler:
             and (not sequence.in_flight or (is_ahead and goes_on(sequence)))
         ]
 
-    def _tokens_max(self, decoding: list[Sequence], now_s: float) -> int:
+    def _tokens_max(self, decoding: list[Sequence], reading: list[Sequence], now_s: float) -> int:
         """Return how many tokens the round may hold, by what its readers were promised."""
-        bounded = self.limits.pause_s < inf and bool(decoding)
+        bounded = self.limits.pause_s < inf
         rows = decoding_rows(decoding, now_s, bounded)
         weighed = bounded or rows.tpot_s < inf
-        prompts = unread_prompts(self.prompts.reading()) if weighed else []
-        return self._budget.tokens(now_s, rows, prompts)
+        line = self.prompts.line(reading) if weighed else PromptQueue([])
+        return self._budget.tokens(now_s, rows, line)
 
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""

@@ -104,6 +104,22 @@ async def test_what_was_prepared_for_a_model_is_there_in_each_process_and_after_
 
 
 @on_both_loops
+async def test_a_killed_nursery_is_replaced_before_anyone_needs_it() -> None:
+    async with nursery() as found, anyio.create_task_group() as tasks:
+        tasks.start_soon(found.watch, 0.01)
+        for word in (1, 2):
+            killed = found.process_id
+            assert killed is not None
+            os.kill(killed, signal.SIGKILL)
+            while found.process_id in (killed, None):  # noqa: ASYNC110 (it is not announced)
+                await anyio.sleep(0.01)
+            child = await found.spawn(Order("target", {"word": word}, ()), [], never)
+            assert (await said(child))["forked"] is True
+            await child.close()
+        tasks.cancel_scope.cancel()
+
+
+@on_both_loops
 async def test_a_stopped_process_is_ended_too() -> None:
     async with nursery() as found:
         child = await found.spawn(Order("target", {"word": 1}, ()), [], never)

@@ -216,7 +216,7 @@ def test_every_choice_of_an_echoed_prompt_has_its_log_probabilities() -> None:
     streaming = CompletionSerializer(metadata, generated=2, kept=2)
     chunks = [chunk.choices[0] for event in said for chunk in streaming.chunks(event, None)]
     whole = CompletionSerializer(metadata, generated=2, kept=2).reply(
-        gathered, Usage(1, 2, 3), RequestMetrics(0.0, 0.0, 0.0, 0.0, 0.0, None, 7)
+        gathered, Usage(1, 2, 3), RequestMetrics(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None, 7)
     )
     for choice in range(4):
         tokens = [*prompts[choice // 2], *(text if choice < 3 else ())]

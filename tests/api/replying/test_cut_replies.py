@@ -29,7 +29,7 @@ ARGUMENTS = {"city": 'Kö"ln\\', "days": [1, 25, {"x": None}], "exact": True, "d
 REPLY = "<think>\nHm.\n</think>\n\nSo:\n" + written(
     CALLS, [("weather", ARGUMENTS), ("time_of", {}), ("weather", {"city": "b"})]
 )
-USAGE, METRICS = Usage(1, 2, 3), RequestMetrics(0.0, 0.0, 0.0, 0.0, 0.0, None, 7)
+USAGE, METRICS = Usage(1, 2, 3), RequestMetrics(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None, 7)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(-1e9, 1e9) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

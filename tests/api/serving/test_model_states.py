@@ -38,6 +38,9 @@ class SeveralServed:
     http: httpx.AsyncClient
     engines: dict[str, FakeEngine] = field(default_factory=dict[str, FakeEngine])
     faults: dict[str, str] = field(default_factory=dict[str, str])
+    may_load: asyncio.Event = field(default_factory=asyncio.Event)
+    """What is loading waits for it where it is asked to."""
+    held: bool = False
 
     def phases(self) -> str:
         """Return the first letter of each model's phase."""
@@ -64,6 +67,8 @@ async def several(**fields: Any) -> AsyncGenerator[SeveralServed, None]:
         async def load(report: Callable[[str], None]) -> AsyncGenerator[RunningServer, None]:
             report("reading half of it")
             await asyncio.sleep(LOAD_S)
+            if served.held:
+                await served.may_load.wait()
             if fault := served.faults.get(card.name):
                 raise ValueError(fault)
             engine = served.engines[card.name] = FakeEngine()
@@ -159,12 +164,15 @@ async def test_the_list_tells_what_each_can_do_and_where_it_is() -> None:
 
 async def test_a_model_is_loaded_and_unloaded_by_a_request_with_its_progress() -> None:
     async with several() as served:
+        served.held = True
         begun = (await served.ask("/v1/models/load", model="b")).json()
         assert begun["state"] in ("unloaded", "loading")
-        progress: set[str] = set()
-        while (row := (await served.http.get("/v1/models/b")).json())["state"] != "ready":
-            progress.add(row["progress"])
-        assert "reading half of it" in progress
+        while True:  # until it is said, as it is held there
+            row = (await served.http.get("/v1/models/b")).json()
+            if (row["state"], row.get("progress")) == ("loading", "reading half of it"):
+                break
+        served.may_load.set()
+        await until(lambda: served.phases() == "uru")
         assert (await served.ask("/v1/models/unload", model="b")).status_code == 200
         await until(lambda: served.phases() == "uuu")
         assert (await served.ask("/v1/models/load", model="x")).status_code == 404

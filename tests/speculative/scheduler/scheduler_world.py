@@ -442,6 +442,7 @@ def story(seed: int, steps: int = 60) -> Counter[str]:
                 [Promise(), Promise(tpot=0.0005), Promise(ttft=0.05, tpot=0.0005), Promise(ttft=1)]
             ),
             slo_policy=hurry.choice(POLICIES) if hurry else "serve",
+            in_order=seed % 4 == 3,
         ),
         lengths=rng.choice([None, TextLengths()]),
         hurry=hurry,

@@ -24,6 +24,7 @@ from draftwerk.speculative.scheduler.promises import (
     rows_free_s,
     unread_prompts,
 )
+from draftwerk.speculative.scheduler.prompt_shares import UnreadPrompt
 from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS
 from tests.speculative.costs.test_step_cost import ROOFLINE
 from tests.speculative.scheduler.scheduler_world import World
@@ -369,4 +370,4 @@ def test_unread_prompts_are_those_without_a_token() -> None:
     world = world_of()
     begun, fresh = submit(world), submit(world, promise=Promise(ttft=2.0))
     begun.tokens.append(3)
-    assert unread_prompts([begun, fresh]) == [(2.0, 8, 0)]
+    assert unread_prompts([begun, fresh]) == [UnreadPrompt(2.0, 8)]

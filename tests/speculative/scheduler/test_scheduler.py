@@ -312,7 +312,7 @@ def test_the_youngest_sequence_makes_room_and_comes_back_first() -> None:
     world = make_world(block_count=4)
     old = submit(world, [1] * 7, tokens_max=9)
     young = submit(world, [2] * 5, tokens_max=3)
-    third = submit(world, [3], tokens_max=1)
+    third = submit(world, [3], tokens_max=9)
     decide(world, planned(world), Decision(tokens=(9,)), Decision(tokens=(9,)))
     round_ = planned(world)
     assert ids(round_) == [old.sequence_id, young.sequence_id]

@@ -35,7 +35,9 @@ class RoundCommit:
         updates: list[SequenceProgress] = []
         searches: dict[SearchRoot, list[VerifiedRow]] = {}
         decided = zip(members, round_.rows, verdict.decisions, drafts, strict=True)
+        begun_s = now_s - 1e-3 * verdict.report.device_ms
         for sequence, row, decision, draft in decided:
+            sequence.deadlines.begin_prefill(begun_s)
             if row.branch is not None:
                 assert isinstance(sequence, SearchRoot)
                 searches.setdefault(sequence, []).append(VerifiedRow(row, decision, draft))

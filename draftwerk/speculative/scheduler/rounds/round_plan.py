@@ -27,17 +27,17 @@ class RoundPlan:
         self.copies: list[BlockCopy] = []
         self.moves: list[tuple[int, int]] = []
 
-    def begin(self, sequence: Sequence) -> None:
+    def begin(self, sequence: Sequence, count_max: int) -> None:
         """Add the first row of a sequence, which has all of its known tokens' blocks."""
         if sequence.unread:
-            self.add_chunk(sequence)
+            self.add_chunk(sequence, count_max)
         else:
             assert isinstance(sequence, SearchRoot)
             self.add_search(sequence, 0)
 
-    def add_chunk(self, sequence: Sequence) -> None:
-        """Add as much of a prompt as the round still has room for."""
-        blending, count = sequence.blending, min(sequence.unread, self.tokens_left)
+    def add_chunk(self, sequence: Sequence, count_max: int) -> None:
+        """Add as much of a prompt as is its share; what is reused of a segment is added whole."""
+        blending, count = sequence.blending, min(sequence.unread, self.tokens_left, count_max)
         if (windows := self._running_set.windows) is not None:
             count = min(count, windows.chunk_max)
         if blending is not None and blending.covers(sequence.planned):

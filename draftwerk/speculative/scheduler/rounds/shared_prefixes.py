@@ -1,7 +1,7 @@
 """Prompts that begin alike and come together: the first is read, the others find it cached.
 
 A prompt waits while another that goes before it reads tokens that both begin with. It loses no
-time: prompts are read in order, so its own tokens would be read behind those of the other.
+time: the other is read as early as the shortest of those that wait for it.
 """
 
 from collections.abc import Collection

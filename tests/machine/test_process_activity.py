@@ -1,0 +1,65 @@
+"""A process that is starved is told from one that hangs."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
+
+from draftwerk.machine.process_activity import ProcessActivity, is_starved, process_activity
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is read from /proc")
+HEARD = ProcessActivity(10.0, False, False)
+
+
+@contextmanager
+def running(program: str) -> Generator[int]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"print(1, flush=True)\n{program}"], stdout=-1
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_busy_process_is_runnable_and_its_time_grows() -> None:
+    with running("while True: pass") as process_id:
+        first = process_activity(process_id)
+        assert first is not None
+        while (now := process_activity(process_id)) is not None and now.cpu_s == first.cpu_s:
+            pass
+        assert now is not None and now.is_runnable and not now.is_stopped
+        os.kill(process_id, signal.SIGSTOP)
+        while (now := process_activity(process_id)) is not None and not now.is_stopped:
+            pass
+        assert now is not None and not now.is_runnable
+
+
+def test_one_that_waits_is_not_runnable() -> None:
+    with running("import threading; threading.Event().wait()") as process_id:
+        while (now := process_activity(process_id)) is None or now.is_runnable:
+            pass
+        assert not now.is_stopped
+    assert process_activity(process_id) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "starved"),
+    [
+        (ProcessActivity(10.0, False, False), False),
+        (ProcessActivity(10.1, False, False), True),
+        (ProcessActivity(10.0, True, False), True),
+        (ProcessActivity(10.1, True, True), False),
+        (ProcessActivity(27.0, True, False), False),
+        (None, False),
+    ],
+)
+def test_who_is_waited_for(now: ProcessActivity | None, starved: bool) -> None:
+    assert is_starved(HEARD, HEARD, now, 8.0) == starved

@@ -1,0 +1,172 @@
+"""Prompts of a running scheduler share rounds: who has its first token when, on virtual time."""
+
+from random import Random
+
+import pytest
+
+from benchmarks.support.virtual_server import ROOFLINE, VirtualServer, VirtualText
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.requests.slo import Promise
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.prompt_shares import CREDIT_ROUNDS
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from tests.speculative.scheduler.scheduler_world import World
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+ROUND = 256
+GAP_MS = 1.0
+
+
+def served(*texts: VirtualText, in_order: bool = False, blocks: int = 2000) -> VirtualServer:
+    """Serve texts on a device like two cores, in the order of their arrival."""
+    cost = StepCost(((n, ROOFLINE.products_ms(StepLoad(n, n))) for n in SIZES), ROOFLINE)
+    limits = RoundLimits(rows_max=128, tokens_max=ROUND, pause_s=0.06, in_order=in_order)
+    scheduler = Scheduler(BlockPool(blocks, 16), limits, cost=cost)
+    ordered = sorted(texts, key=lambda text: text.arrives_s)
+    server = VirtualServer(scheduler, ordered, ROOFLINE.ms, 16384, gap_ms=GAP_MS)
+    server.run()
+    scheduler.check()
+    return server
+
+
+def text(prompt: int, answer: int, arrives_s: float = 0.0, priority: int = 0) -> VirtualText:
+    return VirtualText(prompt=prompt, answer=answer, arrives_s=arrives_s, priority=priority)
+
+
+def alone_s(prompt: int) -> float:
+    one = text(prompt, 2)
+    served(one)
+    return one.first_s
+
+
+def round_s(start: int) -> float:
+    """Return what a round of one prompt takes behind so many of its tokens."""
+    return 1e-3 * (ROOFLINE.ms(StepLoad().with_row(start, ROUND, 0)) + GAP_MS)
+
+
+@pytest.mark.parametrize("long", [6000, 12000])
+@pytest.mark.parametrize("came_s", [1.0, 1.3, 4.7, 9.1])
+def test_a_short_prompt_does_not_wait_for_a_long_one(long: int, came_s: float) -> None:
+    first, chat = text(long, 20), text(10, 20, came_s)
+    served(first, chat)
+    assert chat.first_s <= 3.0 * alone_s(10) + round_s(long)
+    assert first.first_s <= 1.15 * alone_s(long)
+
+
+def test_in_order_it_waits_for_all_of_it() -> None:
+    first, chat = text(6000, 20), text(10, 20, 1.0)
+    served(first, chat, in_order=True)
+    assert chat.first_s > 0.8 * first.first_s
+
+
+def test_in_order_the_more_urgent_goes_first() -> None:
+    first, chat = text(6000, 20), text(500, 20, 1.0, priority=-1)
+    served(first, chat, in_order=True)
+    assert chat.first_s < 0.4 * first.first_s
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_texts_that_are_decoded_pause_no_longer(in_order: bool) -> None:
+    """By the cost of a mean round; a step of sixteen texts alone takes 20 ms here."""
+    readers = [text(100, 200) for _ in range(16)]
+    chats = [text(200, 10, 1.0 + 0.2 * number) for number in range(8)]
+    served(*readers, text(6000, 5, 0.8), *chats, in_order=in_order)
+    assert max(reader.pause_s for reader in readers) < 0.1
+
+
+def test_a_newcomer_that_fits_a_round_is_in_the_next_one() -> None:
+    first, chat = text(8000, 2), text(200, 2, 3.0)
+    served(first, chat)
+    assert chat.first_s <= round_s(8000) + 2.2 * alone_s(200)
+
+
+def test_a_prompt_of_the_whole_context_beside_a_hundred_short_ones() -> None:
+    for in_order in (True, False):
+        first, chats = text(12000, 2), [text(200, 2, 0.01) for _ in range(100)]
+        served(first, *chats, in_order=in_order, blocks=4000)
+        times = sorted(chat.first_s for chat in chats)
+        assert (times[50] < 0.3 * first.first_s) != in_order
+        assert first.first_s < 2.0 * alone_s(12000) + sum(round_s(0) for _ in range(80))
+
+
+def test_a_flood_of_short_prompts_does_not_starve_a_long_one() -> None:
+    """More come than are read, for as long as it is: it ends within twice its time."""
+    long_s = alone_s(2000)
+    flood = [text(100, 1, 0.01 * number) for number in range(int(250 * long_s))]
+    first = text(2000, 2)
+    served(first, *flood)
+    assert 1.5 * long_s < first.first_s < 2.0 * long_s + (CREDIT_ROUNDS + 1) * round_s(0)
+    assert sum(one.times_s[0] < first.times_s[0] for one in flood) > 20
+
+
+def test_no_less_urgent_prompt_goes_before_a_more_urgent_one() -> None:
+    for priority, before in ((0, True), (1, False), (-1, True)):
+        first, chat = text(6000, 2), text(100, 2, 1.0, priority)
+        served(first, chat)
+        assert (chat.times_s[0] < first.times_s[0]) == before
+
+
+def test_what_is_due_soon_goes_before_what_is_shorter() -> None:
+    due = text(400, 2, 1.0)
+    due.promise = Promise(ttft=1.0)
+    chats = [text(200, 2, 0.99) for _ in range(20)]
+    served(text(6000, 2), due, *chats)
+    assert due.first_s < 1.0
+    assert max(chat.times_s[0] for chat in chats) > due.times_s[0]
+
+
+def test_what_is_cached_is_not_counted_as_left_to_read() -> None:
+    """Of two prompts, the longer one is found in the cache for the most part."""
+    limits = RoundLimits(rows_max=4, tokens_max=8)
+    world = World(Random(1), block_count=60, block_size=4, limits=limits)
+
+    def submit(tokens: list[int]) -> int:
+        sequence = world.sequence("r", 0, tokens, Sampling(temperature=0.0), 1, 0, 0, "")
+        world.scheduler.submit(sequence)
+        return sequence.sequence_id
+
+    known = [1 + n % 7 for n in range(16)]
+    submit(known)
+    while not world.scheduler.idle:
+        world.plan()
+        world.commit()
+    submit([8 + n % 5 for n in range(40)])
+    world.plan()
+    world.commit()
+    short, cached = submit([9] * 7), submit([*known, 3, 4])
+    world.plan()
+    ids = [row.sequence_id for row in world.verdicts[-1][0].rows]
+    assert cached in ids
+    assert short not in ids or world.verdicts[-1][0].rows[ids.index(short)].stop < 7
+
+
+def test_a_prompt_that_a_shorter_one_waits_for_is_read_with_its_urgency() -> None:
+    """Both begin alike; what they share is read at once, though a third prompt is short."""
+    limits = RoundLimits(rows_max=4, tokens_max=16)
+    world = World(Random(1), block_count=300, block_size=4, limits=limits)
+    sampling = Sampling(temperature=0.0)
+
+    def submit(tokens: list[int]) -> int:
+        sequence = world.sequence("r", 0, tokens, sampling, 1, 0, 0, "")
+        world.scheduler.submit(sequence)
+        return sequence.sequence_id
+
+    shared = [1 + n % 9 for n in range(48)]
+    first = submit([4] * 300)
+    world.plan()
+    world.commit()
+    reader = submit([*shared, *[7] * 100])
+    world.plan()
+    world.commit()
+    waits, other = submit([*shared, 2, 3]), submit([5] * 60)
+    firsts: list[int] = []
+    while waits not in firsts:
+        world.plan()
+        round_ = world.verdicts[-1][0]
+        firsts += [row.sequence_id for row in round_.rows if row.samples]
+        read = {row.sequence_id: row.stop for row in round_.rows}
+        world.commit()
+    assert {first, reader, other}.isdisjoint(firsts), "who is waited for is read first"
+    assert read[waits] == len(shared) + 2
