@@ -60,10 +60,14 @@ def _settings() -> Iterator[str]:
 
 def _models() -> Iterator[str]:
     yield "## Models\n"
-    yield "What a config asks for is obeyed, or refused by the field's name. A GPU, and"
-    yield "several ranks, take classes that are marked so, without windows. LongRoPE's long list is"
-    yield "for all texts of a model whose `max_position_embeddings` are beyond the original ones,"
-    yield "else the short one.\n"
+    yield "What a config asks for is obeyed, or refused by the field's name: each key of a"
+    yield "`config.json`, a `quantization_config`, an adapter's config and of a GGUF under its"
+    yield "architecture is read, known to have no effect on the text, or refused. A field that is"
+    yield "left out has the default of Transformers' class. `--dtype fp32` computes with a GGUF's"
+    yield "own values. Models whose tokens see those behind them are refused.\n"
+    yield "A GPU, and several ranks, take classes that are marked so, without windows. LongRoPE's"
+    yield "long list is for all texts of a model whose `max_position_embeddings` are beyond the"
+    yield "original ones, else the short one.\n"
     yield "`--backend transformers` serves other causal models too, from a directory of"
     yield "safetensors on a CPU, in bf16 or fp32, slower: whatever calls its attention through"
     yield "Transformers' interface and passes a test at start. Refused by name are recurrent"

@@ -108,24 +108,42 @@ def _rule(name: str, kind: str = "full_attention") -> Effect:
     return effect
 
 
+def _theta(value: Any, config: Json) -> Json:
+    """One number is for all layers, where those with a window have none of their own."""
+    rules = config["rope_parameters"]
+    thetas = {each["rope_theta"] for each in rules.values() if isinstance(each, dict)}
+    if len(thetas) != 1:
+        return _rule("rope_theta")(value, config)
+    return {
+        "rope_parameters": {kind: {**rule, "rope_theta": value} for kind, rule in rules.items()}
+    }
+
+
 def _scaled(value: Any, config: Json) -> Json:
     """A factor without a type is a linear one."""
-    rule = config["rope_parameters"]
+    rules = config["rope_parameters"]
+    rule = rules.get("full_attention", rules)
     kind = "yarn" if rule.get("rope_type") == "yarn" else "linear"
-    return {"rope_parameters": {**rule, "rope_type": kind, "factor": value}}
+    scaled = {**rule, "rope_type": kind, "factor": value}
+    return {"rope_parameters": {**rules, "full_attention": scaled} if rule is not rules else scaled}
 
 
 def _multiplied(value: Any, config: Json) -> Json:
     rule = config["rope_parameters"]
-    own = rule.get("attention_factor") or 1 + 0.1 * log(rule["factor"])
+    grown = 0.1 * log(rule["factor"])
+    shared = 1 + (rule.get("mscale_all_dim") or 0.0) * grown
+    own = rule.get("attention_factor") or (1 + grown) / shared
     return {"rope_parameters": {**rule, "attention_factor": value * own}}
+
+
+OF_YARN = {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}
 
 
 def _typed_rule(value: Any, config: Json) -> Json:
     rule = config["rope_parameters"]
     if value == "none" or "factor" not in rule:
-        rule = {"rope_theta": rule["rope_theta"]}
-        return {"rope_parameters": {**rule, "rope_type": "default"}}
+        rest = {name: rule[name] for name in rule if name not in OF_YARN}
+        return {"rope_parameters": {**rest, "rope_type": "default"}}
     kind = "yarn" if value == "yarn" else "linear"
     return {"rope_parameters": {**rule, "rope_type": kind}}
 
@@ -175,7 +193,7 @@ EFFECTS: dict[str, Effect] = {
     ".nextn_predict_layers": lambda value, config: {
         "num_hidden_layers": config["num_hidden_layers"] - value
     },
-    ".rope.freq_base": _rule("rope_theta"),
+    ".rope.freq_base": _theta,
     ".rope.freq_base_swa": _rule("rope_theta", "sliding_attention"),
     ".rope.dimension_count": lambda value, config: _rule("partial_rotary_factor")(
         value / config["head_dim"], config
@@ -197,17 +215,30 @@ DEFAULTS: dict[str, Any] = {
     **{".rope.freq_base": 10_000.0, ".rope.freq_base_swa": 10_000.0, ".logit_scale": 1.0},
     **{".attention.scale": 1.0, ".residual_scale": 1.0, ".embedding_scale": 1.0},
     **{".expert_weights_scale": 1.0, ".full_attention_interval": 4, ".rope.scaling.type": "linear"},
+    ".attention.sliding_window_pattern": 4,
     **{".attention.sliding_window": None, ".rope.dimension_count": 8},
     **{".rope.scaling.factor": 1.0, ".rope.scaling.original_context_length": 512},
+    ".rope.scaling.yarn_log_multiplier": 0.0,
     **{".rope.scaling.yarn_beta_fast": 32.0, ".rope.scaling.yarn_beta_slow": 1.0},
 }
 """Of keys that are left out."""
+OWN_DEFAULTS: dict[str, Json] = {
+    "gemma2": {
+        **{".attn_logit_softcapping": 50.0, ".final_logit_softcapping": 30.0},
+        ".attention.sliding_window": 4096,
+    },
+    "gemma4_text": {".final_logit_softcapping": None},
+    "cohere": {".logit_scale": 0.0625},
+    "cohere2": {".logit_scale": 0.0625},
+}
+"""The same where a family has its own."""
 SIZES = {
     *(".attention.head_count", ".attention.head_count_kv", ".attention.key_length"),
     *(".block_count", ".nextn_predict_layers", ".embedding_length", ".ssm.group_count"),
     *(".rope.dimension_count", ".attention.sliding_window"),
+    *(".rope.scaling.original_context_length", ".rope.freq_base", ".rope.freq_base_swa"),
     *(".rope.scaling.yarn_beta_fast", ".rope.scaling.yarn_beta_slow"),
-    *(".expert_count", ".attention.sliding_window_pattern"),
+    *(".expert_count", ".attention.sliding_window_pattern", ".attention.shared_kv_layers"),
     *(".ssm.time_step_rank", ".ssm.inner_size", ".attention.key_length_swa"),
 }
 """Keys with which others do not go once they are changed, and that are named by those."""
@@ -216,7 +247,7 @@ WITHOUT_EFFECT = {
     *(".n_deepstack_layers", ".pooling_type", ".attention.key_length", ".attention.value_length"),
     *(
         ".attention.head_count_kv",
-        ".rope.scaling.original_context_length",
+        *(".rope.scaling.original_context_length", ".rope.freq_base", ".rope.freq_base_swa"),
         ".use_parallel_residual",
     ),
     *(".attention.value_length_swa", ".attention.key_length_swa", ".rope.dimension_count_swa"),

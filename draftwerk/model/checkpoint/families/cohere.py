@@ -12,6 +12,7 @@ from draftwerk.model.checkpoint.families.architecture import (
     number,
 )
 from draftwerk.model.checkpoint.families.windows import (
+    WINDOW,
     WINDOW_KEYS,
     alike_in_window,
     every,
@@ -64,6 +65,7 @@ ROWS = (
         gguf=GgufNames(
             "cohere2",
             pairs_are_neighbours=True,
+            required=(WINDOW,),
             fields=lambda get: gguf_windows(get) | {"logit_scale": get(".logit_scale", 0.0625)},
         ),
         keys=KnownKeys(

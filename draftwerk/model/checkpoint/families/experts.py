@@ -20,6 +20,7 @@ from draftwerk.model.checkpoint.families.architecture import (
 from draftwerk.model.checkpoint.families.windows import (
     FULL,
     SLIDING,
+    WINDOW,
     WINDOW_KEYS,
     alike_in_window,
     every,
@@ -230,7 +231,7 @@ ROWS = (
         gguf=GgufNames(
             "gpt-oss",
             fields=lambda get: {**gguf_experts(get), **gguf_windows(get)},
-            required=(USED,),
+            required=(USED, WINDOW),
             rope=lambda _: {"truncate": False},
             keys=routed(scores=3),
             written=lambda hf: {".attention.sliding_window": hf["sliding_window"]},

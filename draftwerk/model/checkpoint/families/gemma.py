@@ -62,7 +62,9 @@ def _uncapped(hf: Json) -> Graph:
 
 
 def _fields(get: Callable[..., Any]) -> dict[str, Any]:
-    head_size = get(".attention.key_length", 256)
+    head_size = get(".attention.key_length")
+    if head_size is None:
+        head_size = get(".embedding_length") // get(".attention.head_count")
     return gguf_windows(get) | {
         "query_pre_attn_scalar": LARGEST.get(get(".block_count"), head_size),
     }
@@ -70,6 +72,8 @@ def _fields(get: Callable[..., Any]) -> dict[str, Any]:
 
 def _capped_fields(get: Callable[..., Any]) -> dict[str, Any]:
     return _fields(get) | {
+        # Old files do not say it, nor does llama.cpp ask for it.
+        "sliding_window": get(".attention.sliding_window", 4096),
         "attn_logit_softcapping": get(".attn_logit_softcapping", 50.0),
         "final_logit_softcapping": get(".final_logit_softcapping", 30.0),
     }

@@ -70,7 +70,7 @@ def _heated(hf: Json) -> Graph:
 def _heat_of_gguf(get: Callable[..., Any]) -> Json:
     length = get(".attention.temperature_length")
     original = get(".rope.scaling.original_context_length") or length
-    return {HEAT: get(".attention.temperature_scale"), HEAT_LENGTH: original}
+    return {HEAT: get(HEAT_KEY), HEAT_LENGTH: original}
 
 
 def _short_window(get: Callable[..., Any]) -> Json:
@@ -78,6 +78,7 @@ def _short_window(get: Callable[..., Any]) -> Json:
     return {**gguf_windows(get), "original_max_position_embeddings": original}
 
 
+HEAT_KEY = ".attention.temperature_scale"
 HEAT, HEAT_LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
 ROWS = (
     Architecture(
@@ -138,7 +139,12 @@ ROWS = (
         model_type="ministral3",
         keys=WINDOW_KEYS,
         summary="queries that grow with the position",
-        gguf=GgufNames("mistral3", pairs_are_neighbours=True, rope=_heat_of_gguf),
+        gguf=GgufNames(
+            "mistral3",
+            pairs_are_neighbours=True,
+            required=(HEAT_KEY,),
+            rope=_heat_of_gguf,
+        ),
         graph=_heated,
         wrappers=("Mistral3ForConditionalGeneration",),
         layers=alike_in_window,

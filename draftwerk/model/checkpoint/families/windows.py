@@ -9,6 +9,7 @@ from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
 from draftwerk.model.checkpoint.unsupported import Refused
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+WINDOW = ".attention.sliding_window"
 Types = Callable[[Json], Sequence[str]]
 WINDOW_KEYS = KnownKeys(frozenset({"sliding_window", "use_sliding_window", "layer_types"}))
 """Of classes that have no field for one of them, and whose files may have it."""
@@ -94,7 +95,7 @@ def last_slide(hf: Json) -> Sequence[str]:
 
 def gguf_windows(get: Callable[..., Any]) -> dict[str, Any]:
     """Return the fields for windows from a GGUF's metadata; a pattern may be in no file."""
-    fields: dict[str, Any] = {"sliding_window": get(".attention.sliding_window") or None}
+    fields: dict[str, Any] = {"sliding_window": get(WINDOW) or None}
     pattern = get(".attention.sliding_window_pattern")
     if isinstance(pattern, list):
         fields["layer_types"] = [SLIDING if slides else FULL for slides in pattern]

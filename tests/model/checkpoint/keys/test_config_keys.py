@@ -101,9 +101,11 @@ def difference(mine: Tensor, truth: Tensor) -> float:
 
 def names(refusal: str, change: Change) -> bool:
     """Whether a refusal names the field, or of a rule of rotation another that it goes with."""
-    rule = change.config.get("rope_parameters") or change.config.get("rope_scaling")
-    is_within = change.how.endswith("its rule") or change.field in ROPE_NAMES
-    beside = {*ROPE_NAMES, *rule} if is_within and isinstance(rule, dict) else set[str]()
+    given = change.config.get("rope_parameters") or change.config.get("rope_scaling")
+    rule = given if isinstance(given, dict) else {}
+    is_within = " in " in change.how or " of " in change.how or change.field in ROPE_NAMES
+    inner = [each for each in rule.values() if isinstance(each, dict)]
+    beside = {*ROPE_NAMES, *rule}.union(*inner) if is_within else set[str]()
     return any(name in refusal for name in {change.field, *beside})
 
 

@@ -30,6 +30,7 @@ from tests.support.gguf_walk import (
     DEFAULTS,
     EFFECTS,
     LEFT_OUT,
+    OWN_DEFAULTS,
     SIZES,
     WITHOUT_EFFECT,
     KeyChange,
@@ -66,7 +67,11 @@ CASES: dict[str, tuple[str, Json, Add]] = {
     for family, named in FAMILIES.items()
     if BY_CLASS[named.__name__].gguf is not None
 } | {"qwen3, yarn": ("qwen3", {"rope_parameters": YARN}, add_yarn)}
-BEYOND = {"phi3": (".rope.scaling.factor", ".rope.scale_linear", ".rope.scaling.type")}
+BEYOND = {
+    "phi3": (".rope.scaling.factor", ".rope.scale_linear", ".rope.scaling.type"),
+    **dict.fromkeys(("gemma3_text", "exaone4"), (".attention.sliding_window",)),
+    "gemma4_text": (".expert_used_count",),
+}
 """Keys that llama.cpp obeys, and Transformers' class of the family would not."""
 SAMPLED = 5
 """Changes of a case in the gate."""
@@ -109,9 +114,10 @@ class Case:
             return ""
         effect = EFFECTS.get(change.key)
         is_left_out = change.value is LEFT_OUT
-        if effect is None or (is_left_out and change.key not in DEFAULTS):
+        defaults = DEFAULTS | OWN_DEFAULTS.get(self.family, {})
+        if effect is None or (is_left_out and change.key not in defaults):
             return "accepted and ignored"
-        value = DEFAULTS[change.key] if is_left_out else change.value
+        value = defaults[change.key] if is_left_out else change.value
         expected = self._expected(effect(value, self._config()))
         if expected is None:
             beyond = change.key in BEYOND.get(self.family, ())
@@ -155,6 +161,7 @@ class Case:
         try:
             model = tiny_model(self.family, **{**self.settings, **changes})
             missing = model.load_state_dict(self.base.state_dict(), strict=False).missing_keys
+            oracle_logits(model, self.tokens[:2])
         except Exception:
             return None
         return None if missing else model
