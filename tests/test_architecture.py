@@ -133,6 +133,7 @@ declares needs none."""
 BY_COMMAND = {
     f"{PACKAGE}/cluster/ray_serve/cluster_commands.py",
     f"{PACKAGE}/model/native/ready.py",
+    f"{PACKAGE}/model/text/guard_process.py",
     f"{PACKAGE}/model/process/nursery.py",
 }
 """What tests run as a command of its own, and do not import."""

@@ -13,6 +13,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.tokenizer_config import read_tokenizer_config
 from draftwerk.model.text.control_text import NO_GUARD, ControlGuard, guard_of
 from draftwerk.model.text.grammar_check import GrammarChecker
+from draftwerk.model.text.guarded.tokenizer_trial import try_tokenizer
 from draftwerk.model.text.kept_pieces import KeptPieces
 from draftwerk.model.text.templates.chat_template import TemplateMessage, TemplateRefused
 from draftwerk.model.text.templates.own_tools import has_calls, worded
@@ -61,6 +62,7 @@ class TextTokenizer(VocabularyText):
         names are in a conversation: "text", or "tokens". `rerank` is as in `rerank_form`, `name`
         the model's.
         """
+        try_tokenizer(directory)
         super().__init__(read_tokenizer(directory))
         self.chat_template = read_template(directory, read_tokenizer_config(directory))
         added = self.tokenizer.get_added_tokens_decoder()

@@ -1,7 +1,8 @@
 """Tokens and text of one vocabulary."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -52,7 +53,8 @@ class VocabularyText:
 
     def _encode(self, text: str, special: bool) -> list[int]:
         # A batch, even of one, is encoded without the interpreter's lock: other threads go on.
-        return self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
+        with panics_told():
+            return self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of tokens.
@@ -61,7 +63,8 @@ class VocabularyText:
         library has one for each byte of such a run, also of the characters in it.
         """
         if self._bytes is None:
-            return self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special)
+            with panics_told():
+                return self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special)
         stream = self.stream(skip_special=skip_special)
         return "".join(map(stream.push, tokens)) + stream.flush()
 
@@ -88,6 +91,21 @@ class VocabularyText:
             return self._bytes.get(token, b"")
         piece = self.tokenizer.id_to_token(token)
         return b"" if piece is None else _piece_bytes(piece)
+
+
+class TokenizerFault(ValueError):
+    """The model's tokenizer broke on a text."""
+
+
+@contextmanager
+def panics_told() -> Generator[None]:
+    """Raise TokenizerFault for a panic of the library, which is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerFault(f"the model's tokenizer fails on this text: {error}") from None
 
 
 def _decoder_steps(tokenizer: Tokenizer) -> list[dict[str, Any]]:

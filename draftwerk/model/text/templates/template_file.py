@@ -1,15 +1,16 @@
 """The chat template of a model's files."""
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import msgspec
 
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.tokenizer_config import CONFIG
 from draftwerk.model.text.templates.chat_template import ChatTemplate
+from draftwerk.model.text.templates.guarded_template import GuardedTemplate
 
 SPECIAL_NAMES = (
     "bos_token",
@@ -30,6 +31,8 @@ PROCESSOR = "chat_template.json"
 """Of models that read more than text: the template, where no other file has it."""
 DEFAULT, WITH_TOOLS = "default", "tool_use"
 """The names of templates that are used."""
+OWN = frozenset(["872be49dbb638044ad01b60388f48d469ff2980e5f0dccdc22ec907db54d0788"])
+"""SHA-256 of templates that come with this package, and are rendered in its own processes."""
 
 
 def read_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:
@@ -49,10 +52,10 @@ def read_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | Non
             path, sources = directory / PROCESSOR, _named(processor.get("chat_template"))
         if not (source := sources.get(DEFAULT)):
             return None
-        return ChatTemplate(source, special, sources.get(WITH_TOOLS))
-    except jinja2.TemplateSyntaxError as error:
-        raise Refused(f"{path}: the chat template's line {error.lineno}: {error}") from error
-    except (msgspec.ValidationError, UnicodeDecodeError) as error:
+        if sha256(source.encode("utf-8", "replace")).hexdigest() in OWN and len(sources) == 1:
+            return ChatTemplate(source, special)
+        return GuardedTemplate(path, source, special, sources.get(WITH_TOOLS))
+    except (msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"{path}: chat_template or a special token: {error}") from error
 
 
