@@ -160,6 +160,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         return bytes_of(self.body_max)
 
 
+PLACEHOLDER = "REPLACE-ME"
+"""What example files of a deployment have in the place of a key."""
+
+
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], config: Path | None = None
 ) -> Settings:
@@ -182,6 +186,8 @@ def check(settings: Settings) -> None:
     for key in settings.api_key:
         if not key.rpartition(":")[2]:
             raise ConfigError("api_key: a key is empty; write KEY or NAME:KEY")
+        if key.rpartition(":")[2] == PLACEHOLDER:
+            raise ConfigError(f"api_key: {PLACEHOLDER} stands for a key of your own")
     if settings.host not in LOOPBACK and not settings.api_key and not settings.insecure:
         raise ConfigError(
             f"listening on {settings.host} lets everybody in: add --api-key, "

@@ -54,6 +54,7 @@ CODES = {
     "refused": "The engine cannot serve it: too long, or a grammar that cannot be followed.",
     "unknown_event": "A WebSocket's event has a type that is not known.",
     "invalid_api_key": "The key is missing or not known.",
+    "admin_only": "Of several keys, that is for the one named `admin`.",
     "origin": "A browser's page of another site asked.",
     "model_not_found": "No such model is served.",
     "model_busy": "The model is not loaded yet; `Retry-After` tells when it probably is.",

@@ -14,12 +14,15 @@ from starlette.types import ASGIApp
 
 from draftwerk.actors.client_prompts import HalfTurn, Prompt
 from draftwerk.api.core.calls import Call
+from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.speculative.requests.request import Options
 
 SENT = "draftwerk.sent"
 """Key of what a client sent, in a scope, where requests are recorded."""
+ADMIN = "admin"
+"""The name of the key that may do what concerns all others."""
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 EndpointHandler = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -70,6 +73,18 @@ def state_of(request: Request) -> ServerState:
 def tenant_of(request: Request) -> str:
     """Return the name of the API key that came with the request; empty where none is needed."""
     return request.scope.get("tenant", "")
+
+
+def may_unload(request: Request) -> bool:
+    """Whether who asks may have a model unloaded: of several keys only the one named `admin`."""
+    return len(state_of(request).settings.api_key) < 2 or tenant_of(request) == ADMIN
+
+
+def check_may_unload(request: Request) -> None:
+    """Raise the 403 of who may not."""
+    if not may_unload(request):
+        said = "Of several API keys only the one that is named admin unloads a model."
+        raise ApiError(403, said, code="admin_only")
 
 
 def call_of(

@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.handling import may_unload
 from draftwerk.api.core.models import HOLDS, models_of
 from draftwerk.api.core.ports import ServedAdapter, ServedModel
 from draftwerk.api.core.state import ServerState
@@ -19,11 +20,13 @@ async def loaded_state(
 ) -> ServerState:
     """Return the state of a model, which stays loaded until the reply has ended.
 
+    Who may not unload it does not decide for how long it stays after that.
     Raises the 404 of a name that is not served, and the 503 of a model that has to wait.
     """
     models = models_of(request.app)
     state = named(models.states, name)
-    request.scope.setdefault(HOLDS, []).append(await models.hold(state, keep_alive_s))
+    kept_s = keep_alive_s if may_unload(request) else None
+    request.scope.setdefault(HOLDS, []).append(await models.hold(state, kept_s))
     return state
 
 

@@ -7,7 +7,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwerk.actors.client_prompts import Chat, HalfTurn, Prompt
-from draftwerk.api.core.handling import LINES, Endpoint, RequestContext, call_of, json_reply
+from draftwerk.api.core.handling import (
+    LINES,
+    Endpoint,
+    RequestContext,
+    call_of,
+    check_may_unload,
+    json_reply,
+)
 from draftwerk.api.core.models import OneModel, models_of
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.prompt_tokens import count_going_on, count_tokens
@@ -97,6 +104,7 @@ def _unloaded(request: Request, body: OllamaBody, is_asked: bool) -> Response | 
     if is_asked or keep_alive_s(body.keep_alive) != 0.0 or isinstance(models, OneModel):
         return None
     state = named(models.states, known_name(body.model, models.states))
+    check_may_unload(request)
     models.unload(state)
     line = _serializer(request, state, served_as(state.model, body.model), body).line()
     return json_reply(msgspec.structs.replace(line, done=True, done_reason="unload"))

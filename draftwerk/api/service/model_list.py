@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.api.core.handling import Endpoint, json_reply
+from draftwerk.api.core.handling import Endpoint, check_may_unload, json_reply
 from draftwerk.api.core.models import ModelStates, models_of
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
@@ -103,6 +103,7 @@ async def unload(request: Request) -> Response:
     """`POST /v1/models/unload`: as soon as no request needs it."""
     body, models = await body_of(request, LOAD), models_of(request.app)
     state = named(models.states, body.model)
+    check_may_unload(request)
     models.unload(state)
     return json_reply(_row(models, state, body.model))
 

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import EPERM
 from itertools import islice
 from pathlib import Path
 from secrets import token_bytes
@@ -254,9 +255,13 @@ def _age_s(path: Path) -> float:
 def name_key(folder: Path) -> bytes:
     """Return what names in the folder are keyed with, made at its first use, for its owner alone.
 
-    Raises OSError where there is none and none can be made.
+    Raises OSError where there is none and none can be made, or where others may write.
     """
     path = folder / "key"
+    with suppress(FileNotFoundError):
+        about = folder.stat()
+        if about.st_mode & 0o002 or about.st_uid != os.geteuid():
+            raise PermissionError(EPERM, "it is another user's, or others may write to it")
     with suppress(FileNotFoundError):
         found = path.read_bytes()
         if len(found) == KEY_BYTES:

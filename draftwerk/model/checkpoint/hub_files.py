@@ -11,6 +11,7 @@ is that of huggingface_hub, so that what other programs have fetched is found, a
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ from draftwerk.speculative.protocol.frames import OnProgress
 
 CHUNK = 2**20
 INCOMPLETE = ".incomplete"
+DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class HubFile(NamedTuple):
@@ -110,11 +112,15 @@ def _listing(name: HubName) -> list[HubFile]:
     """Return a repository's files as the hub lists them."""
     api = HfApi(endpoint=endpoint())
     found = api.list_repo_tree(name.repo, recursive=True, revision=name.revision)
-    return [
+    files = [
         HubFile(each.path, each.size, each.blob_id if each.lfs is None else each.lfs.sha256)
         for each in found
         if isinstance(each, RepoFile)
     ]
+    for file in files:
+        if not DIGEST.fullmatch(file.digest):  # it becomes a file's name
+            raise Refused(f"{name}: the hub has no digest for {file.name}")
+    return files
 
 
 def _linked(name: HubName, files: tuple[str, ...], local: bool = False) -> str:

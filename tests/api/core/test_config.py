@@ -203,3 +203,9 @@ def test_a_recurrent_model_does_not_draft() -> None:
     target = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8)
     with pytest.raises(ConfigError, match="draft: tiny has recurrent layers: it cannot draft yet"):
         plan(Settings(draft="x"), target, recurrent(), memory=2**40)
+
+
+def test_a_key_that_stands_for_one_of_your_own_is_none() -> None:
+    for key in ("REPLACE-ME", "alice:REPLACE-ME"):
+        with pytest.raises(ConfigError, match="REPLACE-ME"):
+            load({"api_key": (key,)}, {})

@@ -235,6 +235,25 @@ async def test_ollamas_keep_alive_unloads_keeps_and_pins() -> None:
         assert (wrong.status_code, wrong.json()["param"]) == (400, "keep_alive")
 
 
+async def test_of_several_keys_only_the_admins_unloads_a_model() -> None:
+    keys = ("alice:a", "admin:b")
+    async with several(keep_alive_s=3600.0, api_key=keys) as served:
+
+        async def asked(path: str, key: str, **body: object) -> int:
+            headers = {"authorization": f"Bearer {key}"}
+            return (await served.http.post(path, json=body, headers=headers)).status_code
+
+        assert await asked("/api/generate", "a", model="a") == 200
+        assert await asked("/api/generate", "a", model="a", keep_alive=0) == 403
+        assert await asked("/v1/models/unload", "a", model="a") == 403
+        body = {"model": "a", "messages": HELLO, "stream": False, "keep_alive": "10ms"}
+        assert await asked("/api/chat", "a", **body) == 200
+        await asyncio.sleep(0.1)
+        assert served.phases() == "ruu", "who may not unload it does not say when"
+        assert await asked("/v1/models/unload", "b", model="a") == 200
+        await until(lambda: served.phases() == "uuu")
+
+
 async def test_a_pinned_model_is_loaded_at_the_start_and_no_client_unloads_it() -> None:
     async with several(pinned=True) as served:
         await until(lambda: served.phases() == "ruu")

@@ -334,3 +334,12 @@ def test_a_state_and_the_block_of_its_name_are_told_apart(tmp_path: Path) -> Non
     assert other.load([name(1)]) == [before[1]]
     states.remove(name(1))
     assert name(1) not in states and blocks.load([name(1)]) == [before[0]]
+
+
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    """They would put blocks of their own into it, or read the key of its names."""
+    tmp_path.chmod(0o777)
+    with pytest.raises(PermissionError, match="others may write"):
+        name_key(tmp_path)
+    tmp_path.chmod(0o700)
+    assert len(name_key(tmp_path)) == 32

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import constants, file_download
@@ -216,3 +217,18 @@ def test_a_gguf_of_a_hub_is_served_by_its_name(
     assert locate("org/split").directory == found.directory.with_name(
         found.directory.name.replace("-q-m-00002-of-00003.gguf", "")
     )
+
+
+@pytest.mark.parametrize("digest", ["../" * 9 + "tmp/x", "a/b", "", "g" * 64, "a" * 63])
+def test_a_digest_that_is_none_is_no_files_name(
+    hub: StandInHub, monkeypatch: pytest.MonkeyPatch, digest: str
+):
+    listed = hub_files.HfApi.list_repo_tree
+
+    def altered(*args: Any, **named: Any) -> Any:
+        for each in listed(*args, **named):
+            each.blob_id, each.lfs = digest, None
+            yield each
+
+    monkeypatch.setattr(hub_files.HfApi, "list_repo_tree", altered)
+    assert "no digest" in refusal()

@@ -8,6 +8,7 @@ compare its texts. Texts from reused segments are approximate, and in no record.
 
 import logging
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -114,7 +115,16 @@ class RequestRecording:
 
 
 def _opened(path: Path) -> int:
+    """Open a log that is one's own file and no link, for its owner alone. Raises ConfigError."""
     try:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        found = os.open(path, flags, 0o600)
+        about = os.fstat(found)
+        if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid():
+            os.fchmod(found, 0o600)
+        elif stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode):
+            os.close(found)
+            raise ConfigError(f"record: {path} is another user's")
+        return found
     except OSError as error:
         raise ConfigError(f"record: {path} cannot be written: {error}") from None

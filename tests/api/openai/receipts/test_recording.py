@@ -155,6 +155,14 @@ def test_a_log_is_for_its_owner_alone(served: Served, log: Path, tmp_path: Path)
     assert log.stat().st_mode & 0o777 == 0o600
     with pytest.raises(ConfigError, match="record"):
         RecordKeeper(tmp_path)
+    link, open_to_all = tmp_path / "link", tmp_path / "open"
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="record"):
+        RecordKeeper(link)
+    assert not (tmp_path / "elsewhere").exists()
+    open_to_all.touch(mode=0o644)
+    RecordKeeper(open_to_all).close()
+    assert open_to_all.stat().st_mode & 0o777 == 0o600
 
 
 PLAIN: dict[str, Any] = {
