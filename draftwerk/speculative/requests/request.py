@@ -98,7 +98,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reply: ReplyFormat | None = None
     """How reasoning, text and calls are told apart; None for a reply that is text alone."""
     given: TokenIds = ()
-    """The tokens that a text is taken to have: they are drafted, in long chains, and verified like
+    """The tokens that a text is taken to have: they are drafted and verified like
     any draft."""
     written: Written = Written()
     """What each text begins with, as if it had been generated; it is not sent again."""

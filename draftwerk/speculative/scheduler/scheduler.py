@@ -34,8 +34,6 @@ from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSe
 from draftwerk.speculative.scheduler.size_limits import RoundLimits
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
 
-GIVEN_ROOM = 64
-"""How many times longer than any other draft the one of a given text may be."""
 DRAFT_SHARE = 8
 """Of a round, one part in so many is for drafts even while prompts wait."""
 __all__ = ["RoundLimits", "Scheduler"]
@@ -238,7 +236,7 @@ class Scheduler:
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
         rows = sum(sequence.row_count for sequence in ready)
-        room, given = self._draft_room(plan, rows), self._draft_room(plan, rows, GIVEN_ROOM)
+        room = self._draft_room(plan, rows)
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
@@ -248,8 +246,7 @@ class Scheduler:
                 plan.add_search(sequence, self._draft_room(plan, rows, SEARCH_ROOM))
             else:
                 free = plan.free_slots(sequence, rows)
-                share = given if sequence.request.given else room
-                draft_max = min(share, sequence.draft_room(), plan.tokens_left - 1, free)
+                draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1, free)
                 plan.add_row(sequence, 1, draft_max)
 
     def _send(self, plan: RoundPlan, pipeline_slot: int) -> Round:
