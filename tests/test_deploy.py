@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -172,3 +173,34 @@ def test_variables_of_a_service_would_be_read_as_settings() -> None:
     with pytest.raises(ConfigError, match="service_host"):
         load({}, {**KEYS, **linked})
     assert documents()["Deployment"]["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+BLOCKED = """
+import sys
+from importlib.abc import MetaPathFinder
+allowed = {names} | set(sys.stdlib_module_names) | {{"draftwerk"}}
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in allowed:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+import {module}
+"""
+
+
+def test_what_the_image_installs_first_is_all_that_its_kernels_need() -> None:
+    line = next(text for name, text in instructions() if name == "RUN" and " -m " in text)
+    packages = set(line.partition("constraints.txt")[2].partition("&&")[0].split())
+    module = line.rpartition(" -m ")[2].strip()
+    assert packages and module == "draftwerk.model.native.ready"
+    script = BLOCKED.format(names=packages, module=module)
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_image_is_not_sent_what_no_step_reads() -> None:
+    ignored = set((ROOT / ".dockerignore").read_text().split())
+    assert {".git", ".venv"} <= ignored
+    assert not ignored & {"draftwerk", "deploy", "constraints.txt", "pyproject.toml", "README.md"}
