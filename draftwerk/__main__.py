@@ -40,8 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(words: Sequence[str]) -> int:
     """Run a command by its words; returns the exit code."""
     from draftwerk.api.cli.arguments import LOADTEST, parser
+    from draftwerk.api.cli.elsewhere import translated
     from draftwerk.settings.setting_fields import ConfigError
 
+    words = translated(words)
     if words and words[0] == LOADTEST:
         from draftwerk.loadtest.__main__ import main as loadtest
 

@@ -6,9 +6,11 @@ import sys
 from contextlib import suppress
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
+from draftwerk.api.cli.command_parser import Help, Parser, ShortHelp
+from draftwerk.api.cli.flag_groups import FLAG_GROUPS
 from draftwerk.api.core.config import Settings, load
 from draftwerk.machine.version import __version__
 from draftwerk.settings.setting_fields import ConfigError, SettingField, fields_of
@@ -16,13 +18,6 @@ from draftwerk.settings.setting_fields import ConfigError, SettingField, fields_
 DEFAULT_URL = "http://127.0.0.1:8000"
 LOADTEST = "loadtest"
 """The command with a parser of its own, for all that follows it."""
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with one line for an error: its own prints forty flags above it."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = root.add_subparsers(dest="command", required=True)
     absent = argparse.SUPPRESS
-    _add_settings(commands.add_parser("serve", help="serve a model", argument_default=absent))
+    _add_settings(_with_short_help(commands, "serve", "serve a model"))
     _add_chat(commands.add_parser("chat", help="talk to a server", argument_default=absent))
     _add_doctor(
         commands.add_parser(
@@ -54,6 +49,22 @@ def parser() -> argparse.ArgumentParser:
     _add_cache(commands.add_parser("cache", help="list what is kept on disk, or clear it"))
     commands.add_parser(LOADTEST, help="measure any OpenAI-compatible server under load")
     return root
+
+
+def _with_short_help(commands: Any, name: str, sentence: str) -> Parser:
+    """Return a command's parser whose `--help` may name a flag or a group."""
+    command = commands.add_parser(
+        name,
+        help=sentence,
+        argument_default=argparse.SUPPRESS,
+        add_help=False,
+        formatter_class=ShortHelp,
+        usage="%(prog)s [MODEL ...] [--FLAG VALUE ...]; %(prog)s --help NAME tells a flag whole",
+    )
+    command.add_argument(
+        "-h", "--help", nargs="?", action=Help, metavar="NAME", help="this, or one flag or group"
+    )
+    return command
 
 
 def settings_of(parsed: dict[str, Any]) -> Settings:
@@ -123,7 +134,7 @@ def _add_chat(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_doctor(command: argparse.ArgumentParser) -> None:
+def _add_doctor(command: Parser) -> None:
     command.add_argument(
         "--fingerprint",
         action="store_true",
@@ -232,14 +243,21 @@ def _add_cluster(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_settings(command: argparse.ArgumentParser) -> None:
+def _add_settings(command: Parser) -> None:
+    """Add the flags of all settings by groups, and a help that tells one of them whole."""
+    fields = fields_of(Settings)
     command.add_argument("--config", metavar="FILE.toml", help="a file of these settings")
-    for field in fields_of(Settings).values():
-        if field.name == "model":
-            more = f"{field.description}; a folder of models, or several words, are several models"
-            command.add_argument("model", nargs="*", metavar="MODEL", help=more)
-        else:
-            command.add_argument("--" + field.name.replace("_", "-"), **_flag(field))
+    for title, names in FLAG_GROUPS.items():
+        group = command.add_argument_group(title)
+        for name in names:
+            field = fields[name]
+            if name == "model":
+                more = "; a folder of models, or several words, are several models"
+                group.add_argument(
+                    "model", nargs="*", metavar="MODEL", help=field.description + more
+                )
+            else:
+                group.add_argument("--" + name.replace("_", "-"), **_flag(field))
 
 
 def _flag(field: SettingField) -> dict[str, Any]:

@@ -1,0 +1,179 @@
+"""Flags and commands of other servers are obeyed, or answered by our names."""
+
+import pytest
+
+from draftwerk.__main__ import run
+from draftwerk.api.cli.arguments import parser
+from draftwerk.api.cli.elsewhere import OTHER_COMMANDS, OTHER_FLAGS, SAME_FLAGS, translated
+from draftwerk.api.cli.flag_groups import FLAG_GROUPS
+from draftwerk.api.core.config import Settings
+from draftwerk.settings.setting_fields import fields_of
+
+SAME = {
+    "serve --model a/b": {"model": ["a/b"]},
+    "serve --model=a/b": {"model": ["a/b"]},
+    "serve -m file.gguf": {"model": ["file.gguf"]},
+    "serve -hf org/name": {"model": ["org/name"]},
+    "serve a/b --tensor-parallel-size 2": {"tensor_parallel": "2"},
+    "serve a/b -tp 2": {"tensor_parallel": "2"},
+    "serve a/b --pipeline-parallel-size 2": {"pipeline_parallel": "2"},
+    "serve a/b --max-num-seqs 32": {"rows_max": "32"},
+    "serve a/b -np 4": {"rows_max": "4"},
+    "serve a/b --max-num-batched-tokens=512": {"round_tokens": "512"},
+    "serve a/b -b 512": {"round_tokens": "512"},
+    "serve a/b --speculative-model c/d": {"draft": "c/d"},
+    "serve a/b -md c.gguf": {"draft": "c.gguf"},
+    "serve a/b --ssl-certfile c.pem": {"tls_cert": "c.pem"},
+    "serve a/b --ssl-key-file k.pem": {"tls_key": "k.pem"},
+    "serve a/b --alias chat": {"served_model_name": ["chat"]},
+    "serve a/b --lora-modules x=dir": {"lora": ["x=dir"]},
+    "list": {"command": "models"},
+    "ls": {"command": "models"},
+    "remove a/b": {"command": "rm"},
+    "quantize a/b Q8_0 -o out.gguf": {"command": "quantise"},
+    "start a/b": {"command": "serve", "model": ["a/b"]},
+    "server -m x.gguf": {"command": "serve", "model": ["x.gguf"]},
+    "download a/b": {"command": "pull"},
+}
+ANSWERED = {
+    "serve --max-model-len 4096": "--kv-memory",
+    "serve -c 4096": "--kv-memory",
+    "serve --ctx-size 4096": "--kv-memory",
+    "serve -ngl 99": "--device",
+    "serve --n-gpu-layers 99": "--device",
+    "serve --gpu-memory-utilization 0.9": "--memory-max",
+    "serve --quantization awq": "--dtype",
+    "serve --kv-cache-dtype fp8": "--kv-dtype",
+    "serve --threads 8": "taskset",
+    "serve --enable-prefix-caching": "always on",
+    "serve --enforce-eager": "nothing of the kind",
+    "serve --trust-remote-code": "--families",
+    "serve --num-speculative-tokens 5": "--draft-head",
+    "serve --tool-call-parser hermes": "--tool-format",
+    "serve --reasoning-parser qwen3": "chat template",
+    "serve --data-parallel-size 2": "--replicas",
+    "serve --flash-attn on": "--attention",
+    "serve --jinja": "always on",
+    "serve --mlock": "memory",
+    "run a/b": "draftwerk chat",
+    "ps": "/api/ps",
+    "show a/b": "doctor",
+    "stop": "SIGTERM",
+    "bench": "loadtest",
+    "create x": "--models",
+}
+MISSPELT = {
+    "serve --kv-memry 1GiB": "--kv-memory",
+    "serve --kvmemory 1GiB": "--kv-memory",
+    "serve --servedmodelname x": "--served-model-name",
+    "serve --served-model x": "--served-model-name",
+    "serve --drafthead off": "--draft-head",
+    "serve --lora-merg d": "--lora-merge",
+    "serve --speculat off": "--speculate",
+    "serve --speculative off": "--speculate",
+    "serve --bakend auto": "--backend",
+    "serve --dtyp int8": "--dtype",
+    "serve --kv-dtyp int8": "--kv-dtype",
+    "serve --aproximate kv-int8": "--approximate",
+    "serve --devise cpu": "--device",
+    "serve --tensor-paralell 2": "--tensor-parallel",
+    "serve --atention cpu": "--attention",
+    "serve --tool-fromat off": "--tool-format",
+    "serve --generation-confg none": "--generation-config",
+    "serve --poling mean": "--pooling",
+    "serve --exat": "--exact",
+    "serve --weight-stor d": "--weight-store",
+    "serve --kv-listn a:1": "--kv-listen",
+    "serve --kv-peer a:1": "--kv-peers",
+    "serve --blocksize 16": "--block-size",
+    "serve --request-max 5": "--requests-max",
+    "serve --row-max 5": "--rows-max",
+    "serve --round-token 5": "--round-tokens",
+    "serve --perfer latency": "--prefer",
+    "serve --slo-polcy last": "--slo-policy",
+    "serve --modles f": "--models",
+    "serve --keepalive 5m": "--keep-alive",
+    "serve --hsot 0.0.0.0": "--host",
+    "serve --prot 80": "--port",
+    "serve --memry-max 1GiB": "--memory-max",
+    "serve --queue-maximum 5": "--queue-max",
+    "serve --apikey K": "--api-key",
+    "serve --tls-certificate c": "--tls-cert",
+    "serve --cors-orgin u": "--cors-origin",
+    "serve --recieipts": "--receipts",
+    "chat --temprature 1": "--temperature",
+    "serv": "serve",
+    "chta": "chat",
+    "docter": "doctor",
+}
+
+
+@pytest.mark.parametrize("line", SAME)
+def test_what_means_the_same_is_obeyed(line: str) -> None:
+    parsed = vars(parser().parse_args(translated(line.split())))
+    assert SAME[line].items() <= parsed.items()
+
+
+@pytest.mark.parametrize("line", [*ANSWERED, *MISSPELT])
+def test_what_means_something_else_is_answered_in_one_line(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(line.split())
+    text = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert text.count("\n") == 1
+    if line in MISSPELT:
+        assert text.endswith(f"did you mean {MISSPELT[line]}?\n")
+    assert (ANSWERED | MISSPELT)[line] in text
+
+
+def test_no_flag_is_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--spec` could be one thing today and another tomorrow."""
+    with pytest.raises(SystemExit):
+        run(["serve", "--kv-mem", "1GiB"])
+    assert "did you mean --kv-memory?" in capsys.readouterr().err
+
+
+def test_nothing_of_ours_is_taken_for_anothers() -> None:
+    ours = {"--" + name.replace("_", "-") for name in fields_of(Settings)} - {"--model"}
+    assert not ours & {*SAME_FLAGS, *OTHER_FLAGS}
+    assert {flag for flag in SAME_FLAGS.values() if flag} <= ours
+    assert not OTHER_COMMANDS.keys() & parser().commands().keys()
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+
+def help_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        run(["serve", "--help", *words])
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+def test_every_setting_is_in_one_group() -> None:
+    grouped = [name for names in FLAG_GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(fields_of(Settings))
+
+
+def test_help_is_short_and_by_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = help_of([], capsys).splitlines()
+    assert len(lines) <= 120
+    assert max(map(len, lines)) <= 101
+    assert [line[:-1] for line in lines if line.endswith(":")][1:] == [*FLAG_GROUPS]
+
+
+def test_help_of_one_flag_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("kv-memory", "kv_memory"):
+        text = help_of([name], capsys)
+        assert fields_of(Settings)["kv_memory"].description in text
+        assert "DRAFTWERK_KV_MEMORY" in text
+    assert help_of(["memory"], capsys).count("environment") == len(FLAG_GROUPS["memory"])
+
+
+def test_help_of_what_is_none_asks_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(["serve", "--help", "kv-memry"])
+    assert ended.value.code == 2
+    assert "did you mean --kv-memory?" in capsys.readouterr().err
