@@ -12,6 +12,7 @@ FLAG_GROUPS = {
     "network": ("host", "port", "cors_origin", "tls_cert", "tls_key"),
     "security and records": (
         *("api_key", "insecure", "receipts", "signing_key", "record", "log_prompts", "debug"),
+        "files",
     ),
     "limits": (
         *("requests_max", "rows_max", "queue_max", "queue_wait_s", "responses_max", "body_max"),
