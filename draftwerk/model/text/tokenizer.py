@@ -23,12 +23,14 @@ from draftwerk.model.text.templates.template_traits import (
     added_tokens,
     call_forms,
     names_reasoning,
+    needs_short_ids,
     reasoning_form,
     variables_of,
 )
 from draftwerk.model.text.turns import (
     Turn,
     call_of,
+    content_of,
     joined,
     marked_segments,
     marks_of,
@@ -74,9 +76,11 @@ class TextTokenizer(VocabularyText):
         """Tokens of what was encoded before."""
         self._grammar_checker = GrammarChecker(directory)
         specials = added_tokens(self.tokenizer)
-        self.call_format, self.own_format = call_forms(self.chat_template, tool_format, specials)
+        forms = call_forms(self.chat_template, tool_format, specials)
+        self.call_format, self.own_format, self.tool_note = forms
         """How the model writes calls, None where it has no way; what words them for a template
-        without tools."""
+        without tools; where both come from."""
+        self._shortens_ids = needs_short_ids(self.chat_template)
         self.middle = middle_tokens(self.tokenizer.token_to_id)
         """What asks for the text between two others, if its vocabulary has that."""
         self.reasoning_format = reasoning_form(self.chat_template, specials)
@@ -234,7 +238,7 @@ class TextTokenizer(VocabularyText):
 
     def message_of(self, turn: Turn) -> dict[str, Any]:
         """Return a turn as templates take it."""
-        message: dict[str, Any] = {"role": turn.role, "content": turn.content}
+        message: dict[str, Any] = {"role": turn.role, "content": content_of(turn)}
         if turn.name:
             message["name"] = turn.name
         if turn.reasoning:
@@ -242,10 +246,13 @@ class TextTokenizer(VocabularyText):
             if turn.calls and self.has_channels:  # whose templates take that or content
                 message |= _analysed(turn)
         if turn.call_id:
-            message["tool_call_id"] = short_id(turn.call_id)
+            message["tool_call_id"] = short_id(turn.call_id) if self._shortens_ids else turn.call_id
         if turn.calls:
-            as_text = self.call_format is not None and self.call_format.arguments_as_text
-            message["tool_calls"] = [call_of(each, as_text) for each in turn.calls]
+            form = self.call_format
+            as_text = form is not None and form.arguments_as_text
+            message["tool_calls"] = [
+                call_of(each, as_text, self._shortens_ids) for each in turn.calls
+            ]
         return message
 
     def _written(self, turn: Turn) -> str:
@@ -271,7 +278,7 @@ class TextTokenizer(VocabularyText):
         """
         if self.chat_template is None:
             raise Refused("this model has no chat template; use completions")
-        return self.chat_template.render(messages, **variables)
+        return self.chat_template.render_shown(messages, **variables)
 
     def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:
         """Return the tokens of a half-written reply: what marks its parts may be control tokens."""

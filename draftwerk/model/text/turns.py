@@ -4,7 +4,10 @@ import json
 import re
 from collections.abc import Sequence, Set
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, Protocol, cast
+
+from draftwerk.model.text.templates.content_form import parts_of
 
 MARK, MARK_END = "\ue000", "\ue001"
 """Characters for private use, which templates pass on and clients do not write."""
@@ -60,12 +63,26 @@ class Turn(Protocol):
         """(start, stop) of each segment in the content."""
         ...
 
+    @property
+    def parts(self) -> Sequence[int]:
+        """Where each of several parts of the content ends."""
+        ...
 
-def call_of(call: EarlierCall, as_text: bool) -> dict[str, Any]:
-    """Return a call as templates take it."""
+
+def content_of(turn: Turn) -> str | list[dict[str, str]]:
+    """Return a turn's content: a text, or several parts."""
+    if not turn.parts or turn.segments:
+        return turn.content
+    starts = (0, *turn.parts)
+    return parts_of(*(turn.content[start:stop] for start, stop in pairwise(starts)))
+
+
+def call_of(call: EarlierCall, as_text: bool, shortens: bool) -> dict[str, Any]:
+    """Return a call as templates take it; `shortens` if its id must be nine letters and digits."""
     arguments = call.arguments if as_text else _values(call.arguments)
     function = {"name": call.name, "arguments": arguments}
-    return {"id": short_id(call.id), "type": "function", "function": function}
+    call_id = short_id(call.id) if shortens else call.id
+    return {"id": call_id, "type": "function", "function": function}
 
 
 def _values(arguments: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ what closes the call.
 """
 
 import json
+from ast import literal_eval
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -145,7 +146,7 @@ class XmlScanner(ListedScanner):
         length = _value_length(held, close)
         if length is None:
             return held
-        out.append(WORDS.get(held[:length], held[:length]))
+        out.append(_as_json(held[:length]))
         self._state = "next"
         return held[length + len(close) :]
 
@@ -160,7 +161,7 @@ class XmlScanner(ListedScanner):
 
 
 class PythonScanner(ListedScanner):
-    """Arguments as of a call in Python: `name=value`, with strings in one kind of quotes."""
+    """Arguments as of a call in Python: `name=value`, with strings in either kind of quotes."""
 
     def _step(self, held: str, out: list[str]) -> str:
         match self._state:
@@ -190,7 +191,7 @@ class PythonScanner(ListedScanner):
         """Read a value that is no string in the format's quotes, once it is whole."""
         if not held:
             return held
-        if held[0] == self._form.arguments.quote and held[0] != '"':
+        if held[0] == "'":
             out.append('"')
             self._state = "string"
             return held[1:]
@@ -198,8 +199,7 @@ class PythonScanner(ListedScanner):
         length = _value_length(held, ends)
         if length is None:
             return held
-        value = held[:length]
-        out.append(WORDS.get(value, value))
+        out.append(_as_json(held[:length]))
         self._state = "next"
         return held[length:]
 
@@ -207,7 +207,7 @@ class PythonScanner(ListedScanner):
         at = 0
         while at < len(held):
             each = held[at]
-            if each == self._form.arguments.quote:
+            if each == "'":
                 out.append('"')
                 self._state = "next"
                 return held[at + 1 :]
@@ -231,6 +231,21 @@ def _value_length(held: str, ends: str | tuple[str, ...]) -> int | None:
             return at
         place.read(each)
     return None
+
+
+def _as_json(value: str) -> str:
+    """Return a value in JSON that is written in it, or in Python's words."""
+    if value in WORDS:
+        return WORDS[value]
+    try:
+        json.loads(value)
+        return value
+    except ValueError:
+        pass
+    try:
+        return json.dumps(literal_eval(value.strip()), ensure_ascii=False)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return value
 
 
 def _quoted(text: str) -> str:

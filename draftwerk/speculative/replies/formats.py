@@ -5,7 +5,8 @@ A reply is reasoning, then text, then calls, each of them optional:
     <think> … </think>  text  begin NAME middle ARGUMENTS close  again NAME middle … close  end
                               |         one call         |
 
-A number may stand before each name, an id behind each `close`, and marks around text.
+A number or an id may stand before each name, one of them behind it, an id behind each `close`, and
+marks around text.
 
 Every literal is exactly what the model's chat template writes for a call in the history, so a call
 that is sent back is the text that was generated.
@@ -62,6 +63,12 @@ class CallFormat(Struct, frozen=True):
     """Where the model writes an id behind `close`: what comes after it."""
     number_close: str = ""
     """Where calls are numbered before their names: what stands between the two."""
+    id_first: str = ""
+    """Where the model writes an id before each name: what stands between the two."""
+    id_middle: str = ""
+    """Where it writes one behind `middle`: what stands between it and the arguments."""
+    numbers_middle: bool = False
+    """Whether that is the call's number."""
     first_only: bool = False
     """Whether calls are known only by how a reply begins: there is no marker."""
     arguments: ArgumentFormat = ArgumentFormat()
@@ -71,12 +78,22 @@ class CallFormat(Struct, frozen=True):
     """Whether the template takes the arguments of earlier calls as JSON text, not as an object."""
 
     @property
+    def has_ids(self) -> bool:
+        """Whether the model writes an id with each call."""
+        return bool(self.id_close or self.id_first or (self.id_middle and not self.numbers_middle))
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether it numbers its calls."""
+        return bool(self.number_close or self.numbers_middle)
+
+    @property
     def literals(self) -> tuple[str, ...]:
         """Every text of the format."""
         each = self.arguments
         return (
             *(self.begin, self.middle, self.close, self.again or "", self.end, self.id_close),
-            self.number_close,
+            *(self.number_close, self.id_first, self.id_middle),
             *(each.open, each.middle, each.close, each.separator, each.quote),
         )
 
@@ -144,12 +161,25 @@ class ReplyFormat(Struct, frozen=True):
 def written(form: CallFormat, calls: list[tuple[str, dict[str, Any]]], call_id: str = "") -> str:
     """Return calls as a reply holds them; every call gets the one id where the format has ids."""
     texts = [
-        (f"{number}{form.number_close}" if form.number_close else "")
-        + f"{name}{form.middle}{written_arguments(form, values)}{form.close}"
+        _before_name(form, number, call_id)
+        + f"{name}{form.middle}"
+        + _before_arguments(form, number, call_id)
+        + f"{written_arguments(form, values)}{form.close}"
         + (call_id + form.id_close if form.id_close else "")
         for number, (name, values) in enumerate(calls)
     ]
     return form.begin + (form.again or "").join(texts) + form.end
+
+
+def _before_name(form: CallFormat, number: int, call_id: str) -> str:
+    numbered = f"{number}{form.number_close}" if form.number_close else ""
+    return numbered + (call_id + form.id_first if form.id_first else "")
+
+
+def _before_arguments(form: CallFormat, number: int, call_id: str) -> str:
+    if not form.id_middle:
+        return ""
+    return (str(number) if form.numbers_middle else call_id) + form.id_middle
 
 
 def written_arguments(form: CallFormat, values: dict[str, Any]) -> str:

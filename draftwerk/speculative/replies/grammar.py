@@ -188,11 +188,15 @@ class _Rules:
             except BadSchema as error:
                 raise BadSchema(str(error), index) from None
         names = " | ".join(f"call_{index}" for index in range(len(self.rules.functions)))
-        if calls.id_close:
+        if calls.has_ids:
             self.lines.append("ID: /[a-zA-Z0-9]{9}/")
-            names = f"({names}) ID {self.literal(calls.id_close)}"
-        if calls.number_close:
+        if calls.has_numbers:
             self.lines.append("NUMBER: /[0-9]{1,4}/")
+        if calls.id_close:
+            names = f"({names}) ID {self.literal(calls.id_close)}"
+        if calls.id_first:
+            names = f"ID {self.literal(calls.id_first)} ({names})"
+        if calls.number_close:
             names = f"NUMBER {self.literal(calls.number_close)} ({names})"
         self.lines.append(f"call: {names}")
         self.lines.append(f"calls: {self.literal(calls.begin)} {self._call_list(calls)}")
@@ -205,6 +209,9 @@ class _Rules:
 
     def _function(self, calls: CallFormat, index: int, function: ToolFunction) -> None:
         head = self.literal(function.name + calls.middle)
+        if calls.id_middle:
+            kind = "NUMBER" if calls.numbers_middle else "ID"
+            head = f"{head} {kind} {self.literal(calls.id_middle)}"
         if calls.shape == "json":
             self.lines.append(f"args_{index}: {json_rule(function.parameters, {})}")
             inner = f"args_{index}"

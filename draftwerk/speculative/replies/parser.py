@@ -202,6 +202,16 @@ class ReplyParser:
             if not mark:
                 return False
             self._held = rest
+        return self._go(self._identified)
+
+    def _identified(self, last: bool) -> bool:
+        """Drop the id that some formats have before the name."""
+        assert self._calls is not None
+        if self._calls.id_first:
+            _, mark, rest = self._held.partition(self._calls.id_first)
+            if not mark:
+                return False
+            self._held = rest
         return self._go(self._named)
 
     def _named(self, last: bool) -> bool:
@@ -214,7 +224,12 @@ class ReplyParser:
         name, rest = self._held[:length], self._held[length:]
         if not rest.startswith(middle):
             return False
-        self._held = rest[len(middle) :]
+        rest = rest[len(middle) :]
+        if self._calls.id_middle:
+            _, mark, rest = rest.partition(self._calls.id_middle)
+            if not mark:
+                return False
+        self._held = rest
         self._say("call", name)
         raw = frozenset(each for of, each in self._form.raw_strings if of == name)
         self._scanner = scanner_of(self._calls, raw)

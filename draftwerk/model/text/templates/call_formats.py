@@ -16,7 +16,14 @@ from typing import Any
 import msgspec
 
 from draftwerk.model.text.templates.chat_template import TemplateRefused
-from draftwerk.speculative.replies.formats import ArgumentFormat, CallFormat, written
+from draftwerk.model.text.templates.common_parts import shared, shared_end, whole_marks
+from draftwerk.speculative.replies.formats import (
+    ArgumentFormat,
+    CallFormat,
+    ReplyFormat,
+    written,
+)
+from draftwerk.speculative.replies.parser import ReplyParser, joined_parts
 
 Render = Callable[..., str]
 """Of a chat template: messages and variables to text."""
@@ -66,17 +73,19 @@ class Underivable(ValueError):
 
 
 def derived_calls(render: Render, specials: Mapping[str, int]) -> CallFormat | None:
-    """Return how calls are written; None for a template without tools, or one not understood."""
-    try:
-        plain = render(made_up_turns("user"))
-        if FIRST not in render(made_up_turns("user"), tools=example_tools()) or FIRST in plain:
-            return None
-    except (TemplateRefused, ValueError):
-        return None
+    """Return how calls are written; None for a template that shows none, or none understood."""
     for as_text in (False, True):
         with suppress(TemplateRefused, Underivable, ValueError, IndexError):
             return _Renderings(render, as_text).derived(specials)
     return None
+
+
+def shows_tools(render: Render) -> bool:
+    """Whether a template describes the tools that it is given."""
+    try:
+        return FIRST in render(made_up_turns("user"), tools=example_tools())
+    except (TemplateRefused, ValueError):
+        return False
 
 
 def made_up_turns(*turns: Any) -> list[dict[str, Any]]:
@@ -103,8 +112,8 @@ class _Renderings:
     def of(self, calls: Calls) -> str:
         """Return the text of calls alone."""
         text = self._whole(call_message(calls, self.as_text))
-        text = text[len(_whole_marks(_shared(text, self.prefix))) :]
-        ending = _shared_end(text, self.suffix)
+        text = text[len(whole_marks(shared(text, self.prefix))) :]
+        ending = shared_end(text, self.suffix)
         found = text[: len(text) - len(ending)].strip()
         # Some models end a turn of calls with a token of its own.
         return found if ending == self.suffix else re.sub(r"<\|[A-Za-z_]+\|>$", "", found)
@@ -112,9 +121,11 @@ class _Renderings:
     def derived(self, specials: Mapping[str, int]) -> CallFormat:
         one = self.of([(FIRST, {ONE: VALUE})])
         begin, name, rest = one.partition(FIRST)
-        if not name or any(each in begin for each in CALL_IDS):
-            raise Underivable("no name, or an id before it")
+        begin, has_id, id_first = begin.partition(CALL_IDS[0])
+        if not name or (has_id and not id_first):
+            raise Underivable("no name, or an id before it that does not end")
         form = _json_form(begin, rest) or self._listed_form(begin, rest)
+        form = self._with_middle(msgspec.structs.replace(form, id_first=id_first))
         form = _with_numbers(self._with_ids(self._with_second(form)))
         form = msgspec.structs.replace(form, arguments_as_text=self.as_text)
         return self.checked(with_specials(form, specials))
@@ -136,7 +147,7 @@ class _Renderings:
             raise Underivable("values are neither bare nor quoted")
         middle, last = bare_middle, last.removeprefix(quote)
         between = between.removeprefix(quote)
-        call_middle = _whole_marks(_shared(head, zero))
+        call_middle = whole_marks(shared(head, zero))
         opened = head[len(call_middle) :]
         if not quote:
             value_close = between.removesuffix(opened)
@@ -147,6 +158,21 @@ class _Renderings:
         shape = "bare" if quote == BARE_QUOTE else "python"
         return CallFormat(shape, begin, begin, call_middle, last, arguments=listed)
 
+    def _with_middle(self, form: CallFormat) -> CallFormat:
+        """Tell an id, or the call's number, from what is around it behind the name."""
+        middle, found, id_middle = form.middle.partition(CALL_IDS[0])
+        if found:
+            return msgspec.structs.replace(form, middle=middle, id_middle=id_middle)
+        numbered = re.fullmatch(r"(\D*)0(\D+)", form.middle)
+        if numbered is None:
+            return form
+        second = self.of([(FIRST, {ONE: VALUE}), (SECOND, {TWO: OTHER})]).partition(SECOND)[2]
+        if not second.startswith(f"{numbered[1]}1{numbered[2]}"):
+            return form
+        return msgspec.structs.replace(
+            form, middle=numbered[1], id_middle=numbered[2], numbers_middle=True
+        )
+
     def _with_second(self, form: CallFormat) -> CallFormat:
         """Find out what is between two calls, if there may be two."""
         calls = [(FIRST, {ONE: VALUE}), (SECOND, {TWO: OTHER})]
@@ -155,13 +181,15 @@ class _Renderings:
             both = self.of(calls)
         except TemplateRefused:
             return form
-        head = written(msgspec.structs.replace(form, close=""), calls[:1])
+        head = written(msgspec.structs.replace(form, close=""), calls[:1], CALL_IDS[0])
         if not both.startswith(head) or SECOND not in both:
             return form  # only one of them is shown
         inner = both[len(head) :].partition(SECOND)[0]
-        close = _whole_marks(_shared(inner, tail))
+        if form.id_first:
+            inner = inner.removesuffix(CALL_IDS[1] + form.id_first)
+        close = whole_marks(shared(inner, tail))
         if any(each in close + inner for each in CALL_IDS):
-            close = _shared(inner.partition(CALL_IDS[0])[0], tail)
+            close = shared(inner.partition(CALL_IDS[0])[0], tail)
         again, end = inner[len(close) :], tail[len(close) :]
         return msgspec.structs.replace(form, close=close, again=again, end=end)
 
@@ -172,7 +200,7 @@ class _Renderings:
             return form
         close, _, rest = tail.partition(CALL_IDS[0])
         again = (form.again or "").partition(CALL_IDS[0])[2] if form.again else None
-        id_close = rest if again is None else _shared(rest, again)
+        id_close = rest if again is None else shared(rest, again)
         return msgspec.structs.replace(
             form,
             close=close,
@@ -182,20 +210,43 @@ class _Renderings:
         )
 
     def checked(self, form: CallFormat) -> CallFormat:
-        """Return the form if it writes what the template writes. Raises Underivable."""
+        """Return the form if calls are read in it as the template writes them.
+
+        Raises Underivable. Blanks within arguments may be others, and Python's words in them.
+        """
         samples: list[Calls] = [
             [(FIRST, {})],
             [(FIRST, {ONE: VALUE, TWO: 7})],
             [(FIRST, {ONE: False, TWO: None})],
             [(SECOND, {ONE: "a b", TWO: [1, {"x": "y"}]})],
         ]
+        if form.again is not None:
+            samples.append([(FIRST, {ONE: VALUE}), (SECOND, {TWO: OTHER})])
         for calls in samples:
-            if self.of(calls) != written(form, list(calls), CALL_IDS[0]):
+            text = self.of(calls)
+            is_exact = text == written(form, list(calls), CALL_IDS[0])
+            if not is_exact and not is_read(form, text, calls):
                 raise Underivable("the form does not write what the template writes")
-        two = [(FIRST, {ONE: VALUE}), (SECOND, {TWO: OTHER})]
-        if form.again is not None and not form.id_close and self.of(two) != written(form, two):
-            raise Underivable("two calls are written otherwise")
         return form
+
+
+def is_read(form: CallFormat, text: str, calls: Calls) -> bool:
+    """Whether a reply is read as these calls."""
+    raw = tuple(
+        (name, key)
+        for name, values in calls
+        for key, value in values.items()
+        if form.shape == "xml" and isinstance(value, str)
+    )
+    parser = ReplyParser(ReplyFormat(calls=form, raw_strings=raw))
+    parts = joined_parts(parser.push(text) + parser.flush())
+    try:
+        values = [json.loads(each.text) for each in parts if each.kind == "arguments"]
+    except ValueError:
+        return False
+    names = [each.text for each in parts if each.kind == "call"]
+    others = {each.kind for each in parts} - {"call", "arguments", "id", "end"}
+    return not others and list(zip(names, values, strict=False)) == list(calls)
 
 
 def _json_form(begin: str, rest: str) -> CallFormat | None:
@@ -241,27 +292,3 @@ def with_specials(form: CallFormat, specials: Mapping[str, int]) -> CallFormat:
         first_only=first_only,
         specials=tuple(sorted(found.items())),
     )
-
-
-def _whole_marks(text: str) -> str:
-    """Return a common beginning without a marker that it cuts."""
-    at = text.rfind("<")
-    return text[:at] if at > text.rfind(">") else text
-
-
-def _shared_end(text: str, suffix: str) -> str:
-    """Return the longest common ending, without a marker that it cuts."""
-    shared = _shared(text[::-1], suffix[::-1])[::-1]
-    at = shared.find(">") + 1
-    is_cut = len(shared) < len(suffix) and 0 < at <= shared.find("<") % (len(shared) + 1)
-    return shared[at:] if is_cut else shared
-
-
-def _shared(first: str, second: str) -> str:
-    """Return the longest common beginning."""
-    count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        count += 1
-    return first[:count]

@@ -6,6 +6,7 @@ Templates come with weights from strangers, hence the sandbox; only plain JSON v
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import jinja2
@@ -21,6 +22,7 @@ from draftwerk.model.text.templates.bounded_environment import (
     TOO_LARGE,
     BoundedEnvironment,
 )
+from draftwerk.model.text.templates.content_form import ContentForm, content_forms, formed
 
 TemplateMessage = Mapping[str, Any]
 
@@ -104,6 +106,15 @@ class ChatTemplate:
             return "".join(text)
         except (jinja2.TemplateError, *FAULTS) as error:
             raise TemplateRefused(str(error)) from error
+
+    @cached_property
+    def content_forms(self) -> dict[str, ContentForm]:
+        """In which form it takes the contents of each role."""
+        return content_forms(self.render)
+
+    def render_shown(self, messages: Sequence[TemplateMessage], **variables: Any) -> str:
+        """Return the text of messages, each content in the form that the template shows."""
+        return self.render(formed(messages, self.content_forms), **variables)
 
 
 GIVEN = {"tools": None, "documents": None, "add_generation_prompt": True}

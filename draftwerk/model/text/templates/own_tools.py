@@ -10,7 +10,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from draftwerk.model.text.templates.content_form import joined_parts
 from draftwerk.speculative.replies.formats import CallFormat, written
+
+CALL_ID = "abcd12345"
 
 HERMES_WORDS = """\
 # Tools
@@ -25,9 +28,22 @@ You are provided with function signatures within <tools></tools> XML tags:
 For each function call, return a json object with function name and arguments within \
 <tool_call></tool_call> XML tags:
 <tool_call>
-{{"name": <function-name>, "arguments": <args-json-object>}}
+{"name": <function-name>, "arguments": <args-json-object>}
 </tool_call>"""
 """As the models of the Hermes and Qwen families are told."""
+SHOWN_WORDS = """\
+# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{tools}
+</tools>
+
+Write each function call exactly so:
+"""
+"""For a model whose template shows calls, and no tools; an example follows."""
 SMOLLM_WORDS = """\
 You are an expert in composing functions. You are given a question and a set of possible \
 functions. Based on the question, you will need to make one or more function/tool calls to \
@@ -39,7 +55,7 @@ You have access to the following tools:
 
 The output MUST strictly adhere to the following format, and NO other text MUST be included.
 <tool_call>[
-{{"name": "func_name1", "arguments": {{"argument1": "value1", "argument2": "value2"}}}}
+{"name": "func_name1", "arguments": {"argument1": "value1", "argument2": "value2"}}
 ]</tool_call>"""
 """After the model card of SmolLM2 1.7B."""
 
@@ -59,6 +75,8 @@ class OwnFormat(Struct, frozen=True):
     result_role: str = "user"
     result: tuple[str, str] = ("<tool_response>\n", "\n</tool_response>")
     """Around the result of a call."""
+    shows_calls: bool = False
+    """Whether the template shows earlier calls and their results by itself."""
     mark: str = ""
     """What a template has that is made for it, though it shows no tools by itself."""
 
@@ -116,20 +134,26 @@ def worded(
     """Return a conversation for a template that knows of no tools."""
     found: list[dict[str, Any]] = []
     for message in messages:
-        turn = _turn(form, message)
-        if found and message["role"] == "tool" and found[-1].get("results"):
+        turn = dict(message) if form.shows_calls else _turn(form, message)
+        if turn.get("results") and found and found[-1].get("results"):
             found[-1]["content"] += "\n" + turn["content"]
         else:
             found.append(turn)
     if tools:
         told = [each["function"] for each in tools] if form.describes_bare else tools
         described = form.between.join(json.dumps(each, ensure_ascii=False) for each in told)
-        words = form.words.format(tools=described)
+        words = form.words.replace("{tools}", described)
         if found and found[0]["role"] == "system":
-            found[0]["content"] += form.joint + words
+            found[0]["content"] = joined_parts(found[0]["content"]) + form.joint + words
         else:
             found.insert(0, {"role": "system", "content": words})
     return [{name: each[name] for name in each if name != "results"} for each in found]
+
+
+def shown_words(calls: CallFormat) -> OwnFormat:
+    """Return what describes tools to a model whose template shows its calls alone."""
+    sample = written(calls, [("<function-name>", {"<argument-name>": "<value>"})], CALL_ID)
+    return OwnFormat(calls, SHOWN_WORDS + sample, "\n", shows_calls=True)
 
 
 def has_calls(message: Mapping[str, Any]) -> bool:
@@ -138,7 +162,7 @@ def has_calls(message: Mapping[str, Any]) -> bool:
 
 
 def _turn(form: OwnFormat, message: Mapping[str, Any]) -> dict[str, Any]:
-    content: str = message["content"]
+    content: str = joined_parts(message["content"])
     if message["role"] == "tool":
         wrapped = content.join(form.result)
         return {"role": form.result_role, "content": wrapped, "results": True}

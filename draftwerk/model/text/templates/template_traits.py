@@ -3,17 +3,24 @@
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
 from draftwerk.model.text.templates.call_formats import (
+    CALL_IDS,
+    FIRST,
     Render,
+    call_message,
     derived_calls,
+    example_tools,
     made_up_turns,
+    shows_tools,
     with_specials,
 )
 from draftwerk.model.text.templates.chat_template import GIVEN, ChatTemplate, TemplateRefused
-from draftwerk.model.text.templates.own_tools import OWN_FORMATS, OwnFormat
+from draftwerk.model.text.templates.known_calls import known_form
+from draftwerk.model.text.templates.own_tools import OWN_FORMATS, OwnFormat, shown_words
 from draftwerk.model.text.templates.template_file import SPECIAL_NAMES
 from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning, has_channels
 from draftwerk.speculative.replies.formats import AnswerMarks, CallFormat, ReasoningFormat
@@ -36,6 +43,7 @@ SWITCHES = ("enable_thinking", "thinking", "reasoning")
 """Variables by which templates turn reasoning off."""
 OURS = frozenset((*SPECIAL_NAMES, *GIVEN, "messages"))
 """Variables of templates that are not for requests to set."""
+LONG_ID = "call_0123456789"
 WORDED_FORMAT = "hermes"
 """How tools are described where the chat template has no form of calls."""
 
@@ -46,23 +54,83 @@ def added_tokens(tokenizer: Tokenizer) -> dict[str, int]:
     return {token.content: id for id, token in added.items()}
 
 
+class ToolForms(NamedTuple):
+    """How a model is told of tools, and how it calls them."""
+
+    calls: CallFormat | None = None
+    """How calls are written; None where the model has no way."""
+    words: OwnFormat | None = None
+    """What describes tools, and words calls, where the template does not."""
+    note: str = ""
+    """Where both come from, for who starts the server."""
+
+
 def call_forms(
     template: ChatTemplate | None, tool_format: str, specials: dict[str, int]
-) -> tuple[CallFormat | None, OwnFormat | None]:
-    """Return how calls are written, and what describes tools where the template does not."""
+) -> ToolForms:
+    """Return how tools are described and calls written; a template's own tools are never worded."""
     own = OWN_FORMATS.get(tool_format)
     if template is None or tool_format == "off":
-        return None, own
+        return ToolForms(None, own)
     if own is not None:
-        return with_specials(own.calls, specials), own
+        return _worded(
+            own, specials, f"described in the words of {tool_format}, as --tool-format says"
+        )
     if has_channels(template.source):
-        return channel_calls(specials), None
-    found = derived_calls(template.render, specials)
+        return ToolForms(channel_calls(specials), None, f"{SHOWN}; calls in channels")
+    found = derived_calls(template.render_shown, specials)
+    if shows_tools(template.render_shown):
+        return _shown(template.source, found, specials)
     if found is not None:
-        return found, None
-    marked = [each for each in OWN_FORMATS.values() if each.mark and each.mark in template.source]
-    worded = marked[0] if marked else OWN_FORMATS[WORDED_FORMAT]
-    return with_specials(worded.calls, specials), worded
+        return ToolForms(found, shown_words(found), f"{NOT_SHOWN}; calls as it shows them")
+    marks = {name: each.mark for name, each in OWN_FORMATS.items() if each.mark}
+    marked = (name for name, mark in marks.items() if mark in template.source)
+    name = next(marked, WORDED_FORMAT)
+    return _worded(
+        OWN_FORMATS[name], specials, f"{NOT_SHOWN}: they are described in the words of {name}"
+    )
+
+
+SHOWN, NOT_SHOWN = "described by the chat template", "the chat template has no place for them"
+
+
+def _shown(source: str, found: CallFormat | None, specials: dict[str, int]) -> ToolForms:
+    """Return the forms of a template that describes tools; `found` is what it shows of calls."""
+    if found is not None:
+        return ToolForms(found, None, f"{SHOWN}; calls as it shows them")
+    if known := known_form(source, specials):
+        return ToolForms(
+            with_specials(known.calls, specials),
+            None,
+            f"{SHOWN}; calls in the form of {known.name}",
+        )
+    calls = with_specials(OWN_FORMATS[WORDED_FORMAT].calls, specials)
+    is_told = all(word in source for word in (calls.trigger, '"name"', '"arguments"'))
+    unknown = "" if is_told else "; how it writes calls is not known"
+    return ToolForms(
+        calls, None, f"{SHOWN}{unknown}; calls are read in the form of {WORDED_FORMAT}"
+    )
+
+
+def _worded(form: OwnFormat, specials: dict[str, int], note: str) -> ToolForms:
+    return ToolForms(with_specials(form.calls, specials), form, note)
+
+
+def needs_short_ids(template: ChatTemplate | None) -> bool:
+    """Whether a template refuses ids of calls that are not nine letters and digits."""
+    if template is None:
+        return False
+
+    def takes(call_id: str) -> bool:
+        called = call_message([(FIRST, {})], False)
+        called["tool_calls"][0]["id"] = call_id
+        result = {"role": "tool", "content": "It.", "tool_call_id": call_id, "name": FIRST}
+        with suppress(TemplateRefused, ValueError):
+            template.render_shown(made_up_turns("user", called, result), tools=example_tools())
+            return True
+        return False
+
+    return not takes(LONG_ID) and takes(CALL_IDS[0])
 
 
 def reasoning_form(
@@ -73,7 +141,7 @@ def reasoning_form(
         return None
     if has_channels(template.source):
         return channel_reasoning(specials, "reasoning_effort" in template.source)
-    return derived_reasoning(template.render, template.source, specials)
+    return derived_reasoning(template.render_shown, template.source, specials)
 
 
 def derived_reasoning(

@@ -82,14 +82,14 @@ def template(family: str) -> ChatTemplate:
 
 
 def forms(family: str) -> tuple[CallFormat, ReasoningFormat | None]:
-    calls, _ = call_forms(template(family), "auto", specials())
+    calls = call_forms(template(family), "auto", specials()).calls
     assert calls is not None
     return calls, reasoning_form(template(family), specials())
 
 
 @families
 def test_calls_and_reasoning_are_chosen_without_a_flag(family: str) -> None:
-    calls, own = call_forms(template(family), "auto", {})
+    calls, own, _ = call_forms(template(family), "auto", {})
     assert calls is not None and calls.begin == CALLS[family]
     assert own == (OWN_FORMATS[WORDED[family]] if family in WORDED else None) or own is not None
     assert (own is not None) == (family in WORDED)
