@@ -33,6 +33,8 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """Of an earlier answer: what came before it, for templates that show it."""
     segments: tuple[tuple[int, int], ...] = ()
     """(start, stop) in the content of each declared segment, in characters, ascending."""
+    parts: tuple[int, ...] = ()
+    """Where each of several parts of the content ends, in characters; empty for a single text."""
 
 
 class HalfTurn(msgspec.Struct, frozen=True):

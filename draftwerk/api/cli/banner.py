@@ -27,7 +27,8 @@ def banner(
             f"\n  divided among {count} processes: pipeline {model.pipeline_parallel} x "
             f"tensor {model.tensor_parallel}"
         )
-    sampling = _file_format(model) + _sampling(model) + _approximations(model)
+    tools = f"\n  tools: {model.tool_note}" if model.tool_note else ""
+    sampling = _file_format(model) + _sampling(model) + _approximations(model) + tools
     key = ' \\\n    -H "authorization: Bearer $KEY"' if keyed else ""
     kernels = f"\n  kernels: {model.kernels}" if model.kernels else ""
     about = (

@@ -106,6 +106,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it writes down its reasoning before its answer."""
     calls: CallFormat | None = None
     """How it writes calls of tools; None where it has no way."""
+    tool_note: str = ""
+    """Where its descriptions of tools and its form of calls come from."""
     reasoning: ReasoningFormat | None = None
     """How it sets its reasoning apart; None where it has no way that is known."""
     middle: MiddleTokens | None = None

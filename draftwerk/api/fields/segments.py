@@ -124,7 +124,8 @@ def _preceded(turn: ChatMessage, texts: Sequence[str], blends: bool) -> ChatMess
         content += text + DOCUMENT_END
     moved = [(start + len(content), stop + len(content)) for start, stop in turn.segments]
     segments = (*(spans if blends else ()), *moved)
-    return replace(turn, content=content + turn.content, segments=segments)
+    ends = tuple(len(content) + end for end in turn.parts)
+    return replace(turn, content=content + turn.content, segments=segments, parts=ends)
 
 
 def _settings(asked: BlendBody | None, model: ServedModel) -> Blend:

@@ -1,6 +1,7 @@
 """Messages of a conversation to its turns."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, HalfTurn
 from draftwerk.api.core.errors import refused
@@ -61,7 +62,15 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
         call_id=message.tool_call_id or "",
         segments=marked(message.content),
         reasoning=message.reasoning_content or "",
+        parts=part_ends(message.content),
     )
+
+
+def part_ends(content: Content | MessageContent | None) -> tuple[int, ...]:
+    """Return where each of several parts ends in the text of all; empty for one."""
+    if content is None or isinstance(content, str) or len(content) < 2:
+        return ()
+    return tuple(accumulate(len(part.text) for part in content))
 
 
 def plain(content: Content | MessageContent | None) -> str:

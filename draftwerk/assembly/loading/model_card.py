@@ -77,6 +77,7 @@ def listed_model(
         adapters=adapters.served,
         reasons=text.reasons,
         calls=text.call_format,
+        tool_note=text.tool_note,
         middle=text.middle,
         rerank=text.rerank_form,
         vectors=target.vectors,
