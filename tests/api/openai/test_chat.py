@@ -192,7 +192,7 @@ async def test_contents_may_be_parts_and_developers_are_systems(served: Served) 
     assert prompt == Chat(
         (
             ChatMessage("system", "Be brief."),
-            ChatMessage("user", "ab"),
+            ChatMessage("user", "ab", parts=(1, 2)),
             ChatMessage("assistant", ""),
             ChatMessage("user", "c"),
         )

@@ -84,6 +84,8 @@ class Turn:
     calls: tuple[Any, ...] = ()
     call_id: str = ""
     reasoning: str = ""
+    segments: tuple[tuple[int, int], ...] = ()
+    parts: tuple[int, ...] = ()
 
 
 CHAT = (

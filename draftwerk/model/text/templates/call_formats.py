@@ -9,7 +9,7 @@ What is derived must write both renderings again, to the letter; otherwise the m
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ import msgspec
 
 from draftwerk.model.text.templates.chat_template import TemplateRefused
 from draftwerk.model.text.templates.common_parts import shared, shared_end, whole_marks
+from draftwerk.model.text.templates.content_form import Render
 from draftwerk.speculative.replies.formats import (
     ArgumentFormat,
     CallFormat,
@@ -25,8 +26,6 @@ from draftwerk.speculative.replies.formats import (
 )
 from draftwerk.speculative.replies.parser import ReplyParser, joined_parts
 
-Render = Callable[..., str]
-"""Of a chat template: messages and variables to text."""
 Calls = Sequence[tuple[str, dict[str, Any]]]
 
 FIRST, SECOND = "first_function", "second_function"

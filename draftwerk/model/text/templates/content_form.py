@@ -24,7 +24,7 @@ def parts_of(*texts: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": text} for text in texts]
 
 
-def joined_parts(content: Any) -> Any:
+def text_of(content: Any) -> Any:
     """Return the text of a content's parts."""
     return "".join(each["text"] for each in content) if isinstance(content, list) else content
 
@@ -49,21 +49,21 @@ def _formed(message: Mapping[str, Any], form: ContentForm) -> Mapping[str, Any]:
     if form == "parts" and isinstance(content, str):
         return {**message, "content": parts_of(content)}
     if form == "text" and isinstance(content, list):
-        return {**message, "content": joined_parts(content)}
+        return {**message, "content": text_of(content)}
     return message
 
 
 def _form(render: Render, role: str, known: Mapping[str, ContentForm]) -> ContentForm:
-    def text_of(content: Any) -> str:
+    def shown(content: Any) -> str:
         turns = formed(_around(role, content), {**known, role: "either"})
         try:
             return render(turns)
         except (TemplateError, ValueError):
             return ""
 
-    two = text_of(parts_of(FIRST, SECOND))
+    two = shown(parts_of(FIRST, SECOND))
     takes_parts = FIRST in two and SECOND in two and not _is_dumped(two)
-    if FIRST in text_of(FIRST):
+    if FIRST in shown(FIRST):
         return "either" if takes_parts else "text"
     return "parts" if takes_parts else "text"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from draftwerk.model.text.templates.content_form import joined_parts
+from draftwerk.model.text.templates.content_form import text_of
 from draftwerk.speculative.replies.formats import CallFormat, written
 
 CALL_ID = "abcd12345"
@@ -144,7 +144,7 @@ def worded(
         described = form.between.join(json.dumps(each, ensure_ascii=False) for each in told)
         words = form.words.replace("{tools}", described)
         if found and found[0]["role"] == "system":
-            found[0]["content"] = joined_parts(found[0]["content"]) + form.joint + words
+            found[0]["content"] = text_of(found[0]["content"]) + form.joint + words
         else:
             found.insert(0, {"role": "system", "content": words})
     return [{name: each[name] for name in each if name != "results"} for each in found]
@@ -162,7 +162,7 @@ def has_calls(message: Mapping[str, Any]) -> bool:
 
 
 def _turn(form: OwnFormat, message: Mapping[str, Any]) -> dict[str, Any]:
-    content: str = joined_parts(message["content"])
+    content: str = text_of(message["content"])
     if message["role"] == "tool":
         wrapped = content.join(form.result)
         return {"role": form.result_role, "content": wrapped, "results": True}

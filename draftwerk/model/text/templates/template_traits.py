@@ -10,7 +10,6 @@ from tokenizers import Tokenizer
 from draftwerk.model.text.templates.call_formats import (
     CALL_IDS,
     FIRST,
-    Render,
     call_message,
     derived_calls,
     example_tools,
@@ -19,6 +18,7 @@ from draftwerk.model.text.templates.call_formats import (
     with_specials,
 )
 from draftwerk.model.text.templates.chat_template import GIVEN, ChatTemplate, TemplateRefused
+from draftwerk.model.text.templates.content_form import Render
 from draftwerk.model.text.templates.known_calls import known_form
 from draftwerk.model.text.templates.own_tools import OWN_FORMATS, OwnFormat, shown_words
 from draftwerk.model.text.templates.template_file import SPECIAL_NAMES

@@ -14,9 +14,7 @@ from draftwerk.speculative.replies.grammar import reply_grammar
 from tests.model.text.samples.call_templates import CODER, HERMES, ID_FIRST, MISTRAL, PLAIN
 from tests.model.text.samples.families import SPECIALS, TOOLS
 from tests.model.text.samples.tool_templates import (
-    EITHER,
     NOTES,
-    PARTS_ALONE,
     TOOL_TEMPLATES,
     WRITTEN,
 )
@@ -93,24 +91,3 @@ def test_an_id_is_the_clients_unless_the_template_demands_another(tmp_path: Any)
             text.message_of(RESULT)["tool_call_id"],
         ]
         assert ids == [SHORT if is_short else "call_0123456789"] * 2
-
-
-@pytest.mark.parametrize("source", PARTS_ALONE.values(), ids=PARTS_ALONE)
-def test_a_template_that_shows_parts_alone_is_given_them(source: str, tmp_path: Any) -> None:
-    text = saved(byte_level(), tmp_path, source)
-    turns = [ChatMessage("system", "Be."), *ASKED, ChatMessage("assistant", "So."), *ASKED]
-    parts = [{"role": t.role, "content": [{"type": "text", "text": t.content}]} for t in turns]
-    shown = text.render_chat(given(text, turns))
-    assert shown == expected(source, parts) and shown.count("What <now>?") == 2
-
-
-def test_several_parts_stay_parts_where_the_template_shows_them(tmp_path: Any) -> None:
-    turn = ChatMessage("user", "one two", parts=(4, 7))
-    parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
-    text = saved(byte_level(), tmp_path / "either", EITHER)
-    assert text.render_chat([text.message_of(turn)]) == "user: one\ntwo\n"
-    assert text.message_of(turn)["content"] == parts
-    plain = saved(byte_level(), tmp_path / "plain", HERMES)
-    assert plain.render_chat([plain.message_of(turn)]).startswith(
-        "<|im_start|>user\none two<|im_end|>"
-    )
