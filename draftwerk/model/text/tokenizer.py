@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.tokenizer_config import read_tokenizer_config
 from draftwerk.model.text.control_text import NO_GUARD, ControlGuard, guard_of
+from draftwerk.model.text.following_text import FollowingText
 from draftwerk.model.text.grammar_check import GrammarChecker
 from draftwerk.model.text.guarded.tokenizer_trial import try_tokenizer
 from draftwerk.model.text.kept_pieces import KeptPieces
@@ -74,6 +75,7 @@ class TextTokenizer(VocabularyText):
         """Names of special tokens that are text in a conversation."""
         self.kept = KeptPieces(self.tokenizer, self.encode_continuation)
         """Tokens of what was encoded before."""
+        self._following = FollowingText(self.tokenizer)
         self._grammar_checker = GrammarChecker(directory)
         specials = added_tokens(self.tokenizer)
         forms = call_forms(self.chat_template, tool_format, specials)
@@ -135,7 +137,7 @@ class TextTokenizer(VocabularyText):
         tokens = self._guarded_tokens(pieces[0], guard)
         for at, piece in zip(marks, pieces[1:], strict=True):
             tokens += messages[at].tokens
-            tokens += self._guarded_tokens(piece, guard)
+            tokens += self._guarded_tokens(piece, guard, follows=True)
         return tokens
 
     def _asked(
@@ -153,9 +155,17 @@ class TextTokenizer(VocabularyText):
     def _rendered(self, asked: "_Asked", messages: Sequence[TemplateMessage]) -> str:
         return asked.guard.rendered(self._render(messages, asked.tools, asked.variables))
 
-    def _guarded_tokens(self, text: str, guard: ControlGuard) -> list[int]:
-        pieces = guard.pieces(text)
-        return [token for piece in pieces for token in self.kept.tokens(piece)]
+    def _guarded_tokens(self, text: str, guard: ControlGuard, follows: bool = False) -> list[int]:
+        """Return the tokens of a text; `follows` if it stands behind another."""
+        tokens: list[int] = []
+        for number, piece in enumerate(guard.pieces(text)):
+            tokens += self._piece_tokens(piece, follows or number > 0)
+        return tokens
+
+    def _piece_tokens(self, piece: str, follows: bool) -> list[int]:
+        head, rest = self._following.cut(piece) if follows else ("", piece)
+        found = self._following.tokens(head) if head else []
+        return found + (self.kept.tokens(rest) if rest else [])
 
     def encode_pair(self, query: str, document: str, instruction: str = "") -> list[int]:
         """Return the tokens of the question whether a document answers a query.
@@ -219,11 +229,11 @@ class TextTokenizer(VocabularyText):
         """Append segments, each with the text behind it, and return where they are."""
         spans: list[tuple[int, int]] = []
         for segment, piece in zip(texts, behind, strict=True):
-            own = self._guarded_tokens(segment, guard)
+            own = self._guarded_tokens(segment, guard, follows=True)
             if own:
                 spans.append((len(tokens), len(tokens) + len(own)))
             tokens += own
-            tokens += self._guarded_tokens(piece, guard)
+            tokens += self._guarded_tokens(piece, guard, follows=True)
         return tokens, spans
 
     def _render(

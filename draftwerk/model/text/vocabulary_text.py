@@ -1,7 +1,7 @@
 """Tokens and text of one vocabulary."""
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ class VocabularyText:
         steps = _decoder_steps(self.tokenizer)
         self._strips = steps == [*PIECES, STRIP]
         self._bytes = (
-            {token: _piece_bytes(piece) for piece, token in vocabulary.items()}
+            {token: _piece_bytes(piece) for piece, token in _shown(tokenizer, vocabulary)}
             if self._strips or steps == PIECES
             else _token_bytes(self.tokenizer, vocabulary)
         )
@@ -106,6 +106,15 @@ def panics_told() -> Generator[None]:
         if type(error).__name__ != "PanicException":
             raise
         raise TokenizerFault(f"the model's tokenizer fails on this text: {error}") from None
+
+
+def _shown(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield each token and the text that it is matched in: one may take in the space before it."""
+    added = tokenizer.get_added_tokens_decoder()
+    normalizer: Any = tokenizer.normalizer
+    for piece, token in vocabulary.items():
+        is_normalized = token in added and added[token].normalized and normalizer is not None
+        yield normalizer.normalize_str(piece) if is_normalized else piece, token
 
 
 def _decoder_steps(tokenizer: Tokenizer) -> list[dict[str, Any]]:

@@ -1,0 +1,79 @@
+"""Tokens of a text that follows another one: without the space that a text's beginning gets.
+
+SentencePiece's vocabularies put a space before a text, and so do some byte-level ones. A piece of a
+conversation that is encoded alone begins no text, unless it begins with a token that is matched
+whole, behind which the tokenizer itself decides.
+"""
+
+import json
+import re
+from typing import Any
+
+from tokenizers import Tokenizer
+
+
+class FollowingText:
+    """A tokenizer of pieces; safe to share between threads."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._whole = tokenizer
+        self._bare = without_prefix(tokenizer)
+        added = tokenizer.get_added_tokens_decoder().values()
+        names = sorted((each.content for each in added), key=len, reverse=True)
+        matched = [] if tokenizer.encode_special_tokens else names
+        self._added = re.compile("|".join(map(re.escape, matched)) or r"(?!)")
+
+    def tokens(self, text: str) -> list[int]:
+        """Return the tokens of a text that stands behind another."""
+        head, rest = self.cut(text)
+        found = self._encoded(self._bare or self._whole, head) if head else []
+        return found + (self._encoded(self._whole, rest) if rest else [])
+
+    def cut(self, text: str) -> tuple[str, str]:
+        """Return what comes before the first token that is matched whole, and the rest.
+
+        All is the rest where no space is put before a text.
+        """
+        if self._bare is None:
+            return "", text
+        found = self._added.search(text)
+        at = len(text) if found is None else found.start()
+        return text[:at], text[at:]
+
+    @staticmethod
+    def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
+        return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+
+def without_prefix(tokenizer: Tokenizer) -> Tokenizer | None:
+    """Return a tokenizer that puts no space before a text; None where none is put."""
+    parts: dict[str, Any] = {}
+    changed = False
+    for name in ("normalizer", "pre_tokenizer"):
+        part: Any = getattr(tokenizer, name)
+        parts[name] = None if part is None else json.loads(part.__getstate__())
+        bare = _bare(parts[name])
+        changed |= bare != parts[name]
+        parts[name] = bare
+    if not changed:
+        return None
+    found = Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | parts))
+    found.encode_special_tokens = tokenizer.encode_special_tokens
+    return found
+
+
+def _bare(step: Any) -> Any:
+    """Return a step of a tokenizer without the space that it puts before a text."""
+    match step:
+        case {"type": "Sequence", **rest}:
+            named = {name: list(map(_bare, steps)) for name, steps in rest.items()}
+            kept = {name: [each for each in steps if each] for name, steps in named.items()}
+            return {"type": "Sequence", **kept}
+        case {"type": "Prepend"}:
+            return None
+        case {"type": "Metaspace"}:
+            return {**step, "prepend_scheme": "never"}
+        case {"type": "ByteLevel"}:
+            return {**step, "add_prefix_space": False}
+        case _:
+            return step
