@@ -13,7 +13,6 @@ import msgspec
 from draftwerk.model.checkpoint.gguf_metadata import TEMPLATE, check_tokenizer
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.byte_level import (
-    ALPHABET,
     Around,
     added_token,
     byte_level_document,
@@ -23,7 +22,7 @@ from draftwerk.model.checkpoint.vocabularies.sentence_pieces import (
     Pieces,
     piece_document,
 )
-from draftwerk.model.checkpoint.vocabularies.splits import SPLITS, WHOLE_WORDS
+from draftwerk.model.checkpoint.vocabularies.splits import COMPOSED, SPLITS, WHOLE_WORDS
 
 GgufFields = dict[str, Any]
 PREFIX = "tokenizer.ggml."
@@ -32,6 +31,9 @@ BYTE_LEVEL, SENTENCEPIECE, MERGED_PIECES = "gpt2", "llama", "gemma4"
 NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 WHOLE = "tokenizer.huggingface.json"
 """Where a file may hold a whole `tokenizer.json`."""
+ARCHITECTURE = "general.architecture"
+STRIPPING, UNSTRIPPED = ("phi3",), ("<unk>", "<s>", "<|endoftext|>")
+"""Architectures of pieces whose control tokens take in the white space behind, but for these."""
 RERANK = "rerank"
 """The name of one that is no conversation's."""
 
@@ -74,8 +76,6 @@ def _document(path: Path, fields: GgufFields) -> GgufFields | None:
         return None
     if pre not in SPLITS:
         raise Refused(f"{path}: {PREFIX}pre {pre!r} is not supported (only {', '.join(SPLITS)})")
-    if not all(map(ALPHABET.issuperset, _plain(path, fields))):
-        return None
     if PREFIX + "merges" not in fields:
         raise Refused(f"{path}: its tokenizer has no {PREFIX}merges")
     return byte_level_document(
@@ -85,13 +85,8 @@ def _document(path: Path, fields: GgufFields) -> GgufFields | None:
         _added(path, fields),
         _around(path, fields, pre in WHOLE_WORDS),
         pre in WHOLE_WORDS,
+        pre in COMPOSED,
     )
-
-
-def _plain(path: Path, fields: GgufFields) -> Iterator[str]:
-    """Yield the tokens that are not matched whole."""
-    added = _added_ids(path, fields)
-    return (token for index, token in enumerate(fields[PREFIX + "tokens"]) if index not in added)
 
 
 def _pieces(path: Path, fields: GgufFields) -> GgufFields:
@@ -115,7 +110,11 @@ def _pieces(path: Path, fields: GgufFields) -> GgufFields:
         has_prefix=fields.get(PREFIX + "add_space_prefix", True),
         merges=[merge.split(" ") for merge in fields.get(PREFIX + "merges") or ()],
     )
-    return piece_document(pieces, _around(path, fields, True))
+    document = piece_document(pieces, _around(path, fields, True))
+    if fields.get(ARCHITECTURE) in STRIPPING:
+        for token in document["added_tokens"]:
+            token["rstrip"] = token["content"] not in UNSTRIPPED
+    return document
 
 
 def _added(path: Path, fields: GgufFields) -> list[GgufFields]:

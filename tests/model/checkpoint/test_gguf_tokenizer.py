@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import gguf
 import pytest
@@ -16,7 +17,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.byte_level import ALPHABET, Around
 from draftwerk.model.checkpoint.vocabularies.piece_file import read_pieces
 from draftwerk.model.checkpoint.vocabularies.sentence_pieces import piece_document
-from draftwerk.model.checkpoint.vocabularies.splits import SPLITS, WHOLE_WORDS
+from draftwerk.model.checkpoint.vocabularies.splits import COMPOSED, SPLITS, WHOLE_WORDS
 from draftwerk.model.text.tokenizer import TextTokenizer
 from tests.model.checkpoint.vocabularies.oracles import random_texts, trained
 
@@ -36,16 +37,17 @@ def save(
     pre: str,
     add: Mapping[str, bool] = {},
     template: Any = "{{ messages }}",
+    words: tuple[str, ...] = (),
     **ids: int,
 ) -> Path:
     """Write a file of a small byte-level vocabulary, and no weights."""
     letters = sorted(ALPHABET)
-    tokens = [*letters, *NAMES, *WORDS]
+    tokens = [*letters, *NAMES, *WORDS, *words]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
-    kinds = [1] * FIRST + [3, 3, 3, 4, 3] + [1] * len(WORDS)
+    kinds = [1] * FIRST + [3, 3, 3, 4, 3] + [1] * len(WORDS + words)
     writer.add_token_types(kinds)
     writer.add_token_merges(MERGES)
     writer.add_chat_template(template)
@@ -98,6 +100,8 @@ def test_a_pre_tokenizer_is_transformers(pre: str, tmp_path: Path):
     expected = document(theirs)
     # It does not read that whole words need no merges.
     expected["model"]["ignore_merges"] = pre in WHOLE_WORDS
+    if pre in COMPOSED:  # nor that Qwen2's own class composes characters first
+        expected["normalizer"] = {"type": "NFC"}
     assert document(ours) == expected
 
 
@@ -110,6 +114,26 @@ def test_every_pre_tokenizer_is_one_of_the_table(pre: str, tmp_path: Path) -> No
         assert found.decode(found.encode_continuation(text), skip_special=False) == text
     begins = found.encode("the")[0] == FIRST + 1
     assert begins == (pre in WHOLE_WORDS)
+
+
+@pytest.mark.parametrize("pre", sorted(COMPOSED))
+def test_text_in_either_normal_form_has_the_tokens_of_the_models_directory(
+    pre: str, tmp_path: Path
+) -> None:
+    path = save(tmp_path / "m.gguf", pre)
+    write_tokenizer(path, read_gguf(path).fields, tmp_path)
+    found = TextTokenizer(tmp_path)
+    apart = normalize("NFD", TEXTS[0])
+    assert apart != TEXTS[0] and found.encode(apart) == found.encode(TEXTS[0])
+
+
+def test_tokens_that_are_no_letters_of_bytes_stay_in_a_vocabulary(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.gguf", "command-r", words=("🦊", "日本"))
+    write_tokenizer(path, read_gguf(path).fields, tmp_path)
+    found = TextTokenizer(tmp_path)
+    assert found.decode(found.encode_continuation("🦊 日本 the")) == "🦊 日本 the"
+    token = found.tokenizer.token_to_id("🦊")
+    assert token is not None and found.token_bytes(token) == "🦊".encode()
 
 
 def test_an_unknown_pre_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -199,6 +223,23 @@ def test_pieces_have_the_numbers_that_sentencepiece_gives(
     assert special == {0, 1, 2} and pieces.texts.index("<u>") not in special
     if has_prefix:  # as llama.cpp, again behind each token that is matched whole
         assert found.encode_continuation("</s>the") == [2, *oracle.encode("the")]
+
+
+def test_control_tokens_of_phi3_take_the_white_space_behind(tmp_path: Path) -> None:
+    kind = {"model_type": "bpe", "remove_extra_whitespaces": False}
+    (tmp_path / "tokenizer.model").write_bytes(trained(**kind, control_symbols=["<|user|>"]))
+    pieces = read_pieces(tmp_path / "tokenizer.model")
+    fields = {"model": "llama", "tokens": pieces.texts, "scores": pieces.scores}
+    fields |= {"token_type": pieces.kinds, "bos_token_id": 1, "eos_token_id": 2}
+    named = {f"tokenizer.ggml.{name}": value for name, value in fields.items()}
+    for architecture, strips in (("phi3", True), ("llama", False)):
+        folder = tmp_path / architecture
+        folder.mkdir()
+        write_tokenizer(folder / "m.gguf", named | {"general.architecture": architecture}, folder)
+        found = TextTokenizer(folder)
+        marked, joined = map(found.encode_continuation, ("<|user|>\nthe", "<|user|>the"))
+        assert (marked == joined) == strips
+        assert found.encode_continuation("<s>\nthe") != found.encode_continuation("<s>the")
 
 
 def test_pieces_without_their_scores_are_refused(tmp_path: Path) -> None:

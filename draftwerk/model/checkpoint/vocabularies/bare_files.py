@@ -97,7 +97,7 @@ def _added(config: TokenizerJson) -> list[TokenizerJson]:
     """Return the tokens that a config adds, in the order of their numbers."""
     found = sorted(listed_tokens(config).items())
     return [
-        {"id": index, "normalized": False, **msgspec.structs.asdict(each)} for index, each in found
+        {"id": index, **msgspec.structs.asdict(each), "normalized": False} for index, each in found
     ]
 
 
@@ -118,7 +118,8 @@ def _tiktoken(path: Path, directory: Path, config: TokenizerJson) -> TokenizerJs
     tokens = [added[index] for index in sorted(added) if index >= len(ranks)]
     named = {each["content"]: each["id"] for each in tokens}
     around = Around() if not config.get("add_bos_token") else _around(config, named, [])
-    return ranked_document(ranks, 0, (split,), tokens, around)
+    is_composed = split in (QWEN2, QWEN35)
+    return ranked_document(ranks, 0, (split,), tokens, around, is_composed)
 
 
 class _TekkenConfig(msgspec.Struct):

@@ -30,14 +30,18 @@ def byte_level_document(
     added: Iterable[TokenizerJson],
     around: Around,
     whole_words: bool,
+    is_composed: bool = False,
 ) -> TokenizerJson:
-    """Return the tokenizer of a vocabulary in the letters that stand for bytes."""
+    """Return the tokenizer of a vocabulary in the letters that stand for bytes.
+
+    `is_composed` if marks are joined to their letters first (Unicode's NFC).
+    """
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": list(added),
-        "normalizer": None,
+        "normalizer": {"type": "NFC"} if is_composed else None,
         "pre_tokenizer": _pre_tokenizer(splits),
         "post_processor": post_processor(around),
         "decoder": _byte_level(add_prefix_space=True),
@@ -62,6 +66,7 @@ def ranked_document(
     splits: Sequence[str],
     added: Iterable[TokenizerJson],
     around: Around,
+    is_composed: bool = False,
 ) -> TokenizerJson:
     """Return the tokenizer of tokens that are merged in the order of their ranks.
 
@@ -72,7 +77,7 @@ def ranked_document(
     merges = merges_of(vocabulary, sorted(vocabulary, key=vocabulary.__getitem__))
     tokens = list(added)
     vocabulary |= {each["content"]: each["id"] for each in tokens}
-    return byte_level_document(vocabulary, merges, splits, tokens, around, True)
+    return byte_level_document(vocabulary, merges, splits, tokens, around, True, is_composed)
 
 
 def merges_of(vocabulary: Mapping[str, int], order: Iterable[str]) -> list[tuple[str, str]]:

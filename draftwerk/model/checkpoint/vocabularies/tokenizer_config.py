@@ -26,6 +26,7 @@ class ListedToken(msgspec.Struct):
     single_word: bool = False
     lstrip: bool = False
     rstrip: bool = False
+    normalized: bool = False
 
 
 def read_tokenizer_config(directory: Path) -> dict[str, Any]:
