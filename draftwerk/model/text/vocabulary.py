@@ -4,11 +4,18 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenizers import Tokenizer
+from msgspec.structs import asdict
+from tokenizers import AddedToken, Tokenizer
 
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.bare_files import NAMES, bare_document
+from draftwerk.model.checkpoint.vocabularies.tokenizer_config import (
+    CONFIG,
+    LISTED,
+    listed_tokens,
+    read_tokenizer_config,
+)
 
 FILE = "tokenizer.json"
 
@@ -32,8 +39,27 @@ def read_tokenizer(directory: Path) -> Tokenizer:
         raise Refused(f"{path}: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    _add_listed(tokenizer, directory)
     _check_count(directory, token_count(tokenizer.get_vocab(with_added_tokens=True)))
     return tokenizer
+
+
+def _add_listed(tokenizer: Tokenizer, directory: Path) -> None:
+    """Add the tokens that `tokenizer_config.json` alone lists, as Transformers does.
+
+    Raises Refused where one would not have the number that is listed.
+    """
+    known = tokenizer.get_added_tokens_decoder()
+    listed = listed_tokens(read_tokenizer_config(directory))
+    for number, token in sorted(listed.items()):
+        if number in known and known[number].content == token.content:
+            continue
+        tokenizer.add_tokens([AddedToken(**asdict(token))])
+        if (given := tokenizer.token_to_id(token.content)) != number:
+            raise Refused(
+                f"{directory / CONFIG}: {LISTED} lists {token.content!r} as {number}; "
+                f"by {FILE} it is {given}"
+            )
 
 
 def _check_count(directory: Path, count: int) -> None:

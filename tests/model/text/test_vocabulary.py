@@ -59,3 +59,21 @@ def test_a_broken_one_is_refused_by_name(content: bytes, tmp_path: Path) -> None
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(Refused, match=FILE):
         grammars_of(tmp_path, 100, (2,))
+
+
+def listing(directory: Path, number: int) -> Path:
+    """Write a tokenizer whose config lists one more token."""
+    token = {"content": "<listed>", "special": True, "normalized": False}
+    config = {"added_tokens_decoder": {str(number): token}}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return changed(directory)
+
+
+def test_tokens_that_the_config_alone_lists_are_one_token_each(tmp_path: Path) -> None:
+    found = read_tokenizer(listing(tmp_path, 49_152))
+    assert found.encode("a<listed>b", add_special_tokens=False).ids[1] == 49_152
+
+
+def test_a_listed_token_with_another_number_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="added_tokens_decoder lists '<listed>' as 50000"):
+        read_tokenizer(listing(tmp_path, 50_000))
