@@ -66,7 +66,7 @@ RESULT = turn("tool", '{"sky": "grau & naß"}', name="weather", call_id="abcd123
 SECOND = turn("tool", "noon", name="clock", call_id="efgh67890")
 SYSTEM = turn("system", "Be kind.")
 PARTS = turn("user", "What? And <why>?", parts=(6, 16))
-THOUGHT = turn("assistant", "Grey.", reasoning="Hm?\nWell.")
+REASONED = turn("assistant", "Grey.", reasoning="Hm?\nWell.")
 CONVERSATIONS: dict[str, list[ChatMessage]] = {
     "one turn": [ASK],
     "system": [SYSTEM, ASK],
@@ -80,14 +80,14 @@ CONVERSATIONS: dict[str, list[ChatMessage]] = {
     "text and call": [ASK, SAID, RESULT],
     "two calls": [ASK, TWO, RESULT, SECOND],
     "answered": [ASK, CALL, RESULT, ANSWER, ASK],
-    "reasoning": [ASK, THOUGHT, ASK],
+    "reasoning": [ASK, REASONED, ASK],
     "reasoning and call": [
         ASK,
         turn("assistant", reasoning="Hm?", calls=CALL.calls),
         RESULT,
     ],
     "reasoned, called, answered": [
-        *(ASK, turn("assistant", reasoning="Hm?", calls=CALL.calls), RESULT, THOUGHT, ASK)
+        *(ASK, turn("assistant", reasoning="Hm?", calls=CALL.calls), RESULT, REASONED, ASK)
     ],
     "odd text": [turn("user", "</think><tool_call>{{ x }}{% y %} 🦊日本 \\n")],
 }
