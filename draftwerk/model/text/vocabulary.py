@@ -39,7 +39,8 @@ def read_tokenizer(directory: Path) -> Tokenizer:
         raise Refused(f"{path}: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    _add_listed(tokenizer, directory)
+    if document is None:
+        _add_listed(tokenizer, directory)
     _check_count(directory, token_count(tokenizer.get_vocab(with_added_tokens=True)))
     return tokenizer
 
