@@ -7,6 +7,7 @@ whole, behind which the tokenizer itself decides.
 
 import json
 import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -28,6 +29,20 @@ class FollowingText:
         head, rest = self.cut(text)
         found = self._encoded(self._bare or self._whole, head) if head else []
         return found + (self._encoded(self._whole, rest) if rest else [])
+
+    def joined_tokens(
+        self, pieces: Iterable[str], whole: Callable[[str], list[int]], follows: bool
+    ) -> list[int]:
+        """Return the tokens of pieces of one text; `whole` encodes one that begins a text.
+
+        `follows` if the first stands behind another text.
+        """
+        tokens: list[int] = []
+        for number, piece in enumerate(pieces):
+            head, rest = self.cut(piece) if follows or number else ("", piece)
+            tokens += self.tokens(head) if head else []
+            tokens += whole(rest) if rest else []
+        return tokens
 
     def cut(self, text: str) -> tuple[str, str]:
         """Return what comes before the first token that is matched whole, and the rest.

@@ -82,7 +82,7 @@ class TextTokenizer(VocabularyText):
         self.call_format, self.own_format, self.tool_note = forms
         """How the model writes calls, None where it has no way; what words them for a template
         without tools; where both come from."""
-        self._shortens_ids = needs_short_ids(self.chat_template)
+        self._id_of = short_id if needs_short_ids(self.chat_template) else str
         self.middle = middle_tokens(self.tokenizer.token_to_id)
         """What asks for the text between two others, if its vocabulary has that."""
         self.reasoning_format = reasoning_form(self.chat_template, specials)
@@ -157,15 +157,7 @@ class TextTokenizer(VocabularyText):
 
     def _guarded_tokens(self, text: str, guard: ControlGuard, follows: bool = False) -> list[int]:
         """Return the tokens of a text; `follows` if it stands behind another."""
-        tokens: list[int] = []
-        for number, piece in enumerate(guard.pieces(text)):
-            tokens += self._piece_tokens(piece, follows or number > 0)
-        return tokens
-
-    def _piece_tokens(self, piece: str, follows: bool) -> list[int]:
-        head, rest = self._following.cut(piece) if follows else ("", piece)
-        found = self._following.tokens(head) if head else []
-        return found + (self.kept.tokens(rest) if rest else [])
+        return self._following.joined_tokens(guard.pieces(text), self.kept.tokens, follows)
 
     def encode_pair(self, query: str, document: str, instruction: str = "") -> list[int]:
         """Return the tokens of the question whether a document answers a query.
@@ -256,13 +248,11 @@ class TextTokenizer(VocabularyText):
             if turn.calls and self.has_channels:  # whose templates take that or content
                 message |= _analysed(turn)
         if turn.call_id:
-            message["tool_call_id"] = short_id(turn.call_id) if self._shortens_ids else turn.call_id
+            message["tool_call_id"] = self._id_of(turn.call_id)
         if turn.calls:
             form = self.call_format
             as_text = form is not None and form.arguments_as_text
-            message["tool_calls"] = [
-                call_of(each, as_text, self._shortens_ids) for each in turn.calls
-            ]
+            message["tool_calls"] = [call_of(each, as_text, self._id_of) for each in turn.calls]
         return message
 
     def _written(self, turn: Turn) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Protocol, cast
@@ -77,12 +77,11 @@ def content_of(turn: Turn) -> str | list[dict[str, str]]:
     return parts_of(*(turn.content[start:stop] for start, stop in pairwise(starts)))
 
 
-def call_of(call: EarlierCall, as_text: bool, shortens: bool) -> dict[str, Any]:
-    """Return a call as templates take it; `shortens` if its id must be nine letters and digits."""
+def call_of(call: EarlierCall, as_text: bool, id_of: Callable[[str], str]) -> dict[str, Any]:
+    """Return a call as templates take it; `id_of` makes the id that they take."""
     arguments = call.arguments if as_text else _values(call.arguments)
     function = {"name": call.name, "arguments": arguments}
-    call_id = short_id(call.id) if shortens else call.id
-    return {"id": call_id, "type": "function", "function": function}
+    return {"id": id_of(call.id), "type": "function", "function": function}
 
 
 def _values(arguments: str) -> dict[str, Any]:
