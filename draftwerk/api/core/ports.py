@@ -82,6 +82,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What its makers recommend, for requests that do not say it."""
     sampling_source: str = ""
     """Where they say so."""
+    suppressed: tuple[int, ...] = ()
+    """Tokens that its makers bar from every text."""
     draft_model: str = ""
     draft_sources: tuple[str, ...] = ()
     """Names that `speculation.methods` may hold."""

@@ -19,6 +19,8 @@ SEARCH_DEFAULTS = SamplingDefaults(temperature=0.0)
 WHOLE_WINDOWS = (-1, 64)
 """Values of `repeat_last_n` that are taken for all of the text: that, and what clients send without
 having been asked."""
+BIAS_BOUND = 100.0
+"""A token that has this less is outside the distribution."""
 TEMPERATURE_MIN = 1e-6
 """Below this, one unit in the last place of a float32 logit outweighs any noise: it is greedy."""
 
@@ -45,6 +47,7 @@ def sampling_of(
         **request.over(own.over(protocol)).given() | _renamed(request, repeat_penalty),
         presence_penalty=request.presence_penalty or 0.0,
         frequency_penalty=request.frequency_penalty or 0.0,
+        logit_bias=tuple((token, -BIAS_BOUND) for token in model.suppressed),
         seed=(new_seed() if request.seed is None else request.seed) & (2**64 - 1),
     )
     temperature = found.temperature if found.temperature >= TEMPERATURE_MIN else 0.0

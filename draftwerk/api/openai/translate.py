@@ -170,7 +170,7 @@ def options(
     return Options(
         sampling=replace(
             sampling,
-            logit_bias=bias,
+            logit_bias=tuple(sorted((bias | dict(sampling.logit_bias)).items())),
             tokens_min=body.min_tokens or 0,
             grammar=plan.grammar,
             logprobs=logprobs,
@@ -235,10 +235,10 @@ def _check_tokens(tokens: Collection[int], field: str, model: ServedModel) -> No
         raise refused(sentence, field, "invalid")
 
 
-def _bias(body: SamplingBody, model: ServedModel) -> tuple[tuple[int, float], ...]:
+def _bias(body: SamplingBody, model: ServedModel) -> dict[int, float]:
     bias = body.logit_bias or {}
     _check_tokens(bias, "logit_bias", model)
-    return tuple(sorted(bias.items()))
+    return dict(bias)
 
 
 def _stop_tokens(body: SamplingBody, model: ServedModel) -> tuple[int, ...]:

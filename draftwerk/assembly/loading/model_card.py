@@ -92,6 +92,7 @@ def listed_model(
         file_format=target.file_format,
         sampling=target.sampling,
         sampling_source=target.sampling_source,
+        suppressed=target.suppressed,
         draft_model="" if draft is None else draft.name,
         draft_sources=planned.methods,
         dtype=planned.dtype,

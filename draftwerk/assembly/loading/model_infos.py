@@ -10,7 +10,7 @@ from draftwerk.model.checkpoint.attention_window import windowed_info
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.model_options import TRANSFORMERS, AttentionWindow
-from draftwerk.model.checkpoint.recommended import recommended
+from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head_memory import draft_head_bytes
@@ -102,7 +102,10 @@ def _sampled(info: ModelInfo, settings: EngineSettings) -> ModelInfo:
         return info
     built_in = "" if settings.model else info.name
     sampling, source = recommended(Path(info.directory), built_in)
-    return msgspec.structs.replace(info, sampling=sampling, sampling_source=source)
+    barred = suppressed(Path(info.directory), info.vocab_size)
+    return msgspec.structs.replace(
+        info, sampling=sampling, sampling_source=source, suppressed=barred
+    )
 
 
 def _with_head(info: ModelInfo, settings: EngineSettings) -> ModelInfo:

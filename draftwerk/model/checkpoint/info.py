@@ -73,6 +73,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     sampling: SamplingDefaults = SamplingDefaults()
     """What its makers recommend, as far as it is obeyed."""
     sampling_source: str = ""
+    suppressed: tuple[int, ...] = ()
+    """Tokens that its makers bar from every text."""
     """Where they say so."""
     vectors: VectorForm = VectorForm()
     """How vectors are made of texts."""

@@ -76,6 +76,17 @@ def test_the_python_api_takes_them_too() -> None:
         assert drawn_of(call.options.sampling) == replace(OWN, top_k=0)
 
 
+@pytest.mark.parametrize("path", PATHS)
+async def test_tokens_that_the_makers_bar_are_in_no_text(served: Served, path: str) -> None:
+    served.state.model = replace(CARDED, suppressed=(3, 5))
+    await drawn(served, path)
+    assert served.engine.submitted[-1][1].sampling.logit_bias == ((3, -100.0), (5, -100.0))
+    if path in ("/v1/chat/completions", "/v1/completions"):
+        await drawn(served, path, logit_bias={"5": 9, "7": 1})
+        bias = served.engine.submitted[-1][1].sampling.logit_bias
+        assert bias == ((3, -100.0), (5, -100.0), (7, 1.0))
+
+
 async def test_they_are_shown(served: Served) -> None:
     served.state.model = CARDED
     (card,) = (await served.http.get("/v1/models")).json()["data"]
