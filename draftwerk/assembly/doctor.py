@@ -11,6 +11,7 @@ from pathlib import Path
 
 from draftwerk.api.core.config import Settings
 from draftwerk.assembly.model_findings import Finding, expectations
+from draftwerk.assembly.model_reading import model_files
 from draftwerk.assembly.round_limits import MeasuredModel, reasons
 from draftwerk.assembly.running_server import is_draftwerk, server_times
 from draftwerk.machine.holders import holders
@@ -44,6 +45,7 @@ def findings(
     for package in NEEDED:
         yield _package(package)
     yield _default_model(settings)
+    yield from model_files(settings)
     yield Finding("good", "processor", f"{cpu_name()}, {_cpus()}")
     yield _kernels(kernels)
     yield _memory()

@@ -1,0 +1,62 @@
+"""A model's files as the doctor reads them: what is obeyed, without effect, missing, or refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftwerk.assembly.model_findings import Finding
+from draftwerk.assembly.model_reading import model_files
+from draftwerk.settings.engine_settings import EngineSettings
+from tests.support.small_tokenizers import byte_level, saved
+from tests.support.tiny_models import save_tiny
+
+CHAT = "{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    save_tiny(folder, "llama", vocab_size=400)
+    saved(byte_level(), folder, CHAT)
+    fields = {"do_sample": False, "suppress_tokens": [3], "max_length": 20}
+    (folder / "generation_config.json").write_text(json.dumps(fields))
+    return folder
+
+
+def found(folder: Path, **more: Any) -> dict[str, Finding]:
+    return {each.subject: each for each in model_files(EngineSettings(model=str(folder), **more))}
+
+
+def test_what_a_model_is_and_what_of_it_is_obeyed(whole: Path) -> None:
+    said = found(whole)
+    assert all(each.state != "bad" for each in said.values()), said
+    assert "llama" in said["weights"].words
+    assert "temperature 0, never 1 tokens" in said["sampling"].words
+    assert "max_length" in said["generation_config.json, without effect"].words
+    assert "words of hermes" in said["tools"].words
+
+
+@pytest.mark.parametrize(
+    ("file", "subject"), [("tokenizer.json", "tokenizer"), ("model.safetensors", "weights")]
+)
+def test_what_is_missing_is_said_by_name(
+    whole: Path, tmp_path: Path, file: str, subject: str
+) -> None:
+    for each in whole.iterdir():
+        if each.name != file:
+            (tmp_path / each.name).write_bytes(each.read_bytes())
+    assert found(tmp_path)[subject].state == "bad"
+
+
+def test_what_refuses_a_model_is_said_without_loading_it(whole: Path, tmp_path: Path) -> None:
+    for each in whole.iterdir():
+        (tmp_path / each.name).write_bytes(each.read_bytes())
+    (tmp_path / "generation_config.json").write_text('{"no_repeat_ngram_size": 3}')
+    assert "no_repeat_ngram_size 3" in found(tmp_path)["sampling"].words
+    assert found(tmp_path, generation_config="none").get("sampling") is None
+
+
+def test_nothing_is_read_of_a_hubs_name() -> None:
+    assert found(Path("org/name")) == {}
