@@ -170,7 +170,7 @@ def calls_read(text: TextTokenizer) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--differences", action="store_true", help="print both texts of each")
     shows = parser.parse_args().differences
     if not (folder := os.environ.get(VARIABLE)):

@@ -113,8 +113,10 @@ def _shown(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tuple[s
     added = tokenizer.get_added_tokens_decoder()
     normalizer: Any = tokenizer.normalizer
     for piece, token in vocabulary.items():
-        is_normalized = token in added and added[token].normalized and normalizer is not None
-        yield normalizer.normalize_str(piece) if is_normalized else piece, token
+        if normalizer is not None and token in added and added[token].normalized:
+            yield normalizer.normalize_str(piece), token
+        else:
+            yield piece, token
 
 
 def _decoder_steps(tokenizer: Tokenizer) -> list[dict[str, Any]]:
