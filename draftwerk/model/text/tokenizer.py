@@ -284,7 +284,7 @@ class TextTokenizer(VocabularyText):
         """Return the tokens of a half-written reply: what marks its parts may be control tokens."""
         guard = guard_of(self.control_names, [each.text for each in pieces if not each.is_mark])
         guarded = (each.text if each.is_mark else guard.guarded(each.text) for each in pieces)
-        return self._guarded_tokens("".join(guarded), guard)
+        return self._guarded_tokens("".join(guarded), guard, follows=True)
 
     def check_grammar(self, grammar: Grammar, written: Sequence[int] = ()) -> None:
         """Raise ValueError, in words for the client, for a grammar that cannot be followed, or not

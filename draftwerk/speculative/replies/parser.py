@@ -194,24 +194,14 @@ class ReplyParser:
         return self._literal(self._calls.begin, self._numbered, last)
 
     def _numbered(self, last: bool) -> bool:
-        """Drop the number that some formats have before the name."""
+        """Drop the number, or the id, that some formats have before the name."""
         assert self._calls is not None
-        close = self._calls.number_close
-        if close:
-            _, mark, rest = self._held.partition(close)
+        rest = self._held
+        for close in filter(None, (self._calls.number_close, self._calls.id_first)):
+            _, mark, rest = rest.partition(close)
             if not mark:
                 return False
-            self._held = rest
-        return self._go(self._identified)
-
-    def _identified(self, last: bool) -> bool:
-        """Drop the id that some formats have before the name."""
-        assert self._calls is not None
-        if self._calls.id_first:
-            _, mark, rest = self._held.partition(self._calls.id_first)
-            if not mark:
-                return False
-            self._held = rest
+        self._held = rest
         return self._go(self._named)
 
     def _named(self, last: bool) -> bool:
