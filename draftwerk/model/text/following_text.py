@@ -12,6 +12,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from draftwerk.model.text.vocabulary_text import panics_told
+
 
 class FollowingText:
     """A tokenizer of pieces; safe to share between threads."""
@@ -57,7 +59,8 @@ class FollowingText:
 
     @staticmethod
     def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
-        return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        with panics_told():
+            return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def without_prefix(tokenizer: Tokenizer) -> Tokenizer | None:
