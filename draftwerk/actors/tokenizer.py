@@ -11,6 +11,7 @@ import msgspec
 from draftwerk.actors.beam_options import beam_refusal
 from draftwerk.actors.client_prompts import Chat, Passages, Prompt, QueryPair
 from draftwerk.actors.devices.device import Worker
+from draftwerk.actors.grammar_checks import GrammarChecks, UncheckedError, UnfollowedError
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
     CacheMessage,
@@ -26,7 +27,6 @@ from draftwerk.speculative.blend.rules import BEGINNING, Blend
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import StageTimes
 from draftwerk.speculative.sampling.bounds import WIDTH_MAX
-from draftwerk.speculative.sampling.params import Grammar
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""
@@ -65,10 +65,6 @@ class RefusedError(Exception):
     def __init__(self, reason: str, field: str) -> None:
         super().__init__(reason)
         self.field = field
-
-
-class UnavailableError(Exception):
-    """The request could be served, but not at this moment."""
 
 
 @dataclass(slots=True)
@@ -121,7 +117,7 @@ class Tokenizer:
             check_fits(encoded, self.text.vocab_size, self.limits, prompt_field(submit.prompt))
         except RefusedError as error:
             self._refuse(submit, "refused", str(error), error.field)
-        except UnavailableError as error:
+        except UncheckedError as error:
             log.warning("request %s: %s", submit.request_id, error)
             self._refuse(submit, "unavailable", str(error), retry_after_ms=RETRY_MS)
         except Exception:
@@ -149,9 +145,11 @@ class Tokenizer:
         field = prompt_field(submit.prompt)
         tokens, spans = await self._on_thread(lambda: tokens_of(self.text, submit.prompt), field)
         prediction = submit.options.speculation.prediction
-        grammar = submit.options.sampling.grammar
-        if grammar is not None:
-            await self._check_grammar(grammar, submit.options.written.tokens)
+        checks = GrammarChecks(self.worker, self.text, self.limits.check_s)
+        try:
+            submit = await checks.checked(submit)
+        except UnfollowedError as error:
+            raise RefusedError(str(error), GRAMMAR_FIELD) from error
         expected: tuple[int, ...] = ()
         if prediction:
             expected = await self._on_thread(
@@ -168,18 +166,6 @@ class Tokenizer:
             committed=submit.committed,
             ended=submit.ended,
         )
-
-    async def _check_grammar(self, grammar: Grammar, written: tuple[int, ...]) -> None:
-        """Raise RefusedError for a bad grammar, UnavailableError where that cannot be told now."""
-        with anyio.move_on_after(self.limits.check_s):
-            try:
-                await self.worker.run(lambda: self.text.check_grammar(grammar, written))
-            except ValueError as error:
-                raise RefusedError(str(error), GRAMMAR_FIELD) from error
-            except OSError as error:
-                raise UnavailableError("the grammar cannot be checked now") from error
-            return
-        raise UnavailableError("the grammar cannot be checked now: the server is busy")
 
     async def _on_thread(self, work: Callable[[], R], field: str) -> R:
         with anyio.move_on_after(self.limits.encode_s):

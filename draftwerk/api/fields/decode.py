@@ -16,7 +16,7 @@ from starlette.types import Message, Receive
 from draftwerk.api.core.calls import SentBody
 from draftwerk.api.core.errors import ApiError, ClientGoneError, ErrorDetails, invalid, refused
 from draftwerk.api.core.handling import SENT, state_of, tenant_of
-from draftwerk.api.fields.field_rows import UNSENT, Body, RefusedField, Row, rows_of
+from draftwerk.api.fields.field_rows import UNSENT, Body, FieldRow, RefusedField, rows_of
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
 
@@ -137,7 +137,7 @@ def _raw_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     return tuple(each.name for each in msgspec.structs.fields(kind) if each.type is RefusedField)
 
 
-def _says_nothing(raw: bytes, row: Row) -> bool:
+def _says_nothing(raw: bytes, row: FieldRow) -> bool:
     if len(raw) > RAW_HARMLESS_MAX:
         return False
     compact = msgspec.json.format(raw, indent=-1) if raw else b""

@@ -35,7 +35,7 @@ NOTHING = msgspec.field(default_factory=lambda: UNSENT)
 ZERO, ONE = (b"0", b"0.0"), (b"1", b"1.0")
 
 
-class Row(Struct, frozen=True):
+class FieldRow(Struct, frozen=True):
     """What becomes of one field that is not obeyed, or not in every case."""
 
     words: str
@@ -45,25 +45,27 @@ class Row(Struct, frozen=True):
     """Values of a refused one that ask for nothing, beside null, false and what is empty."""
 
 
-Rows = dict[str, Row]
+FieldRows = dict[str, FieldRow]
 
 
-def no_effect(*names: str, why: str) -> Rows:
+def no_effect(*names: str, why: str) -> FieldRows:
     """Return rows of fields that change nothing; what a Struct has of them is checked."""
-    return dict.fromkeys(names, Row(why))
+    return dict.fromkeys(names, FieldRow(why))
 
 
-def unsupported(*names: str, use: str = "", unless: Values = ()) -> Rows:
+def unsupported(*names: str, use: str = "", unless: Values = ()) -> FieldRows:
     """Return rows of fields that are refused by name, unless they have one of some values."""
-    return dict.fromkeys(names, Row(use, is_refused=True, harmless=unless))
+    return dict.fromkeys(names, FieldRow(use, is_refused=True, harmless=unless))
 
 
-def knows(*tables: Rows) -> Callable[[type[Body]], type[Body]]:
+def knows(*tables: FieldRows) -> Callable[[type[Body]], type[Body]]:
     """Return a decorator that adds rows to a body; its subclasses inherit them."""
     added = {name: row for table in tables for name, row in table.items()}
 
     def decorated(body: type[Body]) -> type[Body]:
-        refused = {name: (RefusedField, NOTHING) for name, row in added.items() if row.is_refused}
+        refused: dict[str, tuple[object, object]] = {
+            name: (RefusedField, NOTHING) for name, row in added.items() if row.is_refused
+        }
         return extended(body, refused, rows={**_own_rows(body), **added})
 
     return decorated
@@ -100,19 +102,19 @@ def extended(
     return cast("type[Body]", made)
 
 
-def _own_rows(body: type[Struct]) -> Rows:
+def _own_rows(body: type[Struct]) -> FieldRows:
     return getattr(body, "rows", {})
 
 
 @cache
-def rows_of(body: type[Struct]) -> Rows:
+def rows_of(body: type[Struct]) -> FieldRows:
     """Return a body's rows; to use chat, where it lacks the field named in place of another.
 
     Rows of refused fields that a subclass obeys are none of its own.
     """
     types = {each.encode_name: each.type for each in fields(body)}
     obeyed = {name for name, kind in types.items() if kind is not RefusedField}
-    found: Rows = {}
+    found: FieldRows = {}
     for name, row in _own_rows(body).items():
         named = FIELD.match(row.words) if row.is_refused else None
         if not row.is_refused or name not in obeyed:
@@ -120,14 +122,14 @@ def rows_of(body: type[Struct]) -> Rows:
     return found
 
 
-NEUTRAL: Rows = {
-    name: Row(CHAT, is_refused=True, harmless=ONE if getattr(Sampling(), name) else ZERO)
+NEUTRAL: FieldRows = {
+    name: FieldRow(CHAT, is_refused=True, harmless=ONE if getattr(Sampling(), name) else ZERO)
     for name in SamplingFields.__struct_fields__
     if name != "temperature"
 }
 """Sampling fields, and their values that leave the distribution as it is."""
 
-OTHERS: Rows = {
+OTHERS: FieldRows = {
     **unsupported("mirostat", "mirostat_mode", "top_a", use="`min_p` or `top_p`", unless=ZERO),
     **unsupported("tfs_z", "tfs", "typical_p", use="`min_p` or `top_p`", unless=ONE),
     **unsupported("top_n_sigma", use="`min_p` or `top_p`", unless=(*ZERO, b"-1", b"-1.0")),

@@ -1,5 +1,6 @@
 """What a request says of tools, in any protocol's words, and the calls of earlier answers."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,6 @@ from draftwerk.actors.client_prompts import ToolCall
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.fields.tools_schema import (
-    CalledFunction,
     ChatTool,
     ChatToolChoice,
     FlatTool,
@@ -20,6 +20,7 @@ from draftwerk.api.fields.tools_schema import (
 )
 from draftwerk.speculative.replies.argument_schemas import BadSchema, ToolFunction, parameters_of
 from draftwerk.speculative.replies.grammar import CallMode
+from draftwerk.speculative.replies.weakened_schemas import weakened
 
 SCHEMAS_MAX = 256 * 2**10
 """Bytes of all schemas of one request's tools."""
@@ -124,20 +125,25 @@ def tool_request(
 
 
 def _functions(definitions: Sequence[FunctionDefinition]) -> list[ToolFunction]:
-    """Return the functions with their schemas read."""
+    """Return the functions with their schemas read. Raises ApiError."""
     if sum(len(each.schema) for each in definitions) > SCHEMAS_MAX:
         sentence = f"The schemas in `tools` are longer than {SCHEMAS_MAX} bytes together."
         raise refused(sentence, "tools", "invalid")
-    found: list[ToolFunction] = []
-    for index, each in enumerate(definitions):
-        path = _field(index)
-        try:
-            found.append(ToolFunction(each.name, parameters_of(msgspec.json.decode(each.schema))))
-        except BadSchema as error:
-            raise refused(f"`{path}` {error}.", path, "invalid") from None
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            raise refused(f"`{path}` cannot be read.", path, "invalid") from None
-    return found
+    return [_function(each, _field(index)) for index, each in enumerate(definitions)]
+
+
+def _function(definition: FunctionDefinition, path: str) -> ToolFunction:
+    """Return a function with its schema read; of one that is not strict, what can be obeyed."""
+    strict = definition.strict is True
+    try:
+        schema = json.loads(definition.schema)
+        if not strict and isinstance(schema, dict):
+            schema, _ = weakened(schema)
+        return ToolFunction(definition.name, parameters_of(schema), strict)
+    except BadSchema as error:
+        raise refused(f"`{path}` {error}.", path, "invalid") from None
+    except (ValueError, RecursionError):
+        raise refused(f"`{path}` cannot be read.", path, "invalid") from None
 
 
 def _field(index: int) -> str:
@@ -154,6 +160,8 @@ def _shown(definition: FunctionDefinition) -> str:
     return msgspec.json.encode({"type": "function", "function": function}).decode()
 
 
-def tool_call(call_id: str, function: CalledFunction) -> ToolCall:
-    """Return a call of an earlier answer; its arguments may have been cut."""
-    return ToolCall(call_id, function.name, function.arguments or "{}")
+def tool_call(call_id: str, name: str, arguments: object) -> ToolCall:
+    """Return a call of an earlier answer, whose arguments may be cut, or no text at all."""
+    if not isinstance(arguments, str):
+        arguments = "" if arguments is None else msgspec.json.encode(arguments).decode()
+    return ToolCall(call_id, name, arguments or "{}")

@@ -1,6 +1,6 @@
 """What clients may send about tools: chat's nested form, and Responses' flat one."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -90,9 +90,17 @@ class CalledFunction(Struct, frozen=True):
     """One object in JSON."""
 
 
+class SentFunction(Struct, frozen=True):
+    """The function of an earlier call."""
+
+    name: FunctionName
+    arguments: Any = ""
+    """One object in JSON, as a text; anything else is taken for what was cut."""
+
+
 class MessageCall(Struct, frozen=True):
     """A call in an earlier answer, as it came."""
 
     id: CallId
-    function: CalledFunction
+    function: SentFunction
     type: Literal["function"] | None = None

@@ -58,7 +58,10 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
         plain(message.content),
         message.name or "",
         message.token_ids or (),
-        calls=tuple(tool_call(each.id, each.function) for each in message.tool_calls or ()),
+        calls=tuple(
+            tool_call(each.id, each.function.name, each.function.arguments)
+            for each in message.tool_calls or ()
+        ),
         call_id=message.tool_call_id or "",
         segments=marked(message.content),
         reasoning=message.reasoning_content or "",

@@ -1,18 +1,11 @@
 """A reply's parts gathered: reasoning, text and calls."""
 
-import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
-
-JSON_TOKEN = re.compile(
-    r"""\s*(?:(?P<string>"[^"\\]*(?:\\.[^"\\]*)*")|(?P<mark>[][{},:])|(?P<scalar>[^][{},:"\s]+))""",
-    re.DOTALL,
-)
-CLOSERS = {"{": "}", "[": "]"}
+from draftwerk.speculative.replies.whole_values import whole_values
 
 
 @dataclass(slots=True)
@@ -67,34 +60,6 @@ class AnswerParts:
         """Return why the choice ended, as chat has it: calls that are whole are a reason."""
         called = bool(self.calls) and self.calls[-1].whole
         return "tool_calls" if reason == "stop" and called else reason
-
-
-def whole_values(text: str) -> str:
-    """Return the beginning of an object in JSON as an object, without the value that was cut."""
-    closers: list[str] = []
-    kept, before, at = "", "", 0
-    while (token := JSON_TOKEN.match(text, at)) is not None:
-        at, found = token.end(), token[0].lstrip()
-        if found in CLOSERS:
-            closers.append(CLOSERS[found])
-        elif found in ("}", "]"):
-            closers.pop()
-        is_key = token.lastgroup == "string" and before != ":" and closers[-1:] == ["}"]
-        if not (is_key or found in (",", ":") or _is_cut(token)):
-            kept = text[:at] + "".join(reversed(closers))
-        before = found
-    return kept or "{}"
-
-
-def _is_cut(token: re.Match[str]) -> bool:
-    """Whether a token is a number or a word that is none yet."""
-    if token["scalar"] is None:
-        return False
-    try:
-        json.loads(token["scalar"])
-    except ValueError:
-        return True
-    return False
 
 
 def call_id_of(reply_id: str, choice: int, index: int) -> str:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, Protocol, cast
 
 from draftwerk.model.text.templates.content_form import parts_of
+from draftwerk.speculative.replies.whole_values import whole_values
 
 MARK, MARK_END = "\ue000", "\ue001"
 """Characters for private use, which templates pass on and clients do not write."""
@@ -79,19 +80,31 @@ def content_of(turn: Turn) -> str | list[dict[str, str]]:
 
 def call_of(call: EarlierCall, as_text: bool, id_of: Callable[[str], str]) -> dict[str, Any]:
     """Return a call as templates take it; `id_of` makes the id that they take."""
-    arguments = call.arguments if as_text else _values(call.arguments)
+    arguments = call.arguments if as_text else arguments_of(call.arguments)
     function = {"name": call.name, "arguments": arguments}
     return {"id": id_of(call.id), "type": "function", "function": function}
 
 
-def _values(arguments: str) -> dict[str, Any]:
-    """Return arguments as an object; an empty one for those that were cut, or are none."""
+def arguments_of(text: str) -> dict[str, Any]:
+    """Return a call's arguments; of those that are cut or no object, the values that are whole."""
+    for candidate in (text, whole_values(text)):
+        try:
+            found = json.loads(candidate)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return _in_whole_characters(cast("dict[str, Any]", found))
+    return {}
+
+
+def _in_whole_characters(value: Any) -> Any:
+    """Return JSON without halves of surrogate pairs, which no tokenizer takes."""
     try:
-        found = json.loads(arguments)
-        json.dumps(found, ensure_ascii=False).encode()  # no half of a surrogate pair
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        text = json.dumps(value, ensure_ascii=False)
+        return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return value
 
 
 def short_id(call_id: str) -> str:

@@ -24,6 +24,8 @@ class ArgumentRules:
     def __init__(self, lines: list[str], specials: Mapping[str, int]) -> None:
         self.lines = lines
         self.specials = specials
+        self.strict = True
+        """Whether the function at hand keeps to every word of its schema."""
         self.bare = BareRules(lines, specials, self.listed, self._raw_string)
 
     def literal(self, text: str) -> str:
@@ -34,7 +36,9 @@ class ArgumentRules:
 
         `first_I_N` stands before any argument, `more_I_N` behind one.
         """
-        properties, required = listed_properties(parameters)
+        properties, required = listed_properties(parameters, self.strict)
+        if not self.strict:
+            properties = {n: properties[n] for n in properties if _is_writable(calls, n)}
         if odd := next((name for name in properties if not _is_writable(calls, name)), None):
             raise BadSchema(f"has a property {odd[:40]!r}, which this model's format cannot name")
         if calls.shape == "bare":  # as templates sort them
@@ -43,7 +47,7 @@ class ArgumentRules:
         form = calls.arguments
         count = len(properties)
         for number, (name, schema) in enumerate(properties.items()):
-            value = self._value(calls, f"{index}_{number}", schema, definitions)
+            value = self._good_value(calls, f"{index}_{number}", schema, definitions)
             self.lines.append(
                 f"arg_{index}_{number}: {self.literal(form.open + name + form.middle)} {value}"
             )
@@ -62,6 +66,19 @@ class ArgumentRules:
         self.lines.append(f'more_{index}_{count}: ""')
         return f"first_{index}_0"
 
+    def _good_value(
+        self, calls: CallFormat, index: str, schema: Any, definitions: JsonObjectSchema
+    ) -> str:
+        """Return the rules' text for a value; any JSON where a lax schema has no way to be kept."""
+        count = len(self.lines)
+        try:
+            return self._value(calls, index, schema, definitions)
+        except BadSchema:
+            if self.strict:
+                raise
+        del self.lines[count:]
+        return self._value(calls, index, {}, {})
+
     def _value(
         self, calls: CallFormat, index: str, schema: Any, definitions: JsonObjectSchema
     ) -> str:
@@ -77,7 +94,7 @@ class ArgumentRules:
         if words is not None:
             self.lines.append(f"value_{index}: {words}")
         else:
-            self.lines.append(f"value_{index}: {json_rule(schema, definitions)}")
+            self.lines.append(f"value_{index}: {json_rule(schema, definitions, self.strict)}")
         return f"value_{index} {self.literal(close)}"
 
     def _raw_string(self, close: str, index: str, schema: JsonObjectSchema) -> str:

@@ -37,6 +37,10 @@ LAYOUT: JsonLayout = {"whitespace_flexible": False, "item_separator": ", ", "key
 """As templates write the calls of earlier turns: a space behind commas and colons, no more."""
 
 
+LENIENT = {"lenient": True}
+"""Marks a schema that may be weakened."""
+
+
 class BadSchema(ValueError):
     """A schema of arguments that cannot be enforced, with the reason in words for the client."""
 
@@ -52,6 +56,8 @@ class ToolFunction(Struct, frozen=True):
     name: str
     parameters: JsonObjectSchema
     """The JSON schema of its arguments, without annotations."""
+    strict: bool = True
+    """Whether arguments keep to every word of it; else to those that a grammar can hold."""
 
 
 def parameters_of(schema: Any) -> JsonObjectSchema:
@@ -108,11 +114,12 @@ def _items(value: Any) -> Iterator[Any]:
     yield from value
 
 
-def json_rule(schema: Any, definitions: JsonObjectSchema) -> str:
+def json_rule(schema: Any, definitions: JsonObjectSchema, strict: bool = True) -> str:
     """Return a schema as a grammar's inline JSON, written as templates write it."""
     whole = as_object(schema)
     whole = {"allOf": [schema]} if whole is None else whole
-    text: JsonObjectSchema = {**definitions, **whole, "x-guidance": LAYOUT}
+    layout = LAYOUT if strict else {**LAYOUT, **LENIENT}
+    text: JsonObjectSchema = {**definitions, **whole, "x-guidance": layout}
     return "%json " + json.dumps(text, ensure_ascii=False)
 
 
@@ -121,16 +128,20 @@ def definitions_of(parameters: JsonObjectSchema) -> JsonObjectSchema:
     return {name: parameters[name] for name in ("$defs", "definitions") if name in parameters}
 
 
-def listed_properties(parameters: JsonObjectSchema) -> tuple[JsonObjectSchema, frozenset[str]]:
+def listed_properties(
+    parameters: JsonObjectSchema, strict: bool = True
+) -> tuple[JsonObjectSchema, frozenset[str]]:
     """Return properties and the names of required ones, of arguments written one by one.
 
-    Raises BadSchema for conditions over several arguments.
+    Raises BadSchema for conditions over several arguments of a strict function.
     """
+    properties: JsonObjectSchema = parameters.get("properties") or {}
+    required = frozenset(parameters.get("required") or ())
+    if not strict:
+        return properties, required & properties.keys()
     odd = sorted(parameters.keys() - CLOSABLE - {"additionalProperties"})
     if odd:
         raise BadSchema(f"has {odd[0]!r}, which this model's format of calls has no way to obey")
-    properties: JsonObjectSchema = parameters.get("properties") or {}
-    required = frozenset(parameters.get("required") or ())
     if unknown := sorted(required - properties.keys()):
         raise BadSchema(f"requires {unknown[0]!r}, which is no property")
     return properties, required

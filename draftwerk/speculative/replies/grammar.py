@@ -213,8 +213,11 @@ class _Rules:
             kind = "NUMBER" if calls.numbers_middle else "ID"
             head = f"{head} {kind} {self.literal(calls.id_middle)}"
         if calls.shape == "json":
-            self.lines.append(f"args_{index}: {json_rule(function.parameters, {})}")
+            self.lines.append(
+                f"args_{index}: {json_rule(function.parameters, {}, function.strict)}"
+            )
             inner = f"args_{index}"
         else:
+            self.arguments.strict = function.strict
             inner = self.arguments.listed(calls, str(index), function.parameters)
         self.lines.append(f"call_{index}: {head} {inner} {self.literal(calls.close)}")

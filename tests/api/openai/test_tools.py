@@ -324,7 +324,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {
             "tools": [
-                {"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}
+                {
+                    "type": "function",
+                    "function": {"name": "f", "parameters": {"type": "array"}, "strict": True},
+                }
             ]
         },
         "tools[0].parameters",
@@ -365,8 +368,9 @@ async def test_a_cut_call_is_shown_as_far_as_it_went(agent: Served) -> None:
     assert (response["status"], response["output"][0]["status"]) == ("incomplete", "incomplete")
 
 
-def function(parameters: Any, name: str = "f") -> Any:
-    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+def function(parameters: Any, name: str = "f", strict: bool = True) -> Any:
+    found = {"name": name, "parameters": parameters, "strict": strict}
+    return {"type": "function", "function": found}
 
 
 def nested(depth: int) -> Any:
@@ -409,6 +413,29 @@ async def test_a_schema_that_the_format_of_calls_cannot_hold_is_named(agent: Ser
     tools = [function(nested(1)), function(conditions, "g"), function(nested(1), "h")]
     reply = await agent.chat(tools=tools)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tools[1].parameters")
+    tools[1] = function(conditions, "g", strict=False)
+    assert (await agent.chat(tools=tools)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_a_tool_that_is_not_strict_is_served_without_what_no_grammar_holds(
+    agent: Served, path: str
+) -> None:
+    names: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    schema = {"type": "object", "properties": {"names": names}, "required": ["names"]}
+    for strict in (None, False):
+        tool: Any = function(schema, strict=False)
+        tool["function"]["strict"] = strict
+        flat = {"type": "function", **tool["function"]}
+        is_chat = path.endswith("completions")
+        body = (
+            {"messages": ask("x"), "tools": [tool]} if is_chat else {"input": "x", "tools": [flat]}
+        )
+        assert (await agent.http.post(path, json=body)).status_code == 200
+        prompt, options = submitted(agent)
+        assert "uniqueItems" in prompt.tools[0]
+        assert options.sampling.grammar and "uniqueItems" not in options.sampling.grammar.text
+        assert '"lenient": true' in options.sampling.grammar.text
 
 
 async def test_marks_of_the_template_inside_a_schema_are_text_like_any_other(agent: Served) -> None:
@@ -420,19 +447,34 @@ async def test_marks_of_the_template_inside_a_schema_are_text_like_any_other(age
     assert "</tool_call>" in prompt.tools[0] and "<|im_start|>system" in prompt.tools[0]
 
 
-@pytest.mark.parametrize("text", ['{"a": "\\ud800"}', '{"\\udc00": 1}', '{"a": "\\ud83d"', "[1]"])
-async def test_arguments_that_are_no_object_of_whole_characters_are_taken(
-    agent: Served, text: str
+@pytest.mark.parametrize(
+    ("arguments", "taken"),
+    [
+        ('{"city":', '{"city":'),
+        ('{"a": "\\ud800"}', '{"a": "\\ud800"}'),
+        ("[1]", "[1]"),
+        ("null", "null"),
+        (None, "{}"),
+        ("", "{}"),
+        ({"a": [1]}, '{"a":[1]}'),
+        (5, "5"),
+    ],
+)
+async def test_arguments_of_an_earlier_call_may_be_anything(
+    agent: Served, arguments: Any, taken: str
 ) -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": text}}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     messages = [
         {"role": "user", "content": "x"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": "y"},
     ]
-    reply = await agent.chat(messages=messages)
-    assert reply.status_code == 200
-    assert submitted(agent)[0].messages[1].calls[0].arguments == text
+    assert (await agent.chat(messages=messages)).status_code == 200
+    assert submitted(agent)[0].messages[1].calls == (ToolCall("1", "f", taken),)
+    flat = {"type": "function_call", "call_id": "1", "name": "f", "arguments": arguments}
+    items = [messages[0], flat, {"type": "function_call_output", "call_id": "1", "output": "y"}]
+    assert (await agent.http.post("/v1/responses", json={"input": items})).status_code == 200
+    assert submitted(agent)[0].messages[1].calls == (ToolCall("1", "f", taken),)
 
 
 @pytest.mark.parametrize("streamed", [False, True])

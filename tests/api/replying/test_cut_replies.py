@@ -18,10 +18,10 @@ from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.responses.responses_serializer import ResponsesSerializer
-from draftwerk.api.replying.answers import whole_values
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer
 from draftwerk.speculative.replies.formats import ReplyFormat, written
 from draftwerk.speculative.replies.parser import ReplyParser
+from draftwerk.speculative.replies.whole_values import whole_values
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.support.agents import CALLS, THINKING
 

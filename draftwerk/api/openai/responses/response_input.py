@@ -9,7 +9,6 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.fields.given_turns import check_message, check_turns
 from draftwerk.api.fields.segments import marked
 from draftwerk.api.fields.tool_request import tool_call
-from draftwerk.api.fields.tools_schema import CalledFunction
 from draftwerk.api.openai.chat_prompt import plain
 from draftwerk.api.openai.responses.responses_schema import InputMessage, ResponsesBody
 
@@ -48,10 +47,10 @@ def _turn(item: InputMessage, path: str) -> ChatMessage:
         case "reasoning":
             return ChatMessage("assistant", "", reasoning=_reasoning(item))
         case "function_call":
-            for name in ("call_id", "name", "arguments"):
+            for name in ("call_id", "name"):
                 _check_given(item, name, path)
-            function = CalledFunction(item.name or "", item.arguments or "")
-            return ChatMessage("assistant", "", calls=(tool_call(item.call_id or "", function),))
+            call = tool_call(item.call_id or "", item.name or "", item.arguments)
+            return ChatMessage("assistant", "", calls=(call,))
         case _:
             for name in ("call_id", "output"):
                 _check_given(item, name, path)

@@ -1,6 +1,6 @@
 """What `/v1/responses` takes, by POST and over a WebSocket."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -50,8 +50,8 @@ class InputMessage(Struct, frozen=True):
     """Of a call, and of its result."""
     name: FunctionName | None = None
     """Of a call: the function."""
-    arguments: BodyText | None = None
-    """Of a call: one object in JSON."""
+    arguments: Any = None
+    """Of a call: one object in JSON, as a text; anything else is taken for what was cut."""
     output: Content | None = None
     """Of a result."""
 

@@ -109,7 +109,7 @@ async def test_logprobs_and_origins_come_when_included(served: Served) -> None:
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
         ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"input": [{"type": "function_call", "call_id": "a", "name": "f"}]}, "input[0].arguments"),
+        ({"input": [{"type": "function_call", "call_id": "a", "arguments": ""}]}, "input[0].name"),
         ({"input": [{"type": "function_call_output", "call_id": "a", "output": ""}]}, "input[0]"),
         ({"input": [{"type": "message", "content": "x"}]}, "input[0].role"),
         ({"input": "x", "text": {"format": {"type": "html"}}}, "text.format.type"),
