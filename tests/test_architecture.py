@@ -245,6 +245,7 @@ LARGE = {
     "RequestRow": "one column of a result file a field",
     "Architecture": "one switch of a class of Transformers a field",
     "TensorNames": "one tensor of a layer a field",
+    "ServerState": "what all endpoints share, one part of the server a field",
     "ServedModel": "one fact that clients are shown of a model a field",
 }
 """Classes that are larger, and why."""

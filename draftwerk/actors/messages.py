@@ -268,6 +268,12 @@ class Failed(ActorMessage, frozen=True):
     retry_after_ms: int = 0
     """Of one whose promise cannot be kept: when it could have been; of one that was unavailable:
     when to try again."""
+    context_max: int = 0
+    """Of a prompt that is too long: the most tokens of a text; 0 otherwise."""
+    count: int = 0
+    """Tokens of a prompt that is too long."""
+    more: int = 0
+    """Tokens to be generated, where those are what is too many."""
 
 
 class Closed(ActorMessage, frozen=True):

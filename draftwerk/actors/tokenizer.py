@@ -67,6 +67,16 @@ class RefusedError(Exception):
         self.field = field
 
 
+class TooLongError(RefusedError):
+    """The prompt, or it and what is to be generated, is longer than the context."""
+
+    def __init__(
+        self, reason: str, field: str, context_max: int, count: int, more: int = 0
+    ) -> None:
+        super().__init__(reason, field)
+        self.lengths = {"context_max": context_max, "count": count, "more": more}
+
+
 @dataclass(slots=True)
 class Tokenizer:
     inbox: Inbox[TokenizerMessage]
@@ -116,7 +126,8 @@ class Tokenizer:
             encoded = await self._encode(submit, taken_s)
             check_fits(encoded, self.text.vocab_size, self.limits, prompt_field(submit.prompt))
         except RefusedError as error:
-            self._refuse(submit, "refused", str(error), error.field)
+            lengths = error.lengths if isinstance(error, TooLongError) else {}
+            self._refuse(submit, "refused", str(error), error.field, **lengths)
         except UncheckedError as error:
             log.warning("request %s: %s", submit.request_id, error)
             self._refuse(submit, "unavailable", str(error), retry_after_ms=RETRY_MS)
@@ -128,16 +139,14 @@ class Tokenizer:
         else:
             self.cache.send_nowait(encoded)
 
-    def _refuse(
-        self, submit: Submit, kind: str, reason: str, field: str = "", retry_after_ms: int = 0
-    ) -> None:
+    def _refuse(self, submit: Submit, kind: str, reason: str, field: str = "", **more: int) -> None:
         """Send a request its last event."""
         failed = Failed(
             request_id=submit.request_id,
             kind=kind,
             reason=reason,
             field=field,
-            retry_after_ms=retry_after_ms,
+            **more,
         )
         self.refusals.send_nowait(failed)
 
@@ -228,9 +237,11 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
             raise RefusedError(f"a text has {count} tokens; {context_max} are the most", field)
         return
     if count >= context_max:
-        raise RefusedError(
+        raise TooLongError(
             f"the prompt has {count} tokens; with one generated it must fit into {context_max}",
             field,
+            context_max,
+            count,
         )
     _check_options(encoded.options, count, vocab_size, context_max)
     options = encoded.options
@@ -255,9 +266,12 @@ def _check_segments(blend: Blend, tokens_max: int, blocks: tuple[int, int]) -> N
 
 def _check_options(options: Options, count: int, vocab_size: int, context_max: int) -> None:
     if options.tokens_max is not None and count + options.tokens_max > context_max:
-        raise RefusedError(
+        raise TooLongError(
             f"{count} prompt tokens and {options.tokens_max} more do not fit into {context_max}",
             "max_tokens",
+            context_max,
+            count,
+            options.tokens_max,
         )
     for blamed, tokens in (
         ("logit_bias", (token for token, _ in options.sampling.logit_bias)),

@@ -1,15 +1,27 @@
 """A call of an endpoint, and how its failures are worded."""
 
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 
 from draftwerk.actors.client_prompts import HalfTurn, Prompt
 from draftwerk.actors.messages import Event, Failed
-from draftwerk.api.core.errors import ApiError, deadline_exceeded, draining, slo_unmet, unavailable
+from draftwerk.api.core.errors import (
+    ApiError,
+    deadline_exceeded,
+    draining,
+    slo_unmet,
+    unavailable,
+)
 from draftwerk.speculative.replies.grammar import function_fault
 from draftwerk.speculative.requests.request import Options
 
+log = logging.getLogger("draftwerk")
+NOTED_MAX = 1024
 WRITTEN_MAX = 200
 """Characters that the log takes from what a client wrote."""
 
@@ -27,6 +39,19 @@ class EventObserver(Protocol):
     def observe(self, event: Event) -> None: ...
 
 
+def openai_overflow(count: int, more: int, context_max: int) -> str:
+    """Return what clients of OpenAI's protocols look for."""
+    said = f"your prompt has {count} tokens"
+    if more:
+        said = (
+            f"you requested {count + more} tokens ({count} in the prompt, {more} in the completion)"
+        )
+    return (
+        f"This model's maximum context length is {context_max} tokens. However, {said}. "
+        "Please reduce the length of the prompt."
+    )
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One client request, translated."""
 
@@ -42,6 +67,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     observers: tuple[EventObserver, ...] = ()
     half: HalfTurn | None = None
     """What the text goes on from, which the prompt is without."""
+    overflow: Callable[[int, int, int], str] = openai_overflow
+    """The protocol's words for too long a prompt: of its tokens, those asked for, and the most."""
+
+    def too_long(self, field: str, count: int, more: int, context_max: int) -> ApiError:
+        """Return the error of a prompt that leaves no room."""
+        said, param = self.overflow(count, more, context_max), self.names.get(field, field)
+        return ApiError(400, said, param=param, code="context_length_exceeded")
 
 
 def printable(text: str) -> str:
@@ -56,6 +88,8 @@ def signed(seed: int) -> int:
 
 def error_of(failed: Failed, call: Call) -> ApiError:
     """Return the HTTP error that a request's last event stands for."""
+    if failed.kind == "refused" and failed.context_max:
+        return call.too_long(failed.field, failed.count, failed.more, failed.context_max)
     if failed.kind == "refused":
         field, reason = call.names.get(failed.field, failed.field), failed.reason
         grammar = call.options.sampling.grammar
@@ -73,3 +107,24 @@ def error_of(failed: Failed, call: Call) -> ApiError:
     if failed.kind == "unavailable":
         return unavailable(failed.reason, failed.retry_after_ms)
     return ApiError(500, failed.reason, code="failed")
+
+
+@dataclass(slots=True)
+class SessionNotes:
+    """Lines of the log that are written once a session, however many requests it has."""
+
+    noted: OrderedDict[tuple[str, str, str], None] = field(
+        default_factory=OrderedDict[tuple[str, str, str], None]
+    )
+    """Tenant, session and words; the latest last."""
+
+    def note(self, tenant: str, session: str, words: str) -> None:
+        """Write a line, unless it was written lately."""
+        key = (tenant, session, words)
+        if key not in self.noted:
+            shown = printable(tenant or "-"), printable(session or "-"), printable(words)
+            log.info("tenant=%s session=%s %s", *shown)
+        self.noted[key] = None
+        self.noted.move_to_end(key)
+        while len(self.noted) > NOTED_MAX:
+            self.noted.popitem(last=False)

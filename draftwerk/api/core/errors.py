@@ -36,6 +36,7 @@ REFUSAL = "draftwerk.refusal"
 """Key of the error, in a scope, of a request that was refused before it reached the engine."""
 OUT_OF_TIME = ("slo_unmet", "deadline_exceeded")
 """Codes of requests that were not served because of what they or the server said of times."""
+TOO_LONG = "context_length_exceeded"
 OLLAMA = "/api/"
 """What the paths of Ollama's API begin with."""
 OUTCOMES = {404: "not_found", 405: "method_not_allowed"}
@@ -51,7 +52,8 @@ CODES = {
     "missing": "The field named by `param` is required.",
     "unsupported": "The field named by `param` is known, and not served in this way.",
     "invalid_json": "The body is no JSON; it closes a WebSocket.",
-    "refused": "The engine cannot serve it: too long, or a grammar that cannot be followed.",
+    "refused": "The engine cannot serve it, as with a grammar that cannot be followed.",
+    "context_length_exceeded": "The prompt, or it and `max_tokens`, is longer than the context.",
     "unknown_event": "A WebSocket's event has a type that is not known.",
     "invalid_api_key": "The key is missing or not known.",
     "admin_only": "Of several keys, that is for the one named `admin`.",
@@ -59,6 +61,8 @@ CODES = {
     "model_not_found": "No such model is served.",
     "model_busy": "The model is not loaded yet; `Retry-After` tells when it probably is.",
     "model_failed": "The model could not be loaded; the message says why.",
+    "conversation_not_found": "No such conversation is kept for this key.",
+    "item_not_found": "The conversation has no such item.",
     "response_not_found": "No such response is kept, or under way.",
     "stream_not_found": "No such stream is kept for this key.",
     "file_not_found": "No such file is kept for this key.",

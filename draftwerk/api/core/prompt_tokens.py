@@ -9,13 +9,52 @@ from typing import TypeVar
 from draftwerk.actors.client_prompts import Chat, HalfTurn, Passages, Prompt, QueryPair
 from draftwerk.actors.half_turns import encoded_half
 from draftwerk.actors.text import TextTools
+from draftwerk.api.core.calls import Call
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.state import ServerState
 from draftwerk.speculative.replies.formats import ReplyFormat
 
 G = TypeVar("G")
+TEMPLATE_TOKENS, TURN_TOKENS = 1024, 32
+"""What a chat template may add to a conversation, and to each turn of it."""
 ENCODE_S = 10.0
 """As long as the engine waits for a prompt's tokens."""
+
+
+async def check_length(state: ServerState, call: Call) -> None:
+    """Refuse a prompt that leaves no room before anything is sent. Raises ApiError.
+
+    Tokens are counted only where there may be too many: each stands for a byte at least.
+    """
+    room, more = state.model.context_max, call.options.tokens_max or 0
+    for prompt in call.prompts:
+        if _size(prompt) + more + TEMPLATE_TOKENS < room:
+            continue
+        count = len(await encoded(state, prompt))
+        if count >= room:
+            raise call.too_long(_field(prompt), count, 0, room)
+        if count + more > room:
+            raise call.too_long("max_tokens", count, more, room)
+
+
+def _size(prompt: Prompt) -> int:
+    """Return the most tokens of a prompt, what its template adds aside."""
+    match prompt:
+        case Chat():
+            texts = [*prompt.tools]
+            for turn in prompt.messages:
+                texts += (turn.content, turn.reasoning, *(each.arguments for each in turn.calls))
+            return TURN_TOKENS * len(prompt.messages) + sum(len(each.encode()) for each in texts)
+        case str():
+            return len(prompt.encode())
+        case tuple():
+            return len(prompt)
+        case _:
+            return 2**31
+
+
+def _field(prompt: Prompt) -> str:
+    return "messages" if isinstance(prompt, Chat) else "prompt"
 
 
 async def count_tokens(state: ServerState, prompts: list[Prompt]) -> int:
@@ -37,8 +76,7 @@ async def count_going_on(
 
 async def encoded(state: ServerState, prompt: Prompt) -> list[int]:
     """Return a prompt's tokens. Raises ApiError."""
-    field = "messages" if isinstance(prompt, Chat) else "prompt"
-    return await on_thread(partial(_encode, state.text_tools), prompt, field)
+    return await on_thread(partial(_encode, state.text_tools), prompt, _field(prompt))
 
 
 async def on_thread(encode: Callable[[G], list[int]], given: G, field: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Finished responses: what GET returns, and what `previous_response_id` goes on from.
+"""Finished responses, which GET returns and others go on from, and the conversations they are in.
 
 Each API key has its own, so that no key can read or continue another's. The oldest are dropped
 first.
@@ -6,11 +6,14 @@ first.
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from draftwerk.actors.client_prompts import ChatMessage
 
+ITEMS_MAX = 4096
+"""Of one conversation; a request holds no more."""
 BYTES_MAX = 32 * 2**20
 """For one key, by `StoredResponse.size`."""
 MESSAGE_BYTES = 200
@@ -25,15 +28,21 @@ class StoredResponse(msgspec.Struct, frozen=True):
     """The conversation without instructions; the answer last, with its tokens."""
     body: bytes
     """The response object in JSON."""
+    input: bytes = b"[]"
+    """The items that were sent, in JSON."""
     model: str = ""
     """Whose answer it is."""
 
     @property
     def size(self) -> int:
         """Bytes at most; messages that several responses share count for each."""
-        return len(self.body) + sum(
-            MESSAGE_BYTES + 4 * len(each.content) + TOKEN_BYTES * len(each.tokens)
-            for each in self.conversation
+        return (
+            len(self.body)
+            + len(self.input)
+            + sum(
+                MESSAGE_BYTES + 4 * len(each.content) + TOKEN_BYTES * len(each.tokens)
+                for each in self.conversation
+            )
         )
 
 
@@ -62,6 +71,12 @@ class KeptResponses:
             self.kept.move_to_end(response_id)
         return found
 
+    def holding(self, text: bytes) -> list[StoredResponse]:
+        """Return the responses with a text in their objects or their input, the latest first."""
+        return [
+            each for each in reversed(self.kept.values()) if text in each.body or text in each.input
+        ]
+
     def forget(self, response_id: str) -> bool:
         """Drop a response; returns whether it was there."""
         found = self.kept.pop(response_id, None)
@@ -75,13 +90,59 @@ class KeptResponses:
 
 
 @dataclass(slots=True)
+class KeptConversation:
+    """One conversation."""
+
+    id: str
+    created_at: int
+    metadata: dict[str, str]
+    items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """As clients see them, the latest last."""
+    turns: tuple[ChatMessage, ...] = ()
+    """The same for the model, answers with their tokens."""
+    model: str = ""
+    """Whose tokens they are."""
+
+
+@dataclass(slots=True)
+class KeptConversations:
+    """The conversations of one API key, the least lately used first."""
+
+    count_max: int
+    kept: OrderedDict[str, KeptConversation] = field(
+        default_factory=OrderedDict[str, KeptConversation]
+    )
+
+    def keep(self, conversation: KeptConversation) -> None:
+        """Keep a conversation, and drop the oldest beyond the capacity."""
+        self.kept[conversation.id] = conversation
+        while len(self.kept) > self.count_max:
+            self.kept.popitem(last=False)
+
+    def find(self, conversation_id: str) -> KeptConversation | None:
+        """Return a conversation if it is kept."""
+        found = self.kept.get(conversation_id)
+        if found is not None:
+            self.kept.move_to_end(conversation_id)
+        return found
+
+
+@dataclass(slots=True)
 class ResponseStore:
     """The stored responses of each API key, which other keys cannot reach."""
 
     count_max: int
     """Responses stored for each key at most; 0 stores none."""
     tenants: dict[str, KeptResponses] = field(default_factory=dict[str, KeptResponses])
+    conversations: dict[str, KeptConversations] = field(
+        default_factory=dict[str, KeptConversations]
+    )
+    """By tenant."""
 
     def of(self, tenant: str) -> KeptResponses:
         """Return a key's responses."""
         return self.tenants.setdefault(tenant, KeptResponses(self.count_max))
+
+    def conversations_of(self, tenant: str) -> KeptConversations:
+        """Return a key's conversations."""
+        return self.conversations.setdefault(tenant, KeptConversations(self.count_max))

@@ -18,7 +18,7 @@ from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.half_turns import HalfTurnError, gone_on
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
-from draftwerk.api.core.calls import Call, EventObserver, printable, signed
+from draftwerk.api.core.calls import Call, EventObserver, SessionNotes, printable, signed
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.errors import ApiError, draining, overloaded, refused, slo_unmet
 from draftwerk.api.core.generation import Generation, opened
@@ -88,6 +88,7 @@ class ServerState:
         default_factory=lambda: defaultdict[str, KeptStreams](KeptStreams)
     )
     """Resumable streams by tenant."""
+    notes: SessionNotes = field(default_factory=SessionNotes)
     modules: defaultdict[str, OrderedDict[str, str]] = field(
         default_factory=lambda: defaultdict[str, OrderedDict[str, str]](OrderedDict[str, str])
     )

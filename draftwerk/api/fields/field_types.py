@@ -30,6 +30,7 @@ TokenCount = Annotated[int, Meta(ge=1, le=TOKENS_MAX)]
 Stop = StopString | Annotated[list[StopString], Meta(max_length=4)]
 Bias = Annotated[dict[TokenId, BiasValue], Meta(max_length=BIAS_MAX)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ThinkingType = Literal["enabled", "disabled", "adaptive"]
 Verbosity = Literal["low", "medium", "high"]
 Metadata = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],

@@ -14,9 +14,9 @@ from draftwerk.api.fields.text_schema import (
     StructuredOutputs,
     TextFields,
 )
-from draftwerk.speculative.replies.closed_schemas import INEXACT, closed, inexact_number
 from draftwerk.speculative.replies.literals import escaped_pattern, quoted
-from draftwerk.speculative.replies.reworded_schemas import reworded
+from draftwerk.speculative.replies.schemas.closed_schemas import INEXACT, closed, inexact_number
+from draftwerk.speculative.replies.schemas.reworded_schemas import reworded
 from draftwerk.speculative.sampling.params import Grammar
 
 NULL = msgspec.Raw(b"null")

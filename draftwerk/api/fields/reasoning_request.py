@@ -1,6 +1,6 @@
 """What a request says of reasoning, and what that means for a model."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -41,8 +41,7 @@ class Reasoning(Struct, frozen=True):
 
 def reasoning_of(request: ReasoningRequest, model: ServedModel) -> Reasoning:
     """Return the reasoning of a reply. Raises ApiError for what this model cannot do."""
-    values = dict(request.variables or {})
-    _check_variables(values, model)
+    values = _read_variables(request.variables or {}, model)
     form, effort, budget = model.reasoning, request.effort, request.budget
     if form is None:
         _check_absent(request, model)
@@ -77,11 +76,13 @@ def _check_absent(request: ReasoningRequest, model: ServedModel) -> None:
         raise refused(f"`{field}` needs a model that reasons first.", field, "unsupported")
 
 
-def _check_variables(names: Iterable[str], model: ServedModel) -> None:
-    for name in names:
-        if name not in model.variables:
+def _read_variables(given: Mapping[str, Scalar], model: ServedModel) -> dict[str, Scalar]:
+    """Return those that the template reads; of the others, one that asks for nothing is dropped."""
+    for name, value in given.items():
+        if name not in model.variables and value:
             known = ", ".join(model.variables) or "none"
             sentence = (
                 f"`chat_template_kwargs` may hold what this model's template asks for: {known}."
             )
             raise refused(sentence, "chat_template_kwargs", "unsupported")
+    return {name: value for name, value in given.items() if name in model.variables}

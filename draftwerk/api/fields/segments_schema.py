@@ -1,10 +1,12 @@
 """How a request declares segments: documents, and parts of messages that are marked."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Protocol
 
+import msgspec
 from msgspec import Meta, Struct
 
+from draftwerk.api.fields.field_rows import knows, no_effect
 from draftwerk.api.fields.field_types import BodyText, Name
 from draftwerk.speculative.blend.rules import RuleName
 
@@ -22,12 +24,30 @@ class BlendSettings(Struct, frozen=True):
 BlendBody = bool | BlendSettings
 
 
-class MessagePart(Struct, frozen=True):
+@knows(no_effect("prompt_cache_breakpoint", why="prefixes are found without it"))
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
     """A part of a message; one with `blend` is a segment that may be reused."""
 
-    type: Literal["text", "input_text", "output_text"]
     text: BodyText
     blend: BlendBody | None = None
+
+
+class PromptPart(TextPart, frozen=True, tag="input_text"):
+    """The same, as Responses has it."""
+
+
+@knows(no_effect("annotations", "logprobs", why="they describe the text"))
+class AnswerPart(TextPart, frozen=True, tag="output_text"):
+    """A part of an earlier answer."""
+
+
+class RefusalPart(TextPart, frozen=True, tag="refusal"):
+    """An earlier answer that was a refusal."""
+
+    text: BodyText = msgspec.field(name="refusal")
+
+
+MessagePart = TextPart | PromptPart | AnswerPart | RefusalPart
 
 
 class GivenDocument(Struct, frozen=True):

@@ -13,14 +13,12 @@ from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.fields.tools_schema import (
     ChatTool,
     ChatToolChoice,
-    FlatTool,
-    FlatToolChoice,
     FunctionDefinition,
     Mode,
 )
 from draftwerk.speculative.replies.argument_schemas import BadSchema, ToolFunction, parameters_of
 from draftwerk.speculative.replies.grammar import CallMode
-from draftwerk.speculative.replies.weakened_schemas import weakened
+from draftwerk.speculative.replies.schemas.weakened_schemas import weakened
 
 SCHEMAS_MAX = 256 * 2**10
 """Bytes of all schemas of one request's tools."""
@@ -64,32 +62,6 @@ def _chat_choice(
     if some is None:
         raise refused("`tool_choice.allowed_tools` is required.", "tool_choice", "missing")
     return some.mode, frozenset(each.function.name for each in some.tools), False
-
-
-def flat_tools(
-    tools: Sequence[FlatTool] | None,
-    choice: Mode | FlatToolChoice | None,
-    parallel: bool | None,
-    model: ServedModel,
-) -> ToolRequest:
-    """Return Responses' tools and choice. Raises ApiError."""
-    mode, allowed, single = _flat_choice(choice)
-    several = parallel is not False and not single
-    return tool_request(tuple(tools or ()), mode, allowed, several, model)
-
-
-def _flat_choice(
-    choice: Mode | FlatToolChoice | None,
-) -> tuple[CallMode, frozenset[str] | None, bool]:
-    if choice is None or isinstance(choice, str):
-        return choice or "auto", None, False
-    if choice.type == "function":
-        if choice.name is None:
-            raise refused("`tool_choice.name` is required.", "tool_choice", "missing")
-        return "required", frozenset((choice.name,)), True
-    if choice.tools is None:
-        raise refused("`tool_choice.tools` is required.", "tool_choice", "missing")
-    return choice.mode or "auto", frozenset(each.name for each in choice.tools), False
 
 
 def tool_request(

@@ -1,11 +1,12 @@
 """What clients may send about tools: chat's nested form, and Responses' flat one."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Collection
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.fields.field_rows import knows, no_effect
+from draftwerk.api.fields.field_rows import knows, no_effect, unsupported
 from draftwerk.api.fields.field_types import BodyText
 
 TOOLS_MAX = 128
@@ -31,15 +32,62 @@ class FunctionDefinition(Struct, frozen=True):
         return b"null" if self.parameters is UNSET else bytes(self.parameters)
 
 
+CUSTOM = unsupported("custom", use="/v1/responses")
+"""Tools that take a text, which chat has no calls of here."""
+
+
 class ChatTool(Struct, frozen=True):
     type: Literal["function"]
     function: FunctionDefinition
 
+    kinds: ClassVar[Collection[str]] = CUSTOM
 
-class FlatTool(FunctionDefinition, frozen=True, kw_only=True):
-    """The same, as Responses has it."""
 
-    type: Literal["function"]
+class CustomFormat(Struct, frozen=True):
+    """What the text that a custom tool takes must be."""
+
+    type: Literal["text", "grammar"] = "text"
+    syntax: Literal["lark", "regex"] | None = None
+    definition: BodyText | None = None
+
+
+HOSTED = frozenset(
+    (
+        *("apply_patch", "code_interpreter", "computer", "computer_use", "computer_use_preview"),
+        *("file_search", "image_generation", "local_shell", "mcp", "programmatic_tool_calling"),
+        *("shell", "tool_search", "web_search", "web_search_2025_08_26", "web_search_preview"),
+        "web_search_preview_2025_03_11",
+    )
+)
+"""Types of tools that OpenAI runs itself, or has models trained for; the model is not told of
+them."""
+
+
+@knows(
+    no_effect("strict", why="arguments always keep to their schema"),
+    no_effect("defer_loading", why="every function is shown"),
+    no_effect("allowed_callers", "async", "output_schema", why="the client runs what is called"),
+)
+class SpacedTool(Struct, frozen=True):
+    """A function or a custom tool as Responses has it."""
+
+    type: Annotated[str, Meta(max_length=64)]
+    name: FunctionName | None = None
+    description: BodyText | None = None
+    parameters: msgspec.Raw | UnsetType = UNSET
+    strict: bool | None = None
+    format: CustomFormat | None = None
+    """Of a custom tool."""
+
+
+class FlatTool(SpacedTool, frozen=True):
+    """A tool as Responses has it: a function, a custom one, a namespace of both, or a hosted one,
+    which the model is not told of."""
+
+    tools: Annotated[list[SpacedTool], Meta(max_length=TOOLS_MAX)] | None = None
+    """Of a namespace."""
+
+    kinds: ClassVar[Collection[str]] = HOSTED
 
 
 class NamedFunction(Struct, frozen=True):
@@ -49,6 +97,8 @@ class NamedFunction(Struct, frozen=True):
 class ChatToolReference(Struct, frozen=True):
     type: Literal["function"]
     function: NamedFunction
+
+    kinds: ClassVar[Collection[str]] = CUSTOM
 
 
 class AllowedTools(Struct, frozen=True):
@@ -63,17 +113,25 @@ class ChatToolChoice(Struct, frozen=True):
     function: NamedFunction | None = None
     allowed_tools: AllowedTools | None = None
 
-
-class FlatToolReference(Struct, frozen=True):
-    type: Literal["function"]
-    name: FunctionName
+    kinds: ClassVar[Collection[str]] = CUSTOM
 
 
-class FlatToolChoice(Struct, frozen=True, omit_defaults=True):
-    """One function that is called, or some that may be."""
-
-    type: Literal["function", "allowed_tools"]
+@knows(no_effect("server_label", why="no server's tools are served"))
+class FlatToolReference(Struct, frozen=True, omit_defaults=True):
+    type: Annotated[str, Meta(max_length=64)]
     name: FunctionName | None = None
+    namespace: FunctionName | None = None
+
+    kinds: ClassVar[Collection[str]] = HOSTED
+
+
+@knows(no_effect("server_label", why="no server's tools are served"))
+class FlatToolChoice(Struct, frozen=True, omit_defaults=True):
+    """One tool that is called, or some that may be."""
+
+    type: Annotated[str, Meta(max_length=64)]
+    name: FunctionName | None = None
+    namespace: FunctionName | None = None
     mode: Literal["auto", "required"] | None = None
     tools: Annotated[list[FlatToolReference], Meta(min_length=1, max_length=TOOLS_MAX)] | None = (
         None
@@ -104,3 +162,5 @@ class MessageCall(Struct, frozen=True):
     id: CallId
     function: SentFunction
     type: Literal["function"] | None = None
+
+    kinds: ClassVar[Collection[str]] = CUSTOM

@@ -10,7 +10,7 @@ from draftwerk.api.fields.half_answers import taken_apart
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.fields.segments import marked
 from draftwerk.api.fields.tool_request import tool_call
-from draftwerk.api.openai.schema import ChatBody, Content, Message, MessageContent
+from draftwerk.api.openai.schema import ChatBody, Message, MessageContent
 
 
 def chat_prompt(messages: Sequence[Message], plan: ReplyPlan) -> Chat:
@@ -43,7 +43,8 @@ def continued(body: ChatBody, chat: Chat) -> tuple[Chat, HalfTurn | None]:
 def _chat_message(message: Message, index: int) -> ChatMessage:
     path = f"messages[{index}]"
     check_message(message, path)
-    if message.content is None and message.role != "assistant":
+    content = message.content if message.content is not None else message.refusal
+    if content is None and message.role != "assistant":
         raise refused(f"`{path}.content` is required.", f"{path}.content", "missing")
     role = "system" if message.role == "developer" else message.role
     if role != "assistant" and message.token_ids:
@@ -55,7 +56,7 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
         raise refused(f"`{field}` goes with the role tool.", field, "invalid")
     return ChatMessage(
         role,
-        plain(message.content),
+        plain(content),
         message.name or "",
         message.token_ids or (),
         calls=tuple(
@@ -65,18 +66,18 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
         call_id=message.tool_call_id or "",
         segments=marked(message.content),
         reasoning=message.reasoning_content or "",
-        parts=part_ends(message.content),
+        parts=part_ends(content),
     )
 
 
-def part_ends(content: Content | MessageContent | None) -> tuple[int, ...]:
+def part_ends(content: MessageContent | None) -> tuple[int, ...]:
     """Return where each of several parts ends in the text of all; empty for one."""
     if content is None or isinstance(content, str) or len(content) < 2:
         return ()
     return tuple(accumulate(len(part.text) for part in content))
 
 
-def plain(content: Content | MessageContent | None) -> str:
+def plain(content: MessageContent | None) -> str:
     """Return the text of a content, its parts joined."""
     if content is None or isinstance(content, str):
         return content or ""

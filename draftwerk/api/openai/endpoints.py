@@ -13,7 +13,7 @@ from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.grammars import grammar_of, text_form
 from draftwerk.api.fields.half_answers import check_goes_on
 from draftwerk.api.fields.model_choice import loaded_state, served_as
-from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
+from draftwerk.api.fields.reasoning_request import reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.fields.segments import completion_documents, segmented
 from draftwerk.api.fields.tool_request import chat_tools
@@ -27,6 +27,7 @@ from draftwerk.api.openai.responses import responses_endpoints
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, Message, OpenAIBody
 from draftwerk.api.openai.translate import (
     chat_options,
+    chat_reasoning,
     completion_options,
     completion_prompts,
     searched,
@@ -46,13 +47,7 @@ async def chat(request: Request) -> ASGIApp:
     state = await loaded_state(request, body.model)
     model = served_as(state.model, body.model, body.lora)
     tools = chat_tools(body.tools, body.tool_choice, body.parallel_tool_calls, model)
-    request_of_reasoning = ReasoningRequest(
-        body.reasoning_effort,
-        enabled=body.enable_thinking,
-        budget=body.thinking_budget,
-        variables=body.chat_template_kwargs,
-    )
-    reasoning = reasoning_of(request_of_reasoning, model)
+    reasoning = reasoning_of(chat_reasoning(body, model), model)
     text = text_form(body, grammar_of(body.response_format), "response_format")
     plan = plan_reply(tools, reasoning, text, model)
     conversation = chat_prompt(body.messages, plan)

@@ -23,8 +23,8 @@ from draftwerk.api.fields.field_types import (
     SloBody,
     SpeculationBody,
     Stop,
+    ThinkingType,
     Time,
-    TokenCount,
     TokenId,
     TokenIds,
     Verbosity,
@@ -61,19 +61,10 @@ SERVED_AS: dict[ServiceTier, ServiceTier] = {
 ReasoningBudget = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 
 
-class TextPart(Struct, frozen=True):
-    type: Literal["text", "input_text", "output_text"]
-    text: BodyText
-
-
 MessageContent = BodyText | Annotated[list[MessagePart], Meta(max_length=MESSAGES_MAX)]
-Content = BodyText | Annotated[list[TextPart], Meta(max_length=MESSAGES_MAX)]
 
 
-@knows(
-    unsupported("refusal", unless=(b'""',)),
-    unsupported("audio", "function_call"),
-)
+@knows(unsupported("audio", "function_call"))
 class Message(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: MessageContent | None = None
@@ -83,6 +74,8 @@ class Message(Struct, frozen=True):
     """Of an assistant's message: what it called."""
     tool_call_id: CallId | None = None
     """Of a tool's message: the call it answers."""
+    refusal: BodyText | None = None
+    """Of an assistant's message that was one; read where there is no content."""
     reasoning_content: BodyText | None = None
     """Of an assistant's message: what came before it, for templates that show it."""
     token_ids: TokenIds | None = None
@@ -102,7 +95,7 @@ class Prediction(Struct, frozen=True):
     """The text the client expects; it is drafted from, and costs nothing when wrong."""
 
     type: Literal["content"]
-    content: Content
+    content: MessageContent
 
     @property
     def text(self) -> str:
@@ -177,7 +170,8 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     receipt: bool | None = None
     """Whether the reply carries what `/v1/verify` checks; ours."""
     stream_options: StreamOptions | None = None
-    max_tokens: TokenCount | None = None
+    max_tokens: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
+    """-1 is no bound but the context's, and so below."""
     n_predict: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
     """llama.cpp's name for it; -1 is no bound but the context's."""
     n: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
@@ -197,6 +191,21 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     """Whether log-probabilities call tokens `token_id:` and their number; vLLM's name."""
 
 
+class EffortBody(Struct, frozen=True):
+    """How much a model reasons."""
+
+    effort: Effort | None = None
+    enabled: bool | None = None
+    max_tokens: ReasoningBudget | None = None
+
+
+class ThinkingBody(Struct, frozen=True):
+    """Whether a model reasons."""
+
+    type: ThinkingType
+    budget_tokens: ReasoningBudget | None = None
+
+
 @knows(
     unsupported("functions", use="`tools`"),
     unsupported("function_call", use="`tool_choice`", unless=(b'"none"', b'"auto"')),
@@ -205,10 +214,11 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     unsupported("web_search_options", use="the text of `messages`"),
     unsupported("best_of", use="`n`, or /v1/completions", unless=ONE),
     unsupported("echo", use="/v1/completions"),
-    unsupported("thinking", use="`reasoning_effort` or `thinking_budget`"),
-    unsupported("reasoning", use="`reasoning_effort`"),
     no_effect("metadata", why="it labels what is stored, and no chat is"),
-    no_effect("enable_thinking", "reasoning_effort", why="where the model does not reason first"),
+    no_effect(
+        *("enable_thinking", "reasoning_effort", "reasoning", "thinking"),
+        why="where the model does not reason first",
+    ),
     no_effect("store", why="no chat is stored; /v1/responses stores"),
     no_effect("verbosity", why="no model here is trained for it; say it in the prompt"),
 )
@@ -216,7 +226,7 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     """`POST /v1/chat/completions`."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)]
-    max_completion_tokens: TokenCount | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
     logprobs: bool | None = None
     top_logprobs: Alternatives | None = None
     tools: ChatTools | None = None
@@ -231,6 +241,10 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     add_generation_prompt: bool | None = None
     """Whether an answer of its own comes behind such a message; false if absent."""
     reasoning_effort: Effort | None = None
+    reasoning: EffortBody | None = None
+    """OpenRouter's and Responses' place for the effort."""
+    thinking: ThinkingBody | None = None
+    """Anthropic's and DeepSeek's word for whether the model reasons first."""
     enable_thinking: bool | None = None
     """Whether a model that can reasons first; SGLang's name."""
     store: bool | None = None
@@ -251,7 +265,7 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     best_of: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
     echo: bool | None = None
     logprobs: Alternatives | None = None
-    max_tokens: Annotated[int, Meta(ge=0, le=TOKENS_MAX)] | None = None
+    max_tokens: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
     """With 0 the prompt is only read: for `echo` and `prompt_logprobs`."""
     suffix: BodyText | None = None
     """What stands behind the text that is asked for, where the vocabulary has tokens for that."""

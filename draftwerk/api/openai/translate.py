@@ -13,9 +13,16 @@ from draftwerk.api.core.usage import ServiceTier
 from draftwerk.api.fields.deadlines import deadlines_of
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
 from draftwerk.api.fields.field_types import PROMPTS_MAX
+from draftwerk.api.fields.reasoning_request import ReasoningRequest
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.fields.segments import blend_of
-from draftwerk.api.openai.schema import ChatBody, CompletionBody, OpenAIBody, SamplingBody
+from draftwerk.api.openai.schema import (
+    ChatBody,
+    CompletionBody,
+    EffortBody,
+    OpenAIBody,
+    SamplingBody,
+)
 from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.requests.request import Options
 
@@ -84,6 +91,21 @@ def chat_options(
     return replace(found, choices=body.n or 1, prompt_logprobs=scored)
 
 
+def chat_reasoning(body: ChatBody, model: ServedModel) -> ReasoningRequest:
+    """Return what a chat says of reasoning, by any of its names."""
+    wish, thinking = body.reasoning or EffortBody(), body.thinking
+    enabled = wish.enabled if thinking is None else thinking.type != "disabled"
+    budget = wish.max_tokens if thinking is None else thinking.budget_tokens
+    if model.reasoning is None or enabled is False:
+        budget = None  # it bounds what is not there
+    return ReasoningRequest(
+        body.reasoning_effort or wish.effort,
+        enabled=enabled if body.enable_thinking is None else body.enable_thinking,
+        budget=budget if body.thinking_budget is None else body.thinking_budget,
+        variables=body.chat_template_kwargs,
+    )
+
+
 def completion_options(body: CompletionBody, context: RequestContext, plan: ReplyPlan) -> Options:
     """Return the options of a completion; `best_of` choices are generated where asked."""
     choices, kept = body.best_of or body.n or 1, body.n or 1
@@ -135,9 +157,10 @@ def _tokens_max(body: OpenAIBody, names: Sequence[str], default: int | None) -> 
     if len(set(given.values())) > 1:
         first, second = list(given)[:2]
         raise refused(f"`{first}` and `{second}` differ.", second, "invalid")
-    if body.n_predict == 0:
-        said = "`n_predict` must be at least 1, or -1 for no bound."
-        raise refused(said, "n_predict", "invalid")
+    for name, value in given.items():
+        if value == 0 and not (name == "max_tokens" and isinstance(body, CompletionBody)):
+            said = f"`{name}` must be at least 1, or -1 for no bound."
+            raise refused(said, name, "invalid")
     found = next(iter(given.values()), default)
     return None if found == -1 else found
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,6 +12,7 @@ from draftwerk.actors.messages import Failed
 from draftwerk.api.core.calls import Call, error_of
 from draftwerk.api.core.errors import ApiError, ClientGoneError, SlowClientError, internal, response
 from draftwerk.api.core.generation import Generation
+from draftwerk.api.core.prompt_tokens import check_length
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.core.usage import Usage
 from draftwerk.api.http.connection import while_connected
@@ -30,6 +31,7 @@ LINE_HEADERS = [
     (b"content-type", b"application/x-ndjson"),
     *STREAM_HEADERS[1:],
 ]
+Headers = Sequence[tuple[bytes, bytes]]
 JSON_HEADERS = [(b"content-type", b"application/json")]
 
 log = logging.getLogger("draftwerk")
@@ -73,9 +75,12 @@ class GenerationResponse:
     end: bytes = DONE
     """What comes after the last event."""
     form: StreamForm = EVENTS
+    headers: Headers = ()
+    """Besides those of the form."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            await check_length(self.state, self.call)
             async with (
                 while_connected(receive) as unwatch,
                 self.state.generation(self.call) as generation,
@@ -85,7 +90,7 @@ class GenerationResponse:
                 else:
                     body = await self._whole(generation)
                     unwatch()
-                    await send_json(body, send)
+                    await send_json(body, send, self.headers)
         except ApiError as error:
             await response(error, scope)(scope, receive, send)
         except SlowClientError:
@@ -106,9 +111,9 @@ class GenerationResponse:
         return msgspec.json.encode(reply)
 
 
-async def send_json(body: bytes, send: Send) -> None:
+async def send_json(body: bytes, send: Send, more: Headers = ()) -> None:
     """Send a whole reply."""
-    headers = [*JSON_HEADERS, (b"content-length", str(len(body)).encode())]
+    headers = [*JSON_HEADERS, (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -181,7 +186,7 @@ class EventStream:
 
     async def _start(self) -> None:
         self.started = True
-        headers = self.answer.form.headers
+        headers = [*self.answer.form.headers, *self.answer.headers]
         await self.send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._say(self.answer.serializer.first_chunks())
 

@@ -13,12 +13,9 @@ NOT_SERVED = {
     **dict.fromkeys(("moderations",), "moderation is"),
     **dict.fromkeys(("files", "uploads", "batches", "vector_stores"), "files and batches are"),
     **dict.fromkeys(("assistants", "threads"), "assistants are"),
-    "conversations": "conversations are",
     **dict.fromkeys(
         ("fine_tuning", "lora-adapters", "load_lora_adapter"), "loading adapters while it runs is"
     ),
-    **dict.fromkeys(("compact",), "compaction is"),
-    **dict.fromkeys(("input_items",), "a list of a response's input is"),
     **dict.fromkeys(("pull", "push", "create", "copy", "delete", "blobs"), "a store of models is"),
     **dict.fromkeys(("props", "slots"), "a list of slots is"),
 }

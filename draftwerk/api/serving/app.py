@@ -5,8 +5,6 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,14 +28,7 @@ from draftwerk.api.openai.responses.socket_endpoint import ResponsesSocket
 from draftwerk.api.service import endpoints as service
 from draftwerk.api.serving.addresses import nothing_at
 
-
-async def unserved(request: Request) -> Response:
-    """Answer an address that would otherwise be taken for the name of something."""
-    raise nothing(request.scope)
-
-
 ROUTES = [
-    Route("/v1/responses/compact", unserved, methods=["POST"]),
     *routes_of(service.ENDPOINTS),
     WebSocketRoute("/v1/responses", ResponsesSocket()),
     Route("/openapi.json", service.openapi),

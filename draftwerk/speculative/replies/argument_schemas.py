@@ -6,7 +6,8 @@ from typing import Any, TypedDict
 
 from msgspec import Struct
 
-from draftwerk.speculative.replies.closed_schemas import (
+from draftwerk.speculative.replies.formats import CallFormat
+from draftwerk.speculative.replies.schemas.closed_schemas import (
     ANNOTATIONS,
     CLOSABLE,
     DEPTH_MAX,
@@ -19,8 +20,7 @@ from draftwerk.speculative.replies.closed_schemas import (
     inexact_number,
     is_open,
 )
-from draftwerk.speculative.replies.formats import CallFormat
-from draftwerk.speculative.replies.reworded_schemas import reworded
+from draftwerk.speculative.replies.schemas.reworded_schemas import reworded
 
 BARE_STRING = frozenset(("type", "enum", "const", "minLength", "maxLength"))
 

@@ -4,8 +4,12 @@ import json
 import re
 from typing import Any
 
-from draftwerk.speculative.replies.closed_schemas import JsonObjectSchema, as_object, changed
 from draftwerk.speculative.replies.grammar import PLACE
+from draftwerk.speculative.replies.schemas.closed_schemas import (
+    JsonObjectSchema,
+    as_object,
+    changed,
+)
 from draftwerk.speculative.sampling.params import Grammar
 
 RULE = re.compile(r"(?P<name>[a-z]+_[0-9_]+): %json (?P<schema>.*)")

@@ -8,16 +8,29 @@ import pytest
 from msgspec import Struct
 from openai.types import EmbeddingCreateParams
 from openai.types import completion_create_params as completion_params
+from openai.types.chat import completion_create_params as chat_params
+from openai.types.conversations import ConversationCreateParams, ItemCreateParams
+from openai.types.responses import InputTokenCountParams, ResponseCompactParams
+from openai.types.responses import response_create_params as response_params
 
 from draftwerk.api.anthropic.schema import OBEYED
 from draftwerk.api.fields.field_rows import NEUTRAL, OTHERS, knows, no_effect
 from draftwerk.api.openai.reading.reading_schema import EmbeddingBody
-from draftwerk.api.openai.schema import CompletionBody
+from draftwerk.api.openai.responses.kept.compacting import CompactBody
+from draftwerk.api.openai.responses.kept.conversation_endpoints import ConversationBody, ItemsBody
+from draftwerk.api.openai.responses.responses_schema import ResponsesBody
+from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.speculative.sampling.params import Grammar
 from tests.api.conftest import MODEL, Served
 from tests.api.support.client_types import fields_without_row
 
 CLIENTS: list[tuple[Any, type[Struct]]] = [
+    (chat_params.CompletionCreateParamsStreaming, ChatBody),
+    (response_params.ResponseCreateParamsStreaming, ResponsesBody),
+    (ResponseCompactParams, CompactBody),
+    (InputTokenCountParams, ResponsesBody),
+    (ConversationCreateParams, ConversationBody),
+    (ItemCreateParams, ItemsBody),
     (completion_params.CompletionCreateParamsStreaming, CompletionBody),
     (EmbeddingCreateParams, EmbeddingBody),
 ]
@@ -162,9 +175,14 @@ async def test_chat_fields_of_other_servers(agent: Served) -> None:
     assert (await agent.chat(enable_thinking=False)).status_code == 200
     prompt: Any = agent.engine.submitted[-1][0]
     assert dict(prompt.variables) == {"enable_thinking": False}
-    for name in ("thinking", "reasoning"):
-        error = (await agent.chat(**{name: {"type": "enabled"}})).json()["error"]
-        assert error["param"] == name and "`reasoning_effort`" in error["message"]
+    for fields in (
+        {"thinking": {"type": "disabled", "budget_tokens": 100}},
+        {"reasoning": {"effort": "none"}},
+        {"reasoning": {"enabled": False}},
+    ):
+        assert (await agent.chat(**fields)).status_code == 200
+        prompt = agent.engine.submitted[-1][0]
+        assert dict(prompt.variables) == {"enable_thinking": False}
 
 
 @pytest.mark.parametrize("name", ("frequency_penalty", "logit_bias", "response_format", "stop"))

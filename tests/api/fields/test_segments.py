@@ -12,7 +12,7 @@ from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.fields.segments import completion_documents, segmented
 from draftwerk.api.openai.chat_prompt import chat_prompt
-from draftwerk.api.openai.responses.response_input import conversation_of
+from draftwerk.api.openai.responses.items.response_input import conversation_of
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.responses.responses_translate import (
     responses_options,
@@ -140,7 +140,7 @@ def test_tokens_have_no_documents() -> None:
 def respond(body: dict[str, Any], model: ServedModel = MODEL) -> tuple[Chat, Options]:
     parsed = msgspec.convert({"input": "Why?", **body}, ResponsesBody)
     plan = responses_plan(parsed, model)
-    prompt = responses_prompt(parsed, conversation_of(parsed), plan, model)
+    prompt = responses_prompt(parsed, conversation_of(parsed.input), plan, model)
     return prompt, responses_options(parsed, RequestContext(model), plan)
 
 

@@ -109,7 +109,7 @@ async def test_the_stock_client_completes(served: Served) -> None:
         ({"prompt": ["a", 1]}, "prompt"),
         ({"prompt": [[]]}, "prompt"),
         ({"prompt": ["a"] * 257}, "prompt"),
-        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"max_tokens": 0, "min_tokens": 1}, "min_tokens"),
         ({"min_tokens": 17}, "min_tokens"),
     ],

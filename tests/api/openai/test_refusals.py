@@ -71,7 +71,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
         "messages[0].tool_calls[0].function",
     ),
     ({"messages": [{"role": "user", "content": "x", "name": "A" * 257}]}, "messages[0].name"),
-    ({"messages": [{"role": "assistant", "refusal": "no"}]}, "messages[0].refusal"),
+    ({"messages": [{"role": "assistant", "refusal": 5}]}, "messages[0].refusal"),
     ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
@@ -172,7 +172,7 @@ async def test_harmless_values_of_refused_fields_are_fine(
         ("chat/completions", {"messages": MESSAGES, "functions": [1]}, "`tools`"),
         ("completions", {"prompt": "x", "max_completion_tokens": 5}, "`max_tokens`"),
         ("responses", {"input": "x", "max_tokens": 5}, "`max_output_tokens`"),
-        ("responses", {"input": "x", "conversation": "c"}, "`previous_response_id`"),
+        ("responses", {"input": "x", "prompt": {"id": "p"}}, "`input`"),
     ],
 )
 async def test_a_refusal_names_the_alternative(

@@ -263,7 +263,9 @@ async def test_responses_calls_it_by_its_own_name(real: Real) -> None:
 
 async def test_a_tool_whose_schema_cannot_be_followed_is_named(real: Real) -> None:
     schemas: list[Any] = [{"properties": {"city": each}} for each in ({}, {"not": {}}, {})]
-    functions = [{"name": f"f{at}", "parameters": each} for at, each in enumerate(schemas)]
+    functions = [
+        {"name": f"f{at}", "parameters": each, "strict": True} for at, each in enumerate(schemas)
+    ]
     tools = [{"type": "function", "function": each} for each in functions]
     for more in ({}, {"response_format": schema_format(SCHEMA)}):
         error = (await real.chat(tools=tools, **more)).json()["error"]

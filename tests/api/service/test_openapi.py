@@ -7,7 +7,12 @@ from typing import Any
 from draftwerk.api.service.endpoints import ENDPOINTS, OPENAPI
 from tests.api.conftest import Served
 
+CONVERSATION = "/v1/conversations/{conversation_id}"
 NOT_KEPT = {
+    **dict.fromkeys(
+        (CONVERSATION, CONVERSATION + "/items", CONVERSATION + "/items/{item_id}"),
+        "conversation_not_found",
+    ),
     "/v1/receipts/{request_id}": "receipts_not_kept",
     "/v1/streams/{stream_id}": "stream_not_found",
 }

@@ -70,8 +70,8 @@ def test_every_object_that_a_row_names_is_described_or_another_protocols() -> No
     assert named - described == {
         "AnthropicMessage", "AnthropicTool", "AnthropicToolChoice", "TextInput", "ThinkingWish",
         "OutputConfig", "EmbedOptions", "OllamaMessage", "OllamaOptions", "OllamaTool", "ChatTool",
-        "ChatToolChoice", "FlatTool", "FlatToolChoice", "InputMessage", "MessageCall",
-        "ReasoningWish", "TextRequest",
+        "ChatToolChoice", "ConversationReference", "FlatTool", "FlatToolChoice", "InputMessage",
+        "MessageCall", "ReasoningWish", "TextRequest",
     }  # fmt: skip
 
 

@@ -19,13 +19,10 @@ NEAR = {
     "/v1/infill": "/infill",
 }
 NOT_SERVED = {
-    "/v1/score": "scoring of texts is",
     "/v1/audio/speech": "images, sound and video are",
     "/v1/images/generations": "images, sound and video are",
     "/v1/moderations": "moderation is",
     "/api/pull": "a store of models is",
-    "/v1/responses/compact": "compaction is",
-    "/v1/conversations": "conversations are",
 }
 
 

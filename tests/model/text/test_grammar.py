@@ -16,7 +16,7 @@ from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher, grammars
 from draftwerk.model.text.grammar_check import CheckerLost, GrammarChecker
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal
-from draftwerk.speculative.replies.reworded_schemas import reworded
+from draftwerk.speculative.replies.schemas.reworded_schemas import reworded
 from draftwerk.speculative.sampling import params as reference
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.support.model_driver import Driver, Live, generate, random_tree

@@ -10,7 +10,7 @@ import pytest
 from draftwerk.model.text.grammar_check import fault
 from draftwerk.speculative.replies.argument_schemas import ToolFunction, parameters_of
 from draftwerk.speculative.replies.grammar import reply_grammar
-from draftwerk.speculative.replies.weakened_schemas import weakened
+from draftwerk.speculative.replies.schemas.weakened_schemas import weakened
 from draftwerk.speculative.replies.weaker_grammars import weaker
 from draftwerk.speculative.sampling.params import Grammar
 from tests.model.text.test_replies import (

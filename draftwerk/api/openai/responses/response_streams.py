@@ -12,6 +12,7 @@ from draftwerk.api.core.calls import Call, SentBody, error_of
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.generation import Generation
 from draftwerk.api.core.models import Release, nothing_held
+from draftwerk.api.core.prompt_tokens import check_length
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.responses.responses_serializer import ResponsesSerializer
@@ -32,6 +33,7 @@ class ResponseTask:
     say: Say
     release: Release = nothing_held
     """Gives the model back once the response has ended."""
+    on_failure: Callable[[], None] = nothing_held
     generation: Generation | None = None
     entering: asyncio.Timeout | None = None
     """Never expires, but by `cancel`."""
@@ -49,6 +51,7 @@ class ResponseTask:
     async def run(self) -> None:
         """Generate and send the events; an error ends the response, not the socket."""
         try:
+            await check_length(self.state, self.call)
             await self.say(self.serializer.first_chunks())
             async with (
                 asyncio.timeout(0 if self.cancelled else None) as self.entering,
@@ -58,6 +61,7 @@ class ResponseTask:
         except TimeoutError:
             await self.say(self.serializer.cancelled(None, None))
         except ApiError as error:
+            self.on_failure()
             await self.say(self.serializer.failure(error))
         finally:
             self.release()

@@ -198,6 +198,32 @@ class ArgumentsDone(
     """Number of the item in the response's output."""
 
 
+class CustomInputDelta(
+    ServerEvent, frozen=True, kw_only=True, tag="response.custom_tool_call_input.delta"
+):
+    """New text for a custom tool."""
+
+    item_id: str
+    """Of the call."""
+    delta: str
+    """The new part."""
+    output_index: int = 0
+    """Number of the item in the response's output."""
+
+
+class CustomInputDone(
+    ServerEvent, frozen=True, kw_only=True, tag="response.custom_tool_call_input.done"
+):
+    """The text for a custom tool is whole, or was cut."""
+
+    item_id: str
+    """Of the call."""
+    input: str
+    """All of it."""
+    output_index: int = 0
+    """Number of the item in the response's output."""
+
+
 class ErrorEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
     """The answer to a client's event that could not be obeyed; the connection stays open."""
 

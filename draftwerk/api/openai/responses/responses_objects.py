@@ -11,7 +11,7 @@ from draftwerk.api.core.usage import (
 )
 from draftwerk.api.fields.field_types import Verbosity
 from draftwerk.api.fields.text_schema import FlatFormat
-from draftwerk.api.fields.tools_schema import FlatToolChoice, Mode
+from draftwerk.api.fields.tools_schema import CustomFormat, FlatToolChoice, Mode
 from draftwerk.api.openai.receipts.receipt import Receipt
 from draftwerk.api.openai.replies import TokenLogprob
 from draftwerk.api.openai.responses.responses_schema import ReasoningWish
@@ -50,6 +50,31 @@ class FunctionCallItem(Struct, frozen=True, tag_field="type", tag="function_call
     arguments: str
     """One object in JSON; cut where the response is incomplete."""
     status: str
+    namespace: str | UnsetType = UNSET
+    """What the function is in, where the request has it in one."""
+
+
+class CustomCallItem(Struct, frozen=True, tag_field="type", tag="custom_tool_call"):
+    """A call of a custom tool."""
+
+    id: str
+    call_id: str
+    """What its result names it by."""
+    name: str
+    """The tool."""
+    input: str
+    """Its text; cut where the response is incomplete."""
+    status: str
+    namespace: str | UnsetType = UNSET
+    """What the tool is in, where the request has it in one."""
+
+
+class CompactionItem(Struct, frozen=True, tag_field="type", tag="compaction"):
+    """What stands for the beginning of a conversation."""
+
+    id: str
+    encrypted_content: str
+    """A summary; it goes back as it came."""
 
 
 class ReasoningPart(Struct, frozen=True, tag_field="type", tag="reasoning_text"):
@@ -68,7 +93,7 @@ class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
     """Always empty: nothing is summed up."""
 
 
-ResponseItem = OutputMessage | FunctionCallItem | ReasoningItem
+ResponseItem = OutputMessage | FunctionCallItem | CustomCallItem | ReasoningItem
 
 
 class InputDetails(Struct, frozen=True):
@@ -150,14 +175,22 @@ class InputTokens(Struct, frozen=True):
     object: str = "response.input_tokens"
 
 
-class ToolObject(Struct, frozen=True):
-    """A function as the request has it."""
+class ToolObject(Struct, frozen=True, kw_only=True):
+    """A tool as the request has it."""
 
-    name: str
-    parameters: msgspec.Raw
-    strict: bool
+    type: str
+    name: str | UnsetType = UNSET
     description: str | None = None
-    type: str = "function"
+    parameters: msgspec.Raw | UnsetType = UNSET
+    strict: bool | UnsetType = UNSET
+    format: CustomFormat | UnsetType = UNSET
+    tools: "tuple[ToolObject, ...] | UnsetType" = UNSET
+
+
+class ConversationName(Struct, frozen=True):
+    """The conversation that a response was added to."""
+
+    id: str
 
 
 class ResponseObject(Struct, frozen=True, kw_only=True):
@@ -178,10 +211,17 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     parallel_tool_calls: bool = True
     previous_response_id: str | None = None
     reasoning: ReasoningWish | None = None
-    service_tier: ServiceTier | UnsetType = UNSET
+    service_tier: ServiceTier = "default"
     temperature: float
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     top_p: float
     top_logprobs: int = 0
+    max_tool_calls: int | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    user: str | None = None
+    conversation: ConversationName | None = None
     tool_choice: Mode | FlatToolChoice = "none"
     tools: tuple[ToolObject, ...] = ()
     text: TextConfig = TextConfig()

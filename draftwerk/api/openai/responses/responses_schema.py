@@ -1,12 +1,12 @@
 """What `/v1/responses` takes, by POST and over a WebSocket."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from draftwerk.api.fields.field_rows import ONE, knows, no_effect, unsupported
 from draftwerk.api.fields.field_types import (
-    MESSAGES_MAX,
     BodyText,
     Effort,
     Metadata,
@@ -15,45 +15,17 @@ from draftwerk.api.fields.field_types import (
 )
 from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
 from draftwerk.api.fields.text_schema import FlatFormat
-from draftwerk.api.fields.tools_schema import CallId, FlatToolChoice, FlatTools, FunctionName, Mode
-from draftwerk.api.openai.schema import Content, ReasoningBudget, SamplingBody, TemplateVariables
+from draftwerk.api.fields.tools_schema import FlatToolChoice, FlatTools, Mode
+from draftwerk.api.openai.responses.items_schema import InputItems, InputMessage
+from draftwerk.api.openai.schema import ReasoningBudget, SamplingBody, TemplateVariables
 
 ResponseId = Annotated[str, Meta(min_length=1, max_length=256)]
+ConversationId = Annotated[str, Meta(min_length=1, max_length=256)]
 StreamId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
-ItemType = Literal["message", "function_call", "function_call_output", "reasoning"]
-
-
-class InputPart(Struct, frozen=True):
-    """A text of a message, or of the reasoning before an answer."""
-
-    type: Literal["text", "input_text", "output_text", "reasoning_text"]
-    text: BodyText
-    blend: BlendBody | None = None
-    """Of a message: the part is a segment that may be reused."""
-
-
-@knows(unsupported("phase"))
-class InputMessage(Struct, frozen=True):
-    """An item of the input: a message, a call, its result, or reasoning; earlier output may be sent
-    back as it came.
-    """
-
-    role: Literal["system", "developer", "user", "assistant"] | None = None
-    """Of a message."""
-    content: BodyText | Annotated[list[InputPart], Meta(max_length=MESSAGES_MAX)] | None = None
-    """Of a message, or of reasoning."""
-    type: ItemType | None = None
-    """A message, where it is absent."""
-    call_id: CallId | None = None
-    """Of a call, and of its result."""
-    name: FunctionName | None = None
-    """Of a call: the function."""
-    arguments: Any = None
-    """Of a call: one object in JSON, as a text; anything else is taken for what was cut."""
-    output: Content | None = None
-    """Of a result."""
+class ConversationReference(Struct, frozen=True):
+    id: ConversationId
 
 
 class TextRequest(Struct, frozen=True):
@@ -75,10 +47,12 @@ class ReasoningWish(Struct, frozen=True, omit_defaults=True):
 
 
 @knows(
-    unsupported("access_programs", "image", "max_tool_calls", "prompt_logprobs"),
-    unsupported("context_management", use="`truncation`"),
-    unsupported("conversation", use="`previous_response_id`"),
+    unsupported("access_programs", "image", "prompt_logprobs"),
+    no_effect("context_management", why="a conversation is compacted at /v1/responses/compact"),
+    no_effect("max_tool_calls", why="it counts calls of hosted tools, and there are none"),
+    no_effect("client_metadata", why="nothing is done with it"),
     unsupported("prompt", use="`input` and `instructions`"),
+    unsupported("personality", use="`instructions`"),
     unsupported("best_of", use="/v1/completions", unless=ONE),
     unsupported("echo", use="/v1/completions"),
     unsupported("logprobs", use="`include` with message.output_text.logprobs"),
@@ -101,7 +75,8 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     """Whether the response carries what `/v1/verify` checks; ours."""
     generate: bool | None = None
     """Only true is served."""
-    input: BodyText | Annotated[list[InputMessage], Meta(max_length=MESSAGES_MAX)]
+    input: InputItems = msgspec.field(default_factory=list[InputMessage])
+    """None: where a conversation or a response is gone on from."""
     documents: Documents | None = None
     """Texts before the last user's message, of this response alone; ours."""
     modules: Modules | None = None
@@ -116,6 +91,9 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     store: bool | None = None
     """Whether it is kept for `previous_response_id` and GET; true if absent."""
     text: TextRequest | None = None
+    conversation: ConversationId | ConversationReference | None = None
+    """What the response goes on from, and is added to."""
+    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
     tools: FlatTools | None = None
     tool_choice: Mode | FlatToolChoice | None = None
     chat_template_kwargs: TemplateVariables | None = None
@@ -127,6 +105,12 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     """With auto, the earliest turns go where the conversation does not fit into the context."""
 
 
+def conversation_id_of(body: ResponsesBody) -> str | None:
+    """Return the conversation that a response is of, if it names one."""
+    named = body.conversation
+    return named.id if isinstance(named, ConversationReference) else named
+
+
 class ClientEvent(Struct, frozen=True):
     """What every event of a client has: its kind, and where the answer goes."""
 
@@ -136,3 +120,5 @@ class ClientEvent(Struct, frozen=True):
     """The stream that the event belongs to, where a client runs several."""
     response_id: ResponseId | None = None
     """The response that the event is about."""
+    previous_response_id: ResponseId | None = None
+    """The response that a new one goes on from."""

@@ -9,11 +9,12 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.client_prompts import ChatMessage, ToolCall
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.api.core.errors import OUT_OF_TIME, ApiError
+from draftwerk.api.core.errors import OUT_OF_TIME, TOO_LONG, ApiError
 from draftwerk.api.core.usage import PromptDetails, RequestMetrics, Usage
 from draftwerk.api.fields.text_schema import FlatFormat
-from draftwerk.api.fields.tools_schema import FlatTool
-from draftwerk.api.openai.responses.response_items import OutputItems
+from draftwerk.api.fields.tools_schema import CustomFormat, FlatTool, SpacedTool
+from draftwerk.api.openai.responses.items.response_items import OutputItems
+from draftwerk.api.openai.responses.items.response_tools import offered_tools
 from draftwerk.api.openai.responses.responses_events import (
     Completed,
     Created,
@@ -23,6 +24,7 @@ from draftwerk.api.openai.responses.responses_events import (
     ResponseFailed,
 )
 from draftwerk.api.openai.responses.responses_objects import (
+    ConversationName,
     IncompleteDetails,
     InputDetails,
     OutputDetails,
@@ -32,10 +34,16 @@ from draftwerk.api.openai.responses.responses_objects import (
     TextConfig,
     ToolObject,
 )
-from draftwerk.api.openai.responses.responses_schema import ResponsesBody, TextRequest
+from draftwerk.api.openai.responses.responses_schema import (
+    ResponsesBody,
+    TextRequest,
+    conversation_id_of,
+)
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.speculative.sampling.params import Sampling
 
+KEPT_CODES = (*OUT_OF_TIME, TOO_LONG)
+"""Codes that clients act on; other failures have those of OpenAI."""
 EventKind = TypeVar("EventKind", bound=ResponseEvent)
 
 
@@ -60,7 +68,7 @@ class ResponsesSerializer:
     items: OutputItems = field(init=False)
 
     def __post_init__(self) -> None:
-        self.items = OutputItems(self.metadata, self._next)
+        self.items = OutputItems(self.metadata, self._next, offered_tools(self.body.tools))
 
     def first_chunks(self) -> list[msgspec.Struct]:
         """Return the events that come before any token; plain text has its message at once."""
@@ -91,12 +99,14 @@ class ResponsesSerializer:
         """Return the end of a response that its client called off."""
         self.choice.finish_reason = "cancelled"
         said = self.items.end(cut=True)
-        return [*said, self._state(Incomplete, "cancelled", usage, metrics)]
+        last = self._state(Incomplete, "cancelled", usage, metrics)
+        self._over(last.response)
+        return [*said, last]
 
     def failure(self, error: ApiError) -> list[msgspec.Struct]:
         """Return the end of a response that could not be finished."""
         code = "invalid_prompt" if error.status < 500 else "server_error"
-        if error.code in OUT_OF_TIME:  # of fields that OpenAI does not have
+        if error.code in KEPT_CODES:
             code = error.code
         fault = ResponseFault(code, error.message, error.param)
         return [self._state(ResponseFailed, "failed", fault=fault)]
@@ -168,6 +178,7 @@ class ResponsesSerializer:
         fault: ResponseFault | None = None,
     ) -> ResponseObject:
         body, metadata = self.body, self.metadata
+        conversation = conversation_id_of(body)
         over = status not in ("queued", "in_progress", "failed")
         return ResponseObject(
             id=metadata.id,
@@ -192,7 +203,14 @@ class ResponsesSerializer:
             tools=tuple(map(_tool_object, body.tools or ())),
             tool_choice=body.tool_choice or ("auto" if body.tools else "none"),
             reasoning=body.reasoning,
-            service_tier=body.tier,
+            presence_penalty=self.drawn.presence_penalty,
+            frequency_penalty=self.drawn.frequency_penalty,
+            max_tool_calls=body.max_tool_calls,
+            prompt_cache_key=body.prompt_cache_key,
+            safety_identifier=body.safety_identifier,
+            user=body.user,
+            conversation=ConversationName(conversation) if conversation else None,
+            service_tier="default" if isinstance(body.tier, UnsetType) else body.tier,
             truncation=body.truncation or "disabled",
             background=bool(body.background),
             store=self.stored,
@@ -208,9 +226,17 @@ class ResponsesSerializer:
         return number, UNSET if self.stream_id is None else self.stream_id
 
 
-def _tool_object(tool: FlatTool) -> ToolObject:
+def _tool_object(tool: SpacedTool) -> ToolObject:
+    inner = tool.tools if isinstance(tool, FlatTool) else None
+    is_function = tool.type == "function"
     return ToolObject(
-        tool.name, msgspec.Raw(tool.schema), tool.strict is not False, tool.description
+        type=tool.type,
+        name=UNSET if tool.name is None else tool.name,
+        description=tool.description,
+        parameters=(tool.parameters or msgspec.Raw(b"null")) if is_function else UNSET,
+        strict=tool.strict is not False if is_function else UNSET,
+        format=(tool.format or CustomFormat()) if tool.type == "custom" else UNSET,
+        tools=UNSET if inner is None else tuple(map(_tool_object, inner)),
     )
 
 

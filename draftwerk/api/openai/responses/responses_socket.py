@@ -27,21 +27,17 @@ from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import named, served_as
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
 from draftwerk.api.http.connection_ends import abort_of, hang_up_of
-from draftwerk.api.openai.responses.response_input import conversation_of
+from draftwerk.api.openai.responses.fitting import fitted_prompt
+from draftwerk.api.openai.responses.items.tool_notes import tool_notes
+from draftwerk.api.openai.responses.kept.histories import History
 from draftwerk.api.openai.responses.response_streams import (
     PendingResponse,
     ResponseStream,
     ResponseTask,
 )
-from draftwerk.api.openai.responses.responses_endpoints import (
-    RESPONSES,
-    earlier_of,
-    fitted_prompt,
-    keeper,
-    responses_serializer,
-)
+from draftwerk.api.openai.responses.responses_endpoints import RESPONSES, responses_serializer
 from draftwerk.api.openai.responses.responses_events import ErrorEvent
-from draftwerk.api.openai.responses.responses_schema import ClientEvent
+from draftwerk.api.openai.responses.responses_schema import ClientEvent, ResponsesBody
 from draftwerk.api.openai.responses.responses_translate import (
     responses_names,
     responses_options,
@@ -143,7 +139,11 @@ class Socket:
     def _handle(self, raw: bytes, group: asyncio.TaskGroup) -> None:
         event = decoded(raw, CLIENT_EVENT)
         if event.type == "response.create":
-            self._create(raw, event.stream_id, group)
+            try:
+                self._create(raw, event.stream_id, group)
+            except ApiError:
+                self._evict(event)
+                raise
         elif event.type == "response.cancel":
             self._cancel(event)
         else:
@@ -210,15 +210,21 @@ class Socket:
             return await self._task(state, requested, release)
         except BaseException:
             release()
+            self._evict(requested.body)
             raise
+
+    def _evict(self, body: ResponsesBody | ClientEvent) -> None:
+        """Forget what a response that failed was to go on from; what is stored stays so."""
+        if body.previous_response_id is not None:
+            self.remembered.forget(body.previous_response_id)
 
     async def _task(
         self, state: ServerState, requested: PendingResponse, release: Release
     ) -> ResponseTask:
         """Make the task of a response of a loaded model."""
         body, tenant = requested.body, self.scope["tenant"]
-        stored = state.responses.of(tenant)
-        conversation = conversation_of(body, earlier_of(body, state, self.remembered, stored))
+        history = History(body, state, tenant, self.remembered)
+        conversation = history.conversation()
         plan = responses_plan(body, state.model)
         model = served_as(state.model, body.model, body.lora)
         options = responses_options(body, RequestContext(model, state.new_seed), plan)
@@ -236,9 +242,9 @@ class Socket:
         form = responses_serializer(
             state, model, body, requested.response_id, call, requested.stream_id
         )
-        places = (self.remembered, stored) if form.stored else (self.remembered,)
-        form.on_over = keeper(form, conversation, *places)
-        return ResponseTask(state, call, form, self.say, release)
+        form.on_over = history.keeper(form, conversation)
+        tool_notes(body, state, tenant)
+        return ResponseTask(state, call, form, self.say, release, lambda: self._evict(body))
 
     async def say(self, events: Sequence[msgspec.Struct]) -> None:
         """Send events; a client that takes too long to read one is gone."""

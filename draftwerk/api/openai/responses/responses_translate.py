@@ -12,7 +12,7 @@ from draftwerk.api.fields.grammars import flat_grammar_of, text_form
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.fields.segments import blend_of, check_unmarked, with_documents
-from draftwerk.api.fields.tool_request import flat_tools
+from draftwerk.api.openai.responses.items.response_tools import offered_tools, response_tools
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.translate import check_include, options
 from draftwerk.speculative.blend.rules import Blend
@@ -23,6 +23,15 @@ ORIGINS = "token_origins"
 HYPOTHESES = "beam_hypotheses"
 REASONING = "reasoning.encrypted_content"
 """Stock clients send it by default; reasoning comes in plain text, and never encrypted."""
+HOSTED = (
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+)
+"""Of what hosted tools find, which is nothing."""
 RESPONSES_NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
@@ -43,7 +52,8 @@ def responses_prompt(
 
 def responses_plan(body: ResponsesBody, model: ServedModel) -> ReplyPlan:
     """Return what a response must be."""
-    tools = flat_tools(body.tools, body.tool_choice, body.parallel_tool_calls, model)
+    offered = offered_tools(body.tools)
+    tools = response_tools(offered, body.tool_choice, body.parallel_tool_calls, model)
     request = ReasoningRequest(
         body.reasoning.effort if body.reasoning else None,
         budget=body.thinking_budget,
@@ -70,7 +80,7 @@ def responses_options(body: ResponsesBody, context: RequestContext, plan: ReplyP
     if body.top_logprobs and not logprobs:
         sentence = f"`top_logprobs` needs `include` to hold {LOGPROBS!r}."
         raise refused(sentence, "top_logprobs", "invalid")
-    check_include(body, (ORIGINS, LOGPROBS, HYPOTHESES, *(() if is_odd else (REASONING,))))
+    check_include(body, (ORIGINS, LOGPROBS, HYPOTHESES, *HOSTED, *(() if is_odd else (REASONING,))))
     most = (body.top_logprobs or 0) if logprobs else -1
     blend = _blend_of(body, model)
     found = options(body, context, plan, body.max_output_tokens, most, blend)

@@ -107,8 +107,9 @@ async def test_logprobs_and_origins_come_when_included(served: Served) -> None:
     [
         ({}, "input"),
         ({"input": []}, "input"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
-        ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
+        ({"input": [{"type": "odd_call"}]}, "input[0].type"),
+        ({"input": "x", "tools": [{"type": "odd"}]}, "tools[0].type"),
         ({"input": [{"type": "function_call", "call_id": "a", "arguments": ""}]}, "input[0].name"),
         ({"input": [{"type": "function_call_output", "call_id": "a", "output": ""}]}, "input[0]"),
         ({"input": [{"type": "message", "content": "x"}]}, "input[0].role"),
@@ -122,7 +123,7 @@ async def test_logprobs_and_origins_come_when_included(served: Served) -> None:
         ({"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
         ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
         ({"input": "x", "top_logprobs": 3}, "top_logprobs"),
-        ({"input": "x", "include": ["file_search_call.results"]}, "include"),
+        ({"input": "x", "include": ["odd.results"]}, "include"),
         ({"input": "!refuse"}, "input"),
     ],
 )

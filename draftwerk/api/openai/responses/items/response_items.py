@@ -4,13 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.openai.logprobs import token_logprobs
+from draftwerk.api.openai.responses.items.response_tools import OfferedTools, custom_input
 from draftwerk.api.openai.responses.responses_events import (
     ArgumentsDelta,
     ArgumentsDone,
+    CustomInputDelta,
+    CustomInputDone,
     HypothesisEvent,
     ItemAdded,
     ItemDone,
@@ -22,6 +25,7 @@ from draftwerk.api.openai.responses.responses_events import (
     TextDone,
 )
 from draftwerk.api.openai.responses.responses_objects import (
+    CustomCallItem,
     FunctionCallItem,
     OutputMessage,
     OutputText,
@@ -32,6 +36,7 @@ from draftwerk.api.openai.responses.responses_objects import (
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.speculative.replies.parser import ReplyPart
 
+NO_TOOLS = OfferedTools()
 Number = tuple[int, str | UnsetType]
 """What every event carries: its number, and the stream if there is one."""
 
@@ -42,6 +47,7 @@ class OutputItems:
 
     metadata: ReplyMetadata
     number: Callable[[], Number]
+    tools: OfferedTools = NO_TOOLS
     done: list[ResponseItem] = field(default_factory=list[ResponseItem])
     kind: str = ""
     text: str = ""
@@ -128,7 +134,10 @@ class OutputItems:
                 closed, self.goes_on = self.close(), part.goes_on
                 return [*closed, *self.open("call", part.text)]
             case "arguments":
+                before = self.text
                 self.text += part.text
+                if self.tools.called(self.name).is_custom:
+                    return self._input_delta(before)
                 return [
                     ArgumentsDelta(
                         *self.number(),
@@ -143,6 +152,17 @@ class OutputItems:
                 return self.close()
             case "id":
                 return []
+
+    def _input_delta(self, before: str) -> list[msgspec.Struct]:
+        """Return the event of new text for a custom tool, if that has any."""
+        new = custom_input(self.text)[len(custom_input(before)) :]
+        if not new:
+            return []
+        return [
+            CustomInputDelta(
+                *self.number(), item_id=self.item_id, delta=new, output_index=self.index
+            )
+        ]
 
     def _turn_to(self, kind: str) -> list[msgspec.Struct]:
         return [] if self.kind == kind else [*self.close(), *self.open(kind)]
@@ -189,6 +209,12 @@ class OutputItems:
                 )
                 part_done = PartDone(*self.number(), item_id=item_id, part=part, output_index=index)
                 return [text_done, part_done]
+            case CustomCallItem():
+                return [
+                    CustomInputDone(
+                        *self.number(), item_id=item_id, input=item.input, output_index=index
+                    )
+                ]
             case FunctionCallItem():
                 return [
                     ArgumentsDone(
@@ -232,7 +258,12 @@ class OutputItems:
         started = status != "in_progress"
         if self.kind == "call":
             call_id = self.metadata.call_id(0, self.call_count - 1, self.goes_on)
-            return FunctionCallItem(self.item_id, call_id, self.name, self.text, status)
+            called = self.tools.called(self.name)
+            space = UNSET if called.namespace is None else called.namespace
+            if called.is_custom:
+                text = custom_input(self.text)
+                return CustomCallItem(self.item_id, call_id, called.name, text, status, space)
+            return FunctionCallItem(self.item_id, call_id, called.name, self.text, status, space)
         if self.kind == "reasoning":
             parts = (ReasoningPart(self.text),) if started else ()
             return ReasoningItem(self.item_id, parts, status)

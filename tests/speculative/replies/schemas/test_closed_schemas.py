@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from draftwerk.speculative.replies.closed_schemas import closed, inexact_number
+from draftwerk.speculative.replies.schemas.closed_schemas import closed, inexact_number
 
 ONE: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
 PART = {"properties": {"b": {"type": "integer"}}, "required": ["b"]}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any, cast
 
-from draftwerk.speculative.replies.closed_schemas import (
+from draftwerk.speculative.replies.schemas.closed_schemas import (
     ANNOTATIONS,
     DEPTH_MAX,
     MAPS,

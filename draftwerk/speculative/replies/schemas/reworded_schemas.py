@@ -4,7 +4,7 @@ import re
 from math import inf
 from typing import Any, cast
 
-from draftwerk.speculative.replies.closed_schemas import (
+from draftwerk.speculative.replies.schemas.closed_schemas import (
     ANNOTATIONS,
     JsonObjectSchema,
     as_object,

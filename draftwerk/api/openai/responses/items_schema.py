@@ -1,0 +1,88 @@
+"""The items of a conversation that clients send: messages, calls, results and others."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta, Struct
+
+from draftwerk.api.fields.field_rows import FieldRows, knows, no_effect
+from draftwerk.api.fields.field_types import MESSAGES_MAX, BodyText, Name
+from draftwerk.api.fields.segments_schema import MessagePart, TextPart
+from draftwerk.api.fields.tools_schema import CallId
+
+ITEM_TYPES = frozenset(
+    (
+        *("message", "reasoning", "function_call", "function_call_output", "custom_tool_call"),
+        *("custom_tool_call_output", "item_reference", "compaction"),
+    )
+)
+"""What becomes part of the prompt."""
+AS_TEXT = frozenset(
+    f"{name}_call{end}"
+    for name in ("local_shell", "shell", "apply_patch")
+    for end in ("", "_output")
+)
+"""Calls that a client ran for a tool which models are trained for: the model reads their JSON."""
+DROPPED: FieldRows = no_effect(
+    *("additional_tools", "code_interpreter_call", "compaction_trigger", "computer_call"),
+    *("computer_call_output", "configuration_update", "file_search_call", "image_generation_call"),
+    *("mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools", "program"),
+    *("program_output", "tool_search_call", "tool_search_output", "web_search_call"),
+    why="of a hosted tool; the answer behind it says what it came to",
+)
+
+
+class ReasoningTextPart(TextPart, frozen=True, tag="reasoning_text"):
+    """Reasoning before an earlier answer."""
+
+
+class SummaryPart(TextPart, frozen=True, tag="summary_text"):
+    """A summary of it."""
+
+
+ItemPart = MessagePart | ReasoningTextPart | SummaryPart
+
+
+@knows(
+    no_effect("status", "async", "caller", "created_by", why="they describe an item"),
+    no_effect("agent", why="there is one model"),
+    no_effect("encrypted_content", why="only what this server compacted can be read"),
+)
+class InputMessage(Struct, frozen=True):
+    """An item of the input: a message, a call, its result, or reasoning; earlier output may be sent
+    back as it came.
+    """
+
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    """Of a message."""
+    content: BodyText | Annotated[list[ItemPart], Meta(max_length=MESSAGES_MAX)] | None = None
+    """Of a message, or of reasoning."""
+    type: Annotated[str, Meta(max_length=64)] | None = None
+    """A message, where it is absent."""
+    id: Name | None = None
+    """Of a reference: the item of a kept response, or of a conversation."""
+    phase: Literal["commentary", "final_answer"] | None = None
+    """Of an answer's message; kept and given back."""
+    call_id: CallId | None = None
+    """Of a call, and of its result."""
+    name: Name | None = None
+    """Of a call: the function."""
+    namespace: Name | None = None
+    """Of a call: what its tool is in."""
+    arguments: Any = None
+    """Of a call: one object in JSON, as a text; anything else is taken for what was cut."""
+    input: BodyText | None = None
+    """Of a custom tool's call."""
+    output: Any = None
+    """Of a result: a text, or a list of texts."""
+    summary: Annotated[list[SummaryPart], Meta(max_length=MESSAGES_MAX)] | None = None
+    """Of reasoning; read where there is no content."""
+    encrypted_content: BodyText | None = None
+    """Of compaction: what this server wrote there."""
+    action: Any = None
+    operation: Any = None
+    """Of a call that the client ran."""
+
+    kinds: ClassVar[frozenset[str]] = frozenset((*DROPPED, *AS_TEXT))
+
+
+InputItems = BodyText | Annotated[list[InputMessage], Meta(max_length=MESSAGES_MAX)]

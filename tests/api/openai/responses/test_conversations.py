@@ -1,0 +1,153 @@
+"""Conversations, the input of kept responses, compaction, and what a failed turn leaves."""
+
+import json
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+
+from draftwerk.actors.client_prompts import Chat
+from tests.api.conftest import MODEL, Served
+
+REQUIRED = {
+    "id", "object", "created_at", "completed_at", "status", "incomplete_details", "model",
+    "previous_response_id", "instructions", "output", "error", "tools", "tool_choice",
+    "truncation", "parallel_tool_calls", "text", "top_p", "presence_penalty", "frequency_penalty",
+    "top_logprobs", "temperature", "reasoning", "user", "usage", "max_output_tokens",
+    "max_tool_calls", "store", "background", "service_tier", "metadata", "safety_identifier",
+    "prompt_cache_key",
+}  # fmt: skip
+"""Keys that Open Responses has in every response object."""
+
+
+async def post(served: Served, path: str = "", **fields: Any) -> Any:
+    body = {"model": MODEL, **fields} if path in ("", "/compact") else fields
+    return await served.http.post("/v1/responses" + path, json=body)
+
+
+def contents(served: Served) -> list[str]:
+    prompt = served.engine.submitted[-1][0]
+    assert isinstance(prompt, Chat)
+    return [each.content for each in prompt.messages]
+
+
+async def test_every_response_object_has_every_key(served: Served) -> None:
+    whole = (await post(served, input="x", prompt_cache_key="k", max_tool_calls=3)).json()
+    streamed = await post(served, input="x", stream=True)
+    events = [json.loads(line[6:]) for line in streamed.text.splitlines() if line[:6] == "data: "]
+    found = [each["response"] for each in events if "response" in each]
+    found += [whole, (await served.http.get(f"/v1/responses/{whole['id']}")).json()]
+    found.append((await post(served, input="x", background=True)).json())
+    assert len(found) == 6
+    assert all(each.keys() >= REQUIRED for each in found)
+    assert (whole["prompt_cache_key"], whole["max_tool_calls"]) == ("k", 3)
+    assert (whole["presence_penalty"], whole["service_tier"]) == (0.0, "default")
+
+
+async def test_a_conversation_is_added_to_and_gone_on_from(served: Served) -> None:
+    client = served.openai
+    made = await client.conversations.create(
+        items=[{"type": "message", "role": "user", "content": "One"}], metadata={"a": "b"}
+    )
+    first = await client.responses.create(model=MODEL, input="Two", conversation=made.id)
+    assert first.conversation and first.conversation.id == made.id
+    await client.responses.create(model=MODEL, input="Three", conversation=made.id, store=False)
+    assert contents(served) == ["One", "Two", first.output_text, "Three"]
+    items = [each async for each in client.conversations.items.list(made.id, limit=2, order="asc")]
+    assert [each.type for each in items] == ["message"] * 5
+    (added,) = (
+        await client.conversations.items.create(
+            made.id, items=[{"type": "message", "role": "user", "content": "Four"}]
+        )
+    ).data
+    assert (await client.conversations.items.retrieve(added.id, conversation_id=made.id)).id
+    await client.conversations.items.delete(items[0].id or "", conversation_id=made.id)
+    await client.responses.create(model=MODEL, input=[], conversation=made.id)
+    assert contents(served)[0] == "Two" and contents(served)[-1] == "Four"
+    updated = await client.conversations.update(made.id, metadata={"c": "d"})
+    assert updated.metadata == {"c": "d"}
+    assert (await client.conversations.retrieve(made.id)).created_at == made.created_at
+    assert (await client.conversations.delete(made.id)).deleted
+    assert (await served.http.get(f"/v1/conversations/{made.id}")).status_code == 404
+
+
+async def test_a_conversation_that_is_none_is_named(served: Served) -> None:
+    error = (await post(served, input="x", conversation="conv_0")).json()["error"]
+    assert (error["param"], error["code"]) == ("conversation", "conversation_not_found")
+    made = (await served.http.post("/v1/conversations", json={})).json()["id"]
+    kept = (await post(served, input="x")).json()["id"]
+    reply = await post(served, input="x", conversation=made, previous_response_id=kept)
+    assert reply.json()["error"]["param"] == "conversation"
+    assert (await post(served, input=[], conversation=made)).json()["error"]["param"] == "input"
+    reply = await served.http.get(f"/v1/conversations/{made}/items/msg_0")
+    assert reply.json()["error"]["code"] == "item_not_found"
+    odd = {"items": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}
+    reply = await served.http.post(f"/v1/conversations/{made}/items", json=odd)
+    assert reply.json()["error"]["param"] == "items[0]"
+
+
+@pytest.mark.parametrize(
+    ("query", "param"), [("limit=0", "limit"), ("order=up", "order"), ("after=msg_0", "after")]
+)
+async def test_the_input_of_a_response_is_listed(served: Served, query: str, param: str) -> None:
+    phased = {"role": "assistant", "phase": "commentary", "content": "B"}
+    sent = [{"role": "user", "content": "A"}, phased, {"role": "user", "content": "C"}]
+    made = (await post(served, input=sent)).json()["id"]
+    path = f"/v1/responses/{made}/input_items"
+    page = (await served.http.get(path + "?order=asc&limit=2")).json()
+    assert page["has_more"] and page["data"][1]["phase"] == "commentary"
+    assert page["data"][0]["content"] == [{"type": "input_text", "text": "A"}]
+    rest = (await served.http.get(path + f"?order=asc&after={page['last_id']}")).json()
+    assert [each["content"][0]["text"] for each in rest["data"]] == ["C"]
+    error = (await served.http.get(f"{path}?{query}")).json()["error"]
+    assert error["param"] == param
+    assert (await served.http.get("/v1/responses/resp_0/input_items")).status_code == 404
+
+
+async def test_a_compacted_conversation_is_gone_on_from(served: Served) -> None:
+    sent = [
+        {"role": "user", "content": "A"},
+        {"role": "assistant", "content": "B"},
+        {"role": "user", "content": "C"},
+    ]
+    reply = (await post(served, "/compact", input=sent)).json()
+    assert contents(served)[:3] == ["A", "B", "C"] and "Sum up" in contents(served)[3]
+    *messages, last = reply["output"]
+    assert [each["type"] for each in messages] == ["message"] * 2 and last["type"] == "compaction"
+    assert reply["usage"]["output_tokens"] > 0
+    again = await post(served, input=[*reply["output"], {"role": "user", "content": "D"}])
+    assert again.status_code == 200, again.text
+    assert contents(served)[:2] == ["A", "C"] and "Summary of" in contents(served)[2]
+    foreign = {"type": "compaction", "encrypted_content": "gAAAA"}
+    error = (await post(served, input=[foreign])).json()["error"]
+    assert error["param"] == "input[0].encrypted_content"
+
+
+async def test_a_socket_forgets_what_a_failed_turn_went_on_from(served: Served) -> None:
+    url = served.url.replace("http", "ws") + "/v1/responses"
+    result = {"type": "function_call_output", "call_id": "none", "output": "x"}
+    async with connect(url) as socket:
+
+        async def created(**fields: Any) -> Any:
+            await socket.send(json.dumps({"type": "response.create", "store": False, **fields}))
+            while True:
+                event = json.loads(await socket.recv())
+                if event["type"] in ("response.completed", "response.incomplete"):
+                    return event["response"]["id"]
+                if event["type"] in ("error", "response.failed"):
+                    return event["error"]
+
+        first = await created(input="x")
+        again = await created(input="y", previous_response_id=first)
+        assert again.startswith("resp_")
+        failed = await created(input=[result], previous_response_id=again)
+        assert failed["param"] == "input[0]"
+        gone = await created(input="z", previous_response_id=again)
+        assert gone["code"] == "previous_response_not_found"
+        assert (await created(input="z", previous_response_id=first)).startswith("resp_")
+
+
+async def test_only_a_background_response_is_cancelled(served: Served) -> None:
+    made = (await post(served, input="x")).json()["id"]
+    reply = await served.http.post(f"/v1/responses/{made}/cancel")
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "response_id")
