@@ -23,5 +23,5 @@ def test_a_template_gets_one_object_of_whole_characters(
     arguments: str, shown: dict[str, str]
 ) -> None:
     call = ToolCall("1", "f", arguments)
-    assert call_of(call, as_text=False)["function"] == {"name": "f", "arguments": shown}
-    assert call_of(call, as_text=True)["function"]["arguments"] == arguments
+    assert call_of(call, as_text=False, id_of=str)["function"] == {"name": "f", "arguments": shown}
+    assert call_of(call, as_text=True, id_of=str)["function"]["arguments"] == arguments

@@ -178,9 +178,8 @@ async def test_a_forged_receipt_is_refused_and_nothing_is_computed(
 
 async def test_a_verifying_client_that_leaves_takes_its_request_with_it(exact: Served) -> None:
     receipt = await issued(exact, prompt="hello", n=1, logprobs=None)
-    held = b"!held"
-    receipt["prompt"] = {"count": 5, "digest": tokens_digest(held), "tokens": list(held)}
-    exact.engine.released.clear()
+    hang = b"!hang"
+    receipt["prompt"] = {"count": 5, "digest": tokens_digest(hang), "tokens": list(hang)}
     body = {"receipts": [resealed(receipt)]}
     writer = await send_request(exact, body, "/v1/verify")
     await until(lambda: exact.engine.live == 1)
