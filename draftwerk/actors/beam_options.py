@@ -23,8 +23,6 @@ def beam_refusal(
         return None
     if not 1 < width <= width_max:
         return f"a beam may be {width_max} wide at most", "beam_width"
-    if options.choices > width:
-        return f"a beam of {width} has no {options.choices} best texts", "n"
     if sampling.temperature > 0.0 and options.length_penalty != 1.0:
         return "texts that are drawn do not compete by length", "length_penalty"
     if sampling.temperature > 0.0 and options.early_stopping:

@@ -142,8 +142,6 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("early_stopping", {"sampling": Sampling(), "early_stopping": True}),
     ("logprobs", {"sampling": Sampling(logprobs=0)}),
     ("logprobs", {"sampling": Sampling(temperature=0.0, logprobs=0, presence_penalty=1.0)}),
-    ("n", {"choices": 4}),
-    ("beam_width", {"beam_width": 17}),
     ("beam_width", {"beam_width": 16, "tokens_max": 20}),
 ]
 

@@ -15,7 +15,7 @@ from draftwerk.speculative.requests.checked_options import (
     converted_options,
 )
 from draftwerk.speculative.requests.reading import Reading
-from draftwerk.speculative.requests.request import Options, Speculation
+from draftwerk.speculative.requests.request import Options, Speculation, Written
 from draftwerk.speculative.requests.slo import Promise
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 
@@ -52,6 +52,7 @@ FAULTS: dict[str, tuple[Any, ...]] = {
     "prompt_logprobs": (-2, 21),
     "scored_from": (-1,),
     "given": ((-1,), (2**31,), (1,) * (2**18 + 1)),
+    "written": (Written(tokens=(-1,)), Written(tokens=(2**31,))),
     "first_choice": (-1, 16, 2**62),
     "priority": (-1001, 2**32),
     "deadline_s": (-1.0, 86401.0, nan),
