@@ -32,7 +32,7 @@ DISK = "96k"
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk of its own; needs the right to mount one."""
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(tmp_path)],
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "tmpfs", str(tmp_path)],
         capture_output=True,
         check=False,
     )
