@@ -29,7 +29,7 @@ def process_activity(process_id: int) -> ProcessActivity | None:
     return ProcessActivity(
         cpu_s=(int(whole[11]) + int(whole[12])) / TICKS_PER_S,
         is_runnable=any(each[0] == "R" for each in stats),
-        is_stopped=whole[0] in STOPPED,
+        is_stopped=all(each[0] in STOPPED for each in stats),
     )
 
 

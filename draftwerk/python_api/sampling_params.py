@@ -76,6 +76,8 @@ class SamplingParams(SamplingFields, frozen=True, kw_only=True):
         for name, value in values.items():
             if isinstance(value, float) and not isfinite(value):
                 raise RequestError(f"`{name}` must be a finite number.", name)
+        if self.max_tokens == 0:
+            raise RequestError("`max_tokens` is at least 1, or -1 for no bound.", "max_tokens")
         given = [name for name in GRAMMAR_FIELDS if values.get(name) not in (None, False)]
         if len(given) > 1:
             raise RequestError(f"`{given[1]}` cannot go with `{given[0]}`.", given[1])

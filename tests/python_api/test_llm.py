@@ -210,7 +210,7 @@ def test_a_batch_with_a_wrong_request_runs_none(llm: LLM) -> None:
 
 def test_the_first_failure_of_a_batch_ends_the_others(llm: LLM) -> None:
     too_long = SamplingParams(max_tokens=10**5)
-    with pytest.raises(RequestError, match="do not fit") as failed:
+    with pytest.raises(RequestError, match="maximum context length") as failed:
         llm.batch(PROMPTS[:3], [ENDLESS, too_long, ENDLESS])
     assert failed.value.field == "max_tokens"
     wait_until(nothing_runs(llm))

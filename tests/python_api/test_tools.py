@@ -67,7 +67,8 @@ def test_a_call_that_was_cut_is_no_call(llm: LLM) -> None:
 
 
 def test_a_tool_that_makes_no_sense_is_named(llm: LLM) -> None:
-    bad = {"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}
+    function = {"name": "f", "strict": True, "parameters": {"type": "string"}}
+    bad = {"type": "function", "function": function}
     with pytest.raises(RequestError, match="object") as found:
         llm.chat(QUESTION, tools=[bad])
     assert found.value.field == "tools[0].parameters"

@@ -38,7 +38,7 @@ async def test_leaving_while_nothing_has_come_cancels(served: Served, stream: bo
 async def test_leaving_in_the_middle_of_a_stream_cancels() -> None:
     async with serving(FakeEngine(step_s=0.02)) as served:
         body = {"stream": True, "messages": [{"role": "user", "content": "x"}], "n": 4}
-        writer = await send_request(served, {**body, "ignore_eos": True, "max_tokens": 5000})
+        writer = await send_request(served, {**body, "ignore_eos": True, "max_tokens": 500})
         await until(lambda: served.engine.steps > 2)
         writer.transport.abort()
         await until(lambda: served.engine.live == 0)
