@@ -59,6 +59,11 @@ class SettingField(Struct, frozen=True):
     description: str
     metavar: str | None
 
+    @property
+    def flag(self) -> str:
+        """How the field is written on the command line."""
+        return "--" + self.name.replace("_", "-")
+
 
 def fields_of(struct: type[Struct]) -> dict[str, SettingField]:
     """Return a Struct's fields with their descriptions, by name."""

@@ -257,7 +257,7 @@ def _add_settings(command: Parser) -> None:
                     "model", nargs="*", metavar="MODEL", help=field.description + more
                 )
             else:
-                group.add_argument("--" + name.replace("_", "-"), **_flag(field))
+                group.add_argument(field.flag, **_flag(field))
 
 
 def _flag(field: SettingField) -> dict[str, Any]:

@@ -33,15 +33,12 @@ class Help(argparse.Action):
         if not values:
             parser.print_help()
             parser.exit()
-        name = values.lstrip("-")
-        names = FLAG_GROUPS.get(name, (name.replace("-", "_"),))
-        for each in names:
-            flag = "--" + each.replace("_", "-")
-            field = fields_of(Settings).get(each)
-            if field is None:
-                hint = hint_for_flag(flag, [*parser._option_string_actions])
-                parser.exit(2, f"{parser.prog}: there is no {flag}; {hint or 'see --help'}\n")
-            print(f"{flag}: {field.description}")
+        fields, name = fields_of(Settings), values.lstrip("-")
+        for each in FLAG_GROUPS.get(name, (name.replace("-", "_"),)):
+            if each not in fields:
+                parser.error(f"{NO_FLAG}--{name}")
+            field = fields[each]
+            print(f"{field.flag}: {field.description}")
             print(f"    default {field.default!r}; environment {PREFIX}{each.upper()}; file {each}")
         parser.exit()
 

@@ -136,7 +136,7 @@ def test_no_flag_is_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_of_ours_is_taken_for_anothers() -> None:
-    ours = {"--" + name.replace("_", "-") for name in fields_of(Settings)} - {"--model"}
+    ours = {field.flag for field in fields_of(Settings).values()} - {"--model"}
     assert not ours & {*SAME_FLAGS, *OTHER_FLAGS}
     assert {flag for flag in SAME_FLAGS.values() if flag} <= ours
     assert not OTHER_COMMANDS.keys() & parser().commands().keys()
