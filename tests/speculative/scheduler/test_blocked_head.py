@@ -1,10 +1,14 @@
-"""A sequence that finds no room: its blocks are named once, however often it tries to enter."""
+"""A sequence that finds no room: its blocks are named once, however often it tries to enter, and it
+enters with room for its segments."""
 
 from collections.abc import Sequence as Tokens
+from functools import partial
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
+from draftwerk.speculative.blend.blending import Blending, blended
+from draftwerk.speculative.blend.rules import Blend, canonical_parts
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.sampling.params import Sampling
@@ -24,6 +28,25 @@ class CountingNamer(BlockNamer):
         return super().name(parent, tokens, name_space)
 
 
+def sequence_of(
+    prompt: list[int], table: BlockTable, number: int = 1, blending: Blending | None = None
+) -> Sequence:
+    return Sequence(
+        sequence_id=number,
+        request=SequenceRequest(
+            request_id=f"r{number}",
+            choice=0,
+            prompt_count=len(prompt),
+            sampling=Sampling(),
+            tokens_max=4,
+            draft_max=0,
+        ),
+        tokens=prompt,
+        table=table,
+        blending=blending,
+    )
+
+
 def test_a_blocked_sequence_is_named_once() -> None:
     pool, namer = BlockPool(8, SIZE), CountingNamer(b"secret")
     prompt = list(range(24))
@@ -32,19 +55,7 @@ def test_a_blocked_sequence_is_named_once() -> None:
     first.commit(prompt, 16)
     first.release()  # four blocks stay cached
 
-    waiting = Sequence(
-        sequence_id=1,
-        request=SequenceRequest(
-            request_id="r",
-            choice=0,
-            prompt_count=len(prompt),
-            sampling=Sampling(),
-            tokens_max=4,
-            draft_max=0,
-        ),
-        tokens=prompt,
-        table=BlockTable(pool, namer, ""),
-    )
+    waiting = sequence_of(prompt, BlockTable(pool, namer, ""))
     running_set = RunningSet(pool, SchedulerStats())
     held = pool.take(4)
     assert held is not None
@@ -61,3 +72,22 @@ def test_a_blocked_sequence_is_named_once() -> None:
     waiting.table.commit(prompt, 24)
     again = BlockTable(pool, BlockNamer(b"secret"), "")
     assert again.match([*prompt, 99]) == 24, "the names are those of its tokens"
+
+
+def test_a_prompt_waits_until_its_largest_segment_has_room_beside_it() -> None:
+    pool, namer = BlockPool(14, SIZE), BlockNamer(b"secret")
+    running_set = RunningSet(pool, SchedulerStats())
+    assert running_set.admit(sequence_of([100] * 16, BlockTable(pool, namer, "")))
+
+    prompt, blend = list(range(24)), Blend(((4, 8), (8, 20)))
+    parts = canonical_parts(blend, len(prompt), SIZE)
+    assert [part.slots for part in parts] == [8, 16]
+    table = BlockTable(pool, namer, "", blended(blend, prompt, parts))
+    blending = Blending(blend, parts, partial(BlockTable, pool, namer, ""))
+    entering = sequence_of(prompt, table, 2, blending)
+    held = pool.take(1)
+    assert held is not None and pool.available == 9
+    assert not running_set.admit(entering), "six blocks of its own, and four of a segment"
+    assert not table.blocks and pool.available == 9
+    pool.drop(held)
+    assert running_set.admit(entering)

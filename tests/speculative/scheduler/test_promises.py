@@ -158,8 +158,9 @@ def test_a_round_is_no_longer_than_a_request_of_it_was_promised() -> None:
     assert chunk.stop - chunk.start == 18, "20 tokens take 30 ms"
 
 
-def test_a_round_is_priced_by_the_prompt_that_is_read_first() -> None:
-    world = world_of(tokens_max=64, block_count=300)
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_round_is_priced_by_the_prompt_that_is_read_first(in_order: bool) -> None:
+    world = world_of(tokens_max=64, block_count=300, in_order=in_order)
     world.scheduler.cost.context = ContextCost(ROOFLINE)
     submit(world, 900)
     for _ in range(10):
