@@ -8,23 +8,22 @@ from pathlib import Path
 from random import Random
 from types import ModuleType
 
-import anyio
 import pytest
+from msgspec.structs import replace
 
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
-from draftwerk.actors.messages import Delta, Failed
 from draftwerk.model.checkpoint import gguf
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.forced_families import computed
 from tests.support.runners import build_runner
 from tests.support.thread_device import ThreadDevice
 from tests.support.tiny_gguf import save_gguf
-from tests.support.tiny_models import VOCAB
-from tests.support.toy import ToyText
+from tests.support.tiny_models import TinyWords
 from validation.forced_drafts import Everything
 
 ROOT = Path(__file__).parents[1]
@@ -33,12 +32,6 @@ TOKENS = 24
 LINES_MAX = 280
 STOP = 2
 """The end token of the tiny file."""
-
-
-class TinyText(ToyText):
-    """Words for the tokens of the tiny file."""
-
-    vocab_size = VOCAB
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +62,7 @@ def runner(path: Path) -> TargetRunner:
 @asynccontextmanager
 async def engine(runner: TargetRunner, block_count: int) -> AsyncGenerator[Engine]:
     parts = EngineParts(
-        text=TinyText(),
+        text=TinyWords(),
         target=lambda: ThreadDevice(TargetRunner(runner.parts).step),
         block_count=block_count,
         block_size=16,
@@ -86,20 +79,8 @@ async def engine_tokens(
     started: Engine, prompts: Sequence[list[int]], options: Options
 ) -> list[list[int]]:
     """Return what the engine generates for prompts that come together."""
-    texts: list[list[int]] = [[] for _ in prompts]
-
-    async def ask(number: int) -> None:
-        prompt = tuple(prompts[number])
-        async with started.generate(prompt, options, request_id=str(number)) as events:
-            async for event in events:
-                assert not isinstance(event, Failed), event
-                if isinstance(event, Delta):
-                    texts[number] += event.tokens
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(len(prompts)):
-            tasks.start_soon(ask, number)
-    return texts
+    texts = await computed(started, [(tuple(prompt), options) for prompt in prompts], alone=False)
+    return [[token for token, _ in text] for text in texts]
 
 
 def prompts_of(seed: int) -> list[list[int]]:
@@ -131,7 +112,9 @@ async def test_it_gives_the_engines_tokens(
     assert plain_rounds < tiny_rounds, "some waited, or were computed again"
     for drafts in (False, True):
         options = Options(
-            sampling=sampling, tokens_max=TOKENS, speculation=Speculation(enabled=drafts)
+            sampling=replace(sampling, logprobs=0),
+            tokens_max=TOKENS,
+            speculation=Speculation(enabled=drafts),
         )
         async with engine(runner, 64) as started:
             assert await engine_tokens(started, prompts, options) == plain
