@@ -4,6 +4,7 @@
 """
 
 import json
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ from websockets.asyncio.client import connect
 
 from draftwerk.actors.client_prompts import Chat, ToolCall
 from draftwerk.api.fields.tools_schema import HOSTED
-from draftwerk.api.openai.responses.items.response_tools import custom_arguments, custom_input
+from draftwerk.api.openai.responses.items.response_tools import (
+    CustomInput,
+    custom_arguments,
+    custom_input,
+)
 from draftwerk.speculative.replies.formats import written
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
@@ -131,6 +136,8 @@ def test_a_custom_tools_text_grows_with_its_arguments() -> None:
     found = [custom_input(whole[:length]) for length in range(len(whole) + 1)]
     assert all(PATCH.startswith(each) for each in found) and found[-1] == PATCH
     assert custom_input(custom_arguments(PATCH)) == PATCH
+    growing = CustomInput()
+    assert [*accumulate(map(growing.add, whole))] == found[1:]
 
 
 async def test_a_regular_expression_is_kept_to_and_a_grammar_told(agent: Served) -> None:

@@ -8,7 +8,11 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.openai.logprobs import token_logprobs
-from draftwerk.api.openai.responses.items.response_tools import OfferedTools, custom_input
+from draftwerk.api.openai.responses.items.response_tools import (
+    CustomInput,
+    OfferedTools,
+    custom_input,
+)
 from draftwerk.api.openai.responses.responses_events import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -54,6 +58,8 @@ class OutputItems:
     """Of the item that grows."""
     name: str = ""
     """Of the function, while it is a call."""
+    input: CustomInput | None = None
+    """Of a custom tool, while it is a call of one."""
     whole: bool = False
     """Whether the call has ended."""
     goes_on: bool = False
@@ -66,6 +72,8 @@ class OutputItems:
         """Begin an item."""
         self.kind, self.name, self.text, self.whole = kind, name, "", False
         self.call_count += kind == "call"
+        is_custom = kind == "call" and self.tools.called(name).is_custom
+        self.input = CustomInput() if is_custom else None
         said: list[msgspec.Struct] = [
             ItemAdded(*self.number(), item=self._item("in_progress"), output_index=self.index)
         ]
@@ -134,10 +142,9 @@ class OutputItems:
                 closed, self.goes_on = self.close(), part.goes_on
                 return [*closed, *self.open("call", part.text)]
             case "arguments":
-                before = self.text
                 self.text += part.text
-                if self.tools.called(self.name).is_custom:
-                    return self._input_delta(before)
+                if self.input is not None:
+                    return self._input_delta(self.input.add(part.text))
                 return [
                     ArgumentsDelta(
                         *self.number(),
@@ -153,9 +160,8 @@ class OutputItems:
             case "id":
                 return []
 
-    def _input_delta(self, before: str) -> list[msgspec.Struct]:
-        """Return the event of new text for a custom tool, if that has any."""
-        new = custom_input(self.text)[len(custom_input(before)) :]
+    def _input_delta(self, new: str) -> list[msgspec.Struct]:
+        """Return the event of new text for a custom tool, if there is any."""
         if not new:
             return []
         return [

@@ -7,6 +7,7 @@ text. Tools that OpenAI hosts are left out: an answer goes without them, unless 
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct
@@ -177,10 +178,27 @@ def custom_arguments(text: str) -> str:
     return json.dumps({INPUT: text}, ensure_ascii=False)
 
 
+@dataclass(slots=True)
+class CustomInput:
+    """The text of a custom tool's call, read as its arguments come."""
+
+    unread: str = ""
+    """Of the arguments."""
+    is_begun: bool = False
+
+    def add(self, arguments: str) -> str:
+        """Take in more of the arguments; returns what they add to the text."""
+        self.unread += arguments
+        start = None if self.is_begun else BEFORE.match(self.unread)
+        if start is not None:
+            self.is_begun, self.unread = True, self.unread[start.end() :]
+        body = WHOLE.match(self.unread) if self.is_begun else None
+        if body is None:
+            return ""
+        self.unread = self.unread[body.end() :]
+        return json.loads(f'"{body[0]}"', strict=False)
+
+
 def custom_input(arguments: str) -> str:
     """Return the text of a custom tool's call, as far as its arguments have come."""
-    start = BEFORE.match(arguments)
-    if start is None:
-        return ""
-    body = WHOLE.match(arguments, start.end())
-    return "" if body is None else json.loads(f'"{body[0]}"', strict=False)
+    return CustomInput().add(arguments)
