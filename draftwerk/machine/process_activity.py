@@ -18,18 +18,28 @@ class ProcessActivity(NamedTuple):
     is_stopped: bool
 
 
-def process_activity(process_id: int) -> ProcessActivity | None:
-    """Return what a process does; None where that cannot be told, as on other systems."""
+def cpu_time(process_id: int) -> float | None:
+    """Return the time in seconds that a process was given on CPUs, in all of its threads; None
+    where that cannot be told, as on other systems."""
     try:
-        tasks = [*Path(f"/proc/{process_id}/task").iterdir()]
-        stats = [fields(task / "stat") for task in tasks]
         whole = fields(Path(f"/proc/{process_id}/stat"))
+        return (int(whole[11]) + int(whole[12])) / TICKS_PER_S
     except (OSError, ValueError, IndexError):
         return None
+
+
+def process_activity(process_id: int) -> ProcessActivity | None:
+    """Return what a process does, thread by thread; None where that cannot be told."""
+    try:
+        states = [fields(task / "stat")[0] for task in Path(f"/proc/{process_id}/task").iterdir()]
+    except (OSError, IndexError):
+        return None
+    if (cpu_s := cpu_time(process_id)) is None:
+        return None
     return ProcessActivity(
-        cpu_s=(int(whole[11]) + int(whole[12])) / TICKS_PER_S,
-        is_runnable=any(each[0] == "R" for each in stats),
-        is_stopped=all(each[0] in STOPPED for each in stats),
+        cpu_s=cpu_s,
+        is_runnable="R" in states,
+        is_stopped=all(state in STOPPED for state in states),
     )
 
 
@@ -39,19 +49,19 @@ def fields(stat: Path) -> list[str]:
 
 
 def is_starved(
-    heard: ProcessActivity | None,
-    before: ProcessActivity | None,
+    heard_s: float | None,
+    before_s: float | None,
     now: ProcessActivity | None,
     cpu_s_max: float,
 ) -> bool:
     """Return whether a silent process lacks CPU time, and does not hang.
 
-    `heard` is its activity when it was last heard of, `before` that of an earlier look. One that
-    is stopped, waits without a thread that would run, or has had `cpu_s_max` of its own on each
-    of two CPUs without a sign of life, hangs.
+    `heard_s` is its CPU time when it was last heard of, `before_s` that of an earlier look. One
+    that is stopped, waits without a thread that would run, or has had `cpu_s_max` of its own on
+    each of two CPUs without a sign of life, hangs.
     """
-    if heard is None or before is None or now is None or now.is_stopped:
+    if heard_s is None or before_s is None or now is None or now.is_stopped:
         return False
-    if now.cpu_s - heard.cpu_s > 2.0 * cpu_s_max:
+    if now.cpu_s - heard_s > 2.0 * cpu_s_max:
         return False
-    return now.is_runnable or now.cpu_s > before.cpu_s
+    return now.is_runnable or now.cpu_s > before_s

@@ -12,7 +12,7 @@ import pytest
 from draftwerk.machine.process_activity import ProcessActivity, is_starved, process_activity
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is read from /proc")
-HEARD = ProcessActivity(10.0, False, False)
+HEARD_S = 10.0
 
 
 @contextmanager
@@ -62,4 +62,4 @@ def test_one_that_waits_is_not_runnable() -> None:
     ],
 )
 def test_who_is_waited_for(now: ProcessActivity | None, starved: bool) -> None:
-    assert is_starved(HEARD, HEARD, now, 8.0) == starved
+    assert is_starved(HEARD_S, HEARD_S, now, 8.0) == starved

@@ -11,7 +11,7 @@ import msgspec
 
 from draftwerk.actors.devices.child import Child
 from draftwerk.actors.devices.device import DeviceLostError
-from draftwerk.machine.process_activity import ProcessActivity, is_starved, process_activity
+from draftwerk.machine.process_activity import cpu_time, is_starved, process_activity
 from draftwerk.speculative.protocol.frames import (
     FrameKind,
     OnProgress,
@@ -55,7 +55,6 @@ class ProcessDevice(Generic[W, R]):
     spawn: Callable[[], Awaitable[Child]]
     result_type: type[R]
     silence_s: float = SILENCE_S
-    activity: Callable[[int], ProcessActivity | None] = process_activity
     ready: Ready | None = None
     """What the child reported."""
     _child: Child | None = None
@@ -65,8 +64,8 @@ class ProcessDevice(Generic[W, R]):
     """Whether the child is not ready yet."""
     _heard_at: float = 0.0
     """When the child last sent a frame, on the event loop's clock."""
-    _heard: ProcessActivity | None = None
-    """What it had done then, where it was idle."""
+    _heard_cpu_s: float | None = None
+    """The CPU time that it had had then, where it was idle."""
     _one_at_a_time: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
     _sending: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
     _unanswered: int = 0
@@ -208,10 +207,10 @@ class ProcessDevice(Generic[W, R]):
         assert self._child is not None
         now, process_id = anyio.current_time(), self._child.process_id
         if self._child.poll():
-            self._heard_at, self._heard = now, self.activity(process_id)
+            self._heard_at, self._heard_cpu_s = now, cpu_time(process_id)
         elif now - self._heard_at > self.silence_s:
-            seen = self.activity(process_id)
-            if not is_starved(self._heard, self._heard, seen, self.silence_s):
+            heard_s, seen = self._heard_cpu_s, process_activity(process_id)
+            if not is_starved(heard_s, heard_s, seen, self.silence_s):
                 raise DeviceLostError(f"no sign of life for {self.silence_s:g} s")
 
     def check(self) -> None:
@@ -250,16 +249,17 @@ class ProcessDevice(Generic[W, R]):
         """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""
         assert self._child is not None
         process_id = self._child.process_id
-        heard = before = self.activity(process_id)
+        heard_s = before_s = cpu_time(process_id)  # one file: this is done in every round
+        has_warned = False
         while True:
             for _ in range(2):  # one that was stopped itself has what was sent meanwhile to read
                 with anyio.move_on_after(silence_s / 2):
                     received = await self._child.receive()
                     self._heard_at = anyio.current_time()
                     return received
-            now = self.activity(process_id)
-            if not is_starved(heard, before, now, silence_s):
+            now = process_activity(process_id)
+            if now is None or not is_starved(heard_s, before_s, now, silence_s):
                 raise DeviceLostError(f"no sign of life for {silence_s:g} s")
-            if before is heard:
+            if not has_warned:
                 log.warning("the machine is overloaded: a model process is waited for")
-            before = now
+            has_warned, before_s = True, now.cpu_s
