@@ -17,19 +17,18 @@ async def fitted_prompt(
     plan: ReplyPlan,
 ) -> Chat:
     """Return a response's prompt; with `truncation` auto, without the turns that do not fit."""
-    whole = responses_prompt(body, conversation, plan, state.model)
     if body.truncation != "auto":
-        return whole
+        return responses_prompt(body, conversation, plan, state.model)
     room = state.model.context_max - (body.max_output_tokens or 1)
     candidates = shorter(conversation)
-    low, high = 0, len(candidates) - 1
+    low, high, tried = 0, len(candidates) - 1, 0  # most conversations fit whole
     while low < high:  # each is shorter than the one before
-        middle = (low + high) // 2
-        prompt = responses_prompt(body, candidates[middle], plan, state.model)
+        prompt = responses_prompt(body, candidates[tried], plan, state.model)
         if await count_tokens(state, [prompt]) <= room:
-            high = middle
+            high = tried
         else:
-            low = middle + 1
+            low = tried + 1
+        tried = (low + high) // 2
     return responses_prompt(body, candidates[low], plan, state.model)
 
 
