@@ -21,8 +21,8 @@ def whole_values(text: str) -> str:
             closers.append(CLOSERS[found])
             if len(closers) > DEPTH_MAX:
                 break
-        elif found in ("}", "]"):
-            closers.pop()
+        elif found in ("}", "]") and (not closers or closers.pop() != found):
+            break
         is_key = token.lastgroup == "string" and before != ":" and closers[-1:] == ["}"]
         if not (is_key or found in (",", ":") or _is_cut(token)):
             kept, end = at, "".join(reversed(closers))
