@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Protocol, cast
@@ -87,14 +88,19 @@ def call_of(call: EarlierCall, as_text: bool, id_of: Callable[[str], str]) -> di
 
 def arguments_of(text: str) -> dict[str, Any]:
     """Return a call's arguments; of those that are cut or no object, the values that are whole."""
-    for candidate in (text, whole_values(text)):
-        try:
-            found = json.loads(candidate)
-        except (ValueError, RecursionError):
-            continue
+    found = _object_in(text)
+    if found is None:
+        found = _object_in(whole_values(text)) or {}
+    return _in_whole_characters(found)
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    """Return the object that a text is in JSON; None where it is none."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
         if isinstance(found, dict):
-            return _in_whole_characters(cast("dict[str, Any]", found))
-    return {}
+            return cast("dict[str, Any]", found)
+    return None
 
 
 def _in_whole_characters(value: Any) -> Any:
