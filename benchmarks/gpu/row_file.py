@@ -1,4 +1,4 @@
-"""RowFile of a measurement, each on disk as soon as it is there."""
+"""Rows of a measurement, each on disk as soon as it is there."""
 
 import json
 from pathlib import Path

@@ -73,9 +73,9 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     sampling: SamplingDefaults = SamplingDefaults()
     """What its makers recommend, as far as it is obeyed."""
     sampling_source: str = ""
+    """Where they say so."""
     suppressed: tuple[int, ...] = ()
     """Tokens that its makers bar from every text."""
-    """Where they say so."""
     vectors: VectorForm = VectorForm()
     """How vectors are made of texts."""
 

@@ -44,7 +44,7 @@ def main(descriptor: int) -> None:
 
 
 def serve(connection: socket.socket) -> None:
-    """TaskAnswer one thing after the other, each within the limits."""
+    """Answer one thing after the other, each within the limits."""
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)  # a panic tells the terminal, and is told in an answer
     kind, limits, about = pickle.loads(receive(connection))

@@ -9,7 +9,7 @@ BIAS_MAX = 1024
 GRAMMAR_TEXT_MAX = 2**24
 """Characters of a grammar that is made of the schemas of many tools."""
 LOGPROBS_MAX = 20
-"""LogprobCount beside a token's log-probability."""
+"""Alternatives beside a token's log-probability."""
 PREDICTION_MAX = 2**20
 STOPS_MAX = 16
 STOP_LENGTH_MAX = 256
