@@ -63,7 +63,9 @@ class Grammars:
             self._tokens.tokens, self._tokens.special_token_ids, self._words
         )
         self._vocabularies: dict[tuple[int, ...], LLTokenizer] = {}
-        self._compiled: OrderedDict[tuple[Grammar, tuple[int, ...]], LLMatcher] = OrderedDict()
+        self._compiled: OrderedDict[
+            tuple[Grammar, tuple[int, ...]], tuple[LLMatcher, NumberBound | None]
+        ] = OrderedDict()
 
     def prepare(self, stop_token_ids: tuple[int, ...]) -> LLTokenizer:
         """Return the tokens in the library's form; the first time takes a tenth of a second."""
@@ -81,15 +83,17 @@ class Grammars:
     def matcher(self, grammar: Grammar, stop_token_ids: tuple[int, ...]) -> "Matcher":
         """Return the state before the first token. Raises BadGrammar."""
         key = (grammar, stop_token_ids)
-        root = self._compiled.get(key)
-        if root is None:
+        found = self._compiled.get(key)
+        if found is None:
             tokens = self.prepare(stop_token_ids)
             root = LLMatcher(tokens, compiled(grammar), log_level=0, limits=LIMITS)
-            self._compiled[key] = root
+            found = root, self._number_bound if has_json(grammar) else None
+            self._compiled[key] = found
             if len(self._compiled) > COMPILED_MAX:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(key)
-        return Matcher(root, self._words, self._number_bound if has_json(grammar) else None)
+        root, bound = found
+        return Matcher(root, self._words, bound)
 
 
 class PlainTokens:
