@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 
 DIGITS_MAX = 24
 """In line; a double has 17 that mean something, the greatest integer of 64 bits 20."""
-DIGITS = frozenset(b"0123456789")
-ENDS = frozenset(b",]}<\n ")
+DIGITS = b"0123456789"
+ENDS = b",]}<\n "
 """What follows a number in JSON, or in arguments that stand between tags."""
-GOES_ON = frozenset(b".eE")
+GOES_ON = b".eE"
+NO_BYTE = -1
+"""Of a token that is none of the text, or has no bytes."""
 
 
 class NumberBound:
@@ -19,12 +21,11 @@ class NumberBound:
 
     def __init__(self, tokens: Sequence[bytes], specials: Collection[int], words: int) -> None:
         """`tokens` are the bytes of each, `words` the length of a mask."""
-        first = [token[0] if token else -1 for token in tokens]
-        for token in specials:
-            first[token] = -1
-        self._digits = _mask((each in DIGITS for each in first), words)
-        self._ends = _mask((each in ENDS or each < 0 for each in first), words)
-        self._follows = self._ends | _mask((each in GOES_ON for each in first), words)
+        first = np.array([token[0] if token else NO_BYTE for token in tokens], np.int16)
+        first[list(specials)] = NO_BYTE
+        self._digits = _mask(np.isin(first, [*DIGITS]), words)
+        self._ends = _mask(np.isin(first, [*ENDS, NO_BYTE]), words)
+        self._follows = self._ends | _mask(np.isin(first, [*GOES_ON]), words)
         self._tokens = tokens
 
     def bounded(self, mask: NDArray[np.int32], backwards: Iterable[int]) -> NDArray[np.int32]:
@@ -42,7 +43,7 @@ class NumberBound:
         count = 0
         for token in backwards:
             data = self._tokens[token] if token < len(self._tokens) else b""
-            own = len(data) - len(data.rstrip(b"0123456789"))
+            own = len(data) - len(data.rstrip(DIGITS))
             count += own
             if count >= DIGITS_MAX:
                 return True
@@ -51,9 +52,9 @@ class NumberBound:
         return False
 
 
-def _mask(bits: Iterable[bool], words: int) -> NDArray[np.int32]:
+def _mask(bits: NDArray[np.bool_], words: int) -> NDArray[np.int32]:
     """Return bits as the library has them: 32 in a word, the lowest first."""
-    packed = np.packbits(np.fromiter(bits, bool), bitorder="little")
+    packed = np.packbits(bits, bitorder="little")
     found = np.zeros(4 * words, np.uint8)
     found[: len(packed)] = packed
     return found.view(np.int32)
