@@ -63,9 +63,9 @@ async def count_tokens(state: ServerState, prompts: list[Prompt]) -> int:
 
 
 async def count_going_on(
-    state: ServerState, prompt: Chat, half: HalfTurn | None, form: ReplyFormat | None
+    state: ServerState, prompt: Prompt, half: HalfTurn | None, form: ReplyFormat | None
 ) -> int:
-    """Return the length of a conversation, and of the half-written answer that it goes on from."""
+    """Return the length of a prompt, and of the half-written answer that it goes on from."""
     count = await count_tokens(state, [prompt])
     if half is None:
         return count
