@@ -98,7 +98,7 @@ class BatchWork:
             if self.batch.status == "in_progress":
                 await self._lines(output)
         finally:
-            output.close()
+            await asyncio.to_thread(output.close)
         await self._finish(output)
 
     async def _validated(self) -> bool:
@@ -118,9 +118,10 @@ class BatchWork:
         over."""
         room = asyncio.Semaphore(LINES_MAX)
         async with asyncio.TaskGroup() as group:
-            for line in input_lines(self.tenant.data_path(self.batch.input_file_id)):
-                await asyncio.sleep(0)
-                custom_id, url, body = request_of(line)
+            path = self.tenant.data_path(self.batch.input_file_id)
+            requests = map(request_of, input_lines(path))
+            while (found := await asyncio.to_thread(next, requests, None)) is not None:
+                custom_id, url, body = found
                 if custom_id in output.answered:
                     continue
                 await room.acquire()
