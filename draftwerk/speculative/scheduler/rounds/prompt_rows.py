@@ -1,8 +1,7 @@
 """The prompts of a round: those that are read, and waiting ones that are admitted in their turn."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge, nsmallest
-from itertools import chain
 
 from draftwerk.speculative.requests.sequence import Sequence, known_slots
 from draftwerk.speculative.scheduler.overtaking import Overtaking
@@ -42,8 +41,8 @@ class PromptRows:
 
     def wanted(self, plan: RoundPlan) -> int:
         """Return how many tokens prompts could have read in a round, up to all of it."""
-        running, wanted, most = self.running_set.running, 0, plan.tokens_max
-        for sequence in chain(running.values(), self._entering()):
+        wanted, most = 0, plan.tokens_max
+        for sequence in self._readers():
             if sequence.fetching:
                 continue
             if sequence.pending > 1 and (plan.before or not sequence.in_flight):
@@ -113,8 +112,15 @@ class PromptRows:
                 ranks[reader] = min(ranks.get(reader, left), left)
         prompts = [unread_prompt(one, ranks.get(one.sequence_id, 0)) for one in ordered]
         if self.credit is not None and len(prompts) > 1:
-            prompts = [one._replace(weight=self.weight(one.start)) for one in prompts]
+            weights = {n: self.weight(n) for n in dict.fromkeys(one.start for one in prompts)}
+            prompts = [one._replace(weight=weights[one.start]) for one in prompts]
         return PromptQueue(prompts, self.running_set.now_s, self.credit)
+
+    def _readers(self) -> Iterator[Sequence]:
+        """Yield all that run, then those that may enter: these are found only if they are asked
+        for."""
+        yield from self.running_set.running.values()
+        yield from self._entering()
 
     def _entering(self) -> list[Sequence]:
         """Return those that wait and may enter a round, in their order: for each row that is free
