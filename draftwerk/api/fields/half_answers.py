@@ -42,7 +42,7 @@ def joined_turns(turns: Sequence[ChatMessage], answer: ChatMessage) -> tuple[Cha
     return (*turns[:-1], whole)
 
 
-def check_goes_on(half: HalfTurn | None, options: Options, receipt: bool = False) -> None:
+def check_goes_on(half: HalfTurn | None, options: Options) -> None:
     """Refuse what a half-written answer cannot go with. Raises ApiError."""
     if half is None:
         return
@@ -50,7 +50,6 @@ def check_goes_on(half: HalfTurn | None, options: Options, receipt: bool = False
         "beam_width": options.beam_width > 1,
         "prompt_logprobs": options.prompt_logprobs >= 0,
         "blend": options.blend is not None,
-        "receipt": receipt,
     }
     for field_name, there in given.items():
         if there:

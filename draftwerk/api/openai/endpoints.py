@@ -55,7 +55,7 @@ async def chat(request: Request) -> ASGIApp:
     prompt, blend = segmented(conversation, body.blend, body.documents, contents, model)
     prompt, half = continued(body, prompt)
     options = chat_options(body, RequestContext(model, state.new_seed), plan, blend)
-    check_goes_on(half, options, bool(body.receipt))
+    check_goes_on(half, options)
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     names |= plan.names("response_format")
     call = call_of(request, "chat", [prompt], options, names, half)

@@ -70,7 +70,7 @@ async def respond(request: Request) -> ASGIApp:
     model = served_as(state.model, body.model, body.lora)
     options = responses_options(body, RequestContext(model, state.new_seed), plan)
     prompt, half = taken_apart(await fitted_prompt(state, body, conversation, plan))
-    check_goes_on(half, options, bool(body.receipt))
+    check_goes_on(half, options)
     call = call_of(request, "response", [prompt], options, responses_names(plan), half)
     response_id = response_id_of(state, tenant, call.request_id)
     serializer = responses_serializer(state, model, body, response_id, call)
