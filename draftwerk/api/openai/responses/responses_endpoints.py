@@ -79,7 +79,8 @@ async def respond(request: Request) -> ASGIApp:
     if background and not (streams or serializer.stored):
         said = "`background` goes with `stream`, or with a response that is stored."
         raise refused(said, "background", "unsupported")
-    is_stream, notes = streams or background, tool_notes(body, state, tenant)
+    is_stream = streams or background
+    notes = tool_notes(serializer.items.tools, body, state, tenant)
     reply = GenerationResponse(state, call, serializer, is_stream, end=b"", headers=notes)
     answer = with_receipt(reply, body)
     if not background:

@@ -243,7 +243,7 @@ class Socket:
             state, model, body, requested.response_id, call, requested.stream_id
         )
         form.on_over = history.keeper(form, conversation)
-        tool_notes(body, state, tenant)
+        tool_notes(form.items.tools, body, state, tenant)
         return ResponseTask(state, call, form, self.say, release, lambda: self._evict(body))
 
     async def say(self, events: Sequence[msgspec.Struct]) -> None:

@@ -60,6 +60,8 @@ class OfferedTools(Struct, frozen=True):
     """One for each definition."""
     left_out: tuple[str, ...] = ()
     """Types of hosted tools."""
+    loose: tuple[str, ...] = ()
+    """Names of custom tools whose grammar the model is told, and not held to."""
 
     def called(self, shown: str) -> CalledName:
         """Return what the client calls a tool by the name that the model has for it."""
@@ -71,7 +73,10 @@ def offered_tools(tools: Sequence[FlatTool] | None) -> OfferedTools:
     definitions: list[FunctionDefinition] = []
     names: list[CalledName] = []
     left_out: list[str] = []
+    loose: list[str] = []
     for tool, namespace, path in _unfolded(tools):
+        if tool.format and tool.format.syntax == "lark":
+            loose.append(tool.name or "")
         if tool.type in HOSTED:
             left_out.append(tool.type)
             continue
@@ -83,7 +88,8 @@ def offered_tools(tools: Sequence[FlatTool] | None) -> OfferedTools:
         name = CalledName(tool.name, namespace, tool.type == "custom")
         names.append(name)
         definitions.append(_definition(tool, name.shown, path))
-    return OfferedTools(tuple(definitions), tuple(names), tuple(dict.fromkeys(left_out)))
+    once = tuple(dict.fromkeys(left_out))
+    return OfferedTools(tuple(definitions), tuple(names), once, tuple(loose))
 
 
 def _unfolded(
@@ -118,12 +124,6 @@ def _definition(tool: SpacedTool, name: str, path: str) -> FunctionDefinition:
     schema = {"type": "object", "properties": {INPUT: text}, "required": [INPUT]}
     parameters = msgspec.Raw(json.dumps(schema, ensure_ascii=False).encode())
     return FunctionDefinition(name, description or None, parameters, strict=form.syntax == "regex")
-
-
-def loosely_followed(tools: Sequence[FlatTool] | None) -> tuple[str, ...]:
-    """Return the names of custom tools whose grammar the model is told, and not held to."""
-    found = (tool for tool, _, _ in _unfolded(tools))
-    return tuple(each.name or "" for each in found if each.format and each.format.syntax == "lark")
 
 
 def response_tools(
