@@ -17,7 +17,7 @@ import msgspec
 
 from draftwerk.model.text.templates.chat_template import TemplateRefused
 from draftwerk.model.text.templates.common_parts import shared, shared_end, whole_marks
-from draftwerk.model.text.templates.content_form import Render
+from draftwerk.model.text.templates.content_form import CALL_ID, Render
 from draftwerk.speculative.replies.formats import (
     ArgumentFormat,
     CallFormat,
@@ -34,8 +34,7 @@ VALUE, OTHER = "value_one", "value_two"
 MARK = "\ue000"
 BARE_QUOTE = '<|"|>'
 """Around strings in Gemma 4's calls, whose names have no quotes."""
-CALL_IDS = ("abcd12345", "efgh67890")
-"""Nine letters and digits, as Mistral's templates demand."""
+CALL_IDS = (CALL_ID, "efgh67890")
 
 
 def example_tools() -> list[dict[str, Any]]:

@@ -11,8 +11,10 @@ Render = Callable[..., str]
 """Of a chat template: messages and variables to text."""
 FIRST, SECOND = "\ue000", "\ue001"
 """Marks that templates pass on."""
+CALL_ID = "abcd12345"
+"""Nine letters and digits, as Mistral's templates demand."""
 CALL: dict[str, Any] = {
-    "id": "abcd12345",
+    "id": CALL_ID,
     "type": "function",
     "function": {"name": "made_up", "arguments": {}},
 }
@@ -84,5 +86,5 @@ def _around(role: str, content: Any) -> list[dict[str, Any]]:
         return [turn, asked]
     if role == "tool":
         called = {"role": "assistant", "content": "", "tool_calls": [CALL]}
-        return [asked, called, {**turn, "tool_call_id": CALL["id"], "name": "made_up"}]
+        return [asked, called, {**turn, "tool_call_id": CALL_ID, "name": "made_up"}]
     return [asked, turn, asked]

@@ -10,10 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from draftwerk.model.text.templates.content_form import text_of
+from draftwerk.model.text.templates.content_form import CALL_ID, text_of
 from draftwerk.speculative.replies.formats import CallFormat, written
-
-CALL_ID = "abcd12345"
 
 HERMES_WORDS = """\
 # Tools
