@@ -8,11 +8,12 @@ whole, behind which the tokenizer itself decides.
 import json
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from draftwerk.model.text.vocabulary_text import panics_told
+from draftwerk.model.text.vocabulary_text import encoded
 
 
 class FollowingText:
@@ -28,9 +29,7 @@ class FollowingText:
 
     def tokens(self, text: str) -> list[int]:
         """Return the tokens of a text that stands behind another."""
-        head, rest = self.cut(text)
-        found = self._encoded(self._bare or self._whole, head) if head else []
-        return found + (self._encoded(self._whole, rest) if rest else [])
+        return self.joined_tokens([text], partial(encoded, self._whole), follows=True)
 
     def joined_tokens(
         self, pieces: Iterable[str], whole: Callable[[str], list[int]], follows: bool
@@ -42,7 +41,7 @@ class FollowingText:
         tokens: list[int] = []
         for number, piece in enumerate(pieces):
             head, rest = self.cut(piece) if follows or number else ("", piece)
-            tokens += self.tokens(head) if head else []
+            tokens += encoded(self._bare, head) if self._bare and head else []
             tokens += whole(rest) if rest else []
         return tokens
 
@@ -56,11 +55,6 @@ class FollowingText:
         found = self._added.search(text)
         at = len(text) if found is None else found.start()
         return text[:at], text[at:]
-
-    @staticmethod
-    def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
-        with panics_told():
-            return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def without_prefix(tokenizer: Tokenizer) -> Tokenizer | None:

@@ -45,16 +45,11 @@ class VocabularyText:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt, with the model's own tokens around a text (such as
         BOS)."""
-        return self._encode(text, special=True)
+        return encoded(self.tokenizer, text, special=True)
 
     def encode_continuation(self, text: str) -> list[int]:
         """Return the tokens of text that follows a prompt, or that a template has completed."""
-        return self._encode(text, special=False)
-
-    def _encode(self, text: str, special: bool) -> list[int]:
-        # A batch, even of one, is encoded without the interpreter's lock: other threads go on.
-        with panics_told():
-            return self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
+        return encoded(self.tokenizer, text)
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of tokens.
@@ -106,6 +101,13 @@ def panics_told() -> Generator[None]:
         if type(error).__name__ != "PanicException":
             raise
         raise TokenizerFault(f"the model's tokenizer fails on this text: {error}") from None
+
+
+def encoded(tokenizer: Tokenizer, text: str, special: bool = False) -> list[int]:
+    """Return the tokens of a text. Raises TokenizerFault."""
+    # A batch, even of one, is encoded without the interpreter's lock: other threads go on.
+    with panics_told():
+        return tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
 
 
 def _shown(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tuple[str, int]]:
