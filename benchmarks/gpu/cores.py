@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator
-from statistics import median
-from time import perf_counter
 
 import torch
 
 from benchmarks.gpu.row_file import Row
 from benchmarks.gpu.steps import SMOKE, random_model, shape_of_8b
+from benchmarks.gpu.timing import GpuClock
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
@@ -31,7 +30,7 @@ def core_rows(smoke: bool, is_known: Callable[[Row], bool]) -> Iterator[Row]:
     counts = [count for count in THREADS if count <= len(os.sched_getaffinity(0))]
     config = shape_of_8b(**(SMOKE if smoke else SHAPE))
     model = random_model(config, torch.bfloat16, CPU)
-    prompt = 32 if smoke else PROMPT
+    prompt, clock = 32 if smoke else PROMPT, GpuClock(CPU, REPEATS)
     for dtype in FORMATS[:1] if smoke else FORMATS:
         for threads in counts[:2] if smoke else counts:
             if is_known({"dtype": dtype, "threads": threads}):
@@ -46,7 +45,7 @@ def core_rows(smoke: bool, is_known: Callable[[Row], bool]) -> Iterator[Row]:
                 blocks = tuple(range(-(-(start + tokens) // BLOCK_SIZE)))
                 builder.add([1] * tokens, start, blocks, NO_DRAFT, samples=True)
                 batch = builder.batch(CPU)
-                return _median_ms(lambda: forward(batch, pages))
+                return clock.wall_us(lambda: forward(batch, pages)) / 1e3
 
             yield {
                 "dtype": dtype,
@@ -56,13 +55,3 @@ def core_rows(smoke: bool, is_known: Callable[[Row], bool]) -> Iterator[Row]:
                 "prompt_tokens": prompt,
                 "prompt_ms": step_ms(prompt, 0),
             }
-
-
-def _median_ms(work: Callable[[], object]) -> float:
-    work()
-    times: list[float] = []
-    for _ in range(REPEATS):
-        begun = perf_counter()
-        work()
-        times.append((perf_counter() - begun) * 1e3)
-    return median(times)

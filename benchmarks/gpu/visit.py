@@ -9,7 +9,6 @@ unpacked first. `--smoke` rehearses every stage without a card.
 """
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from benchmarks.gpu.carry import FA3, FOLDERS, MODEL_FILE, MODEL_PACKAGE, PART
+from benchmarks.gpu.row_file import RowFile
 
 ROOT = Path(__file__).parents[2]
 OURS = "-m", "benchmarks.gpu"
@@ -119,11 +119,14 @@ def _run_stages(
     environment: dict[str, str],
     kernels: "subprocess.Popen[bytes]",
 ) -> bool:
-    began = monotonic()
-    done = {each["stage"] for each in _log(out) if each["code"] == 0}
+    began, log = monotonic(), RowFile(out / "visit.jsonl")
+
+    def is_done(stage: VisitStage) -> bool:
+        return log.has({"stage": stage.name, "code": 0})
+
     for stage in stages:
         left = 60 * minutes - (monotonic() - began)
-        if stage.name in done:
+        if is_done(stage):
             continue
         if left < LEAST_S:
             print(f"{stage.name}: no time left; the next visit goes on here")
@@ -133,12 +136,9 @@ def _run_stages(
                 kernels.wait(left)
             left = max(LEAST_S, 60 * minutes - (monotonic() - began))
         code, seconds = _run(stage, out, min(stage.seconds, left), environment, smoke)
-        with (out / "visit.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"stage": stage.name, "code": code, "seconds": seconds}) + "\n")
+        log.add({"stage": stage.name, "code": code, "seconds": seconds})
         print(f"{stage.name}: {'done' if code == 0 else f'ended with {code}'}, {seconds} s")
-        if code == 0:
-            done.add(stage.name)
-    return all(stage.name in done for stage in stages)
+    return all(map(is_done, stages))
 
 
 def _run(
@@ -162,13 +162,6 @@ def _run(
             process.wait()
             code = -1
     return code, round(monotonic() - began, 1)
-
-
-def _log(out: Path) -> list[dict[str, object]]:
-    path = out / "visit.jsonl"
-    return (
-        [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
-    )
 
 
 def _environment(out: Path) -> dict[str, str]:
