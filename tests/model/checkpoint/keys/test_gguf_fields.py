@@ -15,16 +15,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.architectures import BY_CLASS
 from draftwerk.model.checkpoint.gguf_card import write_card
-from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import allocate
-from tests.model.checkpoint.keys.test_config_keys import NEAR, difference
-from tests.model.native.models import part, round_of
+from tests.model.checkpoint.keys.test_config_keys import NEAR, difference, ours
 from tests.support.gguf_of_hybrids import has_offset
 from tests.support.gguf_walk import (
     DEFAULTS,
@@ -152,10 +147,7 @@ class Case:
         write_card(
             gguf_file.describe(self.path, "m", self.directory, lambda _: None), self.directory
         )
-        model = load(str(self.directory), torch.float32)
-        forward = TorchForward(model.config, model.weights, attend)
-        pages = allocate(model.config, 64, 16, torch.float32, torch.device("cpu"))
-        return forward(round_of([part(self.tokens)]), pages)
+        return ours(self.directory, self.tokens)
 
     def _expected(self, changes: Json) -> Any:
         try:
