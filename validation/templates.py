@@ -13,7 +13,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -161,11 +161,11 @@ def calls_read(text: TextTokenizer) -> Iterator[tuple[str, str]]:
     form = text.call_format
     if form is None:
         return
-    calls: list[tuple[str, Mapping[str, Any]]] = [("weather", {"city": "Kö'ln", "days": 2})]
-    reply = written(form, [(name, dict(values)) for name, values in calls], "abcd12345")
+    calls: list[tuple[str, dict[str, Any]]] = [("weather", {"city": "Kö'ln", "days": 2})]
+    reply = written(form, calls, "abcd12345")
     channelled = text.reasoning_format is not None and bool(text.reasoning_format.text_open)
     is_known = "not known" not in text.tool_note
-    good = channelled or is_read(form, reply, [(name, dict(values)) for name, values in calls])
+    good = channelled or is_read(form, reply, calls)
     yield ("read" if good else "NOT READ") if is_known else "form not known", "calls"
 
 
