@@ -16,7 +16,8 @@ from draftwerk.model.checkpoint.gguf_card import GgufCard, read_card
 from draftwerk.model.checkpoint.hf_config import model_config, read_generation, read_supported
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.inventory import check_tensors
-from draftwerk.model.checkpoint.quantised.scheme import collapsed, scheme_of
+from draftwerk.model.checkpoint.quantised.scheme import scheme_of
+from draftwerk.model.checkpoint.quantised.scheme_tensors import collapsed
 from draftwerk.model.checkpoint.stacked_experts import unstacked
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.text_part import text_tensors

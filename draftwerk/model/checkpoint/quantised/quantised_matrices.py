@@ -16,10 +16,10 @@ from draftwerk.model.checkpoint.quantised.group_blocks import (
     fp4_blocks,
     nibble_blocks,
 )
-from draftwerk.model.checkpoint.quantised.scheme import (
+from draftwerk.model.checkpoint.quantised.scheme import Scheme
+from draftwerk.model.checkpoint.quantised.scheme_tensors import (
     MAIN,
     WEIGHT,
-    Scheme,
     collapsed,
     kind_of,
     quantised_names,
