@@ -6,14 +6,14 @@ without one; what else multiplies attention is a factor on that.
 """
 
 from collections.abc import Callable
-from math import log, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from draftwerk.model.checkpoint.families.architecture import GgufNames
 from draftwerk.model.checkpoint.gguf_source import FACTORS, ROPE_DIVISORS, GgufSource, dequantised
-from draftwerk.model.checkpoint.rope import rotary
+from draftwerk.model.checkpoint.rope import rotary, yarn_magnitude
 from draftwerk.model.checkpoint.unsupported import Refused
 
 Lookup = Callable[..., Any]
@@ -87,8 +87,7 @@ def _magnitude(factor: float, multiplier: float, multiplied: float) -> float | N
     """Return what cos and sin are multiplied by; None for YaRN's own."""
     if not multiplier and multiplied == 1.0:
         return None
-    grown = 0.1 * log(factor)
-    return multiplied * (1 + grown) / (1 + multiplier * grown)
+    return multiplied * yarn_magnitude(factor) / yarn_magnitude(factor, multiplier)
 
 
 def _multiplied(get: Lookup) -> float:

@@ -93,18 +93,22 @@ def _yarn(plain: Frequencies, theta: float, scaling: Scaling, context_max: int) 
     frequencies = [
         each / factor * (1 - kept(index)) + each * kept(index) for index, each in enumerate(plain)
     ]
-    return frequencies, _yarn_magnitude(factor, scaling)
+    return frequencies, _stated_magnitude(factor, scaling)
 
 
-def _yarn_magnitude(factor: float, scaling: Scaling) -> float:
-    def magnitude(weight: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * weight * _log(factor) + 1.0
+def yarn_magnitude(factor: float, weight: float = 1.0) -> float:
+    """Return what YaRN multiplies cos and sin by; `weight` is of its growth with the factor."""
+    return 1.0 if factor <= 1 else 0.1 * weight * _log(factor) + 1.0
 
+
+def _stated_magnitude(factor: float, scaling: Scaling) -> float:
     given = scaling.get("attention_factor")
     if given is not None:
         return float(given)
     over, under = scaling.get("mscale"), scaling.get("mscale_all_dim")
-    return magnitude(over) / magnitude(under) if over and under else magnitude(1.0)
+    if over and under:
+        return yarn_magnitude(factor, over) / yarn_magnitude(factor, under)
+    return yarn_magnitude(factor)
 
 
 def _ntk_alpha(plain: Frequencies, theta: float, scaling: Scaling, context_max: int) -> Scaled:
