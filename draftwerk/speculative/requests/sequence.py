@@ -255,6 +255,16 @@ def keep(sequence: Sequence, computed: int) -> None:
         sequence.states.end_row(before, computed, names, sequence.request.prompt_count)
 
 
+def awaits_leader(sequence: Sequence) -> bool:
+    """Return whether the choice that reads its prompt has not read all of it."""
+    return sequence.leader is not None and not sequence.leader.prefilled
+
+
+def entry_blocks(sequence: Sequence, pool: BlockPool) -> int:
+    """Return how many blocks a sequence that waits takes at once."""
+    return pool.blocks_for(len(sequence.tokens)) + sequence.further_blocks(pool)
+
+
 def known_slots(sequence: Sequence) -> int:
     """Return how many of its tokens `enter` would find computed, about, and take nothing."""
     slots = sequence.table.known_slots(sequence.reusable, sequence.names)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from math import inf
 from typing import NamedTuple
 
-from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence import Sequence, entry_blocks
 from draftwerk.speculative.scheduler.lengths import held_blocks, overflows
 from draftwerk.speculative.scheduler.running_set import RunningSet
 
@@ -68,7 +68,7 @@ class Overtaking:
 
     def is_due(self) -> bool:
         """Return whether the first one has room without those that passed it."""
-        first = self._first()
+        first = self._running_set.waiting.first_ready
         return first is not None and self._has_room(first, self._passed(first))
 
     def _has_room(self, first: Sequence, passed: list[Sequence]) -> bool:
@@ -77,14 +77,14 @@ class Overtaking:
         running, pool = self._running_set.running, self._running_set.pool
         held = sum(held_blocks(sequence) for sequence in passed)
         others = [one for one in running.values() if one not in passed]
-        if pool.available + held < self._need(first) + self._growth(others):
+        if pool.available + held < entry_blocks(first, pool) + self._growth(others):
             return False
         lengths = self._running_set.lengths
         return lengths is None or not others or not overflows(pool, lengths, others, first, held)
 
     def give_way(self) -> None:
         """Preempt those that passed the first one, as far as it needs, if it has room then."""
-        first, pool = self._first(), self._running_set.pool
+        first, pool = self._running_set.waiting.first_ready, self._running_set.pool
         if first is None:
             return
         passed = [sequence for sequence in self._passed(first) if not sequence.in_flight]
@@ -92,7 +92,7 @@ class Overtaking:
             return
         while passed:
             others = [one for one in self._running_set.running.values() if one is not first]
-            if pool.available >= self._need(first) + self._growth(others):
+            if pool.available >= entry_blocks(first, pool) + self._growth(others):
                 return
             self._running_set.preempt(passed.pop())
 
@@ -103,10 +103,6 @@ class Overtaking:
             max(0, pool.blocks_for(len(one.tokens) + 1) - len(one.table.blocks)) for one in running
         )
 
-    def _first(self) -> Sequence | None:
-        waiting = self._running_set.waiting
-        return next((one for one in waiting if one.leader is None or one.leader.prefilled), None)
-
     def _passed(self, first: Sequence) -> list[Sequence]:
         """Return those that run before the first one, though they come after it."""
         return [
@@ -115,19 +111,15 @@ class Overtaking:
             if sequence.turn.passing and sequence.queue_key > first.queue_key
         ]
 
-    def _need(self, first: Sequence) -> int:
-        pool = self._running_set.pool
-        return pool.blocks_for(len(first.tokens)) + first.further_blocks(pool)
-
     def _rounds(self, first: Sequence) -> float:
-        passed = self._passed(first)
+        passed, pool = self._passed(first), self._running_set.pool
         running = [
             EndingText(self._left(sequence), held_blocks(sequence))
             for sequence in self._running_set.running.values()
             if sequence not in passed
         ]
-        available = self._running_set.pool.available + sum(map(held_blocks, passed))
-        return rounds_until_free(self._need(first), available, running)
+        available = pool.available + sum(map(held_blocks, passed))
+        return rounds_until_free(entry_blocks(first, pool), available, running)
 
     def _left(self, sequence: Sequence) -> int:
         """Return how many tokens a sequence probably generates still."""

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.cache.window_table import WindowGroup
-from draftwerk.speculative.requests.sequence import Sequence, known_slots
+from draftwerk.speculative.requests.sequence import Sequence, entry_blocks, known_slots
 from draftwerk.speculative.scheduler.holder_counts import check_blocks, check_states
-from draftwerk.speculative.scheduler.lengths import TextLengths, overflows
+from draftwerk.speculative.scheduler.lengths import TextLengths, held_blocks, overflows
 from draftwerk.speculative.scheduler.occupancy import Occupancy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS, WaitingQueue, queue_key
@@ -144,7 +144,7 @@ class RunningSet:
 
     def preempt_for_first(self, rows_max: int) -> None:
         """Admit the first that waits at the cost of less urgent sequences, if it can then."""
-        first = next((s for s in self.waiting if s.leader is None or s.leader.prefilled), None)
+        first = self.waiting.first_ready
         if first is None:
             return
         victims = [
@@ -153,9 +153,9 @@ class RunningSet:
             if sequence.request.priority > first.request.priority
             and sequence.queue_key > first.queue_key
         ]
-        need = self.pool.blocks_for(len(first.tokens)) + first.further_blocks(self.pool)
+        need = entry_blocks(first, self.pool)
         # An upper bound: a block that several share does not become free with each of them.
-        held = sum(len(table.blocks) for victim in victims for table in victim.tables())
+        held = sum(map(held_blocks, victims))
         if not victims or self.pool.available + held < need:
             return
         for victim in victims:

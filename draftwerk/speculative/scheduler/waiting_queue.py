@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence import Sequence, awaits_leader
 from draftwerk.speculative.scheduler.promises import patience
 
 AGING_ROUNDS = 256
@@ -35,6 +35,11 @@ class WaitingQueue:
     def first(self) -> Sequence | None:
         return self._sequences[0] if self._sequences else None
 
+    @property
+    def first_ready(self) -> Sequence | None:
+        """The first that waits for no other choice of its request."""
+        return next((one for one in self._sequences if not awaits_leader(one)), None)
+
     def submit(self, sequence: Sequence, round_id: int, now_s: float) -> None:
         """Queue a new sequence."""
         submitted = sequence.request.priority * AGING_ROUNDS + round_id
@@ -54,10 +59,6 @@ class WaitingQueue:
         for sequence in reversed([*sequences]):
             index = bisect_left(self._sequences, sequence.queue_key, key=queue_key)
             self._sequences.insert(index, sequence)
-
-    def take(self) -> Sequence:
-        """Take the first one out."""
-        return self._sequences.popleft()
 
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge, nsmallest
 
-from draftwerk.speculative.requests.sequence import Sequence, known_slots
+from draftwerk.speculative.requests.sequence import Sequence, awaits_leader, known_slots
 from draftwerk.speculative.scheduler.overtaking import Overtaking
 from draftwerk.speculative.scheduler.promises import unread_prompt
 from draftwerk.speculative.scheduler.prompt_shares import PromptQueue, next_credit, rank
@@ -144,7 +144,7 @@ class PromptRows:
     def _is_held(self, sequence: Sequence) -> bool:
         """Return whether a sequence waits for something else than room: the choice that reads its
         prompt, or a prompt that begins like it."""
-        if sequence.leader is not None and not sequence.leader.prefilled:
+        if awaits_leader(sequence):
             return True
         was_held = sequence.awaited is not None
         if awaits_prefix(sequence, self.running_set.running.values()):
