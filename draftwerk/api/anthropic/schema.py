@@ -4,7 +4,7 @@ Fields not named here are ignored, as elsewhere; `cache_control` is among them, 
 found without it.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -30,6 +30,8 @@ from draftwerk.api.fields.tools_schema import CallId
 STOPS_MAX = 16
 TOOLS_MAX = 4096
 ToolName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_.-]{1,128}$")]
+NO_THREAD = ErrorDetails("thread_unsupported_request", ("thread",))
+"""Without one, Anthropic's clients send the whole conversation."""
 OBEYED = ("temperature", "top_k", "top_p", "seed")
 """Sampling fields; Anthropic has the first three."""
 
@@ -113,7 +115,8 @@ class OutputConfig(Struct, frozen=True):
 
 @knows(
     OTHERS,
-    unsupported("mcp_servers", "container", "thread"),
+    unsupported("mcp_servers", "container"),
+    unsupported("thread", details=NO_THREAD),
     unsupported("output_format", use="`output_config`"),
     no_effect("thinking", "output_config.effort", why="where the model does not reason first"),
 )
@@ -133,11 +136,6 @@ class PromptBody(Struct, frozen=True, kw_only=True):
     """Texts by name, for documents of this request and later ones; ours."""
     blend: BlendBody | None = None
     """Whether documents are segments that may be reused: then the text is approximate; ours."""
-
-    refusal_details: ClassVar[dict[str, ErrorDetails]] = {
-        "thread": ErrorDetails("thread_unsupported_request", ("thread",))
-    }
-    """Without a thread, Anthropic's clients send the whole conversation."""
 
 
 @obeys(*OBEYED)

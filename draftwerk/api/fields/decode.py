@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from draftwerk.api.core.calls import SentBody
-from draftwerk.api.core.errors import ApiError, ClientGoneError, ErrorDetails, invalid, refused
+from draftwerk.api.core.errors import ApiError, ClientGoneError, invalid, refused
 from draftwerk.api.core.handling import SENT, state_of, tenant_of
 from draftwerk.api.fields.field_rows import UNSENT, Body, FieldRow, RefusedField, rows_of
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
@@ -115,11 +115,10 @@ def _malformed(message: str) -> ApiError:
 def check_served(body: msgspec.Struct, path: str = "") -> None:
     """Refuse by name what a body, or the part of one at a path, asks for and is not served."""
     for name in refused_fields(body):
-        use = rows_of(type(body))[name].words
-        said = f"`{path}{name}` is not supported by this server" + (f"; use {use}." if use else ".")
-        details: dict[str, ErrorDetails] = getattr(body, "refusal_details", {})
-        found = details.get(name, msgspec.UNSET)
-        raise ApiError(400, said, param=path + name, code="unsupported", details=found)
+        row = rows_of(type(body))[name]
+        instead = f"; use {row.words}." if row.words else "."
+        said = f"`{path}{name}` is not supported by this server{instead}"
+        raise ApiError(400, said, param=path + name, code="unsupported", details=row.details)
 
 
 def refused_fields(body: msgspec.Struct) -> Iterable[str]:

@@ -16,9 +16,10 @@ from functools import cache
 from typing import TypeVar, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import fields, replace
 
+from draftwerk.api.core.errors import ErrorDetails
 from draftwerk.speculative.sampling.fields import SamplingFields
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -43,6 +44,8 @@ class FieldRow(Struct, frozen=True):
     is_refused: bool = False
     harmless: Values = ()
     """Values of a refused one that ask for nothing, beside null, false and what is empty."""
+    details: ErrorDetails | UnsetType = UNSET
+    """What the refusal tells clients that go by it."""
 
 
 FieldRows = dict[str, FieldRow]
@@ -53,9 +56,11 @@ def no_effect(*names: str, why: str) -> FieldRows:
     return dict.fromkeys(names, FieldRow(why))
 
 
-def unsupported(*names: str, use: str = "", unless: Values = ()) -> FieldRows:
+def unsupported(
+    *names: str, use: str = "", unless: Values = (), details: ErrorDetails | UnsetType = UNSET
+) -> FieldRows:
     """Return rows of fields that are refused by name, unless they have one of some values."""
-    return dict.fromkeys(names, FieldRow(use, is_refused=True, harmless=unless))
+    return dict.fromkeys(names, FieldRow(use, is_refused=True, harmless=unless, details=details))
 
 
 def knows(*tables: FieldRows) -> Callable[[type[Body]], type[Body]]:
