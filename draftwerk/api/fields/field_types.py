@@ -27,6 +27,8 @@ Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Label = Annotated[str, Meta(max_length=1024)]
 Salt = Annotated[str, Meta(max_length=256)]
 TokenCount = Annotated[int, Meta(ge=1, le=TOKENS_MAX)]
+TokenBound = Annotated[int, Meta(ge=-1, le=TOKENS_MAX)]
+"""-1 is no bound but the context's."""
 Stop = StopString | Annotated[list[StopString], Meta(max_length=4)]
 Bias = Annotated[dict[TokenId, BiasValue], Meta(max_length=BIAS_MAX)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

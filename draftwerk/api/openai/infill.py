@@ -14,7 +14,7 @@ from draftwerk.api.core.handling import EVENTS, Endpoint, RequestContext, call_o
 from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.field_rows import knows, no_effect
-from draftwerk.api.fields.field_types import TOKENS_MAX, BodyText, Label
+from draftwerk.api.fields.field_types import BodyText, Label, TokenBound
 from draftwerk.api.fields.grammars import grammar_of, text_form
 from draftwerk.api.fields.model_choice import loaded_state, served_as
 from draftwerk.api.fields.prompts.gap import Gap, gap_prompt
@@ -51,7 +51,7 @@ class InfillBody(SamplingBody, frozen=True, kw_only=True):
     input_extra: Annotated[list[ExtraFile], Meta(max_length=FILES_MAX)] | None = None
     prompt: BodyText | None = None
     """How the text between the two begins."""
-    n_predict: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
+    n_predict: TokenBound | None = None
     """-1 is no bound but the context's; with 0 the prompt is only read, so that it is cached."""
     cache_prompt: bool | None = None
     samplers: Annotated[list[SamplerName], Meta(max_length=32)] | SamplerName | None = None

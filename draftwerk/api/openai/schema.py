@@ -25,6 +25,7 @@ from draftwerk.api.fields.field_types import (
     Stop,
     ThinkingType,
     Time,
+    TokenBound,
     TokenId,
     TokenIds,
     Verbosity,
@@ -170,9 +171,9 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     receipt: bool | None = None
     """Whether the reply carries what `/v1/verify` checks; ours."""
     stream_options: StreamOptions | None = None
-    max_tokens: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
+    max_tokens: TokenBound | None = None
     """-1 is no bound but the context's, and so below."""
-    n_predict: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
+    n_predict: TokenBound | None = None
     """llama.cpp's name for it; -1 is no bound but the context's."""
     n: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
     response_format: ResponseFormat | None = None
@@ -226,7 +227,7 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     """`POST /v1/chat/completions`."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)]
-    max_completion_tokens: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
+    max_completion_tokens: TokenBound | None = None
     logprobs: bool | None = None
     top_logprobs: Alternatives | None = None
     tools: ChatTools | None = None
@@ -265,7 +266,7 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     best_of: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] | None = None
     echo: bool | None = None
     logprobs: Alternatives | None = None
-    max_tokens: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
+    max_tokens: TokenBound | None = None
     """With 0 the prompt is only read: for `echo` and `prompt_logprobs`."""
     suffix: BodyText | None = None
     """What stands behind the text that is asked for, where the vocabulary has tokens for that."""
