@@ -7,16 +7,14 @@ exit code is always 0.
 """
 
 import argparse
+import asyncio
 import os
 import re
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
+
+from draftwerk.loadtest.server.launcher import says_ready, serving
 
 SUITES = {
     "test_chat_completion": (), "test_compat_anthropic": (), "test_compat_oai_responses": (),
@@ -28,31 +26,6 @@ NAMES = ("gpt-3.5-turbo-instruct", "gpt-4.1", "codellama70b", "test", "claude-te
 START_S, SUITE_S = 300, 600
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+.*)$", re.MULTILINE)
 COUNTS = re.compile(r"^.*\b(?:passed|failed)\b.* in .*$", re.MULTILINE)
-
-
-@contextmanager
-def serving(port: int, flags: tuple[str, ...]) -> Generator[None, None, None]:
-    """Have `draftwerk serve` at a port while the block lasts."""
-    names = [part for name in NAMES for part in ("--served-model-name", name)]
-    command = [sys.executable, "-m", "draftwerk", "serve", "--port", str(port), *names, *flags]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        _wait_until_ready(port)
-        yield
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _wait_until_ready(port: int) -> None:
-    """Return once the server takes requests. Raises TimeoutError."""
-    for _ in range(START_S):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready"):
-                return
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(1)
-    raise TimeoutError(f"no server at port {port}")
 
 
 def outcome(folder: Path, python: str, port: int, suite: str) -> list[str]:
@@ -71,8 +44,19 @@ def outcome(folder: Path, python: str, port: int, suite: str) -> list[str]:
     return [*FAILED.findall(child.stdout), *COUNTS.findall(child.stdout)[-1:]]
 
 
+async def run_suites(folder: Path, python: str, port: int) -> None:
+    """Run every file against a server of its own, print what failed."""
+    names = [part for name in NAMES for part in ("--served-model-name", name)]
+    command = [sys.executable, "-m", "draftwerk", "serve", "--port", str(port), *names]
+    for suite, flags in SUITES.items():
+        print(f"## {suite}\n", flush=True)
+        url = f"http://127.0.0.1:{port}"
+        async with serving([*command, *flags], url, ready=says_ready, start_s=START_S):
+            found = await asyncio.to_thread(outcome, folder, python, port, suite)
+        print("\n".join(f"- {each}" for each in found), "\n", flush=True)
+
+
 def main() -> int:
-    """Run every file, print what failed."""
     parser = argparse.ArgumentParser(prog="python -m validation.peer_suites", description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="where pytest and requests are")
     parser.add_argument("--port", type=int, default=8480)
@@ -80,11 +64,7 @@ def main() -> int:
     folder = os.environ.get("LLAMA_CPP_TESTS", "")
     if not folder:
         parser.error("LLAMA_CPP_TESTS names no folder")
-    for suite, flags in SUITES.items():
-        print(f"## {suite}\n", flush=True)
-        with serving(parsed.port, flags):
-            found = outcome(Path(folder), parsed.python, parsed.port, suite)
-        print("\n".join(f"- {each}" for each in found), "\n", flush=True)
+    asyncio.run(run_suites(Path(folder), parsed.python, parsed.port))
     return 0
 
 
