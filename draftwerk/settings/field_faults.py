@@ -13,6 +13,13 @@ UNKNOWN = re.compile(r"unknown field `([^`]{1,80})")
 STEP = re.compile(r"\w+|\[[^\]]*\]")
 
 
+class ErrorDetails(msgspec.Struct, frozen=True):
+    """What Anthropic's clients go by: without what is named they go on by themselves."""
+
+    error_code: str
+    unsupported: tuple[str, ...]
+
+
 class FieldFault(NamedTuple):
     """What is wrong, in a sentence, and which field is to blame."""
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.core.errors import ErrorDetails
 from draftwerk.api.core.usage import Approximations, RequestMetrics
 from draftwerk.api.fields.field_rows import CHAT, ONE, OTHERS, knows, no_effect, obeys, unsupported
 from draftwerk.api.fields.field_types import (
@@ -26,6 +25,7 @@ from draftwerk.api.fields.field_types import (
 )
 from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
 from draftwerk.api.fields.tools_schema import CallId
+from draftwerk.settings.field_faults import ErrorDetails
 
 STOPS_MAX = 16
 TOOLS_MAX = 4096

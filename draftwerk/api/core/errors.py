@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from draftwerk.settings.field_faults import fault_of
+from draftwerk.settings.field_faults import ErrorDetails, fault_of
 
 KINDS = {
     400: "invalid_request_error",
@@ -102,13 +102,6 @@ CLOSE_CODES = {
     1012: "The server is shutting down.",
     1013: "A full server was asked again and again; or a handshake that could have no 503.",
 }
-
-
-class ErrorDetails(msgspec.Struct, frozen=True):
-    """What Anthropic's clients go by: without what is named they go on by themselves."""
-
-    error_code: str
-    unsupported: tuple[str, ...]
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import fields, replace
 
-from draftwerk.api.core.errors import ErrorDetails
+from draftwerk.settings.field_faults import ErrorDetails
 from draftwerk.speculative.sampling.fields import SamplingFields
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -34,7 +34,9 @@ class SteadyWorker:
 def preempt(made: Desk, text: Sequence) -> None:
     """Preempt a sequence, and take it out of the queue again."""
     made.scheduler.running_set.preempt(text)
-    assert made.scheduler.running_set.waiting.take() is text
+    waiting = made.scheduler.running_set.waiting
+    assert waiting.first is text
+    waiting.remove(text)
 
 
 @on_both_loops
