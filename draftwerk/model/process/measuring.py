@@ -46,16 +46,16 @@ def step_costs(
     sizes: Sequence[StepSize],
     budget_s: float,
     large: Sequence[StepSize] = (),
-    first: Sequence[StepSize] = (),
+    compiles: bool = False,
 ) -> StepTimes:
     """Return steps with their median milliseconds, in the given order, as far as the budget goes.
 
     `measure` computes a step. Sizes whose cost is not known yet are taken to cost as much a token
     as the largest so far, and the tokens before them as much again, which is the most they can.
     Sizes without context come first; `large` ones are measured once, within what is left by then.
-    Those that come `first` are computed once before, beside the budget: a device compiles then.
+    For a device that `compiles` then, all are computed once before, beside the budget.
     """
-    for size in first:
+    for size in (*sizes, *large) if compiles else ():
         measure(size)
     left_ms = 1e3 * budget_s - measure(sizes[0])[1]  # touches memory for the first time: no measure
     loads: dict[StepSize, StepLoad] = {}

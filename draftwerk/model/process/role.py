@@ -187,8 +187,7 @@ def _step_costs(
         [size for size in each if _blocks(size, options) <= options.block_count]
         for each in (WARM_UP_SIZES, LARGE_SIZES)
     )
-    first = (*sizes, *large) if compiles else ()
-    return step_costs(measure, sizes, budget_s, large, first) if sizes else ()
+    return step_costs(measure, sizes, budget_s, large, compiles) if sizes else ()
 
 
 def _blocks(size: StepSize, options: ModelOptions) -> int:

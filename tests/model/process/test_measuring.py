@@ -43,7 +43,7 @@ def test_what_a_device_compiles_at_a_size_is_not_its_cost() -> None:
         seen.add(tokens)
         return 5.0 + 1000 * is_first
 
-    costs = step_costs(Machine(cost).measure, SIZES, 2.0, first=SIZES)
+    costs = step_costs(Machine(cost).measure, SIZES, 2.0, compiles=True)
     assert costs == tuple((StepLoad(n, n), 5.0) for n, *_ in SIZES)
 
 
