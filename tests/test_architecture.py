@@ -10,6 +10,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from validation.trunk import branches, first_words, trunk_lines
+
 PACKAGE = "draftwerk"
 ROOT = Path(__file__).parent.parent
 FOLDERS = (PACKAGE, "benchmarks", "tests", "training", "validation")
@@ -274,6 +276,24 @@ def test_large_classes_are_found(member: str) -> None:
     lines = [member.format(number) for number in range(MEMBERS_MAX + 1)]
     assert large_classes("\n".join(["class A:", *lines])) == {"A"}
     assert large_classes("\n".join(["class A:", *lines[1:]])) == set()
+
+
+# --- the trunk ------------------------------------------------------------------------------------
+
+CEILINGS = {"lines": 9517, "lines that name an option": 849}
+"""Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
+FIRST_WORDS_MAX = {"Of": 430, "That": 13, "Those": 25, "What": 567}
+"""Docstrings that begin so where a noun would do. They only fall, too."""
+
+
+def test_the_trunk_does_not_grow() -> None:
+    figures = {"lines": trunk_lines(), "lines that name an option": branches()[1]}
+    assert {name: n for name, n in figures.items() if n > CEILINGS[name]} == {}
+
+
+def test_docstrings_begin_with_nouns() -> None:
+    words = first_words()
+    assert {word: words[word] for word, most in FIRST_WORDS_MAX.items() if words[word] > most} == {}
 
 
 # --- paths in the documentation -------------------------------------------------------------------

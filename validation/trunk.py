@@ -1,0 +1,90 @@
+"""Measure the trunk: the files that a plain request crosses, and how many of their lines name an
+option.
+
+    python -m validation.trunk
+
+prints the figures, and by option how many lines name it. trunk.txt lists the files. The ceilings
+are those of tests/test_architecture.py.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "draftwerk"
+TRUNK = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split()
+"""From the engine to the forward pass, below the package."""
+OPTIONS = {
+    "windows": r"\bwindow",
+    "recurrent states": r"\bstates?\b|state_slots|RowState|StateR|SequenceStates",
+    "segments": r"blend|Blend|segment",
+    "beams": r"[Ss]earch|[Bb]ranch|beam|hypothes",
+    "tier two": r"fetch|store|tier",
+    "deadlines": r"promise|Promise|deadline|expire|\bslo\b|Slo|late|demot|patience|tpot|due_s",
+    "expected lengths": r"lengths",
+    "pooling": r"reading|Read[A-Z]|pool(s|ing|ed)\b|scored|score\b|answers|prompt_logprobs",
+    "given": r"\bgiven\b|margin",
+    "run-ahead": r"ahead|continues|goes_on|before",
+    "draft head": r"\bhead|Head",
+    "adapters": r"adapter",
+    "recovery": r"journal|resum|recover",
+}
+"""Each with the words that name it, some of which mean something else now and then."""
+DISCOURAGED = ("Of", "That", "Those", "What")
+"""First words of a docstring: the noun is better."""
+NO_CODE = ("#", '"""', "from ", "import ")
+
+
+def trunk_lines() -> int:
+    """Return how many lines the files of the trunk have."""
+    return sum((PACKAGE / file).read_text(encoding="utf-8").count("\n") for file in TRUNK)
+
+
+def branches() -> tuple[int, int, Counter[str]]:
+    """Return how many lines of code the trunk has, how many name an option, and which."""
+    code = naming = 0
+    named = Counter[str]()
+    for file in TRUNK:
+        for line in (PACKAGE / file).read_text(encoding="utf-8").splitlines():
+            if line.strip() and not line.strip().startswith(NO_CODE):
+                options = [name for name, words in OPTIONS.items() if re.search(words, line)]
+                named.update(options)
+                code += 1
+                naming += bool(options)
+    return code, naming, named
+
+
+def docstrings(tree: ast.Module) -> Iterator[str]:
+    """Yield the docstrings of a module, those of fields too."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield text
+            case _:
+                pass
+
+
+def first_words() -> Counter[str]:
+    """Return how many docstrings of the package begin with each word."""
+    words = Counter[str]()
+    for file in PACKAGE.rglob("*.py"):
+        for text in docstrings(ast.parse(file.read_text(encoding="utf-8"))):
+            words.update(re.findall(r"\w+", text)[:1])
+    return words
+
+
+def main() -> None:
+    """Print all figures."""
+    code, naming, named = branches()
+    words = first_words()
+    print(f"{len(TRUNK)} files, {trunk_lines()} lines")
+    print(f"{naming} of {code} lines of code name an option, {100 * naming / code:.1f} %:")
+    for name, count in named.most_common():
+        print(f"    {name} {count}")
+    print("first words of docstrings:", *(f"{word} {words[word]}" for word in DISCOURAGED))
+
+
+if __name__ == "__main__":
+    main()
