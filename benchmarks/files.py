@@ -122,15 +122,20 @@ def products_over_floor(path: Path, rows: Sequence[int]) -> tuple[float, ...]:
     model, pool = load(str(path), None, keeps_blocks=True), Pool()
     forward = NativeForward(model.config, model.weights, "stored", pool)
     shape, native = model_shape(model.config, 1.0, 1.0), pool.library
-    macs = native.measure_multiply_adds(pool.handle, forward.format, PEAK_STEPS)
+    loops = [
+        partial(native.measure_multiply_adds, pool.handle, forward.format, in_registers, PEAK_STEPS)
+        for in_registers in (True, False)
+    ]
+    macs = loops[0]()
     each = shape.layer_count * shape.layer_weights + shape.head_weights
     runs = [
         lambda: native.measure_stream(forward.handle),
-        lambda: native.measure_multiply_adds(pool.handle, forward.format, PEAK_STEPS),
+        *loops,
         *(partial(native.measure_linears, forward.handle, count, count) for count in rows),
     ]
     interleaved(runs, 2)
-    read, peak, *products = interleaved(runs, READ_ROUNDS)
+    read, from_registers, from_memory, *products = interleaved(runs, READ_ROUNDS)
+    peak = min(from_registers, from_memory)
     floors = (max(read, count * each / macs * peak) for count in rows)
     return tuple(taken / floor for taken, floor in zip(products, floors, strict=True))
 

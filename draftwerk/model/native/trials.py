@@ -115,10 +115,12 @@ def native_roofline(
 
 
 def peak_flops(pool: Pool, weight_format: int, clock: Callable[[], float] = perf_counter) -> float:
-    """Return the most FLOP/s of products in a format, measured in registers on all threads."""
+    """Return the most FLOP/s of products in a format, of plain loops on all threads."""
     rates: list[float] = []
-    for _ in range(PEAK_READINGS):
+    for in_registers in (True, False) * PEAK_READINGS:
         begun = clock()
-        multiply_adds = library().measure_multiply_adds(pool.handle, weight_format, PEAK_STEPS)
+        multiply_adds = library().measure_multiply_adds(
+            pool.handle, weight_format, in_registers, PEAK_STEPS
+        )
         rates.append(2.0 * multiply_adds / (clock() - begun))
     return max(rates)

@@ -1,10 +1,23 @@
 """The time of a model on so many threads, by a clock that is given."""
 
 from itertools import accumulate, chain
+from time import process_time
+
+import pytest
 
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
+from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.trials import REPEATS, STEPS, foretold_ms, trial_s
+from draftwerk.model.native.trials import (
+    REPEATS,
+    STEPS,
+    foretold_ms,
+    model_shape,
+    peak_flops,
+    trial_s,
+)
+from tests.model.native.stored.stored_models import Kinds, stored_weights, wide_config
+from tests.support.runners import require_kernels
 
 TOOK_S = (5.0, 3.0, 4.0)
 """Of the repeats of a step."""
@@ -28,3 +41,20 @@ def test_what_is_in_memory_by_chance_is_not_read_from_disk() -> None:
     assert foretold_ms(0.0, 300.0, 20.0) == 300.0
     assert foretold_ms(0.75, 300.0, 20.0) == 90.0
     assert foretold_ms(1.0, 300.0, 20.0) == 20.0
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+def test_no_product_is_faster_than_the_peak(kind: str) -> None:
+    require_kernels()
+    pool, config, rows = Pool(1), wide_config(), 8
+    forward = NativeForward(config, stored_weights(config, Kinds.all(kind)), "stored", pool)
+    shape = model_shape(config, 1.0, 1.0)
+    weights = shape.layer_count * shape.layer_weights + shape.head_weights
+    products_s: list[float] = []
+    for _ in range(50):
+        begun = process_time()
+        pool.library.measure_linears(forward.handle, rows, rows)
+        products_s.append(process_time() - begun)
+    rate = 2.0 * rows * weights / min(products_s)
+    peak = peak_flops(pool, forward.format, process_time)
+    assert 0.05 * peak < rate < peak

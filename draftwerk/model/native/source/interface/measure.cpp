@@ -25,9 +25,10 @@ Register opaque(Register value) {
     return value;
 }
 
-void run_quads(long steps) {
+// Four bytes at a time, of a register or of memory: processors differ in which they do more of.
+template <class Quad>
+void run_quads(long steps, Quad quad) {
     const native::QuadWeights<true> weights(opaque(native::broadcast(0)));
-    const int8_t quad[4] = {};
     run_chains(steps, native::broadcast(0), [&](native::Ints &sum) {
         native::QuadSum<true> quads{sum};
         quads.add(weights, quad);
@@ -39,9 +40,14 @@ struct Peak : Job {
     Format format;
     int threads;
     long steps;
+    bool in_registers = true;
     int open(int stage) override { return stage == 0 ? threads : -1; }
     void run(int, int, int) override {
-        if (format == Format::stored) return run_quads(steps);
+        if (format == Format::stored) {
+            const int8_t quad[4] = {};
+            if (in_registers) return run_quads(steps, opaque(native::broadcast(0)));
+            return run_quads<const int8_t *>(steps, quad);
+        }
         if (format == Format::bf16) {
             const uint8_t zeros[64] = {};
             const PairElement pair[2] = {};
@@ -93,9 +99,10 @@ struct Streaming : Job {
 
 }  // namespace
 
-double multiply_adds(Pool &pool, Format format, long steps) {
+double multiply_adds(Pool &pool, Format format, bool in_registers, long steps) {
     Peak peak;
     peak.format = format, peak.threads = pool.size(), peak.steps = steps;
+    peak.in_registers = in_registers;
     pool.run(peak);
     int each = native::LANES;
     if (format == Format::bf16) each *= 2 / native::HALVES;

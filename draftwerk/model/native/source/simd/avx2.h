@@ -172,6 +172,9 @@ struct QuadSum {
             : "+x"(sum), "=&x"(four)
             : "m"(*reinterpret_cast<const int(*)[1]>(quad)), "x"(weights.bytes));
     }
+    void add(const QuadWeights<NIBBLES> &weights, Ints quads) {
+        asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(weights.bytes), "x"(quads));
+    }
     Ints total() const { return sum; }
     static Ints scale(Ints lanes) { return lanes; }
     Ints total(Ints scale) const { return multiply(sum, scale); }
@@ -203,6 +206,12 @@ struct QuadSum {
                 : "m"(four), "x"(weights.bytes), "x"(weights.magnitudes),
                   "x"(_mm256_set1_epi16(1)));
         }
+    }
+    void add(const QuadWeights<true> &weights, Ints quads) {
+        Ints pairs;
+        asm("vpmaddubsw %2, %3, %1\n\tvpaddw %1, %0, %0"
+            : "+x"(sum), "=&x"(pairs)
+            : "x"(quads), "x"(weights.bytes));
     }
     Ints total() const {
         return NIBBLES ? _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) : sum;

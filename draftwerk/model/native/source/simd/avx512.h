@@ -181,6 +181,9 @@ struct QuadSum {
             : "+v"(sum)
             : "v"(weights.bytes), "m"(*reinterpret_cast<const int(*)[1]>(quad)));
     }
+    void add(const QuadWeights<NIBBLES> &weights, Ints quads) {
+        asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights.bytes), "v"(quads));
+    }
     Ints total() const { return sum; }
     static Ints scale(Ints lanes) { return lanes; }
     Ints total(Ints scale) const { return multiply(sum, scale); }
@@ -216,6 +219,12 @@ struct QuadSum {
                 : "m"(four), "v"(weights.bytes), "v"(_mm512_setzero_si512()),
                   "Yk"(weights.negative), "v"(_mm512_set1_epi16(1)));
         }
+    }
+    void add(const QuadWeights<true> &weights, Ints quads) {
+        Ints pairs;
+        asm("vpmaddubsw %2, %3, %1\n\tvpaddw %1, %0, %0"
+            : "+v"(sum), "=&v"(pairs)
+            : "v"(quads), "v"(weights.bytes));
     }
     Ints total() const {
         return NIBBLES ? _mm512_madd_epi16(sum, _mm512_set1_epi16(1)) : sum;
