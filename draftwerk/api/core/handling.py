@@ -23,6 +23,8 @@ SENT = "draftwerk.sent"
 """Key of what a client sent, in a scope, where requests are recorded."""
 ADMIN = "admin"
 """The name of the key that may do what concerns all others."""
+VERSION = "/v1"
+"""What addresses begin with, and need not."""
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 EndpointHandler = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -58,11 +60,17 @@ class Endpoint(NamedTuple):
 
 
 def routes_of(endpoints: Iterable[Endpoint]) -> list[Route]:
-    """Return a route for each path and handler, with all its methods."""
+    """Return a route for each path and handler, with all its methods; with and without `/v1`."""
     methods: dict[tuple[str, EndpointHandler], list[str]] = {}
     for each in endpoints:
-        methods.setdefault((each.path, each.handler), []).append(each.method)
+        for path in paths_of(each.path):
+            methods.setdefault((path, each.handler), []).append(each.method)
     return [Route(path, handler, methods=names) for (path, handler), names in methods.items()]
+
+
+def paths_of(path: str) -> tuple[str, ...]:
+    """Return a path, and what clients call it whose address of the server ends before `/v1`."""
+    return (path, path.removeprefix(VERSION)) if path.startswith(VERSION + "/") else (path,)
 
 
 def state_of(request: Request) -> ServerState:

@@ -66,12 +66,21 @@ async def count_going_on(
     state: ServerState, prompt: Prompt, half: HalfTurn | None, form: ReplyFormat | None
 ) -> int:
     """Return the length of a prompt, and of the half-written answer that it goes on from."""
-    count = await count_tokens(state, [prompt])
-    if half is None:
-        return count
-    with suppress(ValueError):
-        return count + len(await asyncio.to_thread(encoded_half, state.text_tools, half, form))
-    return count
+    return len(await encoded_going_on(state, prompt, half, form))
+
+
+async def encoded_going_on(
+    state: ServerState, prompt: Prompt, half: HalfTurn | None, form: ReplyFormat | None
+) -> list[int]:
+    """Return the tokens of a prompt, and of the half-written answer that it goes on from.
+
+    Raises ApiError.
+    """
+    tokens = await encoded(state, prompt)
+    if half is not None:
+        with suppress(ValueError):
+            tokens += await asyncio.to_thread(encoded_half, state.text_tools, half, form)
+    return tokens
 
 
 async def encoded(state: ServerState, prompt: Prompt) -> list[int]:

@@ -13,12 +13,11 @@ from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.grammars import grammar_of, text_form
 from draftwerk.api.fields.half_answers import check_goes_on
 from draftwerk.api.fields.model_choice import loaded_state, served_as
-from draftwerk.api.fields.reasoning_request import reasoning_of
-from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.fields.segments import completion_documents, segmented
-from draftwerk.api.fields.tool_request import chat_tools
+from draftwerk.api.fields.reply_plan import ReplyPlan
+from draftwerk.api.fields.segments import completion_documents
+from draftwerk.api.openai import chat_request
 from draftwerk.api.openai.chat import ChatSerializer
-from draftwerk.api.openai.chat_prompt import chat_prompt, continued
+from draftwerk.api.openai.chat_request import ChatRequest
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.middle_prompt import middle_prompt
 from draftwerk.api.openai.receipts.issuing import wants_receipt, with_receipt
@@ -27,7 +26,6 @@ from draftwerk.api.openai.responses import responses_endpoints
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, Message, OpenAIBody
 from draftwerk.api.openai.translate import (
     chat_options,
-    chat_reasoning,
     completion_options,
     completion_prompts,
     searched,
@@ -37,23 +35,15 @@ from draftwerk.api.replying.resuming import resumable
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
 
-CHAT = msgspec.json.Decoder(ChatBody)
 COMPLETION = msgspec.json.Decoder(CompletionBody)
 
 
 async def chat(request: Request) -> ASGIApp:
     """`POST /v1/chat/completions`."""
-    body = searched(await body_of(request, CHAT))
+    body = searched(await body_of(request, chat_request.CHAT))
     state = await loaded_state(request, body.model)
     model = served_as(state.model, body.model, body.lora)
-    tools = chat_tools(body.tools, body.tool_choice, body.parallel_tool_calls, model)
-    reasoning = reasoning_of(chat_reasoning(body, model), model)
-    text = text_form(body, grammar_of(body.response_format), "response_format")
-    plan = plan_reply(tools, reasoning, text, model)
-    conversation = chat_prompt(body.messages, plan)
-    contents = [each.content for each in body.messages]
-    prompt, blend = segmented(conversation, body.blend, body.documents, contents, model)
-    prompt, half = continued(body, prompt)
+    plan, prompt, blend, half = ChatRequest.of(body, model)
     options = chat_options(body, RequestContext(model, state.new_seed), plan, blend)
     check_goes_on(half, options)
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
@@ -151,6 +141,7 @@ ENDPOINTS = (
         CompletionReply,
         stream_type=EVENTS,
     ),
+    *chat_request.ENDPOINTS,
     *responses_endpoints.ENDPOINTS,
     *resuming.ENDPOINTS,
 )

@@ -16,7 +16,7 @@ from draftwerk.api.core.errors import (
     on_http_exception,
     turned_away,
 )
-from draftwerk.api.core.handling import routes_of
+from draftwerk.api.core.handling import paths_of, routes_of
 from draftwerk.api.core.models import HOLDS, ModelStates, OneModel, Release
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.auth import AuthMiddleware
@@ -30,13 +30,13 @@ from draftwerk.api.serving.addresses import nothing_at
 
 ROUTES = [
     *routes_of(service.ENDPOINTS),
-    WebSocketRoute("/v1/responses", ResponsesSocket()),
+    *(WebSocketRoute(path, ResponsesSocket()) for path in paths_of("/v1/responses")),
     Route("/openapi.json", service.openapi),
     Route("/", page),
     Route(FOLDER + "{name}", page),
 ]
 
-ADDRESSES = [each.path for each in ROUTES if "{" not in each.path and each.path != "/"]
+ADDRESSES = [each.path for each in service.ENDPOINTS if "{" not in each.path]
 DEBUG_ROUTES = [Route("/debug/trace", service.trace)]
 """Only with `--debug`."""
 

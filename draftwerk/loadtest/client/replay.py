@@ -167,7 +167,7 @@ def body_again(request: ReplayedRequest, new_ids: dict[str, str]) -> dict[str, A
         body["options"] = {**(body.get("options") or {}), "seed": seed}
         return body
     body["seed"] = seed
-    if request.path == "/v1/responses":
+    if request.path.removeprefix("/v1") == "/responses":
         body.pop("store", None)  # what goes on from it must find it
         earlier = body.get("previous_response_id")
         if earlier in new_ids:

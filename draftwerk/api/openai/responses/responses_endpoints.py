@@ -18,7 +18,7 @@ from draftwerk.api.core.handling import (
     tenant_of,
 )
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.prompt_tokens import count_tokens
+from draftwerk.api.core.prompt_tokens import count_going_on
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
@@ -97,8 +97,8 @@ async def input_tokens(request: Request) -> Response:
     state = named_state(request, body.model)
     plan = responses_plan(body, state.model)
     conversation = History(body, state, tenant_of(request)).conversation()
-    prompt = responses_prompt(body, conversation, plan, state.model)
-    return json_reply(InputTokens(await count_tokens(state, [prompt])))
+    prompt, half = taken_apart(responses_prompt(body, conversation, plan, state.model))
+    return json_reply(InputTokens(await count_going_on(state, prompt, half, plan.form)))
 
 
 def response_id_of(state: ServerState, tenant: str, request_id: str) -> str:
