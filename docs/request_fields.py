@@ -31,8 +31,7 @@ def endpoints() -> Iterator[str]:
     yield "what is required. A *text* is a string of at most 1,048,576 characters; a *name* matches"
     yield "`^[a-zA-Z0-9_.-]{1,64}$`; a *string to 256* has at most so many characters. Numbers have"
     yield "their least and greatest value. Of addresses with one body the first is named."
-    yield "Addresses under `/v1` answer without it too, for clients whose address of the server ends"
-    yield "before it."
+    yield "Addresses under `/v1` answer without it too, for clients that leave it out."
     for name, group in GROUPS.items():
         yield f"{name} are {', '.join(f'`{path}`' for path in group)}."
     yield ""

@@ -10,7 +10,8 @@ import pytest
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.fields.decode import CONTAINERS_MAX, STRINGS_MAX, decoded
 from draftwerk.api.fields.field_rows import UNSENT, RefusedField
-from draftwerk.api.openai.endpoints import CHAT, COMPLETION
+from draftwerk.api.openai.chat_request import CHAT
+from draftwerk.api.openai.endpoints import COMPLETION
 from draftwerk.api.openai.responses.responses_endpoints import RESPONSES
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import (

@@ -47,7 +47,9 @@ async def test_what_other_servers_have_is_not_served_in_words(served: Served, pa
 
 async def test_addresses_answer_without_their_version(served: Served) -> None:
     body = {"messages": [{"role": "user", "content": "Hello"}], "seed": 5}
-    bare, whole = [await served.http.post(at + "/chat/completions", json=body) for at in ("", "/v1")]
+    bare, whole = [
+        await served.http.post(at + "/chat/completions", json=body) for at in ("", "/v1")
+    ]
     assert bare.json()["choices"] == whole.json()["choices"]
     kept = (await served.http.post("/responses", json={"input": "Hello"})).json()
     assert (await served.http.get(f"/responses/{kept['id']}")).json() == kept
@@ -106,17 +108,3 @@ async def test_a_responses_input_is_counted(served: Served) -> None:
     usage = (await served.http.post("/v1/responses", json=body)).json()["usage"]
     expected = {"input_tokens": usage["input_tokens"], "object": "response.input_tokens"}
     assert reply.json() == expected and usage["input_tokens"] > 0
-
-
-async def test_a_chat_is_counted_and_shown(agent: Served) -> None:
-    for fields in ({}, {"tools": [{"type": "function", "function": {"name": "now"}}]}):
-        usage = (await agent.chat(**fields)).json()["usage"]
-        body = {"messages": [{"role": "user", "content": "Hello"}], **fields}
-        counted = await agent.http.post("/v1/chat/completions/input_tokens", json=body)
-        assert counted.json()["input_tokens"] == usage["prompt_tokens"]
-        shown = (await agent.http.post("/apply-template", json=body)).json()["prompt"]
-        sent = {"prompt": shown, "add_special_tokens": False}
-        tokens = (await agent.http.post("/tokenize", json=sent)).json()
-        assert "Hello" in shown and tokens["count"] == usage["prompt_tokens"]
-    refused = await agent.http.post("/apply-template", json={"messages": "Hello"})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages")

@@ -1,0 +1,1 @@
+"""Other servers' own test suites, of this server."""
