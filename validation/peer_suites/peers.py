@@ -27,7 +27,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class SuiteRun:
-    """What a suite needs to be run against a server."""
+    """Values that a suite is run with against a server."""
 
     folder: str
     suite: str
@@ -45,12 +45,12 @@ class PeerProject:
 
     name: str
     variable: str
-    """Of the environment: its folder."""
+    """Name of the environment variable that has its folder."""
     run: Runner
     suites: Mapping[str, Sequence[str]]
     """Each, and the flags of the server that it needs."""
     models: Sequence[str] = field(default=())
-    """What its tests call the model."""
+    """Names that its tests have for the model."""
 
 
 def with_pytest(

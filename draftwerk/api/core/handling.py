@@ -24,7 +24,7 @@ SENT = "draftwerk.sent"
 ADMIN = "admin"
 """The name of the key that may do what concerns all others."""
 VERSION = "/v1"
-"""What addresses begin with, and need not."""
+"""First part of addresses, which clients may leave out."""
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 EndpointHandler = Callable[[Request], Awaitable[ASGIApp]]
 

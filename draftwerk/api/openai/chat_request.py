@@ -52,7 +52,7 @@ class ChatRequest(NamedTuple):
 
 
 class PromptText(Struct, frozen=True):
-    """Of `/apply-template`."""
+    """Answer of `/apply-template`."""
 
     prompt: str
 
