@@ -10,9 +10,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from draftwerk.model.attention.signature import Attention
+from draftwerk.model.attention.signature import PLAIN, Scoring
 from draftwerk.model.batch.batch import Batch, facts_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -20,9 +21,21 @@ Function = Callable[..., Tensor]
 QUEUED_MAX = (2, 8, 3)
 """The last release whose `flash_attn_with_kvcache` can be recorded: the next reads the longest
 row's length back from the device, to check it."""
+DTYPES = (torch.bfloat16, torch.float16)
+HEAD_MAX = 256
 
 
-class FlashAttention2:
+class Served:
+    """Chains, with windows, caps and scales; neither release knows trees or sinks."""
+
+    def serves(self, query: Tensor, batch: Batch, scoring: Scoring) -> bool:
+        """Return whether they may be called with these."""
+        size = query.shape[-1]
+        fits = size % 8 == 0 and size <= HEAD_MAX
+        return fits and scoring.sinks is None and not facts_of(batch).masked
+
+
+class FlashAttention2(Served):
     """The backend `flash_attn`: pages of a multiple of 256 slots, safe to record in a graph."""
 
     def __init__(self, with_kvcache: Function | None, varlen: Function) -> None:
@@ -33,7 +46,9 @@ class FlashAttention2:
         self.with_kvcache = with_kvcache
         self.varlen = varlen
 
-    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def __call__(
+        self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, scoring: Scoring = PLAIN
+    ) -> Tensor:
         """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
         facts = facts_of(batch)
         _refuse_trees(facts.masked)
@@ -47,6 +62,7 @@ class FlashAttention2:
                 cache_seqlens=batch.kv_lengths,
                 block_table=batch.block_tables,
                 causal=True,
+                **_scores(scoring),
             ).flatten(0, 1)
         return self.varlen(
             query,
@@ -58,17 +74,20 @@ class FlashAttention2:
             max_seqlen_k=facts.kv_max,
             causal=True,
             block_table=batch.block_tables,
+            **_scores(scoring),
         )
 
 
-class FlashAttention3:
+class FlashAttention3(Served):
     """The backend `flash_attn_3`: any page size, one call for every kind of round."""
 
     def __init__(self, with_kvcache: Function) -> None:
         """`flash_attn_with_kvcache` of FlashAttention's `hopper` build."""
         self.with_kvcache = with_kvcache
 
-    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def __call__(
+        self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, scoring: Scoring = PLAIN
+    ) -> Tensor:
         """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
         facts = facts_of(batch)
         _refuse_trees(facts.masked)
@@ -81,20 +100,8 @@ class FlashAttention3:
             cu_seqlens_q=batch.row_starts,
             max_seqlen_q=facts.row_max,
             causal=True,
+            **_scores(scoring),
         )
-
-
-class WithTrees:
-    """A backend for chains, and another for the rounds that hold a tree."""
-
-    def __init__(self, chains: Attention, trees: Attention) -> None:
-        self.chains = chains
-        self.trees = trees
-
-    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
-        """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
-        backend = self.trees if facts_of(batch).masked else self.chains
-        return backend(query, keys, values, batch)
 
 
 def flash_attention_2() -> FlashAttention2:
@@ -120,6 +127,13 @@ def _installed(backend: str, name: str, remedy: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise Refused(f"attention {backend}: {error} ({remedy})") from error
+
+
+def _scores(scoring: Scoring) -> dict[str, Any]:
+    """Return the libraries' names for what is not Llama's; a window counts the own position."""
+    named = {"softmax_scale": scoring.scale, "softcap": scoring.softcap}
+    windows = {"window_size": (scoring.window - 1, 0)} if scoring.window else {}
+    return {name: value for name, value in named.items() if value} | windows
 
 
 def _refuse_trees(masked: bool) -> None:

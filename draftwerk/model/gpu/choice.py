@@ -7,9 +7,19 @@ from typing import NamedTuple
 import torch
 
 from draftwerk.model.attention import reference
-from draftwerk.model.attention.flash import WithTrees, flash_attention_2, flash_attention_3
+from draftwerk.model.attention.flash import (
+    DTYPES,
+    HEAD_MAX,
+    flash_attention_2,
+    flash_attention_3,
+)
 from draftwerk.model.attention.padded import PaddedAttention
-from draftwerk.model.attention.signature import Attention
+from draftwerk.model.attention.signature import (
+    Attention,
+    PartialAttention,
+    ScoredAttention,
+    WithFallback,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
 
 
@@ -26,6 +36,8 @@ class Needs(NamedTuple):
     dtype: torch.dtype = torch.bfloat16
     """Of activations."""
     head_size: int = 128
+    scored: bool = False
+    """Whether layers have windows, caps, sinks or scales of their own."""
 
 
 class AttentionBackend(NamedTuple):
@@ -52,7 +64,7 @@ class Chosen(NamedTuple):
     """Why better ones were not taken."""
 
 
-def _triton(needs: Needs) -> Attention:
+def _triton(needs: Needs) -> ScoredAttention:
     try:
         from draftwerk.model.gpu.kernels.attention import TritonAttention
         from draftwerk.model.gpu.kernels.launch import can_launch
@@ -60,20 +72,28 @@ def _triton(needs: Needs) -> Attention:
         raise Refused(f"attention triton: {error} (pip install triton)") from error
     if not can_launch(needs.device):
         raise Refused("attention triton needs a GPU, or TRITON_INTERPRET=1 to be very slow")
-    return TritonAttention(needs.exact, needs.context_max)
-
-
-def _with_trees(name: str, make: Callable[[], Attention], needs: Needs) -> Attention:
-    """Leave trees to Triton where it is; without it they are refused."""
-    if needs.dtype not in (torch.bfloat16, torch.float16):
-        raise Refused(f"attention {name} computes in bf16 or fp16")
-    if needs.head_size % 8 or needs.head_size > FLASH_HEAD_MAX:
+    triton = TritonAttention(needs.exact, needs.context_max)
+    if not needs.scored:
+        return triton
+    if needs.exact or needs.fp8:
+        option = "exact" if needs.exact else "kv_dtype fp8"
         raise Refused(
-            f"attention {name} takes heads of a multiple of 8 up to {FLASH_HEAD_MAX}, not "
+            f"{option} on a GPU is for Llama's attention, without windows, caps and sinks"
+        )
+    return WithFallback(triton, PaddedAttention())
+
+
+def _flash(name: str, make: Callable[[], PartialAttention], needs: Needs) -> Attention:
+    """Leave what it does not serve to Triton where that is, and to torch."""
+    if needs.dtype not in DTYPES:
+        raise Refused(f"attention {name} computes in bf16 or fp16")
+    if needs.head_size % 8 or needs.head_size > HEAD_MAX:
+        raise Refused(
+            f"attention {name} takes heads of a multiple of 8 up to {HEAD_MAX}, not "
             f"{needs.head_size}"
         )
-    chains = make()
-    return chains if find_spec("triton") is None else WithTrees(chains, _triton(needs))
+    has_triton = find_spec("triton") is not None
+    return WithFallback(make(), _triton(needs) if has_triton else PaddedAttention())
 
 
 BACKENDS: dict[str, AttentionBackend] = {
@@ -81,13 +101,13 @@ BACKENDS: dict[str, AttentionBackend] = {
     "reference": AttentionBackend(lambda needs: reference.attend, fp8=True),
     "triton": AttentionBackend(_triton, graphs=True, exact=True, fp8=True),
     "flash_attn": AttentionBackend(
-        lambda needs: _with_trees("flash_attn", flash_attention_2, needs),
+        lambda needs: _flash("flash_attn", flash_attention_2, needs),
         page_multiple=256,
         trees=False,
         graphs=True,
     ),
     "flash_attn_3": AttentionBackend(
-        lambda needs: _with_trees("flash_attn_3", flash_attention_3, needs),
+        lambda needs: _flash("flash_attn_3", flash_attention_3, needs),
         trees=False,
         graphs=True,
     ),
@@ -95,7 +115,6 @@ BACKENDS: dict[str, AttentionBackend] = {
 AUTOMATIC = {"cpu": ("padded",), "cuda": ("flash_attn_3", "flash_attn", "triton", "padded")}
 """Backends of each kind of device, the best first: the first that can run is taken."""
 HOPPER = 9
-FLASH_HEAD_MAX = 256
 
 
 def _best(needs: Needs) -> Chosen:

@@ -13,10 +13,10 @@ from torch import Tensor
 from draftwerk.model.attention.flash import (
     FlashAttention2,
     FlashAttention3,
-    WithTrees,
     flash_attention_2,
 )
 from draftwerk.model.attention.reference import attend
+from draftwerk.model.attention.signature import WithFallback
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -249,7 +249,7 @@ def test_trees_are_refused():
 
 def test_trees_go_to_another_backend_where_there_is_one():
     library = Library()
-    both = WithTrees(FlashAttention2(library.with_kvcache, library.varlen), attend)
+    both = WithFallback(FlashAttention2(library.with_kvcache, library.varlen), attend)
     for rows, calls in (([(30, 1, TREE)], 0), (VERIFY, 1)):
         inputs = case(rows)
         torch.testing.assert_close(both(*inputs), attend(*inputs))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from draftwerk.model.attention.signature import PLAIN, Scoring, is_plain
 from draftwerk.model.batch.batch import Batch, facts_of
 from draftwerk.model.gpu.kernels.launch import ceil_div, core_count, launch, power_of_two
 from draftwerk.model.gpu.kernels.split_attention import attend_kernel, merge_kernel
@@ -44,7 +45,13 @@ class TritonAttention:
         while self.exact_split * SPLITS_MAX < context_max:
             self.exact_split *= 2
 
-    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def serves(self, query: Tensor, batch: Batch, scoring: Scoring) -> bool:
+        """Return whether scores are Llama's."""
+        return is_plain(scoring)
+
+    def __call__(
+        self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, scoring: Scoring = PLAIN
+    ) -> Tensor:
         """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
         facts = facts_of(batch)
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
