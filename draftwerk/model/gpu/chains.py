@@ -21,12 +21,14 @@ from draftwerk.model.gpu.graphs import Recorder
 from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
 from draftwerk.model.gpu.sampler import (
     WORDS,
+    ChoiceKind,
     DeviceRequests,
     is_served,
     packed_requests,
     queue_choice,
     unpacked_requests,
 )
+from draftwerk.model.gpu.truncated import is_truncated
 from draftwerk.model.reference.transfer import to_device, to_host
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -178,7 +180,8 @@ class GpuChains:
         """Whether the kernels implement the distribution, and the buffers hold the chain."""
         slots = wanted.request.position + wanted.length
         fits = wanted.length <= LENGTH_MAX and slots <= self.width * self.pages.block_size
-        return fits and is_served(wanted.request)
+        # What only some of a chain's tokens might need is asked token by token.
+        return fits and is_served(wanted.request) and not is_truncated(wanted.request)
 
     @torch.inference_mode()
     def begin(self, logits: Tensor, wanted: Sequence[Wanted]) -> Callable[[], list[list[int]]]:
@@ -197,8 +200,8 @@ class GpuChains:
         state, step = self._recorded(count)
         state.send(wanted)
         first = DeviceRequests(*(part[:count] for part in state.asked))
-        sampled = not all(one.request.is_greedy for one in wanted)
-        follow(state, queue_choice(logits, first, sampled), self.vocab, self.pages.block_size)
+        kind = ChoiceKind(not all(one.request.is_greedy for one in wanted))
+        follow(state, queue_choice(logits, first, kind), self.vocab, self.pages.block_size)
         for _ in range(max(one.length for one in wanted) - 1):
             step()
         # The buffer may be written again before this is awaited.
@@ -219,7 +222,7 @@ class GpuChains:
         """Feed what was laid out and follow what is chosen; return where the tokens are."""
         logits = self.forward.compute(state.batch, self.pages)
         asked = DeviceRequests(state.every, state.asked.keys, state.asked.params)
-        follow(state, queue_choice(logits, asked, sampled=True), self.vocab, self.pages.block_size)
+        follow(state, queue_choice(logits, asked, ChoiceKind()), self.vocab, self.pages.block_size)
         return state.found
 
 

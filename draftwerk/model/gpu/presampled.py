@@ -18,10 +18,12 @@ from draftwerk.model.gpu.draft_tree import GpuDraftTree
 from draftwerk.model.gpu.sampler import (
     WORDS,
     is_served,
+    kind_of,
     packed_requests,
     queue_choice,
     unpacked_requests,
 )
+from draftwerk.model.gpu.truncated import UNKNOWN, without_unknown
 from draftwerk.model.reference.sampler import SamplingRequest, losses_of
 from draftwerk.model.reference.transfer import to_device, to_host
 from draftwerk.model.step.backend import BoundHead
@@ -52,21 +54,29 @@ class GpuPresample:
             values, tokens = logits[indices].log_softmax(-1).topk(count, dim=-1)
             parts += [tokens.int().flatten(), losses_of(values).flatten()]
         arrived = iter(to_host(torch.cat(parts)).split([len(part) for part in parts]))
-        chosen, sound = next(arrived).split([len(requests), len(logits)])
+        chosen, sound = (
+            part.tolist() for part in next(arrived).split([len(requests), len(logits)])
+        )
         head_trees = LAYOUT.unpack(next(arrived).tolist()) if thinking else []
+        tokens = {
+            request.logits_row: token
+            for request, token in zip(requests, chosen, strict=True)
+            if token != UNKNOWN
+        }
         best = [next(arrived).view(-1, count).tolist() for _ in range(2)] if rows else [[], []]
         return Presampled(
-            frozenset(row for row, number in enumerate(sound.tolist()) if not number),
+            frozenset(row for row, number in enumerate(sound) if not number),
+            tokens,
             {
-                request.logits_row: token
-                for request, token in zip(requests, chosen.tolist(), strict=True)
+                row: (tuple(ids), tuple(losses))
+                for row, ids, losses in zip(rows, *best, strict=True)
             },
+            frozenset(tree.first for tree in trees if tree.first in tokens),
             {
-                row: (tuple(tokens), tuple(losses))
-                for row, tokens, losses in zip(rows, *best, strict=True)
+                tree.first: head_tree
+                for tree, head_tree in zip(thinking, head_trees, strict=True)
+                if tree.first in tokens
             },
-            frozenset(tree.first for tree in trees),
-            {tree.first: head_tree for tree, head_tree in zip(thinking, head_trees, strict=True)},
         )
 
     def warm_up(self, vocab: int) -> None:
@@ -90,8 +100,11 @@ class GpuPresample:
         there = to_device(torch.from_numpy(host), logits.device)
         asked = unpacked_requests(there[: WORDS * len(requests)])
         packed = there[WORDS * len(requests) :].view(torch.int32)[: len(numbers)]
-        sampled = not all(request.is_greedy for request in requests)
-        return queue_choice(logits, asked, sampled, len(logits)), unpacked_trees(packed, len(trees))
+        kind, found = kind_of(requests), unpacked_trees(packed, len(trees))
+        answers = queue_choice(logits, asked, kind, len(logits))
+        if kind.truncated and trees:
+            answers = without_unknown(answers, found.begins)
+        return answers, found
 
     def _committed(
         self, answers: Tensor, packed: PackedTrees, trees: Sequence[PackedTree], parts: list[Tensor]

@@ -1,9 +1,8 @@
 """The seeded target's choice on the device: a keyed argmax over the whole vocabulary.
 
-What it serves is greedy, temperature and min-p without edits; every other distribution is left to
-the twin, `model.reference.sampler`. Scores and noise are float64 as there. No token is lost to the
-window:
-noise lies between -3.2 and 22.9, so a token 30 nats below the best cannot win.
+What it serves is all without edits; those are left to the twin, `model.reference.sampler`, and so
+is what `truncated` finds no cut of. Scores and noise are float64 as there. No token is lost to the
+window: noise lies between -3.2 and 22.9, so a token 30 nats below the best cannot win.
 
 Questions go over in one copy and are answered in three launches behind the forward pass.
 """
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
+from draftwerk.model.gpu.truncated import UNKNOWN, choose_truncated, is_truncated
 from draftwerk.model.reference import sampler
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.reference.transfer import to_device, to_host
@@ -98,14 +98,15 @@ def keyed_kernel(
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):
-    """The greatest score plus noise of one chunk; `settings` is (temperature, lowest score).
+    """The greatest score plus noise of one chunk; `settings` is (temperature, lowest score,
+    and two numbers that are not read).
 
     At temperature 0 the chunk's greatest logit and its token stay what they are.
     """
     request = tl.program_id(0)
     chunk = tl.program_id(1)
-    temperature = tl.load(settings + request * 2)
-    depth = tl.load(settings + request * 2 + 1)
+    temperature = tl.load(settings + request * 4)
+    depth = tl.load(settings + request * 4 + 1)
     if temperature == 0.0:
         tl.store(totals + request * chunks + chunk, tl.load(bests + request * chunks + chunk))
         return
@@ -162,28 +163,26 @@ def choose_kernel(
 
 
 def is_served(request: SamplingRequest) -> bool:
-    """Whether the kernels implement the request's distribution."""
-    sampling = request.sampling
-    edited = request.logit_edits is not None or request.allowed is not None
-    return not edited and (
-        sampling.temperature == 0 or (sampling.top_k == 0 and sampling.top_p == 1.0)
-    )
+    """Whether the request's distribution is computed on the device."""
+    return request.logit_edits is None and request.allowed is None
 
 
 def choose_many(logits: Tensor, requests: Sequence[SamplingRequest]) -> list[int]:
     """Return the seeded target's token for each request, from raw float32 logits [S, vocab]."""
     served = [request for request in requests if is_served(request)]
-    others = [request for request in requests if not is_served(request)]
-    # Both queued before either is awaited.
-    tokens = _queue_choice(logits, served) if served else None
-    rest = iter(sampler.choose_many(logits, others))
-    mine = iter([] if tokens is None else to_host(tokens).tolist())
-    return [next(mine) if is_served(request) else next(rest) for request in requests]
+    tokens = to_host(_queue_choice(logits, served)).tolist() if served else []
+    found = {id(request): token for request, token in zip(served, tokens, strict=True)}
+    left = [request for request in requests if found.get(id(request), UNKNOWN) == UNKNOWN]
+    rest = iter(sampler.choose_many(logits, left))
+    return [
+        token if (token := found.get(id(request), UNKNOWN)) != UNKNOWN else next(rest)
+        for request in requests
+    ]
 
 
 def warm_up(vocab: int, device: torch.device) -> None:
     """Compile the kernels, so that no request waits for that."""
-    params = Sampling(temperature=0.0), Sampling(temperature=1.0)
+    params = Sampling(temperature=0.0), Sampling(temperature=1.0), Sampling(top_p=0.9)
     choose_many(
         torch.zeros(1, vocab, device=device),
         [SamplingRequest(0, 0, sampling) for sampling in params],
@@ -193,9 +192,7 @@ def warm_up(vocab: int, device: torch.device) -> None:
 def _queue_choice(logits: Tensor, requests: Sequence[SamplingRequest]) -> Tensor:
     """Queue the choice: int32 tokens of the requests."""
     asked = to_device(torch.from_numpy(packed_requests(requests)), logits.device)
-    return queue_choice(
-        logits, unpacked_requests(asked), not all(request.is_greedy for request in requests)
-    )
+    return queue_choice(logits, unpacked_requests(asked), kind_of(requests))
 
 
 class DeviceRequests(NamedTuple):
@@ -206,19 +203,34 @@ class DeviceRequests(NamedTuple):
     keys: Tensor
     """int64 [n, 4]: the seed's lower and upper half, position, branch."""
     params: Tensor
-    """float64 [n, 2]: temperature, and the lowest score that counts."""
+    """float64 [n, 4]: temperature, the lowest score that counts, top-k and top-p."""
 
 
-WORDS = 7
+class ChoiceKind(NamedTuple):
+    """Work that the most demanding of some requests takes."""
+
+    sampled: bool = True
+    """Otherwise all temperatures are 0."""
+    truncated: tuple[int, ...] = ()
+    """Requests with top-k or top-p, by index."""
+
+
+def kind_of(requests: Sequence[SamplingRequest]) -> ChoiceKind:
+    """Return what requests take."""
+    truncated = tuple(at for at, request in enumerate(requests) if is_truncated(request))
+    return ChoiceKind(not all(request.is_greedy for request in requests), truncated)
+
+
+WORDS = 9
 """Of eight bytes, that a question takes."""
 
 
 def queue_choice(
-    logits: Tensor, asked: DeviceRequests, sampled: bool, sound_rows: int = 0
+    logits: Tensor, asked: DeviceRequests, kind: ChoiceKind, sound_rows: int = 0
 ) -> Tensor:
     """Queue the choice: int32 tokens of the requests, then of so many rows a 1 for each sound one.
 
-    Without `sampled` all temperatures must be 0.
+    A token that only the twin can tell is UNKNOWN.
     """
     device, vocab, count = logits.device, logits.shape[1], len(asked.rows)
     chunks, row_stride = ceil_div(vocab, CHUNK), logits.stride(0)
@@ -228,7 +240,7 @@ def queue_choice(
     grid, shape = (count, chunks), (vocab, row_stride, chunks)
     if count:
         launch(greatest_kernel, grid, logits, asked.rows, bests, tokens, *shape, CHUNK=CHUNK)
-    if count and sampled:
+    if count and kind.sampled:
         totals = torch.empty_like(bests)
         arguments = logits, *asked, bests, totals, tokens
         sizes = {"CHUNK": CHUNK, "CHUNKS": power_of_two(chunks)}
@@ -237,6 +249,10 @@ def queue_choice(
     if len(out):
         arguments = totals, tokens, logits, out, count, row_stride, chunks
         launch(choose_kernel, (len(out),), *arguments, CHUNKS=power_of_two(chunks))
+    if kind.truncated:
+        which = to_device(torch.tensor(kind.truncated), device)
+        rows, keys, params = (part[which] for part in asked)
+        out.index_copy_(0, which, choose_truncated(logits[rows], keys, params))
     return out
 
 
@@ -256,14 +272,16 @@ def packed_requests(requests: Sequence[SamplingRequest], room: int = 0) -> NDArr
         (
             sampling.temperature,
             max(-WINDOW_NATS, log(sampling.min_p)) if sampling.min_p else -WINDOW_NATS,
+            sampling.top_k,
+            sampling.top_p,
         )
         for sampling in (request.sampling for request in requests)
-    ] or np.empty((0, 2))
+    ] or np.empty((0, 4))
     return host
 
 
 def unpacked_requests(words: Tensor) -> DeviceRequests:
     """Return the parts of what `packed_requests` made."""
     count = len(words) // WORDS
-    rows, keys, params = words.split([count, 4 * count, 2 * count])
-    return DeviceRequests(rows, keys.view(count, 4), params.view(torch.float64).view(count, 2))
+    rows, keys, params = words.split([count, 4 * count, 4 * count])
+    return DeviceRequests(rows, keys.view(count, 4), params.view(torch.float64).view(count, 4))

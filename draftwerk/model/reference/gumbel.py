@@ -19,7 +19,16 @@ def gumbel(tokens: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
     # Four neighbouring tokens share a counter, and neighbours mostly come together.
     counters, inverse = torch.unique_consecutive(rows << 32 | tokens // 4, return_inverse=True)
     words = torch.stack(_philox(counters & MASK, *keys[counters >> 32].T), dim=-1)
-    word = words[inverse, tokens % 4]
+    return _noise(words[inverse, tokens % 4])
+
+
+def noise_of(tokens: Tensor, keys: Tensor) -> Tensor:
+    """Return the same of int64 tokens [R, n] under keys [R, 4], with no number read back."""
+    words = torch.stack(_philox(tokens // 4, *keys[:, :, None].unbind(1)), dim=-1)
+    return _noise(words.gather(-1, (tokens % 4)[..., None])[..., 0])
+
+
+def _noise(word: Tensor) -> Tensor:
     return -torch.log(-torch.log((word.double() + 0.5) * 2.0**-32))
 
 
