@@ -102,8 +102,6 @@ def _check_lora(settings: EngineSettings) -> None:
             raise ConfigError(f"lora: there is no folder {folder}")
     if not (settings.lora or settings.lora_merge):
         return
-    if settings.device == "cuda":
-        raise ConfigError("lora and lora_merge are not served on a GPU yet: take device cpu")
     if settings.ranks > 1:
         raise ConfigError(
             "lora and lora_merge do not go together with pipeline_parallel and tensor_parallel yet"

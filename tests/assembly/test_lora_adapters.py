@@ -57,7 +57,6 @@ def test_one_of_another_model_is_a_fault_of_the_settings(base: Path, tmp_path: P
         ({"lora": ("a=.", "a=..")}, "two adapters have one name"),
         ({"lora": ("a=/no/such",)}, "no folder /no/such"),
         ({"lora_merge": ("/no/such",)}, "no folder /no/such"),
-        ({"lora": ("a=.",), "device": "cuda"}, "not served on a GPU"),
         ({"lora": ("a=.",), "tensor_parallel": 2}, "tensor_parallel"),
         ({"lora_merge": (".",), "pipeline_parallel": 2}, "pipeline_parallel"),
     ],

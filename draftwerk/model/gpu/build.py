@@ -1,13 +1,15 @@
 """A loaded model made ready to run on a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from draftwerk.model.batch.batch import Pages
 from draftwerk.model.checkpoint.loader import Checkpoint, load
+from draftwerk.model.checkpoint.lora.lora_card import LoraCard
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import DraftHead
@@ -27,6 +29,7 @@ from draftwerk.model.gpu.kernels.w8a8 import w8a8
 from draftwerk.model.gpu.kernels.weight_only import weight_only
 from draftwerk.model.gpu.presampled import GpuPresample
 from draftwerk.model.gpu.warm_up import warm_up
+from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import TORCH_BACKEND, BoundHead, LoadedModel
 from draftwerk.model.text.grammar import Grammars
@@ -69,6 +72,8 @@ FORMATS: dict[str, WeightFormat] = {
     "int4": _weight_only(to_int4),
     STORED: WeightFormat(torch.bfloat16, *[stored(exact=False)] * 2, *[stored(exact=True)] * 2),
 }
+PLAIN_DTYPES = ("bf16", "fp16", "fp32")
+"""Formats of plain numbers."""
 FP8_CAPABILITY = (8, 9)
 """The first that converts e4m3."""
 GPU_BACKEND = replace(TORCH_BACKEND, choose=sampler.choose_many)
@@ -88,14 +93,22 @@ class GpuSettings(NamedTuple):
     """Of the pages: auto (as the activations) or fp8, plain e4m3 without scales."""
     drafts: bool = False
     """Whether the model is to guess chains."""
+    state_slots: int = 0
+    """For recurrent states."""
+    adapted: bool = False
+    """Whether rows may have adapters."""
 
 
 def load_for_gpu(
-    source: str | None, dtype: str, device: torch.device, progress: OnProgress
+    source: str | None,
+    dtype: str,
+    device: torch.device,
+    progress: OnProgress,
+    merged: Sequence[LoraCard] = (),
 ) -> Checkpoint:
     """Load a model's weights onto the device, as FORMATS takes them. Raises Refused."""
     keeps_blocks, kept = dtype == STORED, FORMATS[dtype].dtype
-    model = load(source, kept, device, progress, keeps_blocks=keeps_blocks)
+    model = load(source, kept, device, progress, keeps_blocks=keeps_blocks, merged=merged)
     return on_device(model, kept, device) if keeps_blocks else model
 
 
@@ -112,42 +125,36 @@ def gpu_parts(
     The model's weights are already on the device, in the dtype that FORMATS names.
     """
     config, device = model.config, model.weights.embedding.device
+    switch = "an adapter" if settings.adapted else unlike_llama(model)
+    if switch:
+        check_any_graph(model, settings, switch)
     context_max = min(config.context_max, settings.block_count * settings.block_size)
     fp8_pages = settings.kv_dtype == "fp8"
     if fp8_pages:
         check_fp8_pages(model)
-    needs = Needs(
-        device,
-        settings.block_size,
-        settings.exact,
-        context_max,
-        fp8_pages,
-        model.weights.embedding.dtype,
-        config.head_size,
+    chosen = choose_attention(
+        settings.attention,
+        Needs(
+            device,
+            settings.block_size,
+            settings.exact,
+            context_max,
+            fp8_pages,
+            model.weights.embedding.dtype,
+            config.head_size,
+            scored=bool(switch),
+        ),
     )
-    chosen = choose_attention(settings.attention, needs)
     for reason in chosen.passed_over:
         progress(f"passed over: {reason}")
     progress(f"attention {chosen.name}")
-    kept = FORMATS[settings.dtype]
-    prepare = (
-        (kept.exact_layers, kept.exact_lm_head) if settings.exact else (kept.layers, kept.head)
-    )
-    forward = GpuForward(config, model.weights, chosen.attention, triton_ops(), *prepare)
     dtype = FP8 if fp8_pages else model.weights.embedding.dtype
-    pages = allocate(config, settings.block_count, settings.block_size, dtype, device)
-    served, chains = forward, None
-    masks = _masks(chosen, settings.exact)
-    if chosen.backend.graphs and not is_interpreted():
-        progress("compiling kernels")
-        warm_up(forward, pages, context_max, masks)
-    if recorder is not None and chosen.backend.graphs:
-        which = buckets(settings.rows_max, masks)
-        served = GraphedForward(forward, pages, context_max, which, recorder, progress)
+    blocks = settings.block_count, settings.block_size
+    pages = allocate(config, *blocks, dtype, device, state_slots=settings.state_slots)
+    served, chains = TorchForward(config, model.weights, chosen.attention), None
+    if not switch:
+        served, chains = _fused(model, settings, chosen, pages, recorder, progress)
     sampler.warm_up(config.vocab_size, device)
-    if settings.drafts and chosen.backend.graphs:
-        rows, masked = row_counts(settings.rows_max), False not in masks
-        chains = GpuChains(forward, pages, context_max, rows, masked, recorder, progress)
     draft_head = None
     if head is not None:
         draft_head = BoundHead(step=GpuDraftTree(head, model.weights), forward=served)
@@ -162,10 +169,61 @@ def gpu_parts(
         backend=replace(GPU_BACKEND, presample=presample),
         grammars=grammars,
         draft_head=draft_head,
-        host_batches=True,
+        host_batches=not switch,
         chains=chains,
     )
     return parts, chosen
+
+
+def _fused(
+    model: Checkpoint,
+    settings: GpuSettings,
+    chosen: Chosen,
+    pages: Pages,
+    recorder: Recorder | None,
+    progress: OnProgress,
+) -> tuple[GpuForward | GraphedForward, GpuChains | None]:
+    """Return the kernels of Llama's graph, all compiled, with graphs where those can be."""
+    kept, rows_max = FORMATS[settings.dtype], settings.rows_max
+    prepare = (
+        (kept.exact_layers, kept.exact_lm_head) if settings.exact else (kept.layers, kept.head)
+    )
+    forward = GpuForward(model.config, model.weights, chosen.attention, triton_ops(), *prepare)
+    if not chosen.backend.graphs:
+        return forward, None
+    masks = _masks(chosen, settings.exact)
+    context_max = min(model.config.context_max, settings.block_count * settings.block_size)
+    if not is_interpreted():
+        progress("compiling kernels")
+        warm_up(forward, pages, context_max, masks)
+    served, chains = forward, None
+    if recorder is not None:
+        which = buckets(rows_max, masks)
+        served = GraphedForward(forward, pages, context_max, which, recorder, progress)
+    if settings.drafts:
+        rows, masked = row_counts(rows_max), False not in masks
+        chains = GpuChains(forward, pages, context_max, rows, masked, recorder, progress)
+    return served, chains
+
+
+def unlike_llama(model: Checkpoint) -> str:
+    """Return the first thing that Llama's plain graph does not have; empty if there is none."""
+    if switch := model.config.unlike_llama():
+        return switch
+    layer = model.weights.layers[0]
+    norms = layer.attention_norm, layer.ffn_norm
+    is_before = None not in norms and layer.after_attention is layer.after_ffn is None
+    return "" if is_before else "norms behind its layers' parts"
+
+
+def check_any_graph(model: Checkpoint, settings: GpuSettings, switch: str) -> None:
+    """Raise Refused for a format of weights that needs the kernels of Llama's graph."""
+    if settings.dtype not in PLAIN_DTYPES:
+        known = ", ".join(PLAIN_DTYPES)
+        raise Refused(
+            f"dtype {settings.dtype} on a GPU has products for Llama's plain graph alone, and "
+            f"{model.config.architecture} has {switch}: take one of {known}"
+        )
 
 
 def check_fp8_pages(model: Checkpoint) -> None:

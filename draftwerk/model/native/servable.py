@@ -46,14 +46,22 @@ def own_format(
     device: str,
     attention: str,
     progress: Callable[[str], None],
+    switch: str = "",
 ) -> str:
     """Return what `--dtype auto` comes to for weights of a format; `kinds` are a GGUF's types.
+
+    `switch` is what the model's graph has beside Llama's.
 
     A quantised GGUF is served as it is where kernels run that know all of its types, else
     dequantised to bf16.
     """
     on_gpu = may_use_gpu(device)
     if stored != STORED or (attention not in ("auto", "native") and not on_gpu):
+        return "bf16"
+    if on_gpu and switch:
+        progress(
+            f"served as bf16: a GPU's kernels read a file's types in Llama's graph, not {switch}"
+        )
         return "bf16"
     if unknown := [kind for kind in kinds if kind not in (GPU_KINDS if on_gpu else KINDS)]:
         whose = "a GPU's" if on_gpu else "the native"

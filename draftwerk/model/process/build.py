@@ -79,7 +79,7 @@ def build(
             "pipeline_parallel and tensor_parallel divide a model on a CPU: take device cpu"
         )
     if options.lora or options.lora_merge:
-        check_adapters(options, device)
+        check_adapters(options)
     if device.type == "cuda" and options.window is not None:
         raise Refused("window needs the native kernels of a CPU: take device cpu")
     if device.type == "cuda" and find_spec("triton") is not None:

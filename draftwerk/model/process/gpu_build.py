@@ -1,5 +1,8 @@
 """A model on a GPU."""
 
+from dataclasses import replace
+from typing import cast
+
 import torch
 
 from draftwerk.model.checkpoint.hf_config import read_config
@@ -7,7 +10,8 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.process.built import Built, grammars_in
 from draftwerk.model.process.draft_heads import draft_head_of, refuse_layer_on
-from draftwerk.model.process.option_checks import check_kv_dtype, check_plain
+from draftwerk.model.process.lora_cards import TakesAdapters, add_adapters, lora_cards
+from draftwerk.model.process.option_checks import check_kv_dtype
 from draftwerk.speculative.protocol.frames import OnProgress
 
 
@@ -21,9 +25,9 @@ def build_gpu(
 
     check_kv_dtype(options, "fp8")
     _, directory = locate(options.source, progress, reads=True)
-    check_plain(read_config(directory), "on a GPU: take device cpu")
     refuse_layer_on(device, options)
-    model = load_for_gpu(options.source, options.dtype, device, progress)
+    merged = lora_cards(options.lora_merge, read_config(directory))
+    model = load_for_gpu(options.source, options.dtype, device, progress, merged)
     settings = GpuSettings(
         options.dtype,
         options.attention,
@@ -32,9 +36,13 @@ def build_gpu(
         options.block_size,
         kv_dtype=options.kv_dtype,
         drafts=drafts,
+        state_slots=options.state_slots,
+        adapted=bool(options.lora),
     )
     draft_head = draft_head_of(options, model.config, model.weights)
-    parts, chosen = gpu_parts(
-        model, settings, CudaRecorder(), grammars_in(model), progress, draft_head
-    )
+    recorder = CudaRecorder() if device.type == "cuda" else None
+    parts, chosen = gpu_parts(model, settings, recorder, grammars_in(model), progress, draft_head)
+    if options.lora:
+        forward = cast(TakesAdapters, parts.forward)
+        parts = replace(parts, adapters=add_adapters(forward, options.lora, model.config))
     return Built(parts, device.type, chosen.name, options.exact)

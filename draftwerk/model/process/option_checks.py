@@ -16,10 +16,8 @@ DEVICE_DTYPES = {
 }
 
 
-def check_adapters(options: ModelOptions, device: torch.device) -> None:
+def check_adapters(options: ModelOptions) -> None:
     """Raise Refused where adapters are not served."""
-    if device.type == "cuda":
-        raise Refused("lora and lora_merge are not served on a GPU yet: take device cpu")
     if grid_of(options).size > 1:
         raise Refused(
             "lora and lora_merge do not go together with pipeline_parallel and tensor_parallel yet"

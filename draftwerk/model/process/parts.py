@@ -189,7 +189,9 @@ def torch_part(
         shared, pages = _pages(options, model.config, dtype)
     else:
         shared = None
-        pages = allocate(model.config, options.block_count, options.block_size, dtype, device)
+        slots = options.state_slots
+        blocks = options.block_count, options.block_size
+        pages = allocate(model.config, *blocks, dtype, device, state_slots=slots)
     return TorchPart(model, forward, pages, shared, threads, adapters)
 
 

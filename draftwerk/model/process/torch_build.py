@@ -4,8 +4,6 @@ from importlib.metadata import version
 
 import torch
 
-from draftwerk.model.checkpoint.hf_config import read_config
-from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.built import (
@@ -15,7 +13,6 @@ from draftwerk.model.process.built import (
     state_words,
 )
 from draftwerk.model.process.draft_heads import torch_head
-from draftwerk.model.process.option_checks import check_plain
 from draftwerk.model.process.parts import DTYPES, generic_part, torch_part
 from draftwerk.model.ranks.share import Share, grid_of
 from draftwerk.model.step.backend import LoadedModel
@@ -30,9 +27,6 @@ def build_torch(
     options: ModelOptions, share: Share, *, device: torch.device, progress: OnProgress, why: str
 ) -> Built:
     """Build the fallback; `why` says what keeps the native kernels from a CPU."""
-    if device.type == "cuda":
-        _, directory = locate(options.source, progress, reads=True)
-        check_plain(read_config(directory), "on a GPU: take device cpu")
     part = torch_part(options, device, share, progress)
     model, pages, forward = part.model, part.pages, part.forward
     parts = LoadedModel(

@@ -39,13 +39,12 @@ def allocate(
     shape = page_shape(config, block_count, block_size, width)
     if device.type == "cpu":
         pages = private_pages(shape, dtype)
-        if config.state_size and state_slots:
-            pages.states = torch.zeros(state_slots, config.state_size)
-        return pages
-    return Pages(
-        torch.zeros(shape, dtype=dtype, device=device),
-        torch.zeros(shape, dtype=dtype, device=device),
-    )
+    else:
+        keys, values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
+        pages = Pages(keys, values)
+    if config.state_size and state_slots:
+        pages.states = torch.zeros(state_slots, config.state_size, device=device)
+    return pages
 
 
 def page_shape(

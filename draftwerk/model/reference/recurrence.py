@@ -75,9 +75,8 @@ class RecurrentLayers:
         channels, gates, *steps = inputs.split(self._rule.rows, dim=1)
         found = TokenInputs(channels, *self._rates(weights, *steps), weights.skip)
         self._kept[number] = taps, found
-        out = torch.zeros(
-            len(inputs), self._rule.value_heads, self._rule.value_size, dtype=torch.float32
-        )
+        shape = len(inputs), self._rule.value_heads, self._rule.value_size
+        out = torch.zeros(shape, dtype=torch.float32, device=inputs.device)
         for row in rows:
             self._scan(number, taps, found, row, slots, out)
         if weights.skip is None:
@@ -174,7 +173,7 @@ class RecurrentLayers:
         shape = rule.value_heads, rule.key_size, rule.value_size
         if slot < 0 or slots is None:
             none = like.new_zeros(rule.taps - 1, rule.channels)
-            return LayerState(torch.zeros(shape, dtype=torch.float32), none)
+            return LayerState(like.new_zeros(shape, dtype=torch.float32), none)
         held = self._of_layer(number, slots, slot)
         inputs = held[-(rule.taps - 1) * rule.channels :] if rule.taps > 1 else held[:0]
         matrices = held[: held.numel() - inputs.numel()].view(shape)

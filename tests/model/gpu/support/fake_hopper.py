@@ -208,7 +208,14 @@ def zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def scaled_product(
-    left: Tensor, right: Tensor, scale_a: Tensor, scale_b: Tensor, *others: Any, out_dtype: Any
+    left: Tensor,
+    right: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype = torch.bfloat16,
+    use_fast_accum: bool = False,
 ) -> Tensor:
     """Return zeros for e4m3 matrices that the device takes. Raises LaunchFault for others."""
     sizes = (*left.shape[1:], *right.shape)

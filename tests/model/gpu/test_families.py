@@ -1,0 +1,107 @@
+"""Every family on the device: the texts of the CPU's float32, with trees of drafts and without."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.sampling.params import Sampling
+from tests.model.gpu.support.device import DEVICE
+from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.runners import make_runner
+from tests.support.tiny_models import CASES, VOCAB, save_tiny
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from draftwerk.model.process.gpu_build import build_gpu
+
+GREEDY, PROMPT, COUNT = Sampling(temperature=0.0), [5, 6, 7, 8, 9, 5, 6] * 4, 12
+BLOCK_COUNT, BLOCK_SIZE, STATE_SLOTS = 128, 4, 8
+ALWAYS = {
+    "gemma2": "windows and caps",
+    "gpt_oss": "sinks and experts",
+    "qwen3.5, half of each head turns": "a delta rule",
+    "granite 4, biases": "Mamba-2",
+    "lfm2, a plane that is half full": "convolutions",
+    "gemma4, narrow full heads, one KV head, no sharing": "heads of several sizes",
+    "gemma4, keys that are values": "layers with others' keys",
+    "exaone4, no window": "norms behind, which no switch names",
+}
+"""One for each kind of graph, and what it has; the others by `make test-grid`."""
+OF_TRITON = ("gemma2", "smollm3")
+"""Layers that its kernel does not serve, and such that it does in another graph."""
+
+
+def device_runner(directory: Path, attention: str = "padded", **changes) -> TargetRunner:
+    options = ModelOptions(
+        source=str(directory),
+        dtype="fp32",
+        attention=attention,
+        block_count=BLOCK_COUNT,
+        block_size=BLOCK_SIZE,
+        state_slots=STATE_SLOTS,
+        draft_head="off",
+    )
+    built = build_gpu(replace(options, **changes), DEVICE, lambda _: None, drafts=False)
+    return TargetRunner(built.parts)
+
+
+def drafted(runner: TargetRunner, expected: list[int], seed: int) -> Live:
+    """Return a text by trees, in chunks and in company."""
+    rng = Random(seed)
+
+    def guess(live: Live, capacity: int) -> Draft:
+        truth = expected[len(live.output) :] if live.sequence_id == 0 else []
+        return random_tree(rng, truth, VOCAB, min(capacity, 5))
+
+    driver = Driver(runner, rng, guess, chunk_max=5)
+    live = driver.add(0, PROMPT, GREEDY, COUNT)
+    driver.add(1, [3, 1, 4, 1, 5, 9, 2, 6, 5], GREEDY, 6)
+    driver.run()
+    return live
+
+
+def test_each_kind_of_graph_is_among_the_families():
+    assert ALWAYS.keys() <= CASES.keys()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.grid) for name in CASES]
+)
+def test_texts_are_those_of_the_cpu(name: str, tmp_path: Path):
+    family, changes = CASES[name]
+    save_tiny(tmp_path, family, **changes)
+    expected = generate(make_runner(tmp_path), PROMPT, GREEDY, COUNT)
+    runner = device_runner(tmp_path)
+    assert generate(runner, PROMPT, GREEDY, COUNT) == expected
+    live = drafted(device_runner(tmp_path), expected, 1)
+    assert live.output == expected
+    assert sum(len(decision.path) for decision in live.decisions) > 0
+
+
+@pytest.mark.parametrize("name", OF_TRITON)
+def test_layers_that_the_kernel_does_not_serve_go_to_torch(name: str, tmp_path: Path):
+    family, changes = CASES[name]
+    save_tiny(tmp_path, family, **changes)
+    expected = generate(make_runner(tmp_path), PROMPT, GREEDY, COUNT)
+    assert drafted(device_runner(tmp_path, "triton"), expected, 2).output == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dtype": "int8"}, "dtype int8 on a GPU has products for Llama's plain graph alone.*norm"),
+        ({"attention": "triton", "exact": True}, "exact on a GPU is for Llama's attention"),
+        ({"attention": "triton", "kv_dtype": "fp8"}, "kv_dtype fp8 on a GPU is for Llama's"),
+    ],
+    ids=["few bits", "exact", "fp8 pages"],
+)
+def test_what_needs_llamas_kernels_is_refused(changes, reason: str, tmp_path: Path):
+    save_tiny(tmp_path, "gemma2")
+    with pytest.raises(Refused, match=reason):
+        device_runner(tmp_path, **changes)
