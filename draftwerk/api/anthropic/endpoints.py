@@ -1,9 +1,11 @@
 """`/v1/messages` and its counter of tokens."""
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from draftwerk.api.anthropic.message_tools import message_tools
 from draftwerk.api.anthropic.schema import (
     MessageReply,
     MessagesBody,
@@ -23,11 +25,13 @@ from draftwerk.api.core.handling import (
     RequestContext,
     call_of,
     json_reply,
+    tenant_of,
 )
 from draftwerk.api.core.prompt_tokens import count_going_on
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
+from draftwerk.api.fields.tool_notes import tool_notes
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
 
@@ -35,20 +39,28 @@ MESSAGES = msgspec.json.Decoder(MessagesBody)
 COUNT = msgspec.json.Decoder(PromptBody)
 
 
+def prompt_overflow(count: int, more: int, context_max: int) -> str:
+    """Return what Anthropic's clients look for."""
+    return f"prompt is too long: {count + more} tokens > {context_max} maximum"
+
+
 async def message(request: Request) -> GenerationResponse:
     """`POST /v1/messages`."""
     body = await body_of(request, MESSAGES)
     state = await loaded_state(request, body.model)
-    plan = message_plan(body, state.model)
-    prompt, half = taken_apart(message_prompt(body, plan, state.model), repeats_call=True)
+    tools = message_tools(body, state.model)
+    plan = message_plan(body, tools, state.model)
+    prompt, half = taken_apart(message_prompt(body, tools, plan, state.model), repeats_call=True)
     # Agents ask for more than a small context holds; what is left of it is a bound as well.
     prompt_count = await count_going_on(state, prompt, half, plan.form)
-    tokens_max = max(1, min(body.max_tokens, state.model.context_max - prompt_count))
+    room = max(1, state.model.context_max - prompt_count)
     model = served_as(state.model, body.model)
+    tokens_max = min(body.max_tokens, room)
     options = message_options(body, RequestContext(model, state.new_seed), plan, tokens_max)
     names = {**NAMES, **plan.names("tools")}
     check_goes_on(half, options)
     call = call_of(request, "message", [prompt], options, names, half)
+    call = replace(call, overflow=prompt_overflow)
     metadata = ReplyMetadata(
         id="msg_" + call.request_id,
         created=int(state.now()),
@@ -57,16 +69,20 @@ async def message(request: Request) -> GenerationResponse:
         is_parsed=plan.form is not None,
         half=half,
     )
-    serializer = MessageSerializer(metadata, prompt_count)
-    return GenerationResponse(state, call, serializer, bool(body.stream), end=b"")
+    omits = body.thinking is not None and body.thinking.display == "omitted"
+    serializer = MessageSerializer(metadata, prompt_count, omits)
+    session = (body.metadata or {}).get("user_id") or ""
+    notes = tool_notes(tools.left_out, (), state, tenant_of(request), session)
+    return GenerationResponse(state, call, serializer, bool(body.stream), end=b"", headers=notes)
 
 
 async def count(request: Request) -> Response:
     """`POST /v1/messages/count_tokens`."""
     body = await body_of(request, COUNT)
     state = named_state(request, body.model)
-    plan = message_plan(body, state.model)
-    prompt, half = taken_apart(message_prompt(body, plan, state.model), repeats_call=True)
+    tools = message_tools(body, state.model)
+    plan = message_plan(body, tools, state.model)
+    prompt, half = taken_apart(message_prompt(body, tools, plan, state.model), repeats_call=True)
     return json_reply(TokenCountReply(await count_going_on(state, prompt, half, plan.form)))
 
 

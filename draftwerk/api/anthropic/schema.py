@@ -4,11 +4,12 @@ Fields not named here are ignored, as elsewhere; `cache_control` is among them, 
 found without it.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from draftwerk.api.anthropic.content_blocks import Blocks, TextBlocks, ToolName
 from draftwerk.api.core.usage import Approximations, RequestMetrics
 from draftwerk.api.fields.field_rows import CHAT, ONE, OTHERS, knows, no_effect, obeys, unsupported
 from draftwerk.api.fields.field_types import (
@@ -24,56 +25,14 @@ from draftwerk.api.fields.field_types import (
     TokenIds,
 )
 from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
-from draftwerk.api.fields.tools_schema import CallId
 from draftwerk.settings.field_faults import ErrorDetails
 
 STOPS_MAX = 16
 TOOLS_MAX = 4096
-ToolName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_.-]{1,128}$")]
 NO_THREAD = ErrorDetails("thread_unsupported_request", ("thread",))
 """Without one, Anthropic's clients send the whole conversation."""
 OBEYED = ("temperature", "top_k", "top_p", "seed")
 """Sampling fields; Anthropic has the first three."""
-
-
-class TextInput(Struct, frozen=True, tag_field="type", tag="text"):
-    """A text."""
-
-    text: BodyText
-
-
-class ToolUse(Struct, frozen=True, tag_field="type", tag="tool_use"):
-    """A call of a tool."""
-
-    id: CallId
-    name: ToolName
-    input: dict[str, Any]
-
-
-class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
-    """What a tool returned."""
-
-    tool_use_id: CallId
-    content: BodyText | Annotated[list[TextInput], Meta(max_length=MESSAGES_MAX)] | None = None
-    is_error: bool | None = None
-    """Taken, and not shown to the model: the content says so."""
-
-
-class Thinking(Struct, frozen=True, tag_field="type", tag="thinking"):
-    """Reasoning before an answer."""
-
-    thinking: BodyText
-    signature: BodyText | None = None
-
-
-class RedactedThinking(Struct, frozen=True, tag_field="type", tag="redacted_thinking"):
-    """Reasoning that another server has hidden; it is left out."""
-
-    data: BodyText
-
-
-Block = TextInput | ToolUse | ToolResult | Thinking | RedactedThinking
-Blocks = Annotated[list[Block], Meta(max_length=MESSAGES_MAX)]
 
 
 class AnthropicMessage(Struct, frozen=True):
@@ -84,12 +43,15 @@ class AnthropicMessage(Struct, frozen=True):
 
 
 class AnthropicTool(Struct, frozen=True):
-    """A function that the model may call."""
+    """A function that the model may call, or a hosted tool, which it is not told of."""
 
-    name: ToolName
+    name: ToolName | Literal[""] = ""
     input_schema: msgspec.Raw | UnsetType = UNSET
     description: BodyText | None = None
-    type: Literal["custom"] | None = None
+    type: Annotated[str, Meta(max_length=64)] | None = None
+    strict: bool | None = None
+    defer_loading: bool | None = None
+    """Whether the model is told of it once a result refers to it, and there."""
 
 
 class AnthropicToolChoice(Struct, frozen=True):
@@ -101,6 +63,8 @@ class AnthropicToolChoice(Struct, frozen=True):
 class ThinkingWish(Struct, frozen=True):
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Annotated[int, Meta(ge=1, le=TOKENS_MAX)] | None = None
+    display: Literal["summarized", "omitted", "updates"] | None = None
+    """Whether the answer has the reasoning: all of it, unless it is omitted."""
 
 
 class OutputFormat(Struct, frozen=True):
@@ -125,15 +89,15 @@ class PromptBody(Struct, frozen=True, kw_only=True):
 
     model: Name
     messages: Annotated[list[AnthropicMessage], Meta(min_length=1, max_length=MESSAGES_MAX)]
-    system: BodyText | Annotated[list[TextInput], Meta(max_length=MESSAGES_MAX)] | None = None
+    system: BodyText | TextBlocks | None = None
     tools: Annotated[list[AnthropicTool], Meta(max_length=TOOLS_MAX)] | None = None
     tool_choice: AnthropicToolChoice | None = None
     thinking: ThinkingWish | None = None
     output_config: OutputConfig | None = None
     documents: Documents | None = None
-    """Texts at the beginning of the last user's message; ours."""
+    """TextBlocks at the beginning of the last user's message; ours."""
     modules: Modules | None = None
-    """Texts by name, for documents of this request and later ones; ours."""
+    """TextBlocks by name, for documents of this request and later ones; ours."""
     blend: BlendBody | None = None
     """Whether documents are segments that may be reused: then the text is approximate; ours."""
 
@@ -152,8 +116,9 @@ class PromptBody(Struct, frozen=True, kw_only=True):
 class MessagesBody(PromptBody, frozen=True, kw_only=True):
     """`POST /v1/messages`."""
 
-    max_tokens: Annotated[int, Meta(ge=1)]
-    """A bound: a text ends earlier where the context does."""
+    max_tokens: Annotated[int, Meta(ge=0)]
+    """A bound: a text ends earlier where the context does. With 0 the prompt is read, and kept in
+    the prefix cache, and nothing is generated."""
     stream: bool | None = None
     stop_sequences: Annotated[list[StopString], Meta(max_length=STOPS_MAX)] | None = None
     metadata: dict[str, Label | None] | None = None

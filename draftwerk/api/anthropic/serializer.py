@@ -1,10 +1,10 @@
 """Serializer of `/v1/messages`: engine events to blocks of a message."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from draftwerk.actors.messages import Delta, Ended
@@ -47,6 +47,10 @@ class MessageSerializer:
     metadata: ReplyMetadata
     prompt_count: int = 0
     """Tokens of the prompt."""
+    omits_thinking: bool = False
+    """Whether blocks of reasoning are empty."""
+    tokens: list[int] = field(default_factory=list[int])
+    """Generated so far, where reasoning is left out: what goes on from a cut needs them."""
     kind: str = ""
     index: int = -1
     call_count: int = 0
@@ -72,10 +76,12 @@ class MessageSerializer:
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return what is new, and what closes the last block at the end."""
         parts = self.metadata.parts(event)
+        if isinstance(event, Delta) and self.omits_thinking:
+            self.tokens += event.tokens
         said = [chunk for part in parts for chunk in self._part(part)]
         if isinstance(event, Ended):
             ending = self._ending(event.finish_reason, event.stopped_by)
-            self.ending = replace(ending, token_ids=event.token_ids or UNSET)
+            self.ending = replace(ending, token_ids=self._untold(event.token_ids, ending))
             said += self._close()
         return said
 
@@ -96,6 +102,7 @@ class MessageSerializer:
         blocks = self._blocks(choice)
         self.call_count = len(answer.calls)
         ending = self._ending(choice.finish_reason, choice.stopped_by)
+        self.tokens = choice.token_ids
         return MessageReply(
             metadata.id,
             metadata.model,
@@ -103,7 +110,7 @@ class MessageSerializer:
             ending.stop_reason,
             ending.stop_sequence,
             message_usage(usage),
-            token_ids=choice.untold,
+            token_ids=self._untold(choice.untold or (), ending),
             metrics=metrics,
             system_fingerprint=metadata.fingerprint,
         )
@@ -119,7 +126,7 @@ class MessageSerializer:
                 case "text":
                     blocks.append(TextBlock(part.text))
                 case "reasoning":
-                    blocks.append(ThinkingBlock(part.text))
+                    blocks.append(ThinkingBlock("" if self.omits_thinking else part.text))
                 case "call":
                     number, call = next(calls)
                     call_id = self.metadata.call_id(0, number, call.goes_on)
@@ -135,7 +142,10 @@ class MessageSerializer:
                 return [*self._turn_to("text", TextBlock("")), self._new(NewText(part.text))]
             case "reasoning":
                 opened = self._turn_to("thinking", ThinkingBlock(""))
-                return [*opened, self._new(NewThinking(part.text))]
+                return [
+                    *opened,
+                    *([] if self.omits_thinking else [self._new(NewThinking(part.text))]),
+                ]
             case "call":
                 call_id = self.metadata.call_id(0, self.call_count, part.goes_on)
                 self.call_count += 1
@@ -166,6 +176,12 @@ class MessageSerializer:
             return []
         self.kind = ""
         return [BlockStop(self.index)]
+
+    def _untold(self, token_ids: Sequence[int], ending: Ending) -> tuple[int, ...] | UnsetType:
+        """Return what is to be sent back with a text that was cut."""
+        if self.omits_thinking and ending.stop_reason == "max_tokens":
+            token_ids = self.tokens
+        return tuple(token_ids) or UNSET
 
     def _ending(self, reason: str, stopped_by: str) -> Ending:
         found: StopReason = "end_turn"

@@ -7,17 +7,26 @@ import msgspec
 from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
+from draftwerk.api.anthropic.content_blocks import (
+    Block,
+    DocumentInput,
+    DocumentSource,
+    FoundToolsBlock,
+    LeftOut,
+    ResultBlock,
+    SearchResult,
+    TextInput,
+    Thinking,
+    ToolReference,
+    ToolResult,
+    ToolUse,
+)
+from draftwerk.api.anthropic.message_tools import MessageTools
 from draftwerk.api.anthropic.schema import (
     OBEYED,
     AnthropicMessage,
-    AnthropicToolChoice,
     MessagesBody,
     PromptBody,
-    RedactedThinking,
-    TextInput,
-    Thinking,
-    ToolResult,
-    ToolUse,
 )
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
@@ -28,20 +37,16 @@ from draftwerk.api.fields.grammars import TextForm, schema_grammar
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.fields.segments import blend_of, with_documents
-from draftwerk.api.fields.tool_request import ToolRequest, tool_request
-from draftwerk.api.fields.tools_schema import FunctionDefinition
-from draftwerk.speculative.replies.grammar import CallMode
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.fields import SamplingFields
 
 PSEUDO_HEADER = re.compile(r"\Ax-anthropic-[a-z-]+:[^\n]*\n*", re.IGNORECASE)
 """Agents put such a line into the system prompt; it differs in every request, and would keep all
 that follows it out of the prefix cache."""
-MODES: dict[str, CallMode] = {"auto": "auto", "any": "required", "tool": "required", "none": "none"}
 NAMES = {"messages": "messages", "response_format": "tools", "max_tokens": "max_tokens"}
 
 
-def message_plan(body: PromptBody, model: ServedModel) -> ReplyPlan:
+def message_plan(body: PromptBody, tools: MessageTools, model: ServedModel) -> ReplyPlan:
     """Return what the reply must be."""
     config = body.output_config
     form = None if config is None or config.format is None else config.format.schema
@@ -57,29 +62,18 @@ def message_plan(body: PromptBody, model: ServedModel) -> ReplyPlan:
         budget_field="thinking.budget_tokens",
     )
     text = TextForm(None if form is None else schema_grammar(form, path), path)
-    return plan_reply(_tools(body, model), reasoning_of(request, model), text, model)
+    return plan_reply(tools.request, reasoning_of(request, model), text, model)
 
 
-def _tools(body: PromptBody, model: ServedModel) -> ToolRequest:
-    definitions = [
-        FunctionDefinition(each.name, each.description, each.input_schema)
-        for each in body.tools or ()
-    ]
-    choice = body.tool_choice or AnthropicToolChoice("auto")
-    if (choice.type == "tool") != (choice.name is not None):
-        raise refused("`tool_choice.name` goes with the type tool.", "tool_choice.name", "invalid")
-    allowed = None if choice.name is None else frozenset((choice.name,))
-    parallel = not choice.disable_parallel_tool_use and choice.name is None
-    return tool_request(definitions, MODES[choice.type], allowed, parallel, model)
-
-
-def message_prompt(body: PromptBody, plan: ReplyPlan, model: ServedModel) -> Chat:
+def message_prompt(
+    body: PromptBody, tools: MessageTools, plan: ReplyPlan, model: ServedModel
+) -> Chat:
     """Return the conversation, with the documents in it."""
     turns: list[ChatMessage] = []
     if system := system_text(body.system):
         turns.append(ChatMessage("system", system))
     for index, each in enumerate(body.messages):
-        turns += _turns(each, f"messages[{index}]")
+        turns += _turns(each, tools, f"messages[{index}]")
     check_turns(turns, "messages")
     chat = Chat(tuple(turns), plan.tools, plan.variables)
     return with_documents(chat, body.documents, bool(body.blend), model)
@@ -92,7 +86,7 @@ def system_text(system: str | Sequence[TextInput] | None) -> str:
     return "\n\n".join(text for text in bare if text)
 
 
-def _turns(message: AnthropicMessage, path: str) -> list[ChatMessage]:
+def _turns(message: AnthropicMessage, tools: MessageTools, path: str) -> list[ChatMessage]:
     """Return the turns of one message: results of tools come before what its user says."""
     tokens = message.token_ids or ()
     if tokens and message.role != "assistant":
@@ -104,24 +98,20 @@ def _turns(message: AnthropicMessage, path: str) -> list[ChatMessage]:
     calls: list[ToolCall] = []
     reasoning = ""
     for at, block in enumerate(message.content):
-        is_answer = isinstance(block, ToolUse | Thinking | RedactedThinking)
-        if (is_answer and message.role != "assistant") or (
-            isinstance(block, ToolResult) and message.role != "user"
-        ):
-            field = f"{path}.content[{at}]"
-            raise refused(f"`{field}` is not of the role {message.role}.", field, "invalid")
+        field = f"{path}.content[{at}]"
+        _check_role(block, message.role, field)
         match block:
-            case TextInput():
-                texts.append(block.text)
+            case TextInput() | DocumentInput() | SearchResult():
+                texts.append(block_text(block, tools, field))
             case ToolUse():
                 arguments = msgspec.json.encode(block.input).decode()
                 calls.append(ToolCall(block.id, block.name, arguments))
             case Thinking():
                 reasoning += block.thinking
-            case RedactedThinking():
-                pass
             case ToolResult():
-                results.append(_result(block))
+                results.append(_result(block, tools, field))
+            case FoundToolsBlock() | LeftOut():
+                pass
     text = "\n\n".join(texts) if message.role != "assistant" else "".join(texts)
     if results and not text:
         return results
@@ -129,10 +119,50 @@ def _turns(message: AnthropicMessage, path: str) -> list[ChatMessage]:
     return [*results, turn]
 
 
-def _result(block: ToolResult) -> ChatMessage:
+def _check_role(block: Block, role: str, field: str) -> None:
+    """Refuse a block that is not of its message's role."""
+    of_answers = isinstance(block, ToolUse | Thinking | LeftOut | FoundToolsBlock)
+    of_users = isinstance(block, ToolResult | DocumentInput | SearchResult)
+    if (of_answers and role != "assistant") or (of_users and role != "user"):
+        raise refused(f"`{field}` is not of the role {role}.", field, "invalid")
+
+
+def _result(block: ToolResult, tools: MessageTools, path: str) -> ChatMessage:
     content = block.content
-    text = content if isinstance(content, str) else "".join(each.text for each in content or ())
-    return ChatMessage("tool", text, call_id=block.tool_use_id)
+    if not isinstance(content, str):
+        parts = enumerate(content or ())
+        texts = [block_text(each, tools, f"{path}.content[{at}]") for at, each in parts]
+        is_text = all(isinstance(each, TextInput) for each in block.content or ())
+        content = ("" if is_text else "\n\n").join(texts)
+    return ChatMessage("tool", content, call_id=block.tool_use_id)
+
+
+def block_text(block: ResultBlock, tools: MessageTools, path: str) -> str:
+    """Return what the model is shown of a block. Raises ApiError for what is no text."""
+    match block:
+        case TextInput():
+            return block.text
+        case ToolReference():
+            return tools.text(block.tool_name, f"{path}.tool_name")
+        case DocumentInput():
+            lines = (block.title, block.context, _source_text(block.source, f"{path}.source"))
+        case SearchResult():
+            lines = (block.title, block.source, *(each.text for each in block.content))
+    if block.citations is not None and block.citations.enabled:
+        field = f"{path}.citations"
+        raise refused(f"`{field}` is not supported by this server.", field, "unsupported")
+    return "\n".join(each for each in lines if each)
+
+
+def _source_text(source: DocumentSource, path: str) -> str:
+    """Return a document's text. Raises ApiError for a file."""
+    if source.type not in ("text", "content"):
+        said = f"`{path}.type`: files are not supported by this model, which reads text."
+        raise refused(said, f"{path}.type", "unsupported")
+    name, found = ("data", source.data) if source.type == "text" else ("content", source.content)
+    if found is None:
+        raise refused(f"`{path}.{name}` is required.", f"{path}.{name}", "missing")
+    return found if isinstance(found, str) else "\n".join(each.text for each in found)
 
 
 def message_options(

@@ -92,7 +92,7 @@ def tool_request(
     functions = _functions(definitions)
     able = [i for i, name in enumerate(names) if allowed is None or name in allowed]
     fields = tuple(map(_field, able))
-    shown = tuple(map(_shown, definitions))
+    shown = tuple(map(shown_tool, definitions))
     return ToolRequest(tuple(functions[i] for i in able), fields, shown, mode, parallel)
 
 
@@ -122,7 +122,7 @@ def _field(index: int) -> str:
     return f"tools[{index}].parameters"
 
 
-def _shown(definition: FunctionDefinition) -> str:
+def shown_tool(definition: FunctionDefinition) -> str:
     """Return a tool as chat templates take it; without what the client left out."""
     function: dict[str, Any] = {"name": definition.name}
     if definition.description is not None:

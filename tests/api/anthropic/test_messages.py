@@ -239,7 +239,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]},
         "messages[0]",
     ),
-    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
+    ({"tools": [{"type": "web_research", "name": "web_search"}]}, "tools[0].type"),
+    ({"tools": [{"input_schema": SCHEMA}]}, "tools[0].name"),
     ({"tools": TOOLS, "tool_choice": {"type": "tool"}}, "tool_choice.name"),
     ({"tools": TOOLS, "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
@@ -259,11 +260,11 @@ async def test_what_cannot_be_is_refused_by_name(
 
 
 async def test_a_block_that_is_not_known_is_told_of_those_that_are(served: Served) -> None:
-    content = [{"type": "search_result", "source": "x"}]
+    content = [{"type": "poem", "source": "x"}]
     reply = await post(served, messages=[{"role": "user", "content": content}])
     error = reply.json()["error"]
     assert error["param"] == "messages[0].content[0].type"
-    assert 'must be one of "text", "tool_use", "tool_result", ' in error["message"]
+    assert 'must be one of "text", "document", "search_result", ' in error["message"]
 
 
 async def test_a_failure_is_the_last_event(served: Served) -> None:
@@ -282,7 +283,7 @@ async def test_a_thread_is_refused_in_the_words_that_clients_go_on_from(
     wanted = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
     assert error["details"] == wanted
     assert (await post(served, thread=None)).status_code == 200
-    assert "details" not in (await post(served, max_tokens=0)).json()["error"]
+    assert "details" not in (await post(served, max_tokens=-1)).json()["error"]
 
 
 async def test_limits_are_those_of_anthropic(agent: Served) -> None:

@@ -23,10 +23,10 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
+from draftwerk.api.fields.tool_notes import tool_notes
 from draftwerk.api.openai.receipts.issuing import with_receipt
 from draftwerk.api.openai.responses.fitting import fitted_prompt
 from draftwerk.api.openai.responses.items.kept_items import ItemList
-from draftwerk.api.openai.responses.items.tool_notes import tool_notes
 from draftwerk.api.openai.responses.items_schema import InputMessage
 from draftwerk.api.openai.responses.kept import conversation_endpoints
 from draftwerk.api.openai.responses.kept.compacting import CompactBody, CompactedResponse, compact
@@ -41,7 +41,7 @@ from draftwerk.api.openai.responses.responses_objects import (
     InputTokens,
     ResponseObject,
 )
-from draftwerk.api.openai.responses.responses_schema import ResponsesBody
+from draftwerk.api.openai.responses.responses_schema import ResponsesBody, session_of
 from draftwerk.api.openai.responses.responses_serializer import ResponsesSerializer
 from draftwerk.api.openai.responses.responses_translate import (
     LOGPROBS,
@@ -80,7 +80,8 @@ async def respond(request: Request) -> ASGIApp:
         said = "`background` goes with `stream`, or with a response that is stored."
         raise refused(said, "background", "unsupported")
     is_stream = streams or background
-    notes = tool_notes(serializer.items.tools, body, state, tenant)
+    tools = serializer.items.tools
+    notes = tool_notes(tools.left_out, tools.loose, state, tenant, session_of(body))
     reply = GenerationResponse(state, call, serializer, is_stream, end=b"", headers=notes)
     answer = with_receipt(reply, body)
     if not background:

@@ -74,7 +74,8 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     receipt: bool | None = None
     """Whether the response carries what `/v1/verify` checks; ours."""
     generate: bool | None = None
-    """Only true is served."""
+    """With false the prompt is read, and kept in the prefix cache; the response is empty, and
+    others may go on from it."""
     input: InputItems = msgspec.field(default_factory=list[InputMessage])
     """None: where a conversation or a response is gone on from."""
     documents: Documents | None = None
@@ -109,6 +110,11 @@ def conversation_id_of(body: ResponsesBody) -> str | None:
     """Return the conversation that a response is of, if it names one."""
     named = body.conversation
     return named.id if isinstance(named, ConversationReference) else named
+
+
+def session_of(body: ResponsesBody) -> str:
+    """Return what tells a client's sessions apart in the log."""
+    return body.prompt_cache_key or conversation_id_of(body) or body.user or ""
 
 
 class ClientEvent(Struct, frozen=True):

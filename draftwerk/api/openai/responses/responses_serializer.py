@@ -75,14 +75,14 @@ class ResponsesSerializer:
         return [
             self._state(Created, "in_progress"),
             self._state(InProgress, "in_progress"),
-            *([] if self.metadata.is_parsed else self.items.open("message")),
+            *([] if self.metadata.is_parsed or self.is_empty else self.items.open("message")),
         ]
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return what is new, and what closes the output at its end."""
         self.choice.add(event)
         said = self.items.add(event)
-        if isinstance(event, Ended):
+        if isinstance(event, Ended) and not self.is_empty:
             said += self.items.end(cut=self.status != "completed")
         return said
 
@@ -145,18 +145,24 @@ class ResponsesSerializer:
             self.on_over(response)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the prompt is read, and nothing is generated."""
+        return self.body.generate is False
+
+    @property
     def status(self) -> str:
         """How the response ended."""
-        names = {"stop": "completed", "length": "incomplete", "cancelled": "cancelled"}
+        length = "completed" if self.is_empty else "incomplete"
+        names = {"stop": "completed", "length": length, "cancelled": "cancelled"}
         return names.get(self.choice.finish_reason, "in_progress")
 
     def _gather(self, choice: GatheredChoice) -> None:
         """Make the output of a choice that was gathered; its events have no reader."""
-        if self.metadata.is_parsed:
-            self.items.add(choice.whole())
-        else:
+        if self.is_empty:
+            return
+        if not self.metadata.is_parsed:
             self.items.open("message")
-            self.items.add(choice.whole())
+        self.items.add(choice.whole())
         self.items.end(cut=self.status != "completed")
 
     def _state(

@@ -26,9 +26,9 @@ from draftwerk.api.fields.decode import decoded
 from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import named, served_as
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
+from draftwerk.api.fields.tool_notes import tool_notes
 from draftwerk.api.http.connection_ends import abort_of, hang_up_of
 from draftwerk.api.openai.responses.fitting import fitted_prompt
-from draftwerk.api.openai.responses.items.tool_notes import tool_notes
 from draftwerk.api.openai.responses.kept.histories import History
 from draftwerk.api.openai.responses.response_streams import (
     PendingResponse,
@@ -37,7 +37,7 @@ from draftwerk.api.openai.responses.response_streams import (
 )
 from draftwerk.api.openai.responses.responses_endpoints import RESPONSES, responses_serializer
 from draftwerk.api.openai.responses.responses_events import ErrorEvent
-from draftwerk.api.openai.responses.responses_schema import ClientEvent, ResponsesBody
+from draftwerk.api.openai.responses.responses_schema import ClientEvent, ResponsesBody, session_of
 from draftwerk.api.openai.responses.responses_translate import (
     responses_names,
     responses_options,
@@ -243,7 +243,8 @@ class Socket:
             state, model, body, requested.response_id, call, requested.stream_id
         )
         form.on_over = history.keeper(form, conversation)
-        tool_notes(form.items.tools, body, state, tenant)
+        tools = form.items.tools
+        tool_notes(tools.left_out, tools.loose, state, tenant, session_of(body))
         return ResponseTask(state, call, form, self.say, release, lambda: self._evict(body))
 
     async def say(self, events: Sequence[msgspec.Struct]) -> None:

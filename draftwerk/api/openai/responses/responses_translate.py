@@ -73,8 +73,6 @@ def responses_names(plan: ReplyPlan) -> dict[str, str]:
 def responses_options(body: ResponsesBody, context: RequestContext, plan: ReplyPlan) -> Options:
     """Return the options of a response."""
     model = context.model
-    if body.generate is False:
-        raise refused("`generate` cannot be false here.", "generate", "unsupported")
     logprobs = LOGPROBS in (body.include or ())
     is_odd = model.reasons and model.reasoning is None  # it reasons in a way that is not known
     if body.top_logprobs and not logprobs:
@@ -83,7 +81,8 @@ def responses_options(body: ResponsesBody, context: RequestContext, plan: ReplyP
     check_include(body, (ORIGINS, LOGPROBS, HYPOTHESES, *HOSTED, *(() if is_odd else (REASONING,))))
     most = (body.top_logprobs or 0) if logprobs else -1
     blend = _blend_of(body, model)
-    found = options(body, context, plan, body.max_output_tokens, most, blend)
+    tokens_max = 0 if body.generate is False else body.max_output_tokens
+    found = options(body, context, plan, tokens_max, most, blend)
     if HYPOTHESES not in (body.include or ()):
         return found
     if found.beam_width == 1:

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -255,7 +256,6 @@ BAD_EVENTS: list[tuple[Any, str | None]] = [
     ({"type": "response.create", "input": "x", "temperature": 9}, "temperature"),
     ({"type": "response.create", "input": "x", "model": "gpt-9"}, "model"),
     ({"type": "response.create", "input": "x", "stream_id": ""}, "stream_id"),
-    ({"type": "response.create", "input": "x", "generate": False}, "generate"),
     ({"type": "response.cancel"}, None),
     ({"type": "response.cancel", "response_id": "resp_9"}, None),
 ]
@@ -480,3 +480,28 @@ async def test_the_text_is_the_same_as_over_http(served: Served) -> None:
         model=MODEL, input="Same", extra_body={"seed": 11}
     )
     assert over_http.output_text == over_socket
+
+
+@pytest.mark.parametrize("parsed", [False, True])
+async def test_a_prompt_that_is_read_alone_is_gone_on_from(agent: Served, parsed: bool) -> None:
+    if not parsed:
+        agent.state.model = replace(agent.state.model, calls=None, reasoning=None)
+    async with socket(agent) as ws:
+        create = {"type": "response.create", "store": False}
+        await ws.send(json.dumps({**create, "input": "Hello", "generate": False}))
+        kinds = [json.loads(await ws.recv()) for _ in range(3)]
+        assert [each["type"] for each in kinds] == [
+            "response.created", "response.in_progress", "response.completed"
+        ]  # fmt: skip
+        empty = kinds[-1]["response"]
+        assert (empty["status"], empty["output"]) == ("completed", [])
+        assert empty["usage"]["output_tokens"] == 0 and empty["usage"]["input_tokens"] > 0
+        more = {"input": "More", "previous_response_id": empty["id"]}
+        await ws.send(json.dumps({**create, **more}))
+        while json.loads(await ws.recv())["type"] != "response.completed":
+            pass
+    prompt = agent.engine.submitted[-1][0]
+    assert isinstance(prompt, Chat)
+    assert [(each.role, each.content) for each in prompt.messages] == [
+        ("user", "Hello"), ("user", "More")
+    ]  # fmt: skip

@@ -62,7 +62,9 @@ class History:
         model = serializer.metadata.model
 
         def keep(response: ResponseObject) -> None:
-            turns = joined_turns(undeclared, serializer.answer())
+            turns = tuple(undeclared)
+            if not serializer.is_empty:
+                turns = joined_turns(undeclared, serializer.answer())
             body, sent = msgspec.json.encode(response), msgspec.json.encode(items)
             for place in places:
                 place.keep(response.id, StoredResponse(turns, body, sent, model))
