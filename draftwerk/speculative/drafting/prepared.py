@@ -65,7 +65,7 @@ class DraftedSequence:
         """Return the chain of given tokens that follow a row, as far as there is room."""
         start = row.stop - self.prompt_count
         tokens = self.given[start : start + row.draft_max] if row.samples else ()
-        return replace(chain(tokens, GIVEN), wants_topk=False)
+        return replace(chain(tokens, GIVEN), wants_topk=False, wants_head=False, followed=False)
 
     def output(self) -> list[int]:
         """Return what was committed here, and the tokens before it that it can be found by."""

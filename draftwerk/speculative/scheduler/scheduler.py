@@ -18,6 +18,7 @@ from draftwerk.speculative.protocol.rounds import Draft, Round, Row, Verdict
 from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress
+from draftwerk.speculative.scheduler.given_texts import chain_room
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.overtaking import Overtaking
 from draftwerk.speculative.scheduler.promises import decoding_rows
@@ -236,7 +237,7 @@ class Scheduler:
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
         rows = sum(sequence.row_count for sequence in ready)
-        room = self._draft_room(plan, rows)
+        room, chain = self._draft_room(plan, rows), self._chain_room(plan, ready)
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
@@ -246,7 +247,8 @@ class Scheduler:
                 plan.add_search(sequence, self._draft_room(plan, rows, SEARCH_ROOM))
             else:
                 free = plan.free_slots(sequence, rows)
-                draft_max = min(room, sequence.draft_room(), plan.tokens_left - 1, free)
+                most = chain if sequence.request.given else room
+                draft_max = min(most, sequence.draft_room(), plan.tokens_left - 1, free)
                 plan.add_row(sequence, 1, draft_max)
 
     def _send(self, plan: RoundPlan, pipeline_slot: int) -> Round:
@@ -278,3 +280,10 @@ class Scheduler:
         budget = max(most // DRAFT_SHARE, most - self.prompts.wanted(plan))
         share = max(0, budget // max(1, row_count) - 1)
         return min(factor * self.limits.draft_max, share)
+
+    def _chain_room(self, plan: RoundPlan, ready: list[Sequence]) -> int:
+        """Return how many tokens of given texts a row of them may carry."""
+        if not any(sequence.request.given for sequence in ready):
+            return 0
+        is_reading = self.prompts.wanted(plan) > 0
+        return chain_room(ready, self.cost, self.limits.pause_s, plan.tokens_max, is_reading)

@@ -27,6 +27,8 @@ def may_run_ahead(
         return False
     if sum(read_count(row) for round_, _ in rounds for row in round_.rows) > READ_MAX:
         return False
+    if any(sequence.request.given for _, members in rounds for sequence in members):
+        return False
     return all(
         sequence.table.reserve_row(sequence.known_max(row))
         for round_, members in rounds
