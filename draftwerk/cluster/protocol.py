@@ -1,15 +1,13 @@
 """What a door and a replica send each other: frozen structs, msgpack on the wire.
 
+They have greeted before (`frame_stream`).
+
 door                                   replica
-  <──────────────── Challenge ────────────
   ──────── Hello ────────────────────────>
   <──────────────── Welcome ──────────────
   ──────── Placement, Cancel ────────────>
   <──── EventBatch, TurnedAway, LoadReport, Leaving
 """
-
-import hmac
-from hashlib import sha256
 
 import msgspec
 
@@ -48,18 +46,10 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
 # --- from the replica ----------------------------------------------------------------------------
 
 
-class Challenge(ActorMessage, frozen=True):
-    """The first message on a connection."""
-
-    nonce: bytes
-
-
 class Welcome(ActorMessage, frozen=True):
-    """The door, or the command, has shown that it knows the cluster's secret."""
+    """The first message of a replica."""
 
     info: ReplicaInfo
-    proof: bytes
-    """That the replica knows the secret too: of the door's nonce."""
 
 
 class EventBatch(ActorMessage, frozen=True):
@@ -105,19 +95,16 @@ class Leaving(ActorMessage, frozen=True):
     """The replica takes no more requests, and its streams are to go on elsewhere."""
 
 
-FromReplica = Challenge | Welcome | EventBatch | TurnedAway | LoadReport | Leaving
+FromReplica = Welcome | EventBatch | TurnedAway | LoadReport | Leaving
 
 
 # --- from the door -------------------------------------------------------------------------------
 
 
 class Hello(ActorMessage, frozen=True):
-    """The answer to the challenge."""
+    """The first message of a door, or of a command."""
 
     door_id: str
-    proof: bytes
-    """Of the challenge's nonce."""
-    nonce: bytes
 
 
 class Depart(ActorMessage, frozen=True):
@@ -133,11 +120,6 @@ class Placement(ActorMessage, frozen=True):
 
 
 FromDoor = Hello | Placement | Cancel | Depart
-
-
-def proof_of(secret: bytes, side: str, nonce: bytes) -> bytes:
-    """Return what shows that `side` knows the cluster's secret, without saying it."""
-    return hmac.digest(secret, side.encode() + b"\0" + nonce, sha256)
 
 
 def block_key(name: bytes) -> int:

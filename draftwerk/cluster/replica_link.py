@@ -1,18 +1,15 @@
 """A door's connection to one replica."""
 
 import asyncio
-import hmac
 from dataclasses import dataclass, field
-from secrets import token_bytes
 from typing import Protocol
 
 import msgspec
 
 from draftwerk.actors.messages import Cancel, Submit
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.cluster.frame_stream import FrameStream, LinkLostError
+from draftwerk.cluster.frame_stream import FrameStream, LinkLostError, close, greet_replica
 from draftwerk.cluster.protocol import (
-    Challenge,
     Depart,
     EventBatch,
     FromReplica,
@@ -24,7 +21,6 @@ from draftwerk.cluster.protocol import (
     ReplicaWork,
     TurnedAway,
     Welcome,
-    proof_of,
 )
 
 CONNECT_S = 3.0
@@ -92,7 +88,7 @@ class ReplicaLink:
                 case Leaving():
                     self.is_open = False
                     owner.on_leaving(self)
-                case Challenge() | Welcome():
+                case Welcome():
                     raise LinkLostError("a second greeting")
 
 
@@ -105,24 +101,14 @@ async def connect(
             reader, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError) as error:
         raise LinkLostError(f"{host}:{port}: {error}") from None
-    frames = FrameStream[FromReplica](reader, writer, DECODER)
     try:
-        return ReplicaLink(frames, await _greeted(frames, secret, door_id), silence_s)
+        session = await greet_replica(reader, writer, secret, GREETING_S)
+        frames = FrameStream[FromReplica](reader, writer, DECODER, session)
+        frames.send(Hello(door_id=door_id))
+        welcome = await frames.receive(GREETING_S)
+        if not isinstance(welcome, Welcome):
+            raise LinkLostError("it says something else than who it is")
+        return ReplicaLink(frames, welcome.info, silence_s)
     except BaseException:
-        await frames.close()
+        await close(writer)
         raise
-
-
-async def _greeted(frames: FrameStream[FromReplica], secret: bytes, door_id: str) -> ReplicaInfo:
-    challenge = await frames.receive(GREETING_S)
-    if not isinstance(challenge, Challenge):
-        raise LinkLostError("no challenge came first")
-    nonce = token_bytes(16)
-    proof = proof_of(secret, "door", challenge.nonce)
-    frames.send(Hello(door_id=door_id, proof=proof, nonce=nonce))
-    welcome = await frames.receive(GREETING_S)
-    if not isinstance(welcome, Welcome) or not hmac.compare_digest(
-        welcome.proof, proof_of(secret, "replica", nonce)
-    ):
-        raise LinkLostError("the replica does not know the cluster's secret")
-    return welcome.info

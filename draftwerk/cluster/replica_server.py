@@ -5,26 +5,26 @@ has each request's committed tokens, and another replica goes on from them.
 """
 
 import asyncio
-import hmac
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from secrets import token_bytes
 
+from draftwerk.cache.store.peer_session import PeerIdentity
 from draftwerk.cluster.door_connection import DECODER, DoorConnection
-from draftwerk.cluster.frame_stream import FrameStream, LinkLostError
-from draftwerk.cluster.protocol import (
-    Challenge,
-    FromDoor,
-    Hello,
-    ReplicaInfo,
-    Welcome,
-    proof_of,
+from draftwerk.cluster.frame_stream import (
+    FrameStream,
+    LinkLostError,
+    close,
+    greet_door,
+    link_identity,
 )
+from draftwerk.cluster.protocol import FromDoor, Hello, ReplicaInfo, Welcome
 from draftwerk.cluster.replica_state import ReplicaState
 
 HELLO_S = 5.0
 """For a connection to show that it is a door's."""
+STRANGERS_MAX = 64
+"""Connections at once that have not yet: of more, the oldest ends."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,14 @@ class ReplicaServer:
     state: ReplicaState
     info: ReplicaInfo
     secret: bytes
+    _identity: PeerIdentity = field(init=False)
     _connections: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _strangers: dict[asyncio.StreamWriter, None] = field(
+        default_factory=dict[asyncio.StreamWriter, None]
+    )
+
+    def __post_init__(self) -> None:
+        self._identity = link_identity(self.secret)
 
     @asynccontextmanager
     async def listening(self, host: str, port: int = 0) -> AsyncGenerator[int]:
@@ -52,29 +59,32 @@ class ReplicaServer:
                 await asyncio.wait(self._connections)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        frames = FrameStream[FromDoor](reader, writer, DECODER)
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            door = await self._greeted(frames)
-            if door is not None:
-                await door.run()
+            door = await self._greeted(reader, writer)
+            await door.run()
         except LinkLostError:
-            frames.abort()
+            writer.transport.abort()
         finally:
             self._connections.discard(task)
-            await frames.close()
+            await close(writer)
 
-    async def _greeted(self, frames: FrameStream[FromDoor]) -> DoorConnection | None:
-        """Return a connection that knows the secret; None for another, or for a command's."""
-        nonce = token_bytes(16)
-        frames.send(Challenge(nonce=nonce))
+    async def _greeted(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> DoorConnection:
+        """Return the connection of a door, or of a command. Raises LinkLostError for another."""
+        self._strangers[writer] = None
+        if len(self._strangers) > STRANGERS_MAX:
+            next(iter(self._strangers)).transport.abort()
+        try:
+            session = await greet_door(reader, writer, self._identity, HELLO_S)
+        finally:
+            del self._strangers[writer]
+        frames = FrameStream[FromDoor](reader, writer, DECODER, session)
         hello = await frames.receive(HELLO_S)
-        if not isinstance(hello, Hello) or not hmac.compare_digest(
-            hello.proof, proof_of(self.secret, "door", nonce)
-        ):
-            return None
-        proof = proof_of(self.secret, "replica", hello.nonce)
-        frames.send(Welcome(info=self.info, proof=proof))
+        if not isinstance(hello, Hello):
+            raise LinkLostError("it says something else than who it is")
+        frames.send(Welcome(info=self.info))
         return DoorConnection(self.state, frames, hello.door_id)

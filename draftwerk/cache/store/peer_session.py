@@ -31,8 +31,9 @@ KEY_BYTES_MIN = 16
 LABEL = b"draftwerk peers 2 "
 """Comes first in all that the secret is used for here."""
 
-Purpose = Literal["follow", "fetch"]
-PURPOSES: tuple[Purpose, ...] = ("follow", "fetch")
+Purpose = Literal["follow", "fetch", "place"]
+"""Of a connection: to be told of blocks, to fetch them, or to place a cluster's requests."""
+PURPOSES: tuple[Purpose, ...] = ("follow", "fetch", "place")
 DOOR_HELLO_BYTES = INSTANCE_BYTES + CHALLENGE_BYTES
 BARE_HELLO_BYTES = 1 + FINGERPRINT_BYTES + INSTANCE_BYTES + CHALLENGE_BYTES + ADDRESS_BYTES
 ASKER_HELLO_BYTES = BARE_HELLO_BYTES + PROOF_BYTES

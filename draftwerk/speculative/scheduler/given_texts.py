@@ -5,7 +5,7 @@ short round verifies no slower, and who comes meanwhile waits for less:
 
     beside prompts         a token of each text, as if it decoded
     beside decoding texts  chains that make the round twice as long at most
-    alone                  those, or as many as last for half a pause
+    alone                  those, or as many as last for a third of a pause
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from draftwerk.speculative.requests.sequence import Sequence as Text
 
 ROUNDS_OF_OTHERS = 2.0
 """Of a round without chains, how many times its length one with chains may have."""
-PAUSE_SHARE = 0.5
+PAUSE_SHARE = 1 / 3
 """Of a bounded pause, what a round may last in which nobody else waits: one who comes waits for its
 rest and for a round of its own."""
 

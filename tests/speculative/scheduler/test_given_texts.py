@@ -15,8 +15,8 @@ from tests.speculative.scheduler.test_scheduler import GREEDY, PROMPT, decide, p
 LIMITS = RoundLimits(
     pipeline_depth=2, run_ahead=True, rows_max=8, tokens_max=64, draft_max=4, pause_s=0.06
 )
-STEPS = tuple((n, 4.0 + n) for n in (1, 2, 3, 4, 8, 16, 64))
-"""A step of n tokens takes 4 + n ms: one of 26 takes half a pause."""
+STEPS = tuple((n, 4.3 + n) for n in (1, 2, 3, 4, 8, 16, 64))
+"""A step of n tokens takes 4.3 + n ms: one of 15 takes nearly a third of a pause."""
 TEXT = (5,) * 200
 
 
@@ -44,17 +44,22 @@ def chains(round_: Round) -> list[int]:
     return [row.draft_max for row in round_.rows]
 
 
-def test_alone_a_chain_lasts_for_half_a_pause() -> None:
+def test_alone_a_chain_lasts_for_a_third_of_a_pause() -> None:
     alone = world()
     verified(alone)
-    assert chains(begun(alone)) == [25]
+    (chain,) = chains(begun(alone))
+    table = alone.scheduler.cost.table(64)
+    assert table[1 + chain] <= 1e3 * LIMITS.pause_s / 3 < table[1 + chain + 1]
 
 
 def test_several_share_that_time() -> None:
     several = world()
     for _ in range(4):
         verified(several)
-    assert chains(begun(several)) == [5] * 4
+    shares = chains(begun(several))
+    table = several.scheduler.cost.table(64)
+    assert len(set(shares)) == 1 and shares[0] >= 2
+    assert table[4 + sum(shares)] <= 1e3 * LIMITS.pause_s / 3
 
 
 def test_beside_a_text_that_decodes_a_round_takes_twice_as_long_at_most() -> None:
