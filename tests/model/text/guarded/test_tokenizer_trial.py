@@ -4,7 +4,6 @@ import json
 import os
 import random
 from collections.abc import Generator
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from draftwerk.model.text.guarded.tokenizer_trial import TRIED, try_tokenizer
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.model.text.vocabulary import FILE, read_tokenizer
 from draftwerk.model.text.vocabulary_text import TokenizerFault, VocabularyText
+from tests.support.mutated_tokenizers import mutated
 from tests.support.small_tokenizers import byte_level
 
 Json = dict[str, Any]
@@ -125,35 +125,6 @@ def test_mutated_files_are_refused_or_encode_and_this_process_goes_on(tmp_path: 
         VocabularyText(read_tokenizer(folder)).encode("It is read, and a text has tokens.")
         outcomes[True] += 1
     assert min(outcomes.values()) > 3
-
-
-def mutated(document: Json, rng: random.Random) -> Json:
-    """Return a tokenizer with a few values of others, or none."""
-    made = deepcopy(document)
-    for _ in range(rng.randint(1, 3)):
-        places = [*_places(made)]
-        inside, key = rng.choice(places)
-        other, its = rng.choice(places)
-        match rng.randrange(5):
-            case 0:
-                inside[key] = deepcopy(other[its])
-            case 1:
-                inside[key] = rng.choice([None, -1, 2**40, "", [], {}, "🙂" * 999, True, 0.5])
-            case 2 if isinstance(inside[key], int):
-                inside[key] = rng.choice([-1, 2**31, 2**63, 10**6])
-            case 3 if isinstance(inside, dict):
-                inside[str(key) + "x"] = inside.pop(key)
-            case _:
-                del inside[key]
-    return made
-
-
-def _places(value: Any) -> Generator[tuple[Any, Any]]:
-    keys = value if isinstance(value, dict) else range(len(value))
-    for key in [*keys][:12]:
-        yield value, key
-        if isinstance(value[key], dict | list):
-            yield from _places(value[key])
 
 
 def test_a_sound_tokenizer_is_tried_once(tmp_path: Path) -> None:
