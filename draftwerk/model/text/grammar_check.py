@@ -13,6 +13,7 @@ import subprocess
 import sys
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -49,14 +50,19 @@ class CheckerLost(OSError):
 
 
 class GrammarChecker:
-    """The way to the process: begun when first needed, and again after a grammar has ended it."""
+    """The way to the process: begun when first needed, and again after a grammar has ended it.
+
+    Once one is ready, another gets ready too: no request waits for a start where one is lost.
+    """
 
     def __init__(self, directory: Path, cpu_s: float = CPU_S, wall_s: float = WALL_S) -> None:
         self._command = python_command(__name__, str(directory), str(cpu_s))
         self._wall_s = wall_s
         self._one_at_a_time = Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._close = lambda: None
+        self._spare: subprocess.Popen[bytes] | None = None
+        self._closes = dict[int, Callable[[], object]]()
+        """How each process is ended, by its id."""
         self._is_ready = False
         self._checked: OrderedDict[bytes, str] = OrderedDict()
 
@@ -100,6 +106,7 @@ class GrammarChecker:
         self._is_ready = self._is_ready or _read(process, START_S) == READY
         if not self._is_ready:
             return None
+        self._spare = self._spare or self._started()
         with suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(question) + b"\n")
             process.stdin.flush()
@@ -109,17 +116,25 @@ class GrammarChecker:
         """Begin another process, which gets ready meanwhile; returns how the one before ended."""
         assert self._process is not None
         process, self._process = self._process, None
-        self._close()
+        self._closes.pop(process.pid)()
         self._begin()
         return process.returncode
 
     def _begin(self) -> subprocess.Popen[bytes]:
+        """Take the spare, or begin a process where that has ended too."""
+        process, self._spare = self._spare, None
+        if process is not None and process.poll() is not None:
+            self._closes.pop(process.pid)()
+            process = None
+        self._process, self._is_ready = process or self._started(), False
+        return self._process
+
+    def _started(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             self._command, stdin=pipe, stdout=pipe, stderr=None, env=child_environment()
         )
-        self._process, self._is_ready = process, False
-        self._close = weakref.finalize(self, _end, process)
+        self._closes[process.pid] = weakref.finalize(self, _end, process)
         return process
 
 

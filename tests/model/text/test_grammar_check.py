@@ -43,6 +43,24 @@ def kill(checker: GrammarChecker, what: signal.Signals = signal.SIGKILL) -> int:
     return checker._process.pid
 
 
+def test_the_spare_takes_over_and_another_gets_ready(checker: GrammarChecker) -> None:
+    for number in range(3):
+        spare = checker._spare
+        assert spare is not None
+        kill(checker)
+        checker.check(regex(f"after {number} losses"))
+        assert checker._process is spare
+    lost = checker._spare
+    assert lost is not None
+    for process in (lost, checker._process):
+        assert process is not None
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    checker.check(regex("after both"))
+    assert checker._process not in (lost, None)
+    assert len(checker._closes) == 2, "the others were waited for"
+
+
 def test_a_server_that_is_killed_before_it_is_ready_is_no_error(directory: Path) -> None:
     reads, writes = os.pipe()
     os.close(reads)
@@ -109,6 +127,9 @@ def test_a_grammar_that_crashes_the_library_is_refused(
 ) -> None:
     crash = ("-c", "import os; print('ready', flush=True); input(); os.abort()")
     checker._command = [checker._command[0], *crash]
+    assert checker._spare is not None
+    checker._spare.kill()
+    checker._spare.wait()
     kill(checker)
     with pytest.raises(BadGrammar, match="cannot be compiled"):
         checker.check(regex("second"))
