@@ -41,13 +41,12 @@ SERVER_GROWTH_MAX = 256 * MIB
 CHILD_MAX = (tokenizer_trial.LIMITS.memory_mib + 256) * MIB
 """Of any other process: what a trial may take, and what it begins with."""
 ANSWER_S = 300.0
-Json = dict[str, Any]
 HostileFile = tuple[str, str, str]
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
 @dataclass(slots=True)
-class Watch:
+class SeenProcesses:
     """What was seen of the server meanwhile."""
 
     server: int = 0
@@ -144,7 +143,7 @@ class HostileModel:
             await self.read(*each)
 
 
-def save_model(folder: Path, sound: Json) -> None:
+def save_model(folder: Path, sound: dict[str, Any]) -> None:
     """Save a tiny model with a tokenizer and a template."""
     save_tiny(folder, "llama", 1, vocab_size=512, max_position_embeddings=2048)
     (folder / FILE).write_text(json.dumps(sound))
@@ -152,7 +151,7 @@ def save_model(folder: Path, sound: Json) -> None:
     (folder / "chat_template.jinja").write_text(TEMPLATE)
 
 
-def hostile_files(arguments: argparse.Namespace, sound: Json) -> Iterator[HostileFile]:
+def hostile_files(arguments: argparse.Namespace, sound: dict[str, Any]) -> Iterator[HostileFile]:
     """Yield each one's name, file and text."""
     rng = random.Random(arguments.seed)
     for number in range(arguments.tokenizers):
@@ -163,7 +162,7 @@ def hostile_files(arguments: argparse.Namespace, sound: Json) -> Iterator[Hostil
 
 async def run(arguments: argparse.Namespace, directory: Path) -> int:
     """Return how much went wrong."""
-    sound: Json = json.loads(byte_level().to_str())
+    sound: dict[str, Any] = json.loads(byte_level().to_str())
     names = [f"hostile-{number}" for number in range(arguments.at_once)]
     rows = '[[model]]\nname = "sound"\nkv_memory = "32MiB"\n'
     for name in names:
@@ -171,7 +170,7 @@ async def run(arguments: argparse.Namespace, directory: Path) -> int:
         rows += f'[[model]]\nname = "{name}"\npath = "{directory / name}"\nkv_memory = "8MiB"\n'
     (directory / "models.toml").write_text(rows)
     words = ["--models", str(directory / "models.toml"), "--spare", "off"]
-    watch, models = Watch(), list[HostileModel]()
+    watch, models = SeenProcesses(), list[HostileModel]()
     async with (
         draftwerk(*words) as server,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ANSWER_S)) as http,

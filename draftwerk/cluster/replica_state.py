@@ -87,4 +87,5 @@ class ReplicaState:
 
 def computed_tokens(snapshot: Snapshot) -> int:
     """Return how many prompt tokens were computed since the engine began."""
-    return snapshot.counts.prefix_queries - snapshot.counts.prefix_hits
+    counts = snapshot.counts
+    return counts.prompt_tokens - counts.prefix_hits + counts.recomputed_tokens

@@ -63,7 +63,7 @@ def test_each_turn_of_a_conversation_reads_what_is_new(llm: LLM, turns: int, wid
         before = llm.snapshot().counts
         found = llm.generate(conversation, short)
         counts = llm.snapshot().counts
-        read = counts.prefix_queries - before.prefix_queries
+        read = counts.prompt_tokens - before.prompt_tokens
         read -= counts.prefix_hits - before.prefix_hits
         # All that is new, and the last block of before, which was not full.
         assert read <= (30 + 16 if turn else len(conversation))

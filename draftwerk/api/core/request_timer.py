@@ -46,6 +46,8 @@ class Histograms:
     longest_generation: Histogram = field(default_factory=lambda: Histogram(TOKEN_COUNTS))
     """Tokens of the longest choice of each request."""
     loop_lag: Histogram = field(default_factory=lambda: Histogram(TOKEN_S))
+    delivered_tokens: int = 0
+    """Generated tokens that clients were sent, or not for having left: those of usage."""
 
 
 Clock = Callable[[], float]
@@ -110,6 +112,7 @@ class RequestTimer:
         now = self.clock()
         if isinstance(event, Delta) and event.tokens:
             count = len(event.tokens)
+            self.histograms.delivered_tokens += count
             if not self.choice_times:
                 self.histograms.first_token.observe(now - self.arrived)
             times = self.choice_times.get(event.choice)

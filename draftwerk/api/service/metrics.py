@@ -117,10 +117,10 @@ def _vllm(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
     ):
         yield gauge_of("vllm:" + name, text, value, labels)
     for name, text, value in (
-        ("prefix_cache_queries", "Prompt tokens looked up.", counts.prefix_queries),
+        ("prefix_cache_queries", "Prompt tokens looked up.", counts.prompt_tokens),
         ("prefix_cache_hits", "Prompt tokens found.", counts.prefix_hits),
         ("prompt_tokens", "Prompt tokens.", counts.prompt_tokens),
-        ("generation_tokens", "Generated tokens.", counts.generated_tokens),
+        ("generation_tokens", "Generated tokens.", state.histograms.delivered_tokens),
         ("num_preemptions", "Preempted sequences.", counts.preemptions),
         ("spec_decode_num_drafts", "Rows with a draft.", counts.drafts),
         ("spec_decode_num_draft_tokens", "Drafted tokens.", counts.draft_tokens),
@@ -250,7 +250,7 @@ def _replicas(cluster: ClusterFigures) -> Iterator[Metric]:
     counters: tuple[tuple[str, str, Callable[[Snapshot], float]], ...] = (
         ("prompt_tokens", "Prompt tokens.", lambda one: one.counts.prompt_tokens),
         ("generation_tokens", "Generated tokens.", lambda one: one.counts.generated_tokens),
-        ("prefix_cache_queries", "Prompt tokens looked up.", lambda one: one.counts.prefix_queries),
+        ("prefix_cache_queries", "Prompt tokens looked up.", lambda one: one.counts.prompt_tokens),
         ("prefix_cache_hits", "Prompt tokens found.", lambda one: one.counts.prefix_hits),
         ("restarts", "Its actors restarted.", lambda one: one.actors.restarts),
     )

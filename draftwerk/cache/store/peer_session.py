@@ -32,7 +32,7 @@ LABEL = b"draftwerk peers 2 "
 """Comes first in all that the secret is used for here."""
 
 Purpose = Literal["follow", "fetch", "place"]
-"""Of a connection: to be told of blocks, to fetch them, or to place a cluster's requests."""
+"""Uses of a connection: to be told of blocks, to fetch them, to place a cluster's requests."""
 PURPOSES: tuple[Purpose, ...] = ("follow", "fetch", "place")
 DOOR_HELLO_BYTES = INSTANCE_BYTES + CHALLENGE_BYTES
 BARE_HELLO_BYTES = 1 + FINGERPRINT_BYTES + INSTANCE_BYTES + CHALLENGE_BYTES + ADDRESS_BYTES

@@ -99,16 +99,16 @@ class RunningSet:
         return self.pool.available, states, windows
 
     def count_admission(self, sequence: Sequence) -> None:
-        """Count a client's sequence that enters, and how much of it was in the prefix cache."""
-        found = sequence.computed
-        self.stats.prefix_queries += len(sequence.tokens)
-        self.stats.prefix_hits += found
-        if sequence.request.resumed or sequence.tally.preemptions:
+        """Count a sequence that enters: its client's prompt once, in the words of usage."""
+        request, tally, found = sequence.request, sequence.tally, sequence.computed
+        if request.resumed or tally.preemptions:
             self.stats.recomputed_tokens += len(sequence.tokens) - found
-        if sequence.tally.cached is None:
-            given = sequence.request.prompt_count + sequence.request.written_count
-            sequence.tally.cached = min(found, given)
-            self.stats.prompt_tokens += 0 if sequence.request.resumed else given
+        if tally.cached is None:
+            prompt = request.prompt_count + request.written_count
+            tally.cached = min(found, prompt)
+            if sequence.leader is None and not request.resumed:
+                self.stats.prompt_tokens += prompt
+                self.stats.prefix_hits += tally.cached
         sequence.deadlines.begin_device(self.now_s)
         self._occupancy.started()
 

@@ -237,7 +237,8 @@ class Scheduler:
     def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
         """Give every decoding sequence its row, then share what is left among their drafts."""
         rows = sum(sequence.row_count for sequence in ready)
-        room, chain = self._draft_room(plan, rows), self._chain_room(plan, ready)
+        room = self._draft_room(plan, rows)
+        chain = chain_room(ready, self._budget, plan.tokens_max, self.prompts.wanted(plan))
         for sequence in ready:
             if plan.tokens_left < 1:
                 return
@@ -247,9 +248,8 @@ class Scheduler:
                 plan.add_search(sequence, self._draft_room(plan, rows, SEARCH_ROOM))
             else:
                 free = plan.free_slots(sequence, rows)
-                most = chain if sequence.request.given else room
-                draft_max = min(most, sequence.draft_room(), plan.tokens_left - 1, free)
-                plan.add_row(sequence, 1, draft_max)
+                most = min(chain if sequence.request.given else room, sequence.draft_room(), free)
+                plan.add_row(sequence, 1, min(most, plan.tokens_left - 1))
 
     def _send(self, plan: RoundPlan, pipeline_slot: int) -> Round:
         """Return the planned round, which is under way from now on."""
@@ -276,14 +276,5 @@ class Scheduler:
         rows, half a round kept for drafts would double the rounds that the prompts take. An eighth
         is left, so that drafts do not starve either.
         """
-        most = plan.tokens_max
-        budget = max(most // DRAFT_SHARE, most - self.prompts.wanted(plan))
-        share = max(0, budget // max(1, row_count) - 1)
-        return min(factor * self.limits.draft_max, share)
-
-    def _chain_room(self, plan: RoundPlan, ready: list[Sequence]) -> int:
-        """Return how many tokens of given texts a row of them may carry."""
-        if not any(sequence.request.given for sequence in ready):
-            return 0
-        is_reading = self.prompts.wanted(plan) > 0
-        return chain_room(ready, self.cost, self.limits.pause_s, plan.tokens_max, is_reading)
+        budget = max(plan.tokens_max // DRAFT_SHARE, plan.tokens_max - self.prompts.wanted(plan))
+        return min(factor * self.limits.draft_max, max(0, budget // max(1, row_count) - 1))

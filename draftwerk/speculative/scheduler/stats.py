@@ -27,10 +27,10 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
     device_ms: float = 0.0
     """Time that the target's device spent in steps."""
     preemptions: int = 0
-    prefix_queries: int = 0
-    """Prompt tokens looked up in the prefix index."""
-    prefix_hits: int = 0
     prompt_tokens: int = 0
+    """Of each request once, however many choices it has."""
+    prefix_hits: int = 0
+    """Found in the prefix cache."""
     recomputed_tokens: int = 0
     """Computed a second time, after a preemption, a restart or a recovery."""
     blocks_returned: int = 0

@@ -43,6 +43,7 @@ def test_times_are_measured_per_token_and_not_per_event() -> None:
     clock.now = 102.25
     timer.observe(delta(7))
     timer.observe(end(prompt_count=3))
+    assert histograms.delivered_tokens == timer.usage().completion_tokens == 7
     metrics = timer.metrics()
     assert metrics.time_to_first_token_ms == 1000
     assert metrics.queue_time_ms == 500

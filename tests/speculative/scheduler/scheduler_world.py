@@ -383,8 +383,10 @@ class World:
         """Compare the scheduler's counters with what its clients saw."""
         stats, wanteds = self.scheduler.stats, list(self.wanteds.values())
         tallies = [wanted.sequence.tally for wanted in wanteds]
-        admitted = [wanted for wanted in wanteds if wanted.sequence.tally.cached is not None]
-        assert stats.prompt_tokens == sum(len(wanted.prompt) for wanted in admitted)
+        admitted = [one for one in wanteds if one.sequence.tally.cached is not None]
+        first = [one for one in admitted if one.sequence.leader is None]
+        assert stats.prompt_tokens == sum(len(wanted.prompt) for wanted in first)
+        assert stats.prefix_hits == sum(one.sequence.tally.cached or 0 for one in first)
         assert stats.generated_tokens == sum(len(wanted.got) for wanted in wanteds)
         assert stats.preemptions == sum(tally.preemptions for tally in tallies)
         assert stats.draft_tokens == sum(tally.drafted for tally in tallies)

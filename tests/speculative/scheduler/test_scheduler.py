@@ -24,6 +24,7 @@ from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.opening import led
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.speculative.scheduler.scheduler_world import World, live, story
 
@@ -445,7 +446,24 @@ def test_a_second_request_computes_only_what_the_first_did_not() -> None:
     assert (row.start, row.stop) == (8, 9)
     assert second.tally.cached == 8
     assert world.scheduler.stats.prefix_hits == 8
-    assert world.scheduler.stats.prefix_queries == 8 + 9
+    assert world.scheduler.stats.prompt_tokens == 8 + 9
+
+
+def test_a_prompt_counts_once_whatever_its_choices_and_preemptions() -> None:
+    """Counters equal the sums of what clients are told."""
+    world = make_world(block_count=40)
+    leader, other = (world.sequence("n", choice, PROMPT, GREEDY, 12) for choice in (0, 1))
+    for sequence in led([leader, other]):
+        world.scheduler.submit(sequence)
+    decide(world, planned(world), Decision(tokens=(5,)))
+    decide(world, planned(world), Decision(tokens=(6,)), Decision(tokens=(5,)))
+    stats = world.scheduler.stats
+    assert (stats.prompt_tokens, stats.prefix_hits) == (len(PROMPT), 0)
+    world.scheduler.running_set.preempt(leader)
+    planned(world)
+    assert leader.tally.preemptions == 1 and leader.table.blocks, "it has come back"
+    assert (stats.prompt_tokens, stats.prefix_hits) == (len(PROMPT), 0)
+    assert leader.tally.cached == 0
 
 
 def test_generated_tokens_are_found_as_well_but_do_not_count_as_cached_prompt() -> None:

@@ -22,12 +22,10 @@ def may_run_ahead(
     urgent sequence and no newcomer may have to wait long for it: else the next round is planned
     behind the verdict.
     """
-    running = running_set.running.values()
-    if running_set.may_preempt or any(isinstance(s, SearchRoot) for s in running):
+    texts = running_set.running.values()
+    if running_set.may_preempt or any(isinstance(s, SearchRoot) or s.request.given for s in texts):
         return False
     if sum(read_count(row) for round_, _ in rounds for row in round_.rows) > READ_MAX:
-        return False
-    if any(sequence.request.given for _, members in rounds for sequence in members):
         return False
     return all(
         sequence.table.reserve_row(sequence.known_max(row))
