@@ -120,7 +120,7 @@ class HostileModel:
     async def read(self, name: str, file: str, text: str) -> None:
         """Have the server read a file, and see what comes of it."""
         before = (self.folder / file).read_text()
-        (self.folder / file).write_text(text)
+        (self.folder / file).write_text(text, errors="replace")
         try:
             async with asyncio.timeout(ANSWER_S):
                 status, message = await chat(self.http, self.url, "hostile")
