@@ -186,5 +186,6 @@ def faults(found: Sequence[CaseResult], private: Mapping[str, str]) -> list[str]
 
 
 def covers(pattern: str, name: str) -> bool:
-    """Whether a row is of a case: by its whole name, or of all cases of one test."""
-    return name == pattern or (name.startswith(pattern + "[") and not re.search(r"\]$", pattern))
+    """Whether a row is of a case: a star is anything, a test without brackets all its cases."""
+    words = re.escape(pattern).replace(r"\*", ".*")
+    return re.fullmatch(words + r"(\[.*\])?", name, re.DOTALL) is not None

@@ -156,7 +156,13 @@ OTHERS: FieldRows = {
     **unsupported("t_max_predict_ms", unless=(*ZERO, b"-1")),
     **unsupported("negative_prompt", unless=(b'""',)),
     **unsupported(
-        *("dynamic_temperature", "samplers", "sampler_priority", "sampling_params"),
+        *(
+            "logprob_token_ids",
+            "dynamic_temperature",
+            "samplers",
+            "sampler_priority",
+            "sampling_params",
+        ),
         *("structural_tag", "guided_whitespace_pattern", "custom_logit_processor"),
         *("lora", "lora_path", "lora_request", "adapter_id", "return_tokens_as_token_ids"),
         "safe_prompt",

@@ -13,6 +13,8 @@ EFFORT_TOKENS: dict[Effort, int | None] = {
     "minimal": 128, "low": 512, "medium": 2048, "high": 8192, "xhigh": None, "max": None,
 }  # fmt: skip
 """Tokens of reasoning for each effort; None for no bound."""
+SWITCHES = ("enable_thinking", "thinking")
+"""Variables of templates that let a model reason first."""
 
 
 class ReasoningRequest(Struct, frozen=True):
@@ -37,6 +39,8 @@ class Reasoning(Struct, frozen=True):
     reasons: bool = False
     budget: int | None = None
     """Tokens; None for no bound."""
+    bound_by: str = ""
+    """The request's field that the bound comes from."""
 
 
 def reasoning_of(request: ReasoningRequest, model: ServedModel) -> Reasoning:
@@ -58,11 +62,11 @@ def reasoning_of(request: ReasoningRequest, model: ServedModel) -> Reasoning:
             values.setdefault("reasoning_effort", effort)
         elif budget is None:
             budget = EFFORT_TOKENS[effort]
+    field = request.budget_field if request.budget is not None else request.effort_field
     if budget is not None and not form.is_bounded:
-        field = request.budget_field if request.budget is not None else request.effort_field
         sentence = f"`{field}`: the end of this model's reasoning is no token of its own."
         raise refused(sentence, field, "unsupported")
-    return Reasoning(tuple(sorted(values.items())), reasons, budget)
+    return Reasoning(tuple(sorted(values.items())), reasons, budget, field)
 
 
 def _check_absent(request: ReasoningRequest, model: ServedModel) -> None:
@@ -77,9 +81,10 @@ def _check_absent(request: ReasoningRequest, model: ServedModel) -> None:
 
 
 def _read_variables(given: Mapping[str, Scalar], model: ServedModel) -> dict[str, Scalar]:
-    """Return those that the template reads; of the others, one that asks for nothing is dropped."""
+    """Return those that the template reads; of the others, one that asks for nothing is dropped,
+    and so is a switch of reasoning where the model has none."""
     for name, value in given.items():
-        if name not in model.variables and value:
+        if name not in model.variables and value and not (name in SWITCHES and not model.reasons):
             known = ", ".join(model.variables) or "none"
             sentence = (
                 f"`chat_template_kwargs` may hold what this model's template asks for: {known}."

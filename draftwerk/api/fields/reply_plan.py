@@ -64,5 +64,6 @@ def plan_reply(
     except BadSchema as error:
         field = tools.fields[error.function]
         raise refused(f"`{field}` {error}.", field, "unsupported") from None
-    field, schemas = (text.field, ()) if calls is None else ("tools", tools.fields)
+    of_text = text.field if text.grammar is not None else reasoning.bound_by
+    field, schemas = (of_text, ()) if calls is None else ("tools", tools.fields)
     return ReplyPlan(grammar, reply, tools.shown, reasoning.variables, field, schemas)

@@ -162,6 +162,7 @@ class OllamaChatBody(OllamaBody, frozen=True, kw_only=True):
     unsupported("images"),
     unsupported("template", use="`raw`", unless=(b'""',)),
     unsupported("context", use="/api/chat with `messages`"),
+    unsupported("width", "height", "steps"),
 )
 class GenerateBody(OllamaBody, frozen=True, kw_only=True):
     """`POST /api/generate`."""

@@ -19,6 +19,7 @@ from draftwerk.api.openai import chat_request
 from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.chat_request import ChatRequest
 from draftwerk.api.openai.completions import CompletionSerializer
+from draftwerk.api.openai.cut_prompts import cut_prompts
 from draftwerk.api.openai.middle_prompt import middle_prompt
 from draftwerk.api.openai.receipts.issuing import wants_receipt, with_receipt
 from draftwerk.api.openai.replies import ChatReply, CompletionReply
@@ -58,7 +59,8 @@ async def completion(request: Request) -> ASGIApp:
     """`POST /v1/completions`."""
     body = searched(await body_of(request, COMPLETION))
     state = await loaded_state(request, body.model)
-    prompts = completion_documents(completion_prompts(body), body.documents, bool(body.blend))
+    prompts = await cut_prompts(state, body, completion_prompts(body))
+    prompts = completion_documents(prompts, body.documents, bool(body.blend))
     if body.suffix:
         prompts = [await middle_prompt(state, body)]
     text = text_form(body, grammar_of(body.response_format), "response_format")
@@ -83,7 +85,7 @@ def _answer(
     if body.return_token_ids:
         observer = serializer.metadata.prompts
         call = replace(call, observers=(*call.observers, observer))
-    counts = requested is not None and bool(requested.continuous_usage_stats)
+    counts = requested is not None and requested.counts_chunks
     answer = GenerationResponse(state, call, serializer, bool(body.stream), counts)
     answer = with_receipt(answer, body)
     if not (answer.stream and requested is not None and requested.resumable):
@@ -113,8 +115,7 @@ def _metadata(
         named_by_id=bool(body.return_tokens_as_token_ids),
         prompt_logprobs=body.prompt_logprobs is not None,
         echo=isinstance(body, CompletionBody) and bool(body.echo),
-        usage=requested is not None
-        and bool(requested.include_usage or requested.continuous_usage_stats),
+        usage=requested is not None and bool(requested.include_usage or requested.counts_chunks),
         tier=body.tier,
         is_parsed=is_parsed,
         half=call.half,

@@ -91,6 +91,11 @@ class StreamOptions(Struct, frozen=True):
     resumable: bool | None = None
     """Whether events are numbered, and kept for a while after the connection broke; ours."""
 
+    @property
+    def counts_chunks(self) -> bool:
+        """Whether each chunk has the usage so far, as vLLM has it where usage is not turned off."""
+        return bool(self.continuous_usage_stats) and self.include_usage is not False
+
 
 class Prediction(Struct, frozen=True):
     """The text the client expects; it is drafted from, and costs nothing when wrong."""
@@ -268,6 +273,10 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     logprobs: Alternatives | None = None
     max_tokens: TokenBound | None = None
     """With 0 the prompt is only read: for `echo` and `prompt_logprobs`."""
+    truncate_prompt_tokens: Annotated[int, Meta(ge=-1, le=TOKENS_MAX)] | None = None
+    """Tokens that each prompt is cut to; with -1 as many as there is room for. vLLM's name."""
+    truncation_side: Literal["left", "right"] | None = None
+    """Where a prompt is cut; left if absent."""
     suffix: BodyText | None = None
     """What stands behind the text that is asked for, where the vocabulary has tokens for that."""
 

@@ -120,6 +120,12 @@ async def test_continuous_usage_counts_up_on_every_chunk() -> None:
     assert {event["usage"]["prompt_tokens"] for event in found} == {len("user: Hello\n")}
 
 
+async def test_usage_that_is_turned_off_is_on_no_chunk(served: Served) -> None:
+    wanted = {"continuous_usage_stats": True, "include_usage": False}
+    found = events((await served.chat(stream=True, seed=1, stream_options=wanted)).text)
+    assert {event.get("usage") for event in found} == {None}
+
+
 async def test_prediction_tokens_are_reported_when_a_prediction_was_given(served: Served) -> None:
     reply = (await served.chat(prediction={"type": "content", "content": "twelve chars"})).json()
     details = reply["usage"]["completion_tokens_details"]

@@ -77,6 +77,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
     ({"chat_template_kwargs": {"tools": "x"}}, "chat_template_kwargs"),
+    ({"logprob_token_ids": [5]}, "logprob_token_ids"),
     ({"chat_template_kwargs": {"enable_thinking": []}}, "chat_template_kwargs[...]"),
     ({"thinking_budget": 5}, "thinking_budget"),
     ({"store": "yes"}, "store"),

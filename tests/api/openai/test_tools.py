@@ -340,6 +340,20 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"chat_template_kwargs": {"builtin_tools": "x"}}, "chat_template_kwargs"),
     ({"thinking_budget": -1}, "thinking_budget"),
 ]
+BESIDE = [
+    ({"thinking_budget": 7}, "thinking_budget"),
+    ({"reasoning_effort": "low"}, "reasoning_effort"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+]
+"""Fields that a grammar comes from, each of which an end must not contradict."""
+
+
+@pytest.mark.parametrize(("fields", "blamed"), BESIDE)
+async def test_the_field_that_a_grammar_comes_from_is_blamed(
+    agent: Served, fields: dict[str, Any], blamed: str
+) -> None:
+    error = (await agent.chat(min_tokens=5, **fields)).json()["error"]
+    assert error["message"] == f"`min_tokens` cannot go with `{blamed}`."
 
 
 @pytest.mark.parametrize(("fields", "param"), BAD, ids=lambda each: str(each)[:50])

@@ -118,6 +118,8 @@ async def test_a_compacted_conversation_is_gone_on_from(served: Served) -> None:
     again = await post(served, input=[*reply["output"], {"role": "user", "content": "D"}])
     assert again.status_code == 200, again.text
     assert contents(served)[:2] == ["A", "C"] and "Summary of" in contents(served)[2]
+    lacking = await served.http.post("/v1/responses/compact", json={"input": sent})
+    assert (lacking.status_code, lacking.json()["error"]["param"]) == (400, "model")
     foreign = {"type": "compaction", "encrypted_content": "gAAAA"}
     error = (await post(served, input=[foreign])).json()["error"]
     assert error["param"] == "input[0].encrypted_content"

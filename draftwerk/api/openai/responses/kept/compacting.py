@@ -50,7 +50,7 @@ TASK = (
 class CompactBody(Struct, frozen=True, kw_only=True):
     """`POST /v1/responses/compact`."""
 
-    model: Name | None = None
+    model: Name
     input: InputItems | None = None
     instructions: BodyText | None = None
     previous_response_id: ResponseId | None = None
