@@ -177,7 +177,7 @@ def _asks_nothing(field: inspect.Field) -> bool:
 
 
 SHORT = (
-    (r"a string of at most 1048576 characters", "text"),
+    (r"a string of at most 33554432 characters", "text"),
     (r"a string that matches \^\[a-zA-Z0-9_.-\]\{1,64\}\$", "a name"),
     (r"a non-empty string of at most (\d+) characters", r"string 1 to \1"),
     (r"a string of at most (\d+) characters", r"string to \1"),

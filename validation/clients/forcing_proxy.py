@@ -7,7 +7,7 @@ have been sent back, none. All else passes as it is. What the server answered is
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,11 +58,12 @@ class ForcingProxy:
         url, headers = self.server_url + request.path_qs, passed(request.headers)
         async with self.http.request(request.method, url, data=raw, headers=headers) as reply:
             answer = web.StreamResponse(status=reply.status, headers=passed(reply.headers))
-            await answer.prepare(request)
-            async for chunk in reply.content.iter_any():
-                self._note_part(request.path, reply.status, chunk.decode(errors="replace"))
-                await answer.write(chunk)
-            await answer.write_eof()
+            with suppress(ConnectionResetError):  # some leave at the last event
+                await answer.prepare(request)
+                async for chunk in reply.content.iter_any():
+                    self._note_part(request.path, reply.status, chunk.decode(errors="replace"))
+                    await answer.write(chunk)
+                await answer.write_eof()
         self.notes.turns += is_asking and reply.status == 200
         for name in NOTED_HEADERS:
             if found := reply.headers.get(name):

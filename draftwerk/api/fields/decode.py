@@ -6,8 +6,9 @@ has been read, so a body that would take long to read is refused by counting, be
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -25,15 +26,24 @@ CONTAINERS_MAX = 2**14
 STRINGS_MAX = 2**16
 """Strings in a body, names of fields among them."""
 
+WHOLE_NUMBERS_MAX = 64
+NOT_AN_INTEGER = re.compile(r"Expected `int[^`]*`, got `float` - at `\$((?:\.\w+|\[\d+\])+)`$")
+STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 BYTE = re.compile(r"\(byte (\d+)\)")
 
 
-async def body_of(request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
-    """Return the request's checked body."""
+async def body_of(
+    request: Request,
+    decoder: msgspec.json.Decoder[Body],
+    look: Callable[[bytes], None] | None = None,
+) -> Body:
+    """Return the request's checked body; `look` is shown its bytes once they are known to fit."""
     raw = await _read(request)
     if state_of(request).recorder is not None:
         request.scope[SENT] = SentBody(request.scope["path"], raw)
     body = decoded(raw, decoder)
+    if look is not None:
+        look(raw)
     return with_modules(body, state_of(request).modules[tenant_of(request)])
 
 
@@ -76,7 +86,10 @@ def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     have."""
     check_weight(raw)
     try:
-        body = decoder.decode(raw)
+        try:
+            body = decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            body = _with_whole_numbers(raw, decoder, error)
     except msgspec.ValidationError as error:
         raise invalid(str(error), decoder.type) from None
     except msgspec.MsgspecError as error:
@@ -87,6 +100,39 @@ def decoded(raw: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
         raise refused("The body is nested too deeply.", code="invalid") from None
     check_served(body)
     return body
+
+
+def _with_whole_numbers(
+    raw: bytes, decoder: msgspec.json.Decoder[Body], error: msgspec.ValidationError
+) -> Body:
+    """Return a body in which whole numbers such as 4.0 stand for integers, as JSON Schema has it.
+
+    Raises ValidationError.
+    """
+    tree: Any = None
+    for _ in range(WHOLE_NUMBERS_MAX):
+        found = NOT_AN_INTEGER.match(str(error))
+        if found is None:
+            break
+        tree = msgspec.json.decode(raw) if tree is None else tree
+        if not _made_whole(tree, found[1]):
+            break
+        try:
+            return decoder.decode(msgspec.json.encode(tree))
+        except msgspec.ValidationError as another:
+            error = another
+    raise error
+
+
+def _made_whole(tree: Any, path: str) -> bool:
+    """Make the number at a path an integer; whether it is a whole one."""
+    steps = [int(index) if index else name for name, index in STEP.findall(path)]
+    for step in steps[:-1]:
+        tree = tree[step]
+    if not float(tree[steps[-1]]).is_integer():
+        return False
+    tree[steps[-1]] = int(tree[steps[-1]])
+    return True
 
 
 def check_weight(raw: bytes) -> None:

@@ -19,7 +19,8 @@ MESSAGES_MAX = 4096
 PROMPTS_MAX = 256
 RAW_HARMLESS_MAX = 64
 SAYS_NOTHING = (b"", b"null", b"[]", b"{}", b"false")
-TEXT_MAX = 2**20
+TEXT_MAX = 2**25
+"""Characters; `--body-max` bounds a text before this does, unless it was raised to more."""
 
 BadWord = Annotated[str, Meta(min_length=1, max_length=64)]
 BodyText = Annotated[str, Meta(max_length=TEXT_MAX)]

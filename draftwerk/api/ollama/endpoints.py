@@ -1,5 +1,6 @@
 """`/api/chat`, `/api/generate`, and what Ollama's clients ask about the server."""
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
@@ -7,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwerk.actors.client_prompts import Chat, HalfTurn, Prompt
+from draftwerk.api.core.calls import printable
 from draftwerk.api.core.handling import (
     LINES,
     Endpoint,
@@ -14,6 +16,7 @@ from draftwerk.api.core.handling import (
     call_of,
     check_may_unload,
     json_reply,
+    tenant_of,
 )
 from draftwerk.api.core.models import OneModel, models_of
 from draftwerk.api.core.ports import ServedModel
@@ -56,6 +59,7 @@ from draftwerk.api.ollama.translate import (
     generate_prompt,
     keep_alive_s,
     known_name,
+    unknown_options,
 )
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import JSON_LINES, GenerationResponse
@@ -68,18 +72,20 @@ SHOW = msgspec.json.Decoder(ShowBody)
 
 async def chat(request: Request) -> GenerationResponse | Response:
     """`POST /api/chat`."""
-    body = await body_of(request, CHAT)
+    ignored: list[str] = []
+    body = await body_of(request, CHAT, lambda raw: ignored.extend(unknown_options(raw)))
     if done := _unloaded(request, body, bool(body.messages)):
         return done
     state = await _state(request, body)
     plan = chat_plan(body, state.model)
     prompt = chat_conversation(body, plan, state.model)
-    return await _answer(request, state, body, prompt, plan, bool(body.messages))
+    return await _answer(request, state, body, prompt, plan, bool(body.messages), ignored)
 
 
 async def generate(request: Request) -> GenerationResponse | Response:
     """`POST /api/generate`."""
-    body = await body_of(request, GENERATE)
+    ignored: list[str] = []
+    body = await body_of(request, GENERATE, lambda raw: ignored.extend(unknown_options(raw)))
     is_asked = bool(body.prompt or body.suffix)
     if done := _unloaded(request, body, is_asked):
         return done
@@ -89,7 +95,7 @@ async def generate(request: Request) -> GenerationResponse | Response:
     if body.suffix:
         gap = Gap(before=body.prompt or "", after=body.suffix)
         prompt = await gap_prompt(state, gap, "suffix")
-    return await _answer(request, state, body, prompt, plan, is_asked)
+    return await _answer(request, state, body, prompt, plan, is_asked, ignored)
 
 
 async def _state(request: Request, body: OllamaBody) -> ServerState:
@@ -136,6 +142,7 @@ async def _answer(
     prompt: Prompt,
     plan: ReplyPlan,
     is_asked: bool,
+    ignored: Sequence[str],
 ) -> GenerationResponse | Response:
     found = checked_options(body, state.model)
     model = served_as(state.model, body.model)
@@ -156,9 +163,26 @@ async def _answer(
         kind, text = "ollama chat", "messages"
     names = {**NAMES, "messages": text, **plan.names("format")}
     call = call_of(request, kind, [prompt], options, names, half)
+    call = msgspec.structs.replace(call, overflow=input_overflow)
+    notes = _ignored(ignored, state, tenant_of(request))
+    streams = body.stream is not False
     return GenerationResponse(
-        state, call, serializer, body.stream is not False, end=b"", form=JSON_LINES
+        state, call, serializer, streams, end=b"", form=JSON_LINES, headers=notes
     )
+
+
+def input_overflow(count: int, more: int, context_max: int) -> str:
+    """Return what Ollama says of a prompt that it does not cut."""
+    return f"the input length exceeds the context length: {count + more} tokens > {context_max}"
+
+
+def _ignored(names: Sequence[str], state: ServerState, tenant: str) -> list[tuple[bytes, bytes]]:
+    """Return a header that names options that are not known; the log does so too."""
+    if not names:
+        return []
+    listed = printable(", ".join(names))
+    state.notes.note(tenant, "", f"options are not known, and ignored: {listed}")
+    return [(b"x-options-ignored", listed.encode("latin-1"))]
 
 
 async def tags(request: Request) -> Response:

@@ -1,7 +1,6 @@
 """What `/api/chat`, `/api/generate` and `/api/show` take: Ollama's API.
 
-Fields not named here are ignored, as elsewhere, but an option that is not named is refused:
-Ollama's options are many, and one that is not obeyed would surprise.
+Fields not named here are ignored, as elsewhere; so are options, which a header then names.
 """
 
 from typing import Annotated, Any, Literal
@@ -51,14 +50,14 @@ KeepAlive = str | int | float
         why="the settings of `draftwerk serve` say how a text is computed",
     ),
 )
-class OllamaOptions(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OllamaOptions(SamplingFields, frozen=True, kw_only=True):
     """How a text is drawn, and where it ends; null is Ollama's default."""
 
     repetition_penalty: RepetitionPenalty | None = msgspec.field(
         default=None, name="repeat_penalty"
     )
-    num_predict: Annotated[int, Meta(ge=-2, le=TOKENS_MAX)] | None = None
-    """A bound: a text ends earlier where the context does. Below 0 that alone bounds it."""
+    num_predict: Annotated[int, Meta(le=TOKENS_MAX)] | None = None
+    """A bound: a text ends earlier where the context does. Below 1 that alone bounds it."""
     num_ctx: Annotated[int, Meta(ge=1)] | None = None
     """Nothing is done with it: the context is the one that the server was started with."""
     stop: (
@@ -82,6 +81,12 @@ class OllamaOptions(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fi
     f16_kv: bool | None = None
     logits_all: bool | None = None
     embedding_only: bool | None = None
+
+
+class SentOptions(Struct, frozen=True):
+    """A body's options by name, those that are not known too."""
+
+    options: dict[str, msgspec.Raw] | None = None
 
 
 class OllamaCalled(Struct, frozen=True):

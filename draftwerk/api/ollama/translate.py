@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 from draftwerk.api.core.errors import refused
@@ -13,7 +13,8 @@ from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import check_served
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
-from draftwerk.api.fields.given_turns import check_message, check_turns
+from draftwerk.api.fields.field_rows import rows_of
+from draftwerk.api.fields.given_turns import check_message
 from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
 from draftwerk.api.fields.reasoning_request import Reasoning, ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
@@ -27,6 +28,7 @@ from draftwerk.api.ollama.schema import (
     OllamaChatBody,
     OllamaMessage,
     OllamaOptions,
+    SentOptions,
 )
 from draftwerk.api.replying.answers import call_id_of
 from draftwerk.settings.durations import read_duration
@@ -39,6 +41,8 @@ OLLAMA = SamplingDefaults(temperature=0.8, top_k=40, top_p=0.9)
 """Ollama's defaults, for what the model does not say. Its `repeat_penalty` of 1.1 over 64 tokens
 has none here that is the same."""
 ANY_SEED = -1
+SENT = msgspec.json.Decoder(SentOptions)
+NAMES_SHOWN_MAX, NAME_SHOWN_MAX = 16, 64
 
 
 def known_name(name: str | None, states: Iterable[ServerState]) -> str:
@@ -104,7 +108,10 @@ def format_of(form: msgspec.Raw | UnsetType) -> TextForm:
 
 
 def chat_conversation(body: OllamaChatBody, plan: ReplyPlan, model: ServedModel) -> Chat:
-    """Return the conversation; calls and their results, which have no ids in it, are joined."""
+    """Return the conversation; calls and their results, which have no ids in it, are joined.
+
+    A result of no call stands as it is, as with Ollama.
+    """
     turns: list[ChatMessage] = []
     waiting: list[ToolCall] = []
     for index, message in enumerate(body.messages):
@@ -112,7 +119,6 @@ def chat_conversation(body: OllamaChatBody, plan: ReplyPlan, model: ServedModel)
         waiting += turn.calls
         waiting = [each for each in waiting if turn.role != "tool" or each.id != turn.call_id]
         turns.append(turn)
-    check_turns(turns, "messages")
     chat = Chat(tuple(turns), plan.tools, plan.variables)
     return with_documents(chat, body.documents, bool(body.blend), model)
 
@@ -158,13 +164,17 @@ def generate_prompt(body: GenerateBody, plan: ReplyPlan, model: ServedModel) -> 
     return with_documents(chat, body.documents, bool(body.blend), model)
 
 
+def unknown_options(raw: bytes) -> list[str]:
+    """Return the names of a body's options that are not known, which change nothing."""
+    named = set(SENT.decode(raw).options or ())
+    known = {each.encode_name for each in fields(OllamaOptions)} | rows_of(OllamaOptions).keys()
+    return sorted(each[:NAME_SHOWN_MAX] for each in named - known)[:NAMES_SHOWN_MAX]
+
+
 def checked_options(body: OllamaBody, model: ServedModel) -> OllamaOptions:
     """Return the options of a body; refuses those that are known and not served."""
     found = body.options or OllamaOptions()
     check_served(found, "options.")
-    if found.num_predict == 0:
-        said = "`options.num_predict` must be at least 1, or below 0 for no bound."
-        raise refused(said, "options.num_predict", "invalid")
     return found
 
 

@@ -7,6 +7,12 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from draftwerk.api.anthropic.model_objects import (
+    VERSION,
+    AnthropicModel,
+    anthropic_model,
+    model_page,
+)
 from draftwerk.api.core.handling import Endpoint, check_may_unload, json_reply
 from draftwerk.api.core.models import ModelStates, models_of
 from draftwerk.api.core.state import ServerState
@@ -71,7 +77,8 @@ LOAD = msgspec.json.Decoder(LoadBody)
 
 
 async def listed(request: Request) -> Response:
-    """`GET /v1/models`: every model, once for each of its names."""
+    """`GET /v1/models`: every model, once for each of its names; as Anthropic has it for its
+    clients."""
     models = models_of(request.app)
     own = [(state, name) for state in models.states for name in state.model.names]
     names = {name for _, name in own}
@@ -82,13 +89,16 @@ async def listed(request: Request) -> Response:
         if name not in names
     ]
     rows = [_row(models, state, name) for state, name in (*own, *bare)]
+    if VERSION in request.headers:
+        return json_reply(model_page([_info(each) for each in rows], request))
     return json_reply(ModelRows(data=tuple(rows)))
 
 
 async def one(request: Request) -> Response:
     """`GET /v1/models/{name}`."""
     models, name = models_of(request.app), request.path_params["name"]
-    return json_reply(_row(models, named(models.states, name), name))
+    row = _row(models, named(models.states, name), name)
+    return json_reply(_info(row) if VERSION in request.headers else row)
 
 
 async def load(request: Request) -> Response:
@@ -106,6 +116,10 @@ async def unload(request: Request) -> Response:
     check_may_unload(request)
     models.unload(state)
     return json_reply(_row(models, state, body.model))
+
+
+def _info(row: ModelRow) -> AnthropicModel:
+    return anthropic_model(row.id, row.created, row.max_model_len)
 
 
 def _row(models: ModelStates, state: ServerState, name: str) -> ModelRow:

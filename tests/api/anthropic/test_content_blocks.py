@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage
 from tests.api.anthropic.test_messages import ALL, SCHEMA, ask, post, streamed, submitted
-from tests.api.conftest import Served
+from tests.api.conftest import Served, serving
+from tests.api.support.fake_engine import FakeEngine
 
 USE = {"type": "tool_use", "id": "c", "name": "find", "input": {}}
 FIND = {"name": "find", "input_schema": SCHEMA}
@@ -197,3 +198,10 @@ async def test_a_prompt_that_is_too_long_is_told_in_the_words_of_anthropic(serve
         assert error["type"] == "invalid_request_error"
         assert error["message"].startswith("prompt is too long: ")
         assert error["message"].endswith(" tokens > 100 maximum")
+
+
+async def test_a_text_of_megabytes_is_read_where_bodies_may_be_so_large() -> None:
+    messages = [{"role": "user", "content": "word " * 600_000}]
+    async with serving(FakeEngine(), body_max="32MiB") as served:
+        error = (await post(served, messages=messages)).json()["error"]
+    assert error["message"].startswith("prompt is too long: ")

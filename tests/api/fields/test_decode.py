@@ -109,3 +109,26 @@ def test_every_field_that_is_not_served_is_named_and_costs_nothing_unsent(
         assert getattr(unsent, name) is UNSENT
         with pytest.raises(ApiError, match=f"`{name}` is not supported"):
             decoded(json.dumps({**asked, name: ["x"]}).encode(), decoder)
+
+
+WHOLE = [
+    (b'{"max_tokens": 16.0}', 16),
+    (b'{"max_tokens": 1.6e1, "top_k": 4.0, "stop_token_ids": [3.0, 4]}', 16),
+    (b'{"max_tokens": 16}', 16),
+]
+NOT_WHOLE = [b"16.5", b"1e99", b'"16"', b"1e400", b"[16.0]"]
+
+
+@pytest.mark.parametrize(("fields", "count"), WHOLE)
+def test_a_whole_number_is_an_integer(fields: bytes, count: int) -> None:
+    raw = b'{"messages": [{"role": "user", "content": "4.0"}], ' + fields[1:]
+    body = decoded(raw, CHAT)
+    assert (body.max_tokens, type(body.max_tokens)) == (count, int)
+    assert body.messages[0].content == "4.0"
+
+
+@pytest.mark.parametrize("number", NOT_WHOLE)
+def test_no_other_number_is_an_integer(number: bytes) -> None:
+    with pytest.raises(ApiError) as error:
+        decoded(b'{"messages": [], "max_tokens": ' + number + b"}", CHAT)
+    assert error.value.param in ("max_tokens", "messages", None)
