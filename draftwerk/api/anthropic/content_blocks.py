@@ -1,10 +1,11 @@
 """Blocks that the content of a message is made of, as `/v1/messages` takes them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from draftwerk.api.fields.field_rows import FieldRows, no_effect
 from draftwerk.api.fields.field_types import MESSAGES_MAX, BodyText, Label
 from draftwerk.api.fields.tools_schema import CallId
 
@@ -12,8 +13,22 @@ ToolName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_.-]{1,128}$")]
 SourceType = Literal["text", "content", "base64", "url", "file"]
 
 
+CACHED = no_effect("cache_control", why="prefixes are found without it")
+
+
 class ContentBlock(Struct, frozen=True, tag_field="type"):
     """Base of all blocks."""
+
+    rows: ClassVar[FieldRows] = {
+        **CACHED,
+        **no_effect("citations", why="it tells where a text is from"),
+        **no_effect("caller", "toolset_name", why="it tells where a call is from"),
+    }
+    kinds: ClassVar[tuple[str, ...]] = (
+        *("compaction", "container_upload", "browser_state"),
+        *("tool_addition", "tool_removal"),
+    )
+    """Types that are refused: what they stand for is kept, or done, by another server."""
 
 
 class TextInput(ContentBlock, frozen=True, tag="text"):
@@ -96,6 +111,15 @@ class Thinking(ContentBlock, frozen=True, tag="thinking"):
 class LeftOut(ContentBlock, frozen=True):
     """Base of blocks that only the server that wrote them can read; they are left out."""
 
+    rows: ClassVar[FieldRows] = {
+        **ContentBlock.rows,
+        **no_effect(
+            *("id", "name", "input", "content", "is_error", "tool_use_id", "server_name"),
+            *("mcp_server_name", "tools", "from", "to", "trigger"),
+            why="the block is left out",
+        ),
+    }
+
 
 class RedactedThinking(LeftOut, frozen=True, tag="redacted_thinking"):
     """Reasoning that another server has hidden."""
@@ -106,6 +130,10 @@ class RedactedThinking(LeftOut, frozen=True, tag="redacted_thinking"):
 class FoundTools(Struct, frozen=True):
     """Tools that a search has found."""
 
+    rows: ClassVar[FieldRows] = no_effect(
+        *("type", "error_code", "error_message"), why="what was found says it"
+    )
+
     tool_references: Annotated[list[ToolReference], Meta(max_length=MESSAGES_MAX)] = msgspec.field(
         default_factory=list[ToolReference]
     )
@@ -115,6 +143,10 @@ class FoundToolsBlock(ContentBlock, frozen=True, tag="tool_search_tool_result"):
     """Tools that a search on another server has found; they are told to the model at the front."""
 
     content: FoundTools
+    rows: ClassVar[FieldRows] = {
+        **ContentBlock.rows,
+        **no_effect("tool_use_id", why="the tools are told at the front"),
+    }
 
 
 class ServerToolUse(LeftOut, frozen=True, tag="server_tool_use"):
@@ -141,6 +173,18 @@ class EditorResult(LeftOut, frozen=True, tag="text_editor_code_execution_tool_re
     """A change of a file on another server."""
 
 
+class AdvisorResult(LeftOut, frozen=True, tag="advisor_tool_result"):
+    """Advice of another model."""
+
+
+class ModelChange(LeftOut, frozen=True, tag="fallback"):
+    """A mark where another model went on."""
+
+
+class McpTools(LeftOut, frozen=True, tag="mcp_tool_listing"):
+    """Tools that another server may pass calls on to."""
+
+
 class McpToolUse(LeftOut, frozen=True, tag="mcp_tool_use"):
     """A call that another server has passed on."""
 
@@ -152,6 +196,6 @@ class McpToolResult(LeftOut, frozen=True, tag="mcp_tool_result"):
 Block = (
     TextInput | DocumentInput | SearchResult | ToolUse | ToolResult | Thinking | RedactedThinking
     | FoundToolsBlock | ServerToolUse | WebSearchResult | WebFetchResult | CodeResult | ShellResult
-    | EditorResult | McpToolUse | McpToolResult
+    | EditorResult | AdvisorResult | ModelChange | McpTools | McpToolUse | McpToolResult
 )  # fmt: skip
 Blocks = Annotated[list[Block], Meta(max_length=MESSAGES_MAX)]

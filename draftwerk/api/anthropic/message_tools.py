@@ -66,7 +66,7 @@ def message_tools(body: PromptBody, model: ServedModel) -> MessageTools:
     told = [each for each in own if each.name not in later]
     behind = _deferred(told, left_out) & referred
     definitions = [
-        FunctionDefinition(each.name, each.description, each.input_schema, each.strict)
+        FunctionDefinition(each.name, _description(each), each.input_schema, each.strict)
         for each in told
     ]
     allowed = None if choice.name is None else frozenset((choice.name,))
@@ -78,6 +78,14 @@ def message_tools(body: PromptBody, model: ServedModel) -> MessageTools:
     return MessageTools(
         replace(request, shown=tuple(front.values())), deferred, frozenset(front), left_out
     )
+
+
+def _description(tool: AnthropicTool) -> str | None:
+    """Return what a tool is for, and its examples behind that."""
+    examples = "\n".join(bytes(each).decode() for each in tool.input_examples or ())
+    if not examples:
+        return tool.description
+    return "\n\n".join(filter(None, (tool.description, f"Examples of input:\n{examples}")))
 
 
 def _sorted(tools: Sequence[AnthropicTool]) -> tuple[list[AnthropicTool], tuple[str, ...]]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.anthropic.content_blocks import Blocks, TextBlocks, ToolName
+from draftwerk.api.anthropic.content_blocks import CACHED, Blocks, TextBlocks, ToolName
 from draftwerk.api.core.usage import Approximations, RequestMetrics
 from draftwerk.api.fields.field_rows import CHAT, ONE, OTHERS, knows, no_effect, obeys, unsupported
 from draftwerk.api.fields.field_types import (
@@ -35,6 +35,10 @@ OBEYED = ("temperature", "top_k", "top_p", "seed")
 """Sampling fields; Anthropic has the first three."""
 
 
+@knows(
+    unsupported("clear_at", unless=(b'"never"',)),
+    unsupported("output_config", use="`output_config` beside `messages`"),
+)
 class AnthropicMessage(Struct, frozen=True):
     role: Literal["user", "assistant", "system"]
     content: BodyText | Blocks
@@ -42,6 +46,18 @@ class AnthropicMessage(Struct, frozen=True):
     """Of an assistant's message: those that it was generated as, where they are known; ours."""
 
 
+@knows(
+    CACHED,
+    no_effect("allowed_callers", why="calls come to the client"),
+    no_effect("eager_input_streaming", why="arguments are streamed as they are written"),
+    no_effect(
+        *("allowed_domains", "blocked_domains", "user_location", "url_sources", "use_cache"),
+        *("caching", "citations", "configs", "default_config", "mcp_server_name", "model"),
+        *("display_height_px", "display_number", "display_width_px", "enable_zoom", "tools"),
+        *("max_characters", "max_content_tokens", "max_tokens", "max_uses", "response_inclusion"),
+        why="hosted tools are left out",
+    ),
+)
 class AnthropicTool(Struct, frozen=True):
     """A function that the model may call, or a hosted tool, which it is not told of."""
 
@@ -49,6 +65,8 @@ class AnthropicTool(Struct, frozen=True):
     input_schema: msgspec.Raw | UnsetType = UNSET
     description: BodyText | None = None
     type: Annotated[str, Meta(max_length=64)] | None = None
+    input_examples: Annotated[list[msgspec.Raw], Meta(max_length=64)] | None = None
+    """Arguments that calls may have; told behind the description."""
     strict: bool | None = None
     defer_loading: bool | None = None
     """Whether the model is told of it once a result refers to it, and there."""
@@ -72,6 +90,7 @@ class OutputFormat(Struct, frozen=True):
     schema: msgspec.Raw
 
 
+@knows(unsupported("task_budget", use="`max_tokens`"))
 class OutputConfig(Struct, frozen=True):
     effort: Effort | None = None
     format: OutputFormat | None = None
@@ -79,7 +98,17 @@ class OutputConfig(Struct, frozen=True):
 
 @knows(
     OTHERS,
+    CACHED,
     unsupported("mcp_servers", "container"),
+    unsupported("compaction", use="/v1/responses/compact"),
+    no_effect("context_management", why="a conversation is read whole"),
+    no_effect("betas", why="what they turn on is on, or refused by its own fields"),
+    no_effect("diagnostics", why="reasons of cache misses are not told"),
+    no_effect("fallbacks", "fallback_credit_token", why="no request is declined by a policy"),
+    no_effect("inference_geo", "speed", why="there is one"),
+    no_effect(
+        *("billing_policy", "user_profile_id", "workspace_id"), why="nothing is charged here"
+    ),
     unsupported("thread", details=NO_THREAD),
     unsupported("output_format", use="`output_config`"),
     no_effect("thinking", "output_config.effort", why="where the model does not reason first"),

@@ -32,7 +32,7 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.handling import RequestContext
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.fields.decoding import sampling_of, speculation_of
-from draftwerk.api.fields.given_turns import check_turns
+from draftwerk.api.fields.given_turns import check_message, check_turns
 from draftwerk.api.fields.grammars import TextForm, schema_grammar
 from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
@@ -49,6 +49,8 @@ NAMES = {"messages": "messages", "response_format": "tools", "max_tokens": "max_
 def message_plan(body: PromptBody, tools: MessageTools, model: ServedModel) -> ReplyPlan:
     """Return what the reply must be."""
     config = body.output_config
+    if config is not None:
+        check_message(config, "output_config")
     form = None if config is None or config.format is None else config.format.schema
     path = "output_config.format.schema"
     thinking = body.thinking
@@ -88,6 +90,7 @@ def system_text(system: str | Sequence[TextInput] | None) -> str:
 
 def _turns(message: AnthropicMessage, tools: MessageTools, path: str) -> list[ChatMessage]:
     """Return the turns of one message: results of tools come before what its user says."""
+    check_message(message, path)
     tokens = message.token_ids or ()
     if tokens and message.role != "assistant":
         raise refused(f"`{path}.token_ids` is an assistant's.", f"{path}.token_ids", "invalid")

@@ -20,7 +20,7 @@ def check_turns(turns: Sequence[ChatMessage], path: str) -> None:
 
 
 def check_message(message: Struct, path: str) -> None:
-    """Refuse what a message has and no model would see."""
+    """Refuse fields of a message, or of another part, that are known and not served."""
     for name in refused_fields(message):
         words = "are not supported by this model" if name == "images" else "is not supported"
         raise refused(f"`{path}.{name}` {words}.", f"{path}.{name}", "unsupported")

@@ -205,3 +205,52 @@ async def test_a_text_of_megabytes_is_read_where_bodies_may_be_so_large() -> Non
     async with serving(FakeEngine(), body_max="32MiB") as served:
         error = (await post(served, messages=messages)).json()["error"]
     assert error["message"].startswith("prompt is too long: ")
+
+
+async def test_examples_of_a_tool_are_told_behind_its_description(agent: Served) -> None:
+    tool = {**FIND, "description": "Finds.", "input_examples": [{"q": "x"}, {"q": "y"}]}
+    assert (await post(agent, tools=[tool])).status_code == 200
+    (shown,) = submitted(agent)[0].tools
+    described = json.loads(shown)["function"]["description"]
+    assert described == 'Finds.\n\nExamples of input:\n{"q":"x"}\n{"q":"y"}'
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ({"clear_at": "next_user_message"}, "clear_at"),
+        ({"output_config": {"effort": "low"}}, "output_config"),
+        ({"content": [{"type": "compaction", "content": "x"}]}, "content[0].type"),
+        ({"content": [{"type": "tool_removal", "tool": {}}]}, "content[0].type"),
+    ],
+)
+async def test_what_another_server_would_do_is_refused_by_name(
+    agent: Served, message: dict[str, Any], field: str
+) -> None:
+    first = {"role": "system", "content": "x", **message}
+    reply = await post(agent, messages=[first, {"role": "user", "content": "x"}])
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, f"messages[0].{field}")
+
+
+async def test_what_only_describes_is_taken(agent: Served) -> None:
+    left = [
+        {"type": "advisor_tool_result", "tool_use_id": "c", "content": {}},
+        {"type": "fallback"},
+    ]
+    text = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}, "citations": None}
+    sent = [
+        {"role": "system", "content": "x", "clear_at": "never", "output_config": {}},
+        {"role": "user", "content": [text]},
+        {"role": "assistant", "content": [*left, text]},
+        {"role": "user", "content": "y"},
+    ]
+    fields = {"cache_control": {"type": "ephemeral"}, "speed": "fast", "inference_geo": "us"}
+    reply = await post(agent, messages=sent, context_management={"edits": []}, **fields)
+    assert reply.status_code == 200, reply.text
+    assert [each.content for each in submitted(agent)[0].messages] == ["x", "x", "x", "y"]
+
+
+async def test_a_budget_of_a_task_is_refused_by_name(agent: Served) -> None:
+    budget = {"type": "tokens", "total": 9000}
+    error = (await post(agent, output_config={"task_budget": budget})).json()["error"]
+    assert error["param"] == "output_config.task_budget"

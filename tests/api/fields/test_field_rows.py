@@ -4,7 +4,11 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal, NotRequired, Required, TypedDict
 
+import ollama._types as ollama_types
 import pytest
+from anthropic.types import MessageCountTokensParams, message_create_params
+from anthropic.types.beta import MessageCountTokensParams as BetaCountTokensParams
+from anthropic.types.beta import message_create_params as beta_create_params
 from msgspec import Struct
 from openai.types import EmbeddingCreateParams
 from openai.types import completion_create_params as completion_params
@@ -13,8 +17,15 @@ from openai.types.conversations import ConversationCreateParams, ItemCreateParam
 from openai.types.responses import InputTokenCountParams, ResponseCompactParams
 from openai.types.responses import response_create_params as response_params
 
-from draftwerk.api.anthropic.schema import OBEYED
+from draftwerk.api.anthropic.schema import OBEYED, MessagesBody, PromptBody
 from draftwerk.api.fields.field_rows import NEUTRAL, OTHERS, knows, no_effect
+from draftwerk.api.ollama.schema import (
+    EmbedBody,
+    EmbeddingsBody,
+    GenerateBody,
+    OllamaChatBody,
+    ShowBody,
+)
 from draftwerk.api.openai.reading.reading_schema import EmbeddingBody
 from draftwerk.api.openai.responses.kept.compacting import CompactBody
 from draftwerk.api.openai.responses.kept.conversation_endpoints import ConversationBody, ItemsBody
@@ -33,6 +44,15 @@ CLIENTS: list[tuple[Any, type[Struct]]] = [
     (ItemCreateParams, ItemsBody),
     (completion_params.CompletionCreateParamsStreaming, CompletionBody),
     (EmbeddingCreateParams, EmbeddingBody),
+    (message_create_params.MessageCreateParamsStreaming, MessagesBody),
+    (beta_create_params.MessageCreateParamsStreaming, MessagesBody),
+    (MessageCountTokensParams, PromptBody),
+    (BetaCountTokensParams, PromptBody),
+    (ollama_types.ChatRequest, OllamaChatBody),
+    (ollama_types.GenerateRequest, GenerateBody),
+    (ollama_types.EmbedRequest, EmbedBody),
+    (ollama_types.EmbeddingsRequest, EmbeddingsBody),
+    (ollama_types.ShowRequest, ShowBody),
 ]
 """What official clients can send, and what checks it."""
 HELLO = [{"role": "user", "content": "Hello"}]

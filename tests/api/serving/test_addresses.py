@@ -84,7 +84,7 @@ PARTS: list[tuple[str, dict[str, Any], str, str]] = [
             "/v1/messages",
             {"model": MODEL, "max_tokens": 9},
             "messages",
-            {"image": "images", "document": "files"},
+            {"image": "images"},
         ),
     )
     for name, kind in parts.items()
