@@ -24,7 +24,7 @@ OPTIONS = {
     "tier two": r"fetch|store|tier",
     "deadlines": r"promise|Promise|deadline|expire|\bslo\b|Slo|late|demot|patience|tpot|due_s",
     "expected lengths": r"lengths",
-    "pooling": r"reading|Read[A-Z]|pool(s|ing|ed)\b|scored|score\b|answers|prompt_logprobs",
+    "pooling": r"reading|Read[A-Z]|pool(ing|ed)\b|scored|score\b|answers|prompt_logprobs",
     "given": r"\bgiven\b|margin",
     "run-ahead": r"ahead|continues|goes_on|before",
     "draft head": r"\bhead|Head",

@@ -19,6 +19,7 @@ from statistics import mean, quantiles
 from benchmarks.support.bench import ResultTable, parser, show
 from benchmarks.support.virtual_server import ROOFLINE, VirtualServer, VirtualText
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy, read_promise
@@ -71,7 +72,7 @@ def served(
         each.promise = promise
     measured = [(size, step_ms(given, StepLoad(size, size))) for size in SEEDS]
     scheduler = Scheduler(
-        BlockPool(BLOCKS, BLOCK),
+        CachePools(BlockPool(BLOCKS, BLOCK)),
         RoundLimits(
             draft_max=0,
             promise=promise,

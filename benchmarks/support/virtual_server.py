@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.work import NO_LOAD, ModelShape, StepLoad
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, Verdict
@@ -122,7 +121,7 @@ class VirtualServer:
                     priority=text.priority,
                 ),
                 tokens=tokens,
-                table=BlockTable(self.scheduler.pool, self._namer, ""),
+                memory=self.scheduler.pools.memory(self._namer, ""),
                 deadlines=Deadlines(
                     promise=text.promise,
                     arrived_s=text.begun_s,

@@ -14,6 +14,7 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.actors.tier_two.kept_pool import BlockStore
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.cache.recurrent_states import NO_STATES, StateRules, StateSlots
 from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks, WindowGroup
 from draftwerk.speculative.costs.roofline import Roofline
@@ -86,14 +87,17 @@ class EngineParts:
         return min(self.context_max, self.block_count * self.block_size)
 
 
-def state_rules(parts: EngineParts) -> StateRules | None:
-    """Return what is common to the states of all sequences; None without recurrent layers."""
-    slots = parts.states
-    if not slots.count:
-        return None
-    # What is read, what is written, and with two rounds under way what the second one writes.
-    own = 2 + parts.limits.run_ahead
-    return StateRules(BlockPool(slots.count, 1), own, parts.block_size, slots.interval)
+def cache_pools(parts: EngineParts) -> CachePools:
+    """Return empty pools of the cache: blocks, and what a model's layers need besides."""
+    size, group, rules = parts.block_size, None, None
+    if (windows := parts.windows).count:
+        pool = BlockPool(windows.count, size, first=parts.block_count)
+        group = WindowGroup(pool, windows.window, windows.row_max, windows.kept)
+    if (slots := parts.states).count:
+        # What is read, what is written, and with two rounds under way what the second one writes.
+        own = 2 + parts.limits.run_ahead
+        rules = StateRules(BlockPool(slots.count, 1), own, size, slots.interval)
+    return CachePools(BlockPool(parts.block_count, size), group, rules)
 
 
 @dataclass(slots=True)
@@ -108,15 +112,6 @@ class Measurements:
     )
     device_clock: DeviceClock = field(default_factory=DeviceClock)
     stages: RequestStages = field(default_factory=RequestStages)
-
-
-def window_group(parts: EngineParts) -> WindowGroup | None:
-    """Return what is common to all window tables; None where all layers share their blocks."""
-    if not parts.windows.count:
-        return None
-    pool = BlockPool(parts.windows.count, parts.block_size, first=parts.block_count)
-    own = parts.windows
-    return WindowGroup(pool, own.window, own.row_max, own.kept)
 
 
 def window_room(group: WindowGroup | None, tokens_max: int) -> tuple[int, int]:

@@ -20,9 +20,8 @@ from draftwerk.actors.engine_parts import (
     MAILBOXES,
     EngineParts,
     Measurements,
-    state_rules,
+    cache_pools,
     width_max,
-    window_group,
     window_room,
 )
 from draftwerk.actors.ledger import Ledger
@@ -37,7 +36,6 @@ from draftwerk.actors.tier_two.fetching import FETCHES_MAX
 from draftwerk.actors.tier_two_actors import tier_two_actors
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
-from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.protocol.rounds import Proposal
 from draftwerk.speculative.requests.request import CHOICES_MAX
@@ -73,15 +71,13 @@ class Pipeline:
             parts.requests_max * (2 * CHOICES_MAX + 1), waits["ledger"]
         )
 
-        windows = window_group(parts)
+        pools = cache_pools(parts)
         scheduler = Scheduler(
-            BlockPool(parts.block_count, parts.block_size),
+            pools,
             parts.limits,
             measurements.stats,
             measurements.step_cost,
             measurements.lengths,
-            state_rules(parts),
-            windows,
         )
         namer = BlockNamer(parts.name_secret)
         self.tier_two = tier_two_actors(parts, scheduler, namer, self.to_cache.outbox)
@@ -99,7 +95,7 @@ class Pipeline:
                 blocks=(parts.block_count, parts.block_size),
                 round_max=parts.limits.tokens_max,
                 width_max=width_max(parts.states),
-                windows=window_room(windows, parts.tokens_max),
+                windows=window_room(pools.windows, parts.tokens_max),
             ),
             parts.worker,
             parts.trace,
@@ -110,13 +106,11 @@ class Pipeline:
             detokenizer=self.to_detokenizer.outbox,
             scheduler=scheduler,
             opener=Opener(
-                scheduler.pool,
+                pools,
                 namer,
                 parts.limits,
                 parts.stop_token_ids,
                 parts.tokens_max,
-                scheduler.running_set.states,
-                windows,
             ),
             trace=parts.trace,
         )

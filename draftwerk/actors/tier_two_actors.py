@@ -59,7 +59,7 @@ def tier_two_actors(
         return None
     blocks, snapshots = KeptPool(scheduler.pool, store), None
     writers = [WriteBehind(blocks, parts.worker)] if store.keeps else []
-    if state_store is not None and (states := scheduler.running_set.states) is not None:
+    if state_store is not None and (states := scheduler.running_set.pools.states) is not None:
         snapshots = KeptPool(states.pool, state_store, states.passing)
         pause_s = WRITE_PAUSE_S * max(1, state_store.size // store.size)
         writers.append(WriteBehind(snapshots, parts.worker, pause_s, SNAPSHOT_COPIES_MAX))

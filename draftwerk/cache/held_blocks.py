@@ -45,11 +45,20 @@ class HeldBlocks:
         """Return which blocks, by index from `first` on, others hold too."""
         return [i for i in range(first, len(self.blocks)) if self._pool.shared(self.blocks[i])]
 
-    def replace_shared(self, first: int) -> list[BlockCopy] | None:
-        """Make every block from `first` on safe to write: shared ones are replaced by copies.
+    def first_blocks(self, slots: int) -> tuple[int, ...]:
+        """Return the blocks of the first `slots` slots."""
+        return tuple(self.blocks[: self._pool.blocks_for(slots)])
+
+    def has_copies(self, start: int) -> bool:
+        """Return whether the pool has blocks for copies of all that are shared from a slot on."""
+        return len(self.shared_from(start // self.block_size)) <= self._pool.available
+
+    def make_writable(self, start: int) -> list[BlockCopy] | None:
+        """Copy on write: replace shared blocks from the slot `start` on by copies.
 
         Returns the copies to make, or None (and changes nothing) if the pool is too empty.
         """
+        first = start // self.block_size
         shared = self.shared_from(first)
         fresh = self._pool.take(len(shared))
         if fresh is None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import RELEASED, BlockCopy, HeldBlocks
+from draftwerk.cache.held_blocks import RELEASED, HeldBlocks
 from draftwerk.cache.replacement import Origin
 
 
@@ -103,12 +103,14 @@ class WindowTable(HeldBlocks):
             self._pool.reuse(block)
             self.blocks.append(block)
 
-    def name(self, index: int, name: bytes, origin: Origin) -> None:
-        """Name a block that is full and committed."""
-        self._pool.name(self.blocks[index], name, origin)
+    def commit(self, names: Sequence[bytes], first: int, name_space: str, computed: int) -> None:
+        """Name blocks from `first` on as the block table has named its own, and give back what no
+        row reads that begins at `computed` or later."""
+        for index in range(first, len(names)):
+            self._pool.name(self.blocks[index], names[index], Origin(index, name_space))
+        self._leave_behind(computed)
 
-    def leave_behind(self, computed: int) -> None:
-        """Give back what no row reads that begins at `computed` or later."""
+    def _leave_behind(self, computed: int) -> None:
         first = self._first_held(computed)
         for index in range(self._first, first):
             self._pool.drop([self.blocks[index]])
@@ -125,10 +127,6 @@ class WindowTable(HeldBlocks):
         """Return how many blocks more it will hold at once, of a text of so many tokens."""
         released = max(0, min(self._first, len(self.blocks)) - self.group.kept)
         return max(0, self.group.blocks_of(tokens) - len(self.blocks) + released)
-
-    def own(self, start: int) -> list[BlockCopy] | None:
-        """Make every slot from `start` on safe to write, as `BlockTable.own` does."""
-        return self.replace_shared(start // self.block_size)
 
     def fork(self) -> "WindowTable":
         """Return a second table over the same blocks, copy-on-write."""

@@ -22,6 +22,7 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.pieces import piece, stats
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.rounds import (
@@ -49,13 +50,13 @@ def encoded(options: Options = PLAIN, **how: object) -> Encoded:
 
 
 def make_cache(inbox: Any = None, draft: Any = None, detokenizer: Any = None, **how: Any) -> Cache:
-    scheduler = Scheduler(BlockPool(16, 4), RoundLimits(draft_max=7))
+    scheduler = Scheduler(CachePools(BlockPool(16, 4)), RoundLimits(draft_max=7))
     return Cache(
         inbox=inbox,
         rounds=draft,
         detokenizer=detokenizer,
         scheduler=scheduler,
-        opener=Opener(scheduler.pool, BlockNamer(b""), scheduler.limits, (0, 9), 20),
+        opener=Opener(scheduler.pools, BlockNamer(b""), scheduler.limits, (0, 9), 20),
         **{"clock": lambda: 0.0, **how},
     )
 
@@ -231,9 +232,9 @@ def test_a_prefix_is_shared_within_a_tenant_or_a_salt(
     one: dict[str, str], other: dict[str, str], shared: bool
 ) -> None:
     cache = make_cache()
-    first = cache.opener._sequence(encoded(replace(PLAIN, **one)), 0, 0.0).table
-    second = cache.opener._sequence(encoded(replace(PLAIN, **other)), 0, 0.0).table
-    first.reserve(4)
+    first = cache.opener._sequence(encoded(replace(PLAIN, **one)), 0, 0.0).memory.table
+    second = cache.opener._sequence(encoded(replace(PLAIN, **other)), 0, 0.0).memory.table
+    first.grow(4)
     first.commit([1, 2, 3, 4], 4)
     assert second.match([1, 2, 3, 4, 5]) == (4 if shared else 0)
 

@@ -12,8 +12,8 @@ from random import Random
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.held_blocks import BlockCopy, HeldBlocks
+from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable
 from draftwerk.cache.window_table import WindowGroup
 
 Content = tuple[int, ...]
@@ -27,7 +27,7 @@ PROMPTS = ([0] * 9, [0, 0, 0, 1, 1, 1, 0, 0, 0], [0, 1] * 4)
 class Text:
     """One live table, and what must be read back from it."""
 
-    table: BlockTable
+    memory: SequenceMemory
     space: str
     tokens: list[int]
     computed: int
@@ -62,45 +62,47 @@ class Tables:
     def open(self, pick: int, length: int, space: str) -> None:
         """Start a text that begins as an earlier one did."""
         tokens = self.past[pick % len(self.past)][:length]
-        table = BlockTable(self.pool, self.namer, space, group=self.group)
-        found = table.match(tokens)
-        assert found % self.size == 0, "half a block was found"
+        memory = CachePools(self.pool, self.group).memory(self.namer, space)
+        found = memory.enter(tokens)
+        assert found is not None and found % self.size == 0, "half a block was found"
         assert found < len(tokens), "nothing was left to compute"
-        assert found == table.slots
-        self.texts.append(Text(table, space, tokens, found))
+        assert found == memory.slots
+        self.texts.append(Text(memory, space, tokens, found))
         self.check_content(self.texts[-1])
 
     def reserve(self, pick: int, slots: int) -> None:
         """Take slots early, as an admission does."""
         text = self.pick(self.resting(), pick)
-        blocks, available = list(text.table.blocks), self.pool.available
-        if text.table.reserve(slots):
-            assert text.table.slots >= slots
-            assert text.table.blocks[: len(blocks)] == blocks, "growing moves nothing"
+        blocks, available = list(text.memory.table.blocks), self.pool.available
+        if text.memory.reserve(slots):
+            assert text.memory.slots >= slots
+            assert text.memory.table.blocks[: len(blocks)] == blocks, "growing moves nothing"
         else:
             assert self.pool.blocks_for(slots) - len(blocks) > available, "there was room"
-            assert (blocks, available) == (text.table.blocks, self.pool.available)
+            assert (blocks, available) == (text.memory.table.blocks, self.pool.available)
 
     def plan(self, pick: int, count: int, drafts: list[int], room: int) -> None:
         """Take slots for some known tokens, and for drafts behind the last of them."""
         text = self.pick(self.resting(), pick)
         stop = min(text.computed + count, len(text.tokens))
         drafts = drafts if stop == len(text.tokens) else []
-        if not text.table.reserve_row(stop + len(drafts) + room):
+        if not text.memory.reserve_row(stop + len(drafts) + room):
             return
-        before = list(text.table.blocks), self.pool.available
-        copies = text.table.own(text.computed)
+        before = list(text.memory.table.blocks), self.pool.available
+        copies = text.memory.make_writable(text.computed)
         if copies is None:
-            assert before == (text.table.blocks, self.pool.available), "a refusal changes nothing"
+            assert before == (text.memory.table.blocks, self.pool.available), (
+                "a refusal changes nothing"
+            )
             return
-        for part in text.table.parts():
+        for part in text.memory.parts():
             written = part.blocks[text.computed // self.size :]
             assert not part.shared_from(text.computed // self.size), "a shared block is written"
             assert min(written, default=0) >= 0, "what is written has no block"
         self.copies += copies
         content = (*text.tokens[:stop], *drafts)
         for slot in range(text.computed, len(content)):
-            for part in text.table.parts():
+            for part in text.memory.parts():
                 self.writes.append((self.page_slot(part, slot), content[: slot + 1]))
         text.drafts = drafts
         text.in_round = True
@@ -122,7 +124,7 @@ class Tables:
                 kept = text.drafts[: accepted[number % len(accepted)]]
                 text.tokens += [*kept, own]
                 text.computed += len(kept)
-            text.table.commit(text.tokens, text.computed)
+            text.memory.commit(text.tokens, 0, text.computed)
 
     def advance(self, pick: int, drafts: list[int], accepted: int, own: int) -> None:
         """Run a round of this text to the end, with the texts that are in the round already."""
@@ -131,7 +133,7 @@ class Tables:
 
     def fork(self, pick: int) -> None:
         text = self.pick(self.resting(), pick)
-        self.texts.append(Text(text.table.fork(), text.space, list(text.tokens), text.computed))
+        self.texts.append(Text(text.memory.fork(), text.space, list(text.tokens), text.computed))
 
     def truncate(self, pick: int, slots: int, other: list[int]) -> None:
         """Go back, and on with another text."""
@@ -140,13 +142,13 @@ class Tables:
         # Never to where a window has been left behind: that text begins again.
         text.computed = slots % (text.computed + 1) if self.group is None else 0
         text.tokens = [*text.tokens[: text.computed], *(other or [0])]
-        text.table.truncate(text.computed)
-        assert text.table.slots - text.computed < self.size, "more blocks are kept than needed"
+        text.memory.truncate(text.computed)
+        assert text.memory.slots - text.computed < self.size, "more blocks are kept than needed"
 
     def release(self, pick: int) -> None:
         text = self.pick(self.resting(), pick)
-        text.table.release()
-        assert text.table.slots == 0
+        text.memory.leave()
+        assert text.memory.slots == 0
         self.texts.remove(text)
         self.remember(text)
 
@@ -164,10 +166,10 @@ class Tables:
 
     def the_blocks_balance(self) -> None:
         holders = Counter(
-            block for text in self.texts for part in text.table.parts() for block in part.held()
+            block for text in self.texts for part in text.memory.parts() for block in part.held()
         )
         for text in self.texts:
-            text.table.check()
+            text.memory.check()
         for pool in self.pools():
             pool.check()
             held = [block for block in pool.ids if holders[block]]
@@ -179,13 +181,13 @@ class Tables:
     def no_block_is_shared_across_name_spaces(self) -> None:
         spaces: dict[int, str] = {}
         for text in self.texts:
-            for block in text.table.blocks:
+            for block in text.memory.table.blocks:
                 assert spaces.setdefault(block, text.space) == text.space
 
     def finish(self) -> None:
         """When all have left, every block is free or cached."""
         for text in self.texts:
-            text.table.release()
+            text.memory.leave()
         for pool in self.pools():
             pool.check()
             assert pool.used == 0
@@ -210,18 +212,18 @@ class Tables:
 
     def check_content(self, text: Text) -> None:
         for slot in range(text.computed):
-            content = self.pages[self.page_slot(text.table, slot)]
+            content = self.pages[self.page_slot(text.memory.table, slot)]
             assert content == tuple(text.tokens[: slot + 1]), f"slot {slot} holds another text"
-        if self.group is None or text.table.window is None:
+        if self.group is None or text.memory.window is None:
             return
         beginning = min(self.group.kept * self.size, text.computed)
         first = max(beginning, text.computed - self.group.window + 1)
         for slot in (*range(beginning), *range(first, text.computed)):
-            content = self.pages[self.page_slot(text.table.window, slot)]
+            content = self.pages[self.page_slot(text.memory.window, slot)]
             assert content == tuple(text.tokens[: slot + 1]), f"the window lacks slot {slot}"
-        held, most = len(text.table.window.held()), self.group.blocks_of(text.table.slots)
+        held, most = len(text.memory.window.held()), self.group.blocks_of(text.memory.slots)
         assert held <= most + 2, "more than a window is held"
-        assert text.table.window.room(text.table.slots) == max(0, most - held)
+        assert text.memory.window.room(text.memory.slots) == max(0, most - held)
 
 
 def story(seed: int, steps: int = 60, windows: bool = False) -> None:

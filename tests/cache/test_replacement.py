@@ -25,8 +25,8 @@ class Server:
     def serve(self, tokens: list[int], space: str = "") -> int:
         table = BlockTable(self.pool, self.namer, space)
         found = table.match(tokens)
-        assert table.reserve(len(tokens))
-        table.own(found)
+        assert table.grow(len(tokens))
+        table.make_writable(found)
         table.commit(tokens, len(tokens))
         table.release()
         self.pool.check()

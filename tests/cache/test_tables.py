@@ -23,7 +23,7 @@ def committed(pool: BlockPool, tokens: list[int], space: str = "") -> BlockTable
     """Return a table over a text that is computed to its end."""
     full = table(pool, space)
     full.match(tokens)
-    assert full.reserve(len(tokens))
+    assert full.grow(len(tokens))
     full.commit(tokens, len(tokens))
     return full
 
@@ -35,20 +35,20 @@ def test_a_new_table_holds_nothing(pool: BlockPool) -> None:
 
 def test_reserving_takes_whole_blocks_and_never_gives_any_back(pool: BlockPool) -> None:
     one = table(pool)
-    assert one.reserve(5)
+    assert one.grow(5)
     assert one.slots == 8
-    assert one.reserve(1)
+    assert one.grow(1)
     assert one.slots == 8
     assert pool.used == 2
 
 
 def test_a_reservation_that_does_not_fit_changes_nothing(pool: BlockPool) -> None:
     one = table(pool)
-    one.reserve(4)
-    assert not one.reserve(8 * SIZE + 1)
+    one.grow(4)
+    assert not one.grow(8 * SIZE + 1)
     assert one.slots == 4
     assert pool.used == 1
-    assert one.reserve(8 * SIZE)
+    assert one.grow(8 * SIZE)
 
 
 def test_a_second_text_finds_the_blocks_that_both_begin_with(pool: BlockPool) -> None:
@@ -89,14 +89,14 @@ def test_a_block_is_found_only_when_all_its_slots_are_committed(
     pool: BlockPool, computed: int
 ) -> None:
     half = table(pool)
-    half.reserve(8)
+    half.grow(8)
     half.commit(TEXT[:8], computed)
     assert table(pool).match(TEXT) == computed // SIZE * SIZE
 
 
 def test_committing_bit_by_bit_names_what_committing_at_once_does(pool: BlockPool) -> None:
     slow = table(pool)
-    slow.reserve(12)
+    slow.grow(12)
     for computed in range(13):
         slow.commit(TEXT, computed)
         slow.check()
@@ -108,7 +108,7 @@ def test_a_prefix_outlives_what_follows_it(pool: BlockPool) -> None:
     found = [12, 8, 4, 0]
     fresh = table(pool)
     for free, slots in zip((5, 6, 7, 8), found, strict=True):
-        fresh.reserve(free * SIZE)
+        fresh.grow(free * SIZE)
         probe = table(pool)
         assert probe.match(TEXT) == slots
         probe.release()
@@ -130,18 +130,18 @@ def test_the_first_of_a_fork_to_write_copies_and_the_second_does_not(pool: Block
     one = committed(pool, TEXT[:6])
     twin = one.fork()
     shared = one.blocks[1]
-    assert twin.own(6) == [(shared, twin.blocks[1])]
+    assert twin.make_writable(6) == [(shared, twin.blocks[1])]
     assert twin.blocks[0] == one.blocks[0]
     assert twin.blocks[1] != shared
-    assert one.own(6) == []
+    assert one.make_writable(6) == []
     assert one.blocks[1] == shared
 
 
 def test_writing_behind_the_shared_blocks_copies_nothing(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:8])
     twin = one.fork()
-    twin.reserve(12)
-    assert twin.own(8) == []
+    twin.grow(12)
+    assert twin.make_writable(8) == []
     assert twin.blocks[:2] == one.blocks
 
 
@@ -149,16 +149,16 @@ def test_a_copy_that_does_not_fit_changes_nothing(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:8])
     twin = one.fork()
     pool.take(pool.available - 1)
-    assert twin.own(0) is None
+    assert twin.make_writable(0) is None
     assert twin.blocks == one.blocks
     pool.check()
-    assert len(twin.own(4) or []) == 1
+    assert len(twin.make_writable(4) or []) == 1
 
 
 def test_forks_of_a_fork_each_get_their_own_copy(pool: BlockPool) -> None:
     tables = [committed(pool, TEXT[:3])]
     tables += [tables[0].fork() for _ in range(3)]
-    copies = [one.own(3) for one in tables]
+    copies = [one.make_writable(3) for one in tables]
     assert [len(made or []) for made in copies] == [1, 1, 1, 0]
     assert len({one.blocks[0] for one in tables}) == 4
 
@@ -169,7 +169,7 @@ def test_a_truncated_block_is_found_until_it_is_overwritten(pool: BlockPool) -> 
     probe = table(pool)
     assert probe.match(TEXT) == 8
     probe.release()
-    assert one.own(5) == []
+    assert one.make_writable(5) == []
     assert table(pool).match(TEXT) == 4
 
 
@@ -178,7 +178,7 @@ def test_overwriting_a_truncated_block_leaves_its_other_holder_alone(pool: Block
     probe = table(pool)
     probe.match(TEXT)
     one.truncate(5)
-    assert one.own(5) == [(probe.blocks[1], one.blocks[1])]
+    assert one.make_writable(5) == [(probe.blocks[1], one.blocks[1])]
     assert table(pool).match(TEXT) == 8
 
 
@@ -196,9 +196,9 @@ def test_truncating_keeps_the_block_that_is_cut(pool: BlockPool) -> None:
 def test_a_text_that_went_back_and_on_has_the_names_of_its_new_tokens(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:12])
     one.truncate(6)
-    one.own(6)
+    one.make_writable(6)
     other = [*TEXT[:6], 1, 2, 3, 4, 5, 6]
-    one.reserve(12)
+    one.grow(12)
     one.commit(other, 12)
     assert table(pool).match([*other, 7]) == 12
     one.release()

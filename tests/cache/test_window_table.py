@@ -6,8 +6,8 @@ import pytest
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.held_blocks import RELEASED
+from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable
 from draftwerk.cache.window_table import WindowGroup
 
 SIZE = 4
@@ -48,94 +48,100 @@ def test_a_hit_is_the_longest_whose_window_is_there_whatever_is_known(
         assert group.longest_hit(NAMES) == max(hits, default=0)
 
 
-def one_text(group: WindowGroup, pool: BlockPool, tokens: list[int], chunk: int = 5) -> BlockTable:
-    """Return a table of a text that was computed in chunks."""
-    table = BlockTable(pool, BlockNamer(b""), "", group=group)
-    computed = table.match(tokens)
-    assert table.reserve(len(tokens))
+def memory_of(pool: BlockPool, group: WindowGroup | None) -> SequenceMemory:
+    return CachePools(pool, group).memory(BlockNamer(b""), "")
+
+
+def one_text(
+    group: WindowGroup, pool: BlockPool, tokens: list[int], chunk: int = 5
+) -> SequenceMemory:
+    """Return the memory of a text that was computed in chunks."""
+    memory = memory_of(pool, group)
+    computed = memory.enter(tokens)
+    assert memory.reserve(len(tokens))
     while computed < len(tokens):
         stop = min(len(tokens), computed + chunk)
-        assert table.reserve_row(stop) and table.own(computed) is not None
+        assert memory.reserve_row(stop) and memory.make_writable(computed) is not None
         computed = stop
-        table.commit(tokens, computed)
-        table.check()
-    return table
+        memory.commit(tokens, 0, computed)
+        memory.check()
+    return memory
 
 
 @pytest.mark.parametrize("window", [1, 4, 5, 17])
 def test_a_long_text_holds_no_more_than_its_window_and_a_row(window: int) -> None:
     group, pool = group_of(window, row_max=5), BlockPool(60, SIZE)
-    table = one_text(group, pool, TEXT)
-    assert table.window is not None
+    memory = one_text(group, pool, TEXT)
+    assert memory.window is not None
     first = max(0, len(TEXT) - window + 1) // SIZE
-    assert table.window.blocks[:first] == [RELEASED] * first
-    assert len(table.window.held()) == len(TEXT) // SIZE - first
-    assert len(table.blocks) == len(TEXT) // SIZE
-    assert len(table.window.held()) <= group.blocks_of(len(TEXT))
-    table.release()
+    assert memory.window.blocks[:first] == [RELEASED] * first
+    assert len(memory.window.held()) == len(TEXT) // SIZE - first
+    assert memory.block_count == len(TEXT) // SIZE
+    assert len(memory.window.held()) <= group.blocks_of(len(TEXT))
+    memory.leave()
     assert group.pool.used == pool.used == 0
 
 
 def test_a_text_goes_on_at_any_block_while_all_are_cached() -> None:
     group, pool = group_of(6), BlockPool(60, SIZE)
-    one_text(group, pool, TEXT).release()
+    one_text(group, pool, TEXT).leave()
     for count in range(1, len(TEXT) // SIZE):
-        table = BlockTable(pool, BlockNamer(b""), "", group=group)
+        memory = memory_of(pool, group)
         tokens = [*TEXT[: count * SIZE], 7]
-        assert table.known_slots(tokens) == count * SIZE == table.match(tokens)
-        table.check()
-        table.release()
+        assert memory.known(tokens) == count * SIZE == memory.enter(tokens)
+        memory.check()
+        memory.leave()
 
 
 def test_a_text_begins_anew_where_its_window_was_evicted() -> None:
     group, pool = group_of(6, count=8), BlockPool(60, SIZE)
-    one_text(group, pool, TEXT[:20]).release()
+    one_text(group, pool, TEXT[:20]).leave()
     others = group.pool.take(8)
     assert others is not None
     group.pool.drop(others)
-    table = BlockTable(pool, BlockNamer(b""), "", group=group)
-    assert table.known_slots(TEXT[:21]) == table.match(TEXT[:21]) == 0
+    memory = memory_of(pool, group)
+    assert memory.known(TEXT[:21]) == memory.enter(TEXT[:21]) == 0
     assert pool.cached == 5, "the other layers' blocks are still there"
 
 
 def test_the_whole_of_a_row_fits_or_nothing_is_copied() -> None:
     group, pool = group_of(9, count=5), BlockPool(60, SIZE)
-    table = one_text(group, pool, TEXT[:10])
-    fork = table.fork()
+    memory = one_text(group, pool, TEXT[:10])
+    fork = memory.fork()
     assert fork.window is not None
     taken = group.pool.take(group.pool.available)
-    before = list(fork.blocks), list(fork.window.blocks), pool.available
-    assert fork.own(9) is None
-    assert before == (fork.blocks, fork.window.blocks, pool.available)
+    before = list(fork.table.blocks), list(fork.window.blocks), pool.available
+    assert fork.make_writable(9) is None
+    assert before == (fork.table.blocks, fork.window.blocks, pool.available)
     group.pool.drop(taken or [])
-    copies = fork.own(9)
+    copies = fork.make_writable(9)
     assert copies is not None and [source >= 100 for source, _ in copies] == [False, True]
 
 
 def test_a_row_is_told_both_tables() -> None:
-    table = one_text(group_of(5), BlockPool(60, SIZE), TEXT[:20])
-    told = table.row_blocks(18)
-    assert told["blocks"] == tuple(table.blocks)
-    assert told["window_blocks"][:4] == (RELEASED,) * 4 and told["window_blocks"][4] >= 100
-    plain = BlockTable(BlockPool(4, SIZE), BlockNamer(b""), "")
-    assert plain.reserve_row(5) and plain.row_blocks(5)["window_blocks"] == ()
+    memory = one_text(group_of(5), BlockPool(60, SIZE), TEXT[:20])
+    blocks, window_blocks = memory.row_blocks(18)
+    assert blocks == tuple(memory.table.blocks)
+    assert window_blocks[:4] == (RELEASED,) * 4 and window_blocks[4] >= 100
+    plain = memory_of(BlockPool(4, SIZE), None)
+    assert plain.reserve_row(5) and plain.row_blocks(5)[1] == ()
 
 
 def test_a_text_without_an_end_keeps_its_beginning_and_its_window_alone() -> None:
     size = 16
     group = WindowGroup(BlockPool(4096 // size, size, first=9000), 1024, 1024, kept=128 // size)
-    table = BlockTable(BlockPool(7000, size), BlockNamer(b""), "", group=group)
-    assert table.window is not None
+    memory = memory_of(BlockPool(7000, size), group)
+    assert memory.window is not None
     tokens, most = [*range(100_000)], 0
     for computed in range(500, len(tokens) + 1, 500):
-        assert table.reserve_row(computed) and table.own(computed - 500) is not None
-        table.commit(tokens, computed)
-        most = max(most, len(table.window.held()))
-    table.check()
-    assert table.window.blocks[:8] == table.window.held()[:8], "the beginning is held"
+        assert memory.reserve_row(computed) and memory.make_writable(computed - 500) is not None
+        memory.commit(tokens, 0, computed)
+        most = max(most, len(memory.window.held()))
+    memory.check()
+    assert memory.window.blocks[:8] == memory.window.held()[:8], "the beginning is held"
     assert most <= group.blocks_of(len(tokens)) == 137
-    twin = table.fork()
+    twin = memory.fork()
     twin.check()
-    table.release()
-    twin.release()
+    memory.leave()
+    twin.leave()
     assert group.pool.used == 0

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.held_blocks import BlockCopy
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.memory import STATES, CachePools, SequenceMemory
 from draftwerk.speculative.beams.decisions import Candidate, Hypothesis
 from draftwerk.speculative.protocol.rounds import Decision, Draft, NewSequence, Row
 from draftwerk.speculative.requests.sequence import Sequence as RequestSequence
@@ -29,7 +28,7 @@ class Member:
 
     sequence_id: int
     tokens: list[int]
-    table: BlockTable
+    memory: SequenceMemory
     base: int
     sent_count: int
     """Tokens sent to the devices, once they have copied the origin; 0 needs a Opening."""
@@ -65,7 +64,7 @@ class Member:
 
         return [
             (slot(part.blocks, self.base + node), slot(part.blocks, self.base + index))
-            for part in self.table.parts()
+            for part in self.memory.parts()
             for index, node in enumerate(self.path)
             if node != index
         ]
@@ -105,11 +104,11 @@ def forked(
         Member(
             new_id(),
             [*prompt, *each.tokens],
-            root.table.fork(),
+            root.memory.fork(),
             root.computed,
             root.sent_count,
             root.sequence_id if root.sent_count else 0,
-            state=None if root.states is None else root.states.latest,
+            state=None if root.memory.states is None else root.memory.states.latest,
         )
         for each in live
     ]
@@ -132,15 +131,17 @@ def catching_up(members: list[Member], tokens_left: int) -> list[Want]:
     return wants
 
 
-def blocks_needed(wants: Sequence[Want], pools: Sequence[BlockPool]) -> list[int]:
+def blocks_needed(wants: Sequence[Want], pools: CachePools) -> list[int]:
     """Return how many blocks the rows take from each pool, copies included."""
-    fresh = [0] * len(pools)
-    written: list[Counter[int]] = [Counter() for _ in pools]
+    parts = pools.all()[:STATES]
+    fresh = [0] * len(parts)
+    written: list[Counter[int]] = [Counter() for _ in parts]
     for member, stop, drafts in wants:
-        for number, (pool, part) in enumerate(zip(pools, member.table.parts(), strict=True)):
-            fresh[number] += max(0, pool.blocks_for(stop + drafts) - len(part.blocks))
-            written[number].update(part.blocks[member.base // pool.block_size :])
-    for number, pool in enumerate(pools):
+        for number, part in enumerate(member.memory.parts()):
+            fresh[number] += max(0, -(-(stop + drafts) // part.block_size) - len(part.blocks))
+            written[number].update(part.blocks[member.base // part.block_size :])
+    for number, pool in enumerate(parts):
         counts = written[number].items()
-        fresh[number] += sum(min(count, pool.holders(block) - 1) for block, count in counts)
+        if pool is not None:
+            fresh[number] += sum(min(count, pool.holders(block) - 1) for block, count in counts)
     return fresh

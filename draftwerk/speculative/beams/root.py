@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass, fields
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.requests.sequence import Sequence
 
@@ -34,11 +34,11 @@ class SearchRoot(Sequence):
     def steps(self) -> int:
         return self.search.beams.length_max
 
-    def tables(self) -> list[BlockTable]:
-        return [*Sequence.tables(self), *self.search.tables()]
+    def memories(self) -> list[SequenceMemory]:
+        return [*Sequence.memories(self), *self.search.memories()]
 
     def further_blocks(self, pool: BlockPool) -> int:
-        return Sequence.further_blocks(self, pool) + self.search.tail_blocks(self, pool)
+        return Sequence.further_blocks(self, pool) + self.search.tail_blocks(self)
 
     def leave(self) -> list[int]:
         return [*Sequence.leave(self), *self.search.leave(self)]

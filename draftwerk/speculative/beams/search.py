@@ -11,11 +11,10 @@ Of a model with recurrent layers each member reads its parent's state and its pa
 """
 
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
 
-from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.tables import BlockTable
-from draftwerk.cache.window_table import WindowGroup
+from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.speculative.beams.decisions import Beams, common_prefix
 from draftwerk.speculative.beams.members import (
     GroupRows,
@@ -78,34 +77,27 @@ class BeamSearch:
     def plan(
         self,
         root: Sequence,
-        pool: BlockPool,
-        windows: WindowGroup | None,
+        pools: CachePools,
         draft_max: int,
         tokens_left: int,
-        free: Callable[..., bool],
+        free: Callable[[Ordered[int]], bool],
     ) -> GroupRows | None:
         """Return the rows of all members, or None if they do not all fit.
 
-        `free` makes numbers of blocks available, of the pool and of the windows', or returns False;
-        it may preempt this very search.
+        `free` makes so many blocks of each pool available, or returns False; it may preempt this
+        very search.
         """
         if not self.members:
             self._fork(root)
-        if windows is not None:
-            tokens_left = min(tokens_left, len(self.members) * windows.chunk_max)
-            draft_max = min(draft_max, windows.draft_max)
-        wants = self._wants(root, draft_max, tokens_left)
-        pools = (pool,) if windows is None else (pool, windows.pool)
-        if any(
-            need > each.available
-            for need, each in zip(blocks_needed(wants, pools), pools, strict=True)
-        ):
+        tokens_left = min(tokens_left, len(self.members) * pools.chunk_max)
+        wants = self._wants(root, min(draft_max, pools.draft_max), tokens_left)
+        if not pools.has(blocks_needed(wants, pools)):
             wants = [want._replace(drafts=0) for want in wants]
-        if not wants or not free(*blocks_needed(wants, pools)):
+        if not wants or not free(blocks_needed(wants, pools)):
             return None
         group = GroupRows()
         for want in wants:
-            self._add(group, root, want, pool)
+            self._add(group, root, want)
         return group
 
     def take_finished_ids(self) -> list[int]:
@@ -113,15 +105,15 @@ class BeamSearch:
         finished_ids, self._finished_ids = self._finished_ids, []
         return finished_ids
 
-    def tail_blocks(self, root: Sequence, pool: BlockPool) -> int:
+    def tail_blocks(self, root: Sequence) -> int:
         """Return how many blocks the members need behind the root's, to begin with."""
         tail = max(len(each.tokens) for each in self.beams.live) - root.generated
-        return len(self.beams.live) * pool.blocks_for(tail + 1)
+        return len(self.beams.live) * -(-(tail + 1) // root.memory.block_size)
 
     def _fork(self, root: Sequence) -> None:
         """Let every live hypothesis branch off the root, which has read all but its last token."""
         self.members = forked(root, self.beams.live, self.new_id)
-        root.table.release()
+        root.memory.truncate(0)
 
     def _wants(self, root: Sequence, draft_max: int, tokens_left: int) -> list[Want]:
         """Return the rows to plan: all members step together, once all that they read fits."""
@@ -132,13 +124,13 @@ class BeamSearch:
         drafts = min(draft_max, root.request.draft_max, room, (tokens_left - read) // count)
         return [Want(member, len(member.tokens), drafts) for member in self.members]
 
-    def _add(self, group: GroupRows, root: Sequence, want: Want, pool: BlockPool) -> None:
+    def _add(self, group: GroupRows, root: Sequence, want: Want) -> None:
         member, stop, drafts = want
-        copies = member.table.own(member.base)
-        reserved = member.table.reserve_row(stop + drafts)
+        copies = member.memory.make_writable(member.base)
+        reserved = member.memory.reserve_row(stop + drafts)
         assert copies is not None and reserved, "the blocks were counted before"
         group.copies.extend(copies)
-        group.moves.extend(member.moves(pool.block_size))
+        group.moves.extend(member.moves(root.memory.block_size))
         member.base, member.path = member.computed, ()
         hypothesis = self.beams.live[self.members.index(member)]
         rules = self.beams.rules
@@ -153,10 +145,11 @@ class BeamSearch:
             head_candidates=member.head_candidates,
         )
         self._seen.clear()
-        states, state = root.states, None
+        states, state = root.memory.states, None
         if states is not None and member.state is not None:
             saves = self._snapshots.begin_row(states, member, stop, root.request.prompt_count)
             state = RowState(*states.go_on(member.state, saves))
+        blocks, window_blocks = member.memory.row_blocks(stop + drafts)
         group.rows.append(
             Row(
                 sequence_id=member.sequence_id,
@@ -164,7 +157,8 @@ class BeamSearch:
                 stop=stop,
                 samples=stop == len(member.tokens),
                 draft_max=drafts,
-                **member.table.row_blocks(stop + drafts),
+                blocks=blocks,
+                window_blocks=window_blocks,
                 new_token_ids=tuple(member.tokens[member.sent_count :])
                 if member.sent_count
                 else (),
@@ -193,15 +187,16 @@ class BeamSearch:
         for row, _, _ in parts:
             member = members[row.sequence_id]
             member.base = row.stop
-            member.table.commit(member.tokens, row.stop)
-            if root.states is not None and row.state is not None:
+            member.memory.commit(member.tokens, row.start, row.stop)
+            if root.memory.states is not None and row.state is not None:
                 member.state = row.state.target
                 own = member, row.state, root.request.prompt_count
-                self._snapshots.end_row(root.states, *own)
+                self._snapshots.end_row(root.memory.states, *own)
         outcome = self._advance(root, parts) if parts[0].row.samples else None
-        if root.states is not None:
-            self._snapshots.keep(root.states, self._texts())
-            root.states.end_branches(each.state for each in self.members if each.state is not None)
+        if root.memory.states is not None:
+            self._snapshots.keep(root.memory.states, self._texts())
+            latest = (each.state for each in self.members if each.state is not None)
+            root.memory.states.end_branches(latest)
         return outcome
 
     def _texts(self) -> Iterable[tuple[int, ...]]:
@@ -242,7 +237,7 @@ class BeamSearch:
             member = Member(
                 parent.sequence_id if first else self.new_id(),
                 [*prompt, *hypothesis.tokens],
-                parent.table.fork(),
+                parent.memory.fork(),
                 parent.base,
                 len(parent.tokens),
                 0 if first else parent.sequence_id,
@@ -252,10 +247,10 @@ class BeamSearch:
                 () if known else head_candidates[tip[0]].get((tip[1], hypothesis.tokens[-1]), ()),
             )
             # Whatever lies behind the path is of no use: less to copy.
-            member.table.truncate(member.base + max(member.path, default=-1) + 1)
+            member.memory.truncate(member.base + max(member.path, default=-1) + 1)
             self.members.append(member)
         for number, parent in enumerate(old):
-            parent.table.release()
+            parent.memory.leave()
             if number not in taken:
                 self._finished_ids.append(parent.sequence_id)
 
@@ -269,14 +264,14 @@ class BeamSearch:
         """
         open_ids = [member.sequence_id for member in self.members if member.is_open]
         for member in self.members:
-            member.table.release()
+            member.memory.leave()
         self.members, self._snapshots = [], TextSnapshots()
         shared = common_prefix([each.tokens for each in self.beams.live] or [()])
         root.tokens[root.request.prompt_count :] = shared
         return [*self.take_finished_ids(), *open_ids]
 
-    def tables(self) -> Iterable[BlockTable]:
-        return (member.table for member in self.members)
+    def memories(self) -> Iterable[SequenceMemory]:
+        return (member.memory for member in self.members)
 
     def check(self) -> None:
         """Assert that hypotheses and members agree."""
@@ -290,4 +285,4 @@ class BeamSearch:
         for member in self.members:
             assert member.computed < len(member.tokens) or member.known, "nothing left to compute"
             assert member.computed <= len(member.tokens), "more KV than tokens"
-            assert member.computed <= member.table.slots, "KV outside the table"
+            assert member.computed <= member.memory.slots, "KV outside the table"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.blend.rules import CanonicalPart
 from draftwerk.speculative.protocol.row_blend import RowBlend
 
@@ -24,12 +24,12 @@ PROBE_MAX = 1024
 
 @dataclass(slots=True)
 class PartState:
-    """One part, while its table is held."""
+    """One part, while its memory is held."""
 
     part: CanonicalPart
-    table: BlockTable | None = None
+    memory: SequenceMemory | None = None
     read: int = 0
-    """Slots of its table that hold their keys and values."""
+    """Slots of it that hold their keys and values."""
 
     @property
     def ready(self) -> bool:
@@ -48,6 +48,6 @@ class BlendStep:
 
 
 def release(state: PartState) -> None:
-    if state.table is not None:
-        state.table.release()
-        state.table = None
+    if state.memory is not None:
+        state.memory.leave()
+        state.memory = None

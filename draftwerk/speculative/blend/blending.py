@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import takewhile
 
-from draftwerk.cache.tables import Blended, BlockTable
+from draftwerk.cache.memory import SequenceMemory
+from draftwerk.cache.tables import Blended
 from draftwerk.speculative.blend.blend_step import (
     PROBE_MAX,
     BlendStep,
@@ -30,8 +31,8 @@ class Blending:
 
     blend: Blend
     parts: tuple[CanonicalPart, ...]
-    new_table: Callable[[], BlockTable]
-    """Makes the table of a part."""
+    new_memory: Callable[[], SequenceMemory]
+    """Makes the memory of a part."""
     states: list[PartState] = field(init=False)
     probed: int = field(init=False)
     """Slots below it are copied and probed."""
@@ -61,7 +62,7 @@ class Blending:
         return self.parts[-1].stop
 
     def reset(self) -> None:
-        """Give back all tables, and begin again."""
+        """Give back what the parts hold, and begin again."""
         for state in self.states:
             release(state)
         self.states = [PartState(part) for part in self.parts]
@@ -69,15 +70,15 @@ class Blending:
         self.chosen = None if self.blend.probes else choose_positions(self.blend, self.parts)
         self.repaired = repaired_count(self.blend, self.parts)
 
-    def begin(self, table: BlockTable, found: int) -> int:
+    def begin(self, memory: SequenceMemory, found: int) -> int:
         """Keep what was found of the sequence itself: all of the blend, or only what is before."""
         self.reset()
         self.is_found = found >= self.stop
         if self.is_found:
             self.found_first = {p.start: p.length for p in self.parts} | self.found_first
         if not self.is_found:
-            found = min(found, self.start // table.block_size * table.block_size)
-            table.truncate(found)
+            found = min(found, self.start // memory.block_size * memory.block_size)
+            memory.truncate(found)
         return found
 
     @property
@@ -89,8 +90,8 @@ class Blending:
         """Whether the next row is one of the blend's."""
         return self.start <= computed < self.stop
 
-    def tables(self) -> list[BlockTable]:
-        return [state.table for state in self.states if state.table is not None]
+    def memories(self) -> list[SequenceMemory]:
+        return [state.memory for state in self.states if state.memory is not None]
 
     # --- planning -----------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ class Blending:
         return BlendStep(start, stop, RowBlend(row.copies, row.probes, reads, row.places), cost)
 
     def _open_all(self, tokens: Sequence[int]) -> None:
-        """Hold the tables of parts, as far as there are blocks."""
+        """Hold the memories of parts, as far as there are blocks."""
         list(takewhile(lambda state: self._open(state, tokens), self._unread()))
 
     def _ready_until(self, start: int) -> int:
@@ -153,8 +154,8 @@ class Blending:
             part = state.part
             first, last = max(start, part.start), min(stop, part.stop)
             if first < last:
-                assert state.table is not None and state.ready
-                blocks, turn = tuple(state.table.blocks), part.turn
+                assert state.memory is not None and state.ready
+                blocks, turn = tuple(state.memory.table.blocks), part.turn
                 copies.append(SegmentCopy(blocks, first - turn, last - turn, first, turn))
         return tuple(copies)
 
@@ -162,12 +163,12 @@ class Blending:
         """Return the next tokens of parts to be read, as far as blocks can be had."""
         reads: list[SegmentRead] = []
         for state in self._unread():
-            if tokens_left <= 0 or state.table is None:
+            if tokens_left <= 0 or state.memory is None:
                 break
             part = state.part
             count = min(tokens_left, part.slots - state.read)
             if count:
-                blocks = tuple(state.table.blocks)
+                blocks = tuple(state.memory.table.blocks)
                 stop = state.read + count
                 reads.append(SegmentRead(part.start, state.read, stop, blocks, part.beginning))
                 tokens_left -= count
@@ -179,19 +180,19 @@ class Blending:
     def missing(self) -> int:
         """Return how many tokens' blocks the next part needs, if it holds none."""
         state = next(iter(self._unread()), None)
-        return 0 if state is None or state.table is not None else state.part.slots
+        return 0 if state is None or state.memory is not None else state.part.slots
 
     def _open(self, state: PartState, tokens: Sequence[int]) -> bool:
-        """Hold a part's table, with what is known of it; False if there are no blocks."""
-        if state.table is not None:
+        """Hold a part's memory, with what is known of it; False if there are no blocks."""
+        if state.memory is not None:
             return True
         part = state.part
-        table = self.new_table()
-        found = table.match([*part.text(tokens), 0])
-        if not table.reserve(part.slots):
-            table.release()
+        memory = self.new_memory()
+        found = memory.enter([*part.text(tokens), 0])
+        if found is None or not memory.reserve(part.slots):
+            memory.leave()
             return False
-        state.table, state.read = table, found
+        state.memory, state.read = memory, found
         found = max(found - part.beginning, 0)
         self.found += found
         self.found_first.setdefault(part.start, found)
@@ -205,9 +206,9 @@ class Blending:
         """Take in a row that went up to `stop`."""
         for read in row.reads:
             state = next(each for each in self.states if each.part.start == read.at)
-            assert state.table is not None
+            assert state.memory is not None
             state.read = read.stop
-            state.table.commit(state.part.text(tokens), read.stop)
+            state.memory.commit(state.part.text(tokens), read.start, read.stop)
         if row.probes:
             for place, deviation in enumerate(deviations, start=self.probed):
                 if any(part.start <= place < part.stop for part in self.parts):
@@ -244,8 +245,8 @@ class Blending:
         """Assert that what is held is needed."""
         for state in self.states:
             assert 0 <= state.read <= state.part.slots
-            if state.table is not None:
-                state.table.check()
+            if state.memory is not None:
+                state.memory.check()
 
 
 def repaired_count(blend: Blend, parts: tuple[CanonicalPart, ...]) -> int:

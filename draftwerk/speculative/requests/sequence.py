@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.recurrent_states import SequenceStates
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, NewSequence, Row
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
@@ -35,7 +34,7 @@ class Sequence:
     sequence_id: int
     request: SequenceRequest
     tokens: list[int]
-    table: BlockTable
+    memory: SequenceMemory
     deadlines: Deadlines = field(default_factory=Deadlines)
     queue_key: int = 0
     """Its place among all sequences, set when it is submitted: priority, softened by age."""
@@ -45,8 +44,6 @@ class Sequence:
     """What it waits for, if another prompt that is being read begins like its own."""
     blending: "Blending | None" = None
     """What becomes of the segments of its prompt, if some are reused."""
-    states: SequenceStates | None = None
-    """Of a model with recurrent layers."""
     computed: int = 0
     planned: int = 0
     """What of the known tokens is computed once all rounds in flight are."""
@@ -65,8 +62,6 @@ class Sequence:
     cancelled: bool = False
     ended: bool = False
     turn: QueueTurn = field(default_factory=QueueTurn)
-    names: list[bytes] = field(default_factory=list[bytes])
-    """Of its first blocks, as far as they were looked for: one that waits is named once."""
     tally: "Tally" = field(default_factory=lambda: Tally())
 
     @property
@@ -159,9 +154,9 @@ class Sequence:
             self.request.adapter,
         )
 
-    def tables(self) -> list[BlockTable]:
-        """Return every table that belongs to it."""
-        return [self.table, *(self.blending.tables() if self.blending is not None else ())]
+    def memories(self) -> list[SequenceMemory]:
+        """Return every memory that belongs to it."""
+        return [self.memory, *(self.blending.memories() if self.blending is not None else ())]
 
     def further_blocks(self, pool: BlockPool) -> int:
         """Return how many blocks it needs at once beyond those of its tokens.
@@ -172,41 +167,31 @@ class Sequence:
 
     def enter(self) -> bool:
         """Find its prefix, and take blocks for the rest; False if there are too few."""
-        found = self.table.match(self.reusable, self.names)
-        if self.states is not None:
-            count = self.states.enter(self.table.names)
-            if count is None:
-                return False
-            found = count * self.table.block_size
-            self.table.truncate(found)
+        found = self.memory.enter(self.reusable)
+        if found is None:
+            return False
         if self.blending is not None:
-            found = self.blending.begin(self.table, found)
-        if not self.table.reserve(len(self.tokens)):
+            found = self.blending.begin(self.memory, found)
+        if not self.memory.reserve(len(self.tokens)):
             return False
         self.computed = self.planned = found
         return True
 
     def leave(self) -> list[int]:
         """Give back every block; return the ids of branches that devices are to forget."""
-        self.table.release()
-        if self.states is not None:
-            self.states.leave()
+        self.memory.leave()
         if self.blending is not None:
             self.blending.reset()
         return []
 
     def forget(self) -> None:
         """Have nothing served again of what was computed for it."""
-        if self.states is not None:
-            self.states.forget(self.table.names)
-        for table in Sequence.tables(self):
-            table.forget()
+        for memory in Sequence.memories(self):
+            memory.forget()
 
     def check(self) -> None:
         """Assert that what is computed has a place."""
-        assert self.computed <= self.table.slots, "KV outside the table"
-        if self.states is not None:
-            self.states.check()
+        assert self.computed <= self.memory.slots, "KV outside the table"
         if self.blending is not None:
             self.blending.check()
 
@@ -248,16 +233,18 @@ class Sequence:
 
 def keep(sequence: Sequence, computed: int) -> None:
     """Take in how far a sequence is computed, and name what is full."""
-    before, sequence.computed = sequence.computed, computed
-    sequence.table.commit(sequence.tokens, computed)
-    if sequence.states is not None:
-        names = sequence.table.names
-        sequence.states.end_row(before, computed, names, sequence.request.prompt_count)
+    start, sequence.computed = sequence.computed, computed
+    sequence.memory.commit(sequence.tokens, start, computed)
 
 
 def awaits_leader(sequence: Sequence) -> bool:
     """Return whether the choice that reads its prompt has not read all of it."""
     return sequence.leader is not None and not sequence.leader.prefilled
+
+
+def held_blocks(sequence: Sequence) -> int:
+    """Return how many blocks all memories of a sequence name."""
+    return sum(memory.block_count for memory in sequence.memories())
 
 
 def entry_blocks(sequence: Sequence, pool: BlockPool) -> int:
@@ -267,8 +254,4 @@ def entry_blocks(sequence: Sequence, pool: BlockPool) -> int:
 
 def known_slots(sequence: Sequence) -> int:
     """Return how many of its tokens `enter` would find computed, about, and take nothing."""
-    slots = sequence.table.known_slots(sequence.reusable, sequence.names)
-    if sequence.states is None:
-        return slots
-    size = sequence.table.block_size
-    return size * sequence.states.known(sequence.names[: slots // size])
+    return sequence.memory.known(sequence.reusable)

@@ -17,7 +17,7 @@ from math import ceil, log2
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.sequence import Sequence, held_blocks
 
 BUCKETS = 40
 """The last one begins at about a million tokens."""
@@ -171,12 +171,7 @@ def overflows(
         )
         for sequence in (*running, entering)
     ]
-    if not entering.table.blocks:
+    if not entering.memory.block_count:
         texts[-1] = texts[-1]._replace(tokens=0)
     peak = expected_peak(pool.used - given_back, pool.block_size, texts)
     return peak > OVERBOOKING * pool.capacity
-
-
-def held_blocks(sequence: Sequence) -> int:
-    """Return how many blocks all tables of a sequence name."""
-    return sum(len(table.blocks) for table in sequence.tables())

@@ -8,11 +8,8 @@ from math import inf
 
 from msgspec.structs import replace
 
-from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.recurrent_states import SequenceStates, StateRules
-from draftwerk.cache.tables import BlockTable
-from draftwerk.cache.window_table import WindowGroup
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.beams.root import search_root
 from draftwerk.speculative.beams.sampled import new_beams
@@ -29,19 +26,15 @@ from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 @dataclass(slots=True)
 class Opener:
-    """Opens sequences over one pool, and numbers them."""
+    """Opens sequences, and numbers them."""
 
-    pool: BlockPool
+    pools: CachePools
     namer: BlockNamer
     limits: RoundLimits
     stop_token_ids: tuple[int, ...]
     """The model's own, which end every text that does not ignore them."""
     context_max: int
     """Prompt and generated tokens at most."""
-    states: StateRules | None = None
-    """For a model with recurrent layers."""
-    windows: WindowGroup | None = None
-    """For a model whose layers with windows have blocks of their own."""
     _ids: "count[int]" = field(default_factory=lambda: count(1))
 
     def open(self, request: EncodedRequest, now_s: float) -> list[Sequence]:
@@ -84,25 +77,17 @@ class Opener:
         self, request: EncodedRequest, choice: int, now_s: float, draft_factor: int = 1
     ) -> Sequence:
         committed = request.committed[choice] if request.committed else ()
-        table, blending = self._table(request)
+        memory, blending = self._memory(request)
         kind = Sequence if request.options.reading is None else ReadSequence
         return kind(
             sequence_id=next(self._ids),
             request=self._request(request, choice, draft_factor),
             tokens=[*request.tokens, *request.options.written.tokens, *committed],
-            table=table,
+            memory=memory,
             blending=blending,
-            states=self._states(request.options),
             scored=request.options.scored_from,
             deadlines=self._deadlines(request, now_s),
         )
-
-    def _states(self, options: Options) -> SequenceStates | None:
-        """Return what is kept of recurrent layers; of a search for each member."""
-        if self.states is None:
-            return None
-        slots = 2 * options.beam_width if options.beam_width > 1 else 0
-        return SequenceStates(self.states, options.name_space, slots)
 
     def _request(self, request: EncodedRequest, choice: int, draft_factor: int) -> SequenceRequest:
         """Return what is asked of one choice; drafts may be `draft_factor` times as long."""
@@ -146,16 +131,17 @@ class Opener:
             times=request.times,
         )
 
-    def _table(self, request: EncodedRequest) -> tuple[BlockTable, Blending | None]:
-        """Return a sequence's empty table, and what its segments need."""
-        pool, namer, space = self.pool, self.namer, request.options.name_space
-        tokens, blend = request.tokens, request.blend
-        parts = () if blend is None else canonical_parts(blend, len(tokens), pool.block_size)
+    def _memory(self, request: EncodedRequest) -> tuple[SequenceMemory, Blending | None]:
+        """Return a sequence's memory, which is empty, and what its segments need."""
+        options, tokens, blend = request.options, request.tokens, request.blend
+        width = options.beam_width
+        memory = partial(self.pools.memory, self.namer, options.name_space)
+        own = partial(memory, len(tokens), state_slots=2 * width if width > 1 else 0)
+        size = self.pools.blocks.block_size
+        parts = () if blend is None else canonical_parts(blend, len(tokens), size)
         if blend is None or not parts:
-            return BlockTable(pool, namer, space, group=self.windows), None
-
-        table = BlockTable(pool, namer, space, blended(blend, tokens, parts))
-        return table, Blending(blend, parts, partial(BlockTable, pool, namer, space))
+            return own(), None
+        return own(blended(blend, tokens, parts)), Blending(blend, parts, memory)
 
 
 def _tokens_max(options: Options, room: int) -> int:

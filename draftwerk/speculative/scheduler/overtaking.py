@@ -14,8 +14,8 @@ from itertools import accumulate
 from math import inf
 from typing import NamedTuple
 
-from draftwerk.speculative.requests.sequence import Sequence, entry_blocks
-from draftwerk.speculative.scheduler.lengths import held_blocks, overflows
+from draftwerk.speculative.requests.sequence import Sequence, entry_blocks, held_blocks
+from draftwerk.speculative.scheduler.lengths import overflows
 from draftwerk.speculative.scheduler.running_set import RunningSet
 
 PASSED_MAX = 64
@@ -75,7 +75,7 @@ class Overtaking:
         if not passed:
             return False
         running, pool = self._running_set.running, self._running_set.pool
-        held = sum(held_blocks(sequence) for sequence in passed)
+        held = sum(map(held_blocks, passed))
         others = [one for one in running.values() if one not in passed]
         if pool.available + held < entry_blocks(first, pool) + self._growth(others):
             return False
@@ -100,7 +100,7 @@ class Overtaking:
         """Return how many blocks texts take with their next tokens, before others enter."""
         pool = self._running_set.pool
         return sum(
-            max(0, pool.blocks_for(len(one.tokens) + 1) - len(one.table.blocks)) for one in running
+            max(0, pool.blocks_for(len(one.tokens) + 1) - one.memory.block_count) for one in running
         )
 
     def _passed(self, first: Sequence) -> list[Sequence]:

@@ -90,7 +90,7 @@ def decoding_rows(decoding: Sequence[Text], now_s: float, priced: bool = False) 
 def unread_prompt(one: Text, rank: int = 0) -> UnreadPrompt:
     """Return what is left to read of a sequence that reads or waits; of one that was put behind
     others nothing is due."""
-    found = 0 if one.table.blocks else one.turn.found
+    found = 0 if one.memory.block_count else one.turn.found
     due_s = inf if one.begun or one.deadlines.demoted else one.deadlines.due_s
     unread = max(1, one.unread - found)
     return UnreadPrompt(due_s, unread, one.planned + found, one.request.priority, rank)

@@ -9,12 +9,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.recurrent_states import StateRules
-from draftwerk.cache.window_table import WindowGroup
-from draftwerk.speculative.requests.sequence import Sequence, entry_blocks, known_slots
-from draftwerk.speculative.scheduler.holder_counts import check_blocks, check_states
-from draftwerk.speculative.scheduler.lengths import TextLengths, held_blocks, overflows
+from draftwerk.cache.memory import CachePools
+from draftwerk.speculative.requests.sequence import (
+    Sequence,
+    entry_blocks,
+    held_blocks,
+    known_slots,
+)
+from draftwerk.speculative.scheduler.lengths import TextLengths, overflows
 from draftwerk.speculative.scheduler.occupancy import Occupancy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS, WaitingQueue, queue_key
@@ -34,17 +36,14 @@ class RunningSet:
 
     def __init__(
         self,
-        pool: BlockPool,
+        pools: CachePools,
         stats: SchedulerStats,
         lengths: TextLengths | None = None,
-        states: StateRules | None = None,
-        windows: WindowGroup | None = None,
     ) -> None:
         """With `lengths`, a sequence enters only if all will probably fit to their ends."""
-        self.windows = windows
-        self.states = states
         self.lengths = lengths
-        self.pool = pool
+        self.pools = pools
+        self.pool = pools.blocks
         self.stats = stats
         self.begin_fetch: Callable[[Sequence], bool] = lambda _: False
         """Has what the pool lacks of a sequence loaded; returns whether it waits for that."""
@@ -53,7 +52,7 @@ class RunningSet:
         self.now_s = 0.0  # of the round that is planned
         self._finished_ids: list[int] = []
         self._occupancy = Occupancy()
-        self._refused = (0, 0, 0, 0)  # the last that found no room, and what was available then
+        self._refused = (0,)  # the last that found no room, and what was available then
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
@@ -62,19 +61,19 @@ class RunningSet:
 
     def admit(self, sequence: Sequence) -> bool:
         """Run a sequence: find its prefix, take blocks for the rest; or leave it as it was."""
-        if (sequence.sequence_id, *self._available()) == self._refused:
+        if (sequence.sequence_id, *self.pools.available()) == self._refused:
             return False  # its prefix need not be named again while nothing has become free
         if self._overflows(sequence):
             return False
         if (
             not sequence.enter()
             or self._is_cramped(sequence)
-            or not self._has_windows(sequence)
+            or not self._has_later(sequence)
             or self._overflows(sequence)
         ):
             sequence.leave()
             sequence.computed = sequence.planned = 0
-            self._refused = sequence.sequence_id, *self._available()
+            self._refused = sequence.sequence_id, *self.pools.available()
             return False
         sequence.sent_count, sequence.turn.passing = 0, False
         self.running[sequence.sequence_id] = sequence
@@ -92,12 +91,6 @@ class RunningSet:
             self.preempt(sequence)  # a snapshot takes a slot more than it held
         return taken
 
-    def _available(self) -> tuple[int, int, int]:
-        """Return the blocks, the slots of states and the blocks of windows that could be had."""
-        others = (None if each is None else each.pool for each in (self.states, self.windows))
-        states, windows = (0 if pool is None else pool.available for pool in others)
-        return self.pool.available, states, windows
-
     def count_admission(self, sequence: Sequence) -> None:
         """Count a sequence that enters: its client's prompt once, in the words of usage."""
         request, tally, found = sequence.request, sequence.tally, sequence.computed
@@ -112,22 +105,19 @@ class RunningSet:
         sequence.deadlines.begin_device(self.now_s)
         self._occupancy.started()
 
-    def preempt_for(self, sequence: Sequence, count: int, window_count: int = 0) -> bool:
-        """Make blocks available at the cost of the last in order; False if that was the sequence
-        itself."""
-        windows = self.windows
-        while self.pool.available < count or (
-            windows is not None and windows.pool.available < window_count
-        ):
+    def preempt_for(self, sequence: Sequence, counts: Iterable[int]) -> bool:
+        """Make so many blocks of each pool available at the cost of the last in order; False if
+        that was the sequence itself."""
+        while not self.pools.has(counts):
             if not self._preempt_last(sequence):
                 return False
         return True
 
     def reserve(self, sequence: Sequence, stop: int, draft_max: int) -> bool:
         """Reserve a row's slots; drafts are given up first, then blocks of the last."""
-        if sequence.table.reserve_row(stop + draft_max):
+        if sequence.memory.reserve_row(stop + draft_max):
             return True
-        while not sequence.table.reserve_row(stop):
+        while not sequence.memory.reserve_row(stop):
             if not self._preempt_last(sequence):
                 return False
         return True
@@ -159,23 +149,13 @@ class RunningSet:
         if not victims or self.pool.available + held < need:
             return
         for victim in victims:
-            if self._has(need, first) and len(self.running) < rows_max:
+            has_room = self.pools.has_for(first.memory, need, len(first.tokens))
+            if has_room and len(self.running) < rows_max:
                 break
             self.preempt(victim)
         # At once, before rows that are already running take the blocks for their drafts.
         if len(self.running) < rows_max and self.admit(first):
             self.waiting.remove(first)
-
-    def _has(self, blocks: int, sequence: Sequence) -> bool:
-        """Return whether there are so many blocks, and what else a sequence takes: slots for its
-        states, blocks for its windows."""
-        windows, tokens = self.windows, len(sequence.tokens)
-        if self.pool.available < blocks or (
-            windows is not None and windows.pool.available < windows.blocks_of(tokens)
-        ):
-            return False
-        states = sequence.states
-        return states is None or states.rules.pool.available >= states.slots
 
     @property
     def may_preempt(self) -> bool:
@@ -232,22 +212,26 @@ class RunningSet:
         if self.lengths is not None:
             self.lengths.check()
         self.waiting.check()
-        pools = [self.pool] if self.windows is None else [self.pool, self.windows.pool]
-        check_blocks(self.running.values(), self.waiting, pools)
-        if self.states is not None:
-            check_states((*self.running.values(), *self.waiting), self.states.pool)
-
-    def _has_windows(self, entering: Sequence) -> bool:
-        """Return whether the windows of all that run, and of one more, find blocks at once."""
-        if not self.running or self.windows is None:
-            return True
-        room = sum(
-            table.window.room(len(sequence.tokens) + 1)
-            for sequence in (entering, *self.running.values())
-            for table in sequence.tables()
-            if table.window is not None
+        for sequence in self.running.values():
+            assert sequence.computed <= sequence.planned <= len(sequence.tokens), (
+                "more KV than tokens"
+            )
+            sequence.check()
+        self.pools.check(
+            memory
+            for sequence in (*self.running.values(), *self.waiting)
+            for memory in sequence.memories()
         )
-        return room <= self.windows.pool.available
+        holding = (memory for each in self.waiting for memory in each.memories())
+        assert not any(memory.block_count for memory in holding), "a waiting sequence holds blocks"
+
+    def _has_later(self, entering: Sequence) -> bool:
+        """Return whether all that run, and one more, find the blocks that they take row by row."""
+        return not self.running or self.pools.has_later(
+            (memory, len(sequence.tokens) + 1)
+            for sequence in (entering, *self.running.values())
+            for memory in sequence.memories()
+        )
 
     def _is_cramped(self, sequence: Sequence) -> bool:
         """Return whether a sequence would have to give way for more blocks of its own."""

@@ -8,9 +8,7 @@ running --plan--> in flight --commit--> running --> ended
 from collections import Counter
 from math import inf
 
-from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.recurrent_states import StateRules
-from draftwerk.cache.window_table import WindowGroup
+from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.costs.step_cost import StepCost
@@ -45,23 +43,21 @@ class Scheduler:
 
     def __init__(
         self,
-        pool: BlockPool,
+        pools: CachePools,
         limits: RoundLimits,
         stats: SchedulerStats | None = None,
         cost: StepCost | None = None,
         lengths: TextLengths | None = None,
-        states: StateRules | None = None,
-        windows: WindowGroup | None = None,
     ) -> None:
         """`stats`, `cost` and `lengths` are of all schedulers, where there are several in turn.
 
-        Without `lengths` sequences enter by what is known of them alone. `states` are for a model
-        with recurrent layers, `windows` for one whose layers with windows have blocks of their own.
+        Without `lengths` sequences enter by what is known of them alone.
         """
-        self.pool = pool
+        self.pools = pools
+        self.pool = pools.blocks
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
-        self.running_set = RunningSet(pool, self.stats, lengths, states, windows)
+        self.running_set = RunningSet(pools, self.stats, lengths)
         self.cost = StepCost() if cost is None else cost
         self.round_times = RoundTimes()
         self._budget = RoundBudget(limits.tokens_max, self.cost, self.round_times, limits.pause_s)

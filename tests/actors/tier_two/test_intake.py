@@ -17,6 +17,7 @@ from draftwerk.actors.tier_two.intake import Intake, LoadCosts
 from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.write_behind import WriteBehind
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.tables import BlockTable
@@ -104,7 +105,7 @@ class Desk:
         self.streams = [outbox, self.arrived]
         self.rules = StateRules(BlockPool(slots, 1), 2, 4, 8)
         self.scheduler = Scheduler(
-            BlockPool(blocks, 4), RoundLimits(), states=self.rules if slots else None
+            CachePools(BlockPool(blocks, 4), states=self.rules if slots else None), RoundLimits()
         )
         self.pool = self.scheduler.pool
         self.shelf = Shelf([-1] * blocks)
@@ -138,8 +139,7 @@ class Desk:
                 name_space=name_space,
             ),
             tokens=list(TOKENS),
-            table=BlockTable(self.pool, self.namer, name_space),
-            states=SequenceStates(self.rules, name_space) if self.states.pages else None,
+            memory=self.scheduler.pools.memory(self.namer, name_space, len(TOKENS)),
         )
 
     def enter(self, number: int = 1, name_space: str = SPACE) -> Text:
@@ -165,7 +165,7 @@ class Desk:
     def table(self) -> BlockTable:
         """Return a table with the text computed."""
         table = BlockTable(self.pool, self.namer, SPACE)
-        assert table.reserve(len(TOKENS))
+        assert table.grow(len(TOKENS))
         for number, block in enumerate(table.blocks):
             self.shelf.pages[block] = number
         table.commit(TOKENS, 16)

@@ -152,7 +152,7 @@ def assert_same(parts: LoadedModel, one: Tensor, other: Tensor) -> None:
 
 
 def own_slots(pages: Pages, request: Request, stop: int) -> tuple[Tensor, Tensor]:
-    blocks = list(request.table.blocks)
+    blocks = list(request.memory.table.blocks)
     keys, values = (part[:, blocks].flatten(1, 2)[:, :stop] for part in (pages.keys, pages.values))
     return keys, values
 

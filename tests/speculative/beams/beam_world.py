@@ -12,9 +12,9 @@ from random import Random
 import msgspec
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.recurrent_states import SequenceStates, StateRules
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.beams.root import SearchRoot, search_root
 from draftwerk.speculative.beams.sampled import new_beams
@@ -66,8 +66,8 @@ class BeamWorld:
         self.states: StateRules | None = None
         if state_slots:
             self.states = StateRules(BlockPool(state_slots, 1), 2, block_size, 2 * block_size)
-        pool = BlockPool(block_count, block_size)
-        self.scheduler = Scheduler(pool, limits, states=self.states)
+        pools = CachePools(BlockPool(block_count, block_size), states=self.states)
+        self.scheduler = Scheduler(pools, limits)
         self.namer = BlockNamer(b"")
         self.target = ToyTarget(block_count, block_size, states=[(-1, 0)] * state_slots)
         self.guesser = Guesser(rng)
@@ -268,8 +268,9 @@ class BeamWorld:
                 draft_max=draft_max,
             ),
             tokens=list(prompt),
-            table=BlockTable(self.scheduler.pool, self.namer, ""),
-            states=self.states and SequenceStates(self.states, count=state_slots),
+            memory=self.scheduler.pools.memory(
+                self.namer, "", len(prompt), state_slots=state_slots
+            ),
         )
 
     def _wish(self, wanted: WantedText) -> WantedText:

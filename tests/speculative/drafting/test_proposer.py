@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import (
     ASK_MS,
@@ -47,7 +47,9 @@ ALL = ("ngram", "suffix", "store", "recycle")
 def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
     """Serve random requests, some cancelled, some preempted; return what happened."""
     rng = random.Random(seed)
-    scheduler = Scheduler(BlockPool(16, 4), RoundLimits(rows_max=5, tokens_max=40, draft_max=7))
+    scheduler = Scheduler(
+        CachePools(BlockPool(16, 4)), RoundLimits(rows_max=5, tokens_max=40, draft_max=7)
+    )
     target = TalkativeTarget(16, 4)
     memories = Memories()
     proposer = Proposer(methods, memories=memories)
@@ -75,7 +77,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
                     prediction=tuple(want[3:]) if rng.random() < 0.3 else (),
                 ),
                 list(prompt),
-                BlockTable(scheduler.pool, namer, ""),
+                scheduler.pools.memory(namer, ""),
             )
         )
     cancelled: set[str] = set()

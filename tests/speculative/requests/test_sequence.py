@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Draft, NewSequence, chain
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_progress import origins
@@ -39,7 +39,7 @@ def sequence(
             **how,
         ),
         tokens=tokens,
-        table=BlockTable(BlockPool(4, 4), BlockNamer(b""), ""),
+        memory=CachePools(BlockPool(4, 4)).memory(BlockNamer(b""), ""),
         computed=computed,
         planned=planned,
     )

@@ -11,9 +11,9 @@ from math import inf
 from random import Random
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.recurrent_states import SequenceStates, StateRules
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_progress import SequenceProgress
@@ -86,7 +86,9 @@ class World:
             own = 2 + self.limits.run_ahead
             self.states = StateRules(BlockPool(state_slots, 1), own, block_size, 2 * block_size)
         self.scheduler = Scheduler(
-            BlockPool(block_count, block_size), self.limits, lengths=lengths, states=self.states
+            CachePools(BlockPool(block_count, block_size), states=self.states),
+            self.limits,
+            lengths=lengths,
         )
         self.namer = BlockNamer(b"")
         self.context_max = min(CONTEXT, block_count * block_size)
@@ -160,8 +162,7 @@ class World:
                 priority=priority,
             ),
             tokens=list(prompt),
-            table=BlockTable(self.scheduler.pool, self.namer, space),
-            states=None if self.states is None else SequenceStates(self.states, space),
+            memory=self.scheduler.pools.memory(self.namer, space, len(prompt)),
             deadlines=Deadlines(
                 arrived_s=self.now_s,
                 promise=self.limits.promise,
@@ -191,7 +192,7 @@ class World:
         for wanted in self.wanteds.values():
             if wanted.ending == "cancelled" and not wanted.sequence.in_flight:
                 assert wanted.sequence.ended
-                assert not wanted.sequence.table.blocks, "a cancelled sequence holds blocks"
+                assert not wanted.sequence.memory.table.blocks, "a cancelled sequence holds blocks"
         self.check()
 
     def reject(self) -> None:

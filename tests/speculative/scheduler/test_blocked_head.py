@@ -5,6 +5,7 @@ from collections.abc import Sequence as Tokens
 from functools import partial
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.blend.blending import Blending, blended
@@ -29,7 +30,7 @@ class CountingNamer(BlockNamer):
 
 
 def sequence_of(
-    prompt: list[int], table: BlockTable, number: int = 1, blending: Blending | None = None
+    prompt: list[int], memory: SequenceMemory, number: int = 1, blending: Blending | None = None
 ) -> Sequence:
     return Sequence(
         sequence_id=number,
@@ -42,7 +43,7 @@ def sequence_of(
             draft_max=0,
         ),
         tokens=prompt,
-        table=table,
+        memory=memory,
         blending=blending,
     )
 
@@ -51,12 +52,13 @@ def test_a_blocked_sequence_is_named_once() -> None:
     pool, namer = BlockPool(8, SIZE), CountingNamer(b"secret")
     prompt = list(range(24))
     first = BlockTable(pool, namer, "")
-    assert first.reserve(16)
+    assert first.grow(16)
     first.commit(prompt, 16)
     first.release()  # four blocks stay cached
 
-    waiting = sequence_of(prompt, BlockTable(pool, namer, ""))
-    running_set = RunningSet(pool, SchedulerStats())
+    pools = CachePools(pool)
+    waiting = sequence_of(prompt, pools.memory(namer, ""))
+    running_set = RunningSet(pools, SchedulerStats())
     held = pool.take(4)
     assert held is not None
     namer.count = 0
@@ -69,25 +71,26 @@ def test_a_blocked_sequence_is_named_once() -> None:
     assert running_set.admit(waiting)
     assert namer.count == 5 and waiting.computed == 16
 
-    waiting.table.commit(prompt, 24)
+    waiting.memory.commit(prompt, 16, 24)
     again = BlockTable(pool, BlockNamer(b"secret"), "")
     assert again.match([*prompt, 99]) == 24, "the names are those of its tokens"
 
 
 def test_a_prompt_waits_until_its_largest_segment_has_room_beside_it() -> None:
     pool, namer = BlockPool(14, SIZE), BlockNamer(b"secret")
-    running_set = RunningSet(pool, SchedulerStats())
-    assert running_set.admit(sequence_of([100] * 16, BlockTable(pool, namer, "")))
+    pools = CachePools(pool)
+    running_set = RunningSet(pools, SchedulerStats())
+    assert running_set.admit(sequence_of([100] * 16, pools.memory(namer, "")))
 
     prompt, blend = list(range(24)), Blend(((4, 8), (8, 20)))
     parts = canonical_parts(blend, len(prompt), SIZE)
     assert [part.slots for part in parts] == [8, 16]
-    table = BlockTable(pool, namer, "", blended(blend, prompt, parts))
-    blending = Blending(blend, parts, partial(BlockTable, pool, namer, ""))
-    entering = sequence_of(prompt, table, 2, blending)
+    memory = pools.memory(namer, "", blended=blended(blend, prompt, parts))
+    blending = Blending(blend, parts, partial(pools.memory, namer, ""))
+    entering = sequence_of(prompt, memory, 2, blending)
     held = pool.take(1)
     assert held is not None and pool.available == 9
     assert not running_set.admit(entering), "six blocks of its own, and four of a segment"
-    assert not table.blocks and pool.available == 9
+    assert not memory.block_count and pool.available == 9
     pool.drop(held)
     assert running_set.admit(entering)

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.support.virtual_server import VirtualServer, VirtualText
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.scheduler.overtaking import (
     PASSED_MAX,
     EndingText,
@@ -33,7 +34,7 @@ def served(lives: list[Life], passes: bool) -> tuple[list[VirtualText], list[int
     """Serve texts, one round a second; returns them, and the places of those that were passed, once
     for each time."""
     limits = RoundLimits(rows_max=64, tokens_max=16384)
-    scheduler = Scheduler(BlockPool(BLOCKS, SIZE), limits)
+    scheduler = Scheduler(CachePools(BlockPool(BLOCKS, SIZE)), limits)
     passed = list[int]()
     count = Overtaking.count
 

@@ -322,7 +322,7 @@ def test_the_youngest_sequence_makes_room_and_comes_back_first() -> None:
     assert ids(round_) == [old.sequence_id]
     assert round_.finished_ids == (young.sequence_id,)
     assert young.tally.preemptions == 1
-    assert not young.table.blocks
+    assert not young.memory.block_count
     assert world.scheduler.load.waiting == 2
     decide(world, round_, *[Decision(tokens=(9,))] * 1)
     world.scheduler.cancel("r0")
@@ -344,7 +344,7 @@ def test_a_sequence_that_is_in_flight_is_never_preempted() -> None:
     decide(world, first, Decision(tokens=(9,)))
     world.scheduler.pool.take(1)
     assert world.scheduler.plan() is None
-    assert young.in_flight and young.table.blocks
+    assert young.in_flight and young.memory.block_count
     assert old.tally.preemptions == 1
 
 
@@ -429,8 +429,8 @@ def test_a_request_that_does_not_fit_keeps_its_place_and_its_blocks_go_home() ->
     small = submit(world, [3])
     round_ = planned(world)
     assert len(round_.rows) == 1
-    assert not big.table.blocks
-    assert not small.table.blocks, "it would starve the one before it"
+    assert not big.memory.block_count
+    assert not small.memory.block_count, "it would starve the one before it"
     world.scheduler.check()
 
 
@@ -461,7 +461,7 @@ def test_a_prompt_counts_once_whatever_its_choices_and_preemptions() -> None:
     assert (stats.prompt_tokens, stats.prefix_hits) == (len(PROMPT), 0)
     world.scheduler.running_set.preempt(leader)
     planned(world)
-    assert leader.tally.preemptions == 1 and leader.table.blocks, "it has come back"
+    assert leader.tally.preemptions == 1 and leader.memory.block_count, "it has come back"
     assert (stats.prompt_tokens, stats.prefix_hits) == (len(PROMPT), 0)
     assert leader.tally.cached == 0
 
@@ -510,7 +510,7 @@ def test_followers_wait_for_the_leader_and_find_its_prompt() -> None:
     round_ = planned(world)
     assert ids(round_) == [1, 2, 3]
     assert [row.start for row in round_.rows] == [9, 8, 8]
-    assert world.wanteds[2].sequence.table.blocks[:2] == leader.table.blocks[:2]
+    assert world.wanteds[2].sequence.memory.table.blocks[:2] == leader.memory.table.blocks[:2]
 
 
 def test_a_waiting_follower_holds_no_other_up() -> None:
@@ -626,7 +626,7 @@ def test_a_sequence_cancelled_in_flight_keeps_its_blocks_until_its_verdict() -> 
     round_ = planned(world)
     world.scheduler.cancel("r0")
     world.scheduler.cancel("r0")
-    assert sequence.table.blocks, "a device still writes there"
+    assert sequence.memory.table.blocks, "a device still writes there"
     assert not world.scheduler.idle
     assert decide(world, round_, Decision(tokens=(5,))) == []
     assert world.scheduler.idle
@@ -656,14 +656,14 @@ def test_check_finds_a_leaked_block() -> None:
     world = make_world()
     sequence = submit(world)
     planned(world)
-    sequence.table.blocks.pop()
+    sequence.memory.table.blocks.pop()
     with pytest.raises(AssertionError, match="leaked"):
         world.scheduler.check()
 
 
 def test_check_finds_a_waiting_sequence_with_blocks() -> None:
     world = make_world()
-    submit(world).table.reserve(1)
+    submit(world).memory.reserve(1)
     with pytest.raises(AssertionError, match="waiting sequence holds"):
         world.scheduler.check()
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Row, Verdict
 from draftwerk.speculative.protocol.step_report import NO_STEP
@@ -23,8 +24,8 @@ SIZE = 4
 def world(blocks: int, tokens_max: int) -> tuple[Scheduler, Opener]:
     limits = RoundLimits(rows_max=3, tokens_max=tokens_max, draft_max=2)
     pool = BlockPool(blocks, SIZE)
-    opener = Opener(pool, BlockNamer(b"secret"), limits, (), context_max=60)
-    return Scheduler(pool, limits), opener
+    opener = Opener(CachePools(pool), BlockNamer(b"secret"), limits, (), context_max=60)
+    return Scheduler(opener.pools, limits), opener
 
 
 def request(name: str, prompt: tuple[int, ...], **options: int) -> EncodedRequest:

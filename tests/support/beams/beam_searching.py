@@ -8,9 +8,9 @@ import torch
 from msgspec.structs import replace
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.recurrent_states import SequenceStates, StateRules
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.beams.root import search_root
@@ -79,7 +79,9 @@ class Server:
         self.states = None
         if states is not None:
             self.states = StateRules(BlockPool(len(states), 1), 2, size, 2 * size)
-        self.scheduler = Scheduler(BlockPool(block_count, size), limits, states=self.states)
+        self.scheduler = Scheduler(
+            CachePools(BlockPool(block_count, size), states=self.states), limits
+        )
         self.proposer = Proposer(("ngram",), ((1, step_ms(1)), (256, step_ms(256))))
         self.searches: list[BeamSearch] = []
         self.lived: set[tuple[int, ...]] = set()
@@ -106,8 +108,9 @@ class Server:
                 draft_max=16,
             ),
             tokens=list(prompt),
-            table=BlockTable(self.scheduler.pool, BlockNamer(b""), ""),
-            states=self.states and SequenceStates(self.states, count=2 * width),
+            memory=self.scheduler.pools.memory(
+                BlockNamer(b""), "", len(prompt), state_slots=2 * width
+            ),
         )
         if rules is not None:
             search = BeamSearch(new_beams(rules), lambda: next(self._ids), width)

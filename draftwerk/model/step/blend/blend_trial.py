@@ -13,8 +13,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.blend.blending import Blending, blended
@@ -54,7 +54,7 @@ class BlendTrial:
     def __post_init__(self) -> None:
         pages = self.runner.pages
         self.scheduler = Scheduler(
-            BlockPool(pages.keys.shape[1], pages.block_size),
+            CachePools(BlockPool(pages.keys.shape[1], pages.block_size)),
             RoundLimits(tokens_max=self.tokens_max),
         )
 
@@ -67,13 +67,14 @@ class BlendTrial:
         self, prompt: Tokens[int], blend: Blend | None, tokens_max: int, space: str = ""
     ) -> Sequence:
         """Return a prompt as a sequence, with its segments if it has some."""
-        pool = self.scheduler.pool
-        parts = () if blend is None else canonical_parts(blend, len(prompt), pool.block_size)
+        memory = partial(self.scheduler.pools.memory, self.namer, space)
+        size = self.scheduler.pool.block_size
+        parts = () if blend is None else canonical_parts(blend, len(prompt), size)
         place, blending = None, None
         if blend is not None and parts:
             place = blended(blend, prompt, parts)
             place = place._replace(name=f"{place.name} {self.salt}")
-            blending = Blending(blend, parts, partial(BlockTable, pool, self.namer, space))
+            blending = Blending(blend, parts, memory)
         number = next(self._ids)
         return Sequence(
             sequence_id=number,
@@ -86,7 +87,7 @@ class BlendTrial:
                 draft_max=0,
             ),
             tokens=list(prompt),
-            table=BlockTable(pool, self.namer, space, place),
+            memory=memory(len(prompt), place),
             blending=blending,
         )
 
@@ -129,10 +130,10 @@ class BlendTrial:
     def logits(self, sequence: Sequence, answer: Tokens[int]) -> Tensor:
         """Return float32 logits before each token of an answer and after the last, [1 + n, V]."""
         prompt = sequence.tokens[: sequence.request.prompt_count]
-        assert sequence.table.reserve(len(prompt) + len(answer))
+        assert sequence.memory.reserve(len(prompt) + len(answer))
         builder = BatchBuilder(self.runner.pages.block_size)
         last = len(prompt) - 1
-        assert sequence.table.own(last) == [], "blocks of the answer are shared"
+        assert sequence.memory.make_writable(last) == [], "blocks of the answer are shared"
         draft = chain(tuple(answer), "answer")
-        builder.add(prompt[-1:], last, tuple(sequence.table.blocks), draft, samples=True)
+        builder.add(prompt[-1:], last, tuple(sequence.memory.table.blocks), draft, samples=True)
         return self.runner.parts.run(builder)

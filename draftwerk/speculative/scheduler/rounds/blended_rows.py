@@ -15,7 +15,7 @@ def next_step(
     step = blending.step(sequence.tokens, sequence.planned, end, tokens_left)
     if step is None:
         need = running_set.pool.blocks_for(blending.missing())
-        if not running_set.preempt_for(sequence, need):
+        if not running_set.preempt_for(sequence, [need]):
             return None
         step = blending.step(sequence.tokens, sequence.planned, end, tokens_left)
     return step

@@ -19,6 +19,7 @@ class RoundPlan:
         They are by sequence id; there are none where nothing is under way.
         """
         self._running_set = running_set
+        self._pools = running_set.pools
         self.tokens_max = self.tokens_left = tokens_max
         self.before = before
         self.rows: list[Row] = []
@@ -38,8 +39,7 @@ class RoundPlan:
     def add_chunk(self, sequence: Sequence, count_max: int) -> None:
         """Add as much of a prompt as is its share; what is reused of a segment is added whole."""
         blending, count = sequence.blending, min(sequence.unread, self.tokens_left, count_max)
-        if (windows := self._running_set.windows) is not None:
-            count = min(count, windows.chunk_max)
+        count = min(count, self._pools.chunk_max)
         if blending is not None and blending.covers(sequence.planned):
             step = next_step(self._running_set, sequence, blending, self.tokens_left)
             if step is not None:
@@ -64,32 +64,27 @@ class RoundPlan:
         start, stop = sequence.planned, sequence.planned + count
         if step is not None:
             start, stop = step.start, step.stop
-        if (windows := self._running_set.windows) is not None:
-            draft_max = min(draft_max, windows.draft_max)
+        draft_max = min(draft_max, self._pools.draft_max)
         continues = sequence.continues
         end = sequence.known_max(self.before[sequence.sequence_id]) if continues else stop
         if not self._running_set.reserve(sequence, end, draft_max):
             return
-        copies = sequence.table.own(start)
-        if copies is None:
-            self._running_set.preempt(sequence)
-            return
         reading = sequence.request.reading
         samples = stop >= len(sequence.tokens) and reading is None
+        memory = sequence.memory.begin_row(start, stop, end, draft_max if samples else 0)
+        if memory is None:
+            self._running_set.preempt(sequence)
+            return
         scored = sequence.scored_span(start, stop)
-        fits = min(draft_max, sequence.table.row_slots - end) if samples else 0
         sent_count = sequence.sent_count
-        states, state = sequence.states, None
-        if states is not None:
-            prompt_count = sequence.request.prompt_count
-            state = RowState(*states.begin_row(start, stop, end + fits, prompt_count))
         row = Row(
             sequence_id=sequence.sequence_id,
             start=start,
             stop=stop,
             samples=samples,
-            draft_max=fits,
-            **sequence.table.row_blocks(end + fits),
+            draft_max=memory.draft_max,
+            blocks=memory.blocks,
+            window_blocks=memory.window_blocks,
             new_token_ids=tuple(sequence.tokens[sent_count:]) if sent_count else (),
             new_sequence=None if sent_count else sequence.new_sequence(),
             tokens_left=sequence.request.tokens_max - sequence.generated,
@@ -98,7 +93,7 @@ class RoundPlan:
             blend=None if step is None else step.row,
             scored=scored,
             prompt_logprobs=sequence.request.prompt_logprobs if sequence.scores else -1,
-            state=state,
+            state=None if memory.state is None else RowState(*memory.state),
             pools=reading is not None and reading.pooling is not None and scored[0] < scored[1],
             answers=reading.answers if reading is not None and scored[0] < scored[1] else (),
         )
@@ -107,21 +102,20 @@ class RoundPlan:
             sequence.planned = min(stop, len(sequence.tokens))
         sequence.feedback = NOTHING_LEARNED
         sequence.in_flight += 1
-        self.copies.extend(copies)
+        self.copies.extend(memory.copies)
         self.rows.append(row)
         self.members.append(sequence)
-        self.tokens_left -= count + fits
+        self.tokens_left -= count + memory.draft_max
 
     def add_search(self, sequence: SearchRoot, draft_max: int) -> None:
         """Add the rows of all members of a beam search, or none."""
         search = sequence.search
         group = search.plan(
             sequence,
-            self._running_set.pool,
-            self._running_set.windows,
+            self._pools,
             draft_max,
             self.tokens_left,
-            lambda *need: self._running_set.preempt_for(sequence, *need),
+            lambda need: self._running_set.preempt_for(sequence, need),
         )
         if group is None:
             return
@@ -140,4 +134,4 @@ class RoundPlan:
         near the pool's limit drafts grow shorter, before any sequence has to wait.
         """
         known = sequence.known_max(self.before.get(sequence.sequence_id))
-        return min(each.free_slots(known, 2 * row_count) for each in sequence.table.parts())
+        return sequence.memory.free_slots(known, 2 * row_count)

@@ -28,7 +28,7 @@ def may_run_ahead(
     if sum(read_count(row) for round_, _ in rounds for row in round_.rows) > READ_MAX:
         return False
     return all(
-        sequence.table.reserve_row(sequence.known_max(row))
+        sequence.memory.reserve_row(sequence.known_max(row))
         for round_, members in rounds
         for sequence, row in zip(members, round_.rows, strict=True)
         if sequence.continues and goes_on(sequence)

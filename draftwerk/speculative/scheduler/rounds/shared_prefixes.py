@@ -15,14 +15,14 @@ SHARED_MIN = 4
 def awaits_prefix(sequence: Sequence, running: Collection[Sequence]) -> bool:
     """Return whether blocks of a waiting sequence are being computed for one that runs."""
     # Recurrent layers go on from snapshots, and segments lie elsewhere in every prompt.
-    if sequence.states is not None or sequence.blending is not None:
+    if sequence.memory.states is not None or sequence.blending is not None:
         return False
     if sequence.awaited is None:
         sequence.awaited = _found(sequence, running)
     if sequence.awaited is None:
         return False
     other, count = sequence.awaited
-    if other.table.blocks and other.computed < count:
+    if other.memory.block_count and other.computed < count:
         return True
     sequence.awaited = None
     return False
@@ -39,8 +39,8 @@ def _found(sequence: Sequence, running: Collection[Sequence]) -> AwaitedPrefix |
     ]
     if not ahead:
         return None
-    size = sequence.table.block_size
-    known = sequence.table.known_slots(sequence.reusable, sequence.names) // size
+    size = sequence.memory.block_size
+    known = sequence.memory.known(sequence.reusable) // size
     counts = [_common_blocks(sequence, other, known) for other in ahead]
     longest = max(counts)
     if longest < known + SHARED_MIN:
@@ -51,7 +51,7 @@ def _found(sequence: Sequence, running: Collection[Sequence]) -> AwaitedPrefix |
 def _common_blocks(sequence: Sequence, other: Sequence, known: int) -> int:
     """Return how many first blocks have the same names in both; at least those `known`."""
     low = known
-    high = (min(len(sequence.reusable), len(other.tokens)) - 1) // sequence.table.block_size
+    high = (min(len(sequence.reusable), len(other.tokens)) - 1) // sequence.memory.block_size
     while low < high:
         middle = (low + high + 1) // 2
         # A block's name tells all that is before it.
@@ -63,4 +63,4 @@ def _common_blocks(sequence: Sequence, other: Sequence, known: int) -> int:
 
 
 def _name(sequence: Sequence, count: int) -> bytes:
-    return sequence.table.named(sequence.tokens, count, sequence.names)[count - 1]
+    return sequence.memory.name(sequence.tokens, count - 1)

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.support.virtual_server import ROOFLINE, VirtualServer, VirtualText
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.requests.slo import Promise
@@ -23,7 +24,7 @@ def served(*texts: VirtualText, in_order: bool = False, blocks: int = 2000) -> V
     """Serve texts on a device like two cores, in the order of their arrival."""
     cost = StepCost(((n, ROOFLINE.products_ms(StepLoad(n, n))) for n in SIZES), ROOFLINE)
     limits = RoundLimits(rows_max=128, tokens_max=ROUND, pause_s=0.06, in_order=in_order)
-    scheduler = Scheduler(BlockPool(blocks, 16), limits, cost=cost)
+    scheduler = Scheduler(CachePools(BlockPool(blocks, 16)), limits, cost=cost)
     ordered = sorted(texts, key=lambda text: text.arrives_s)
     server = VirtualServer(scheduler, ordered, ROOFLINE.ms, 16384, gap_ms=GAP_MS)
     server.run()

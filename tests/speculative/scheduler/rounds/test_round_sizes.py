@@ -11,6 +11,7 @@ from benchmarks.support.virtual_server import (
     VirtualText,
 )
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
@@ -130,7 +131,7 @@ def served(
     seeds = ((n, machine.products_ms(StepLoad(n, n))) for n in SIZES if n <= 128)
     cost = StepCost(((n, ms * (told if n > 64 else 1.0)) for n, ms in seeds), machine)
     limits = RoundLimits(rows_max=ROWS_MIN, tokens_max=TOKENS_MIN, tokens_revised=revised)
-    scheduler = Scheduler(BlockPool(4096, 16), limits, cost=cost)
+    scheduler = Scheduler(CachePools(BlockPool(4096, 16)), limits, cost=cost)
     texts = [VirtualText(prompt=1000, answer=2) for _ in range(40)]
     VirtualServer(scheduler, texts, step_ms, 4096, users=ROWS_MIN, gap_ms=gap_ms).run()
     assert len(sizes) > FIRST_REVISIONS[0]
