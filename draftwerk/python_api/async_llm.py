@@ -47,7 +47,7 @@ class AsyncLLM:
         async with AsyncLLM("path/to/model", draft="path/to/smaller") as llm:
             output = await llm.chat([{"role": "user", "content": "Hello!"}])
 
-    `model` is a directory, a GGUF file or a hub name; without it, the embedded model. Keywords are
+    `model` is a directory, a GGUF file or a hub name; without it, the built-in model. Keywords are
     the settings of `draftwerk serve` that concern the engine; `report` gets progress lines. Raises
     ConfigError for a setting that cannot be, when made, or for a model that cannot, when started.
     """

@@ -22,7 +22,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What the models and the engine need: `serve` and the Python API alike have these."""
 
     model: Annotated[
-        str, Meta(description="a directory, GGUF file or hub name; without it, the embedded model")
+        str, Meta(description="a directory, GGUF file or hub name; without it, the built-in model")
     ] = ""
     served_model_name: Annotated[
         Strings,

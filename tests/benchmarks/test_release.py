@@ -7,22 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.release import BLOCK, PAGES, ROOT, TABLES, block, commit_here, main, written
+from benchmarks.release import BLOCK, PAGES, TABLES, block, commit_here, main, written
 from benchmarks.support.bench import ResultTable
 from draftwerk.machine.version import __version__
 
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
-MEASURED_HERE = ("How fast",)
-"""Sections of README whose tables hold figures."""
 
 
 def tables_of(page: Path) -> list[str]:
     """Return the tables of a page that hold figures."""
-    text = page.read_text(encoding="utf-8")
-    if page.name == "README.md":
-        parts = re.split(r"^## ", text, flags=re.MULTILINE)
-        text = "".join(part for part in parts if part.startswith(MEASURED_HERE))
-    return TABLE.findall(text)
+    return TABLE.findall(page.read_text(encoding="utf-8"))
 
 
 def blocks() -> dict[str, re.Match[str]]:
@@ -119,4 +113,3 @@ def test_mistakes_are_refused_by_name(
         main(argv)
     assert complaint in capsys.readouterr().err
     assert [page.read_text(encoding="utf-8") for page in PAGES] == before
-    assert (ROOT / "README.md") in PAGES

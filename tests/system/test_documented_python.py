@@ -1,4 +1,4 @@
-"""The Python in README.md and in the how-to runs as it stands."""
+"""The Python of the how-to that needs no server runs as it stands."""
 
 import re
 import subprocess
@@ -9,31 +9,21 @@ from textwrap import dedent
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CODE = re.compile(r"(?:^(?: {4}.*)?\n)+", re.MULTILINE)
-"""An indented block, empty lines in it."""
+CODE = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
-def section(file: str, title: str) -> str:
-    """Return the text under a heading."""
-    text = (ROOT / file).read_text(encoding="utf-8")
-    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+def blocks() -> list[str]:
+    """Return the code of the section, as it would be typed."""
+    text = (ROOT / "docs/how-to.md").read_text(encoding="utf-8")
+    section = text.partition("\n### Without a server\n")[2].partition("\n## ")[0]
+    return [dedent(code) for _, code in CODE.findall(section)]
 
 
-def blocks(text: str) -> list[str]:
-    """Return the indented blocks of a section, as they would be typed."""
-    return [dedent(found).strip("\n") for found in CODE.findall(text) if found.strip()]
+def test_the_section_is_found() -> None:
+    assert len(blocks()) == 6 and "report=print)" in blocks()[2]
 
 
-README = blocks(section("README.md", "From Python"))
-HOW_TO = blocks(section("docs/how-to.md", "Use it from Python"))
-
-
-def test_the_sections_are_found() -> None:
-    assert len(README) == 2 and all("from draftwerk import" in each for each in README)
-    assert len(HOW_TO) == 4 and "report=print)" in HOW_TO[0]
-
-
-@pytest.mark.parametrize("code", ["\n".join(README), "\n".join(HOW_TO)], ids=["readme", "how-to"])
+@pytest.mark.parametrize("code", ["\n".join(blocks()[:2]), "\n".join(blocks()[2:])])
 def test_it_runs(code: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}\n", encoding="utf-8")

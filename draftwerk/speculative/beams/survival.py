@@ -41,7 +41,7 @@ SURENESS = (
     Sureness(0.1, 6.0, 0.0),
 )
 """By the number of tokens of context after which the target was evaluated in this search, then
-`KNOWN`. Edges and slopes were fitted to searches of the default model over Spec-Bench, by maximum
+`KNOWN`. Edges and slopes were fitted to searches of the built-in model over Spec-Bench, by maximum
 likelihood; doubts are set by hand."""
 KNOWN = 6
 """The row for candidates that the target itself computed: only other branches are uncertain."""

@@ -4,8 +4,11 @@ import ast
 import re
 from pathlib import Path
 
-from docs.reference import PATH, reference
+from docs.reference import FIELDS, PATH, reference
+from docs.request_fields import fields
+from draftwerk.api.core.config import Settings
 from draftwerk.api.core.errors import CLOSE_CODES, CODES
+from draftwerk.settings.setting_fields import fields_of
 from tests.api.http import test_frames
 
 ROOT = Path(__file__).parents[3]
@@ -27,6 +30,15 @@ def codes_in(source: str) -> set[str]:
 def test_the_committed_file_is_what_the_code_generates() -> None:
     written = (ROOT / PATH).read_text(encoding="utf-8")
     assert written == reference(), "run: python -m docs.reference"
+    listed = (ROOT / FIELDS).read_text(encoding="utf-8")
+    assert listed == fields(), "run: python -m docs.reference"
+
+
+def test_every_setting_has_a_row() -> None:
+    row = re.compile(r"^\| `([\w-]+)` \| `(?:--)?[\w-]+` \| `(\w+)` \|", re.MULTILINE)
+    rows = row.findall(reference())
+    assert {key.replace("-", "_") for key, _ in rows} == {*fields_of(Settings)}
+    assert all(key.replace("-", "_").upper() == variable for key, variable in rows)
 
 
 def test_every_code_of_an_error_is_explained_and_no_other() -> None:
@@ -46,7 +58,7 @@ def test_every_code_that_closes_a_socket_is_explained() -> None:
 
 
 def test_nothing_in_it_is_left_undescribed() -> None:
-    said = reference()
+    said = reference() + fields()
     assert ": valid" not in said
     assert "or valid" not in said
     assert "`response_format`: `ResponseFormat`" in said
@@ -58,12 +70,12 @@ def test_nothing_in_it_is_left_undescribed() -> None:
 
 
 def test_a_field_that_endpoints_share_stands_once() -> None:
-    rows = [line for line in endpoints_section().splitlines() if line.startswith("- `")]
+    rows = [line for line in fields().splitlines() if line.startswith("- `")]
     assert len(rows) == len(set(rows)) > 100
 
 
 def test_every_object_that_a_row_names_is_described_or_another_protocols() -> None:
-    section = endpoints_section()
+    section = fields()
     named = set(re.findall(r"`([A-Z][a-z]\w+)`", section))
     described = set(re.findall(r"^- `([A-Z]\w+)`: ", section, re.MULTILINE))
     assert described <= named and len(described) > 15
@@ -73,9 +85,3 @@ def test_every_object_that_a_row_names_is_described_or_another_protocols() -> No
         "ChatToolChoice", "ConversationReference", "FlatTool", "FlatToolChoice", "InputMessage",
         "MessageCall", "ReasoningWish", "TextRequest",
     }  # fmt: skip
-
-
-def endpoints_section() -> str:
-    """Return what the committed file says of endpoints."""
-    written = (ROOT / PATH).read_text(encoding="utf-8")
-    return written.split("## Endpoints")[1].split("## Events")[0]
