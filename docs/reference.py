@@ -54,11 +54,11 @@ def reference() -> str:
 
 def _settings() -> Iterator[str]:
     yield "## Settings\n"
-    yield "The command line goes before the environment, that before the file named by `--config` or"
-    yield f"`{PREFIX}CONFIG`, that before the defaults; `draftwerk doctor` takes all of it too. A flag"
-    yield "is its key in the file behind two dashes. A list is a repeated flag, a variable with"
-    yield "commas, or a TOML list; a switch is also `--no-NAME`, `true` or `false`; a size is such as"
-    yield f"`512MiB`. Each variable begins with `{PREFIX}`.\n"
+    yield "The command line goes before the environment, that before the file named by"
+    yield f"`--config` or `{PREFIX}CONFIG`, that before the defaults; `draftwerk doctor` takes"
+    yield "all of it too. A list is a repeated flag, a variable with commas, or a TOML list; a"
+    yield "switch is also `--no-NAME`, `true` or `false`; a size is such as `512MiB`. Each variable"
+    yield f"begins with `{PREFIX}`.\n"
     fields = fields_of(Settings)
     for title, names in FLAG_GROUPS.items():
         yield f"### {title.capitalize()}\n"

@@ -8,7 +8,8 @@ from textwrap import dedent
 
 FENCE = re.compile(
     r"(?:^ *<!-- (?P<note>[^>]*?) -->\n)?"
-    r"^(?P<indent> *)```(?P<kind>\w+)(?: (?P<file>\S+))?\n(?P<text>.*?)^ *```$|^(?P<heading>#+ .*)$",
+    r"^ *```(?P<kind>\w+)(?: (?P<file>\S+))?\n(?P<text>.*?)^ *```$"
+    r"|^(?P<heading>#+ [^\n]*)$",
     re.MULTILINE | re.DOTALL,
 )
 NOT_RUN = "not run: "

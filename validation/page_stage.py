@@ -1,4 +1,4 @@
-"""Where the commands of a page run: a clone, a shell, a Python, servers, and what placeholders mean."""
+"""Where a page runs: a clone, a shell, a Python, servers, and what placeholders stand for."""
 
 import json
 import os
