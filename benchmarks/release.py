@@ -25,7 +25,7 @@ from draftwerk.machine.version import __version__
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(ROOT / name for name in ("docs/measurements.md", "docs/approximations.md"))
 BLOCK = re.compile(
-    r"<!-- measured: (?P<name>[\w-]+), (?P<version>[\d.]+) at (?P<commit>\w+)"
+    r"<!-- measured: (?P<name>[\w-]+), (?P<version>[\d.]+(?:dev0)?) at (?P<commit>\w+)"
     r"(?:; still valid because (?P<reason>[^>]+?))? -->\n\n(?P<table>(?:\|.*\n)+)"
 )
 """A table in a page, and what is said of it."""

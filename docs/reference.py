@@ -187,8 +187,8 @@ async def _metrics() -> list[str]:
         by_kind.setdefault(family.type, []).append((f"`{shown}`", family.documentation))
     lines = [
         "## Metrics\n",
-        "Names begin with `draftwerk_`, or with `vllm:`. Those have the label `model_name` too;",
-        "`process_*` is the server's own process, as prometheus-client has it.\n",
+        "Names begin with `draftwerk_`, or with `vllm:`; what is of a model has the label",
+        "`model_name`. `process_*` is the server's own process, as prometheus-client has it.\n",
     ]
     for kind, rows in by_kind.items():
         known = [name.replace("vllm:", "") for name, _ in rows if name.startswith("`vllm:")]

@@ -140,7 +140,12 @@ def test_a_pod_is_probed_and_drained(tmp_path: Path) -> None:
 
     check_command(container["args"])
     check_variables({each["name"] for each in container["env"]})
-    assert container["ports"] == [{"name": "http", "containerPort": settings.port}]
+    assert container["ports"] == [
+        {"name": "http", "containerPort": settings.port},
+        {"name": "metrics", "containerPort": settings.metrics_port},
+    ]
+    template = found["Deployment"]["spec"]["template"]["metadata"]
+    assert template["annotations"]["prometheus.io/port"] == str(settings.metrics_port)
     paths = {each.path for each in ENDPOINTS if each.method == "GET"}
     probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")]
     assert [each["path"] for each in probes] == ["/ready", "/ready", "/health"]

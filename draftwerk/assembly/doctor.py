@@ -4,7 +4,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
@@ -68,7 +68,9 @@ def doctor(
     files: CachedFiles = no_files,
 ) -> int:
     """Print the findings, those of `measure` too; returns 1 if something stands in the way."""
-    is_bad = _show(findings(settings, kernels, files))
+    found = list(findings(settings, kernels, files))
+    print(verdict(settings, found))
+    is_bad = _show(found)
     if measure is not None and not is_bad and is_draftwerk(settings):
         print(
             "         the model is not started to measure it: beside a server's, it would be slow"
@@ -83,6 +85,17 @@ def doctor(
         except ConfigError as error:
             is_bad = _show([Finding("bad", "model", str(error))])
     return int(is_bad)
+
+
+def verdict(settings: Settings, found: Sequence[Finding]) -> str:
+    """Return in one line whether a server can start here, or what is missing."""
+    words = {each.subject: each.words for each in found}
+    missing = [f"{each.subject}: {each.words}" for each in found if each.state == "bad"]
+    if missing:
+        return f"not ready to serve: {'; '.join(missing)}"
+    facts = (settings.model or "the built-in model", words["native kernels"], words["processor"])
+    slow = sum(each.state == "poor" for each in found)
+    return f"ready to serve: {' · '.join(facts)}" + (f" · {slow} to look at" if slow else "")
 
 
 def compare(found: Mapping[str, str], expected: Mapping[str, str]) -> int:

@@ -11,6 +11,15 @@ from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.replying.answers import AnswerParts, call_id_of
 from draftwerk.speculative.replies.parser import PartKind
 
+SHOWN_CHOICES, SHOWN_CHARACTERS = 6, 300
+"""What a notebook shows of an output: of how many texts how much of each."""
+
+
+def _short(text: str) -> str:
+    """Return a text as an output shows it: its beginning, where it is long."""
+    cut = "…" if len(text) > SHOWN_CHARACTERS else ""
+    return f"text={text[:SHOWN_CHARACTERS] + cut!r}"
+
 
 class CompletionOutput(msgspec.Struct, frozen=True, kw_only=True):
     """One text of a request."""
@@ -32,6 +41,11 @@ class CompletionOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a model that reasons wrote before its answer."""
     tool_calls: tuple[ToolCall, ...] = ()
     """What it called, in order; a call that `max_tokens` cut is not among them."""
+
+    def __repr__(self) -> str:
+        said = f"CompletionOutput(index={self.index}, {_short(self.text)}"
+        calls = f", tool_calls={self.tool_calls!r}" if self.tool_calls else ""
+        return f"{said}, {len(self.token_ids)} tokens, finish_reason={self.finish_reason!r}{calls})"
 
     @property
     def message(self) -> dict[str, object]:
@@ -69,6 +83,12 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Times, and what speculation gained."""
     prompt_logprobs: tuple[PromptToken, ...] = ()
     """Per prompt token, if the request asked for them."""
+
+    def __repr__(self) -> str:
+        choices = "".join(f"\n  {each!r}" for each in self.choices[:SHOWN_CHOICES])
+        more = len(self.choices) - SHOWN_CHOICES
+        rest = f"\n  and {more} more" if more > 0 else ""
+        return f"RequestOutput({self.usage!r}, seed={self.metrics.seed}:{choices}{rest})"
 
     @property
     def text(self) -> str:

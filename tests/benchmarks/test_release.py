@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.release import BLOCK, PAGES, TABLES, block, commit_here, main, written
+from benchmarks.release import BLOCK, PAGES, ROOT, TABLES, block, commit_here, main, written
 from benchmarks.support.bench import ResultTable
 from draftwerk.machine.version import __version__
 
+CHANGELOG = ROOT / "CHANGELOG.md"
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 
 
@@ -28,9 +29,20 @@ def blocks() -> dict[str, re.Match[str]]:
     }
 
 
+LAST_RELEASE = "0.1.0"
+"""Tables that were measured with it hold until the one that is being made is released."""
+
+
 def is_current(found: re.Match[str], version: str = __version__) -> bool:
     """Return whether a table was measured with the last release, or says why it holds."""
-    return found["version"] == version or found["reason"] is not None
+    versions = (version, LAST_RELEASE) if version.endswith(".dev0") else (version,)
+    return found["version"] in versions or found["reason"] is not None
+
+
+def test_the_program_is_of_the_version_that_the_changelog_is_about() -> None:
+    heading = re.search(r"^## (\S+)( \(unreleased\))?$", CHANGELOG.read_text(), re.MULTILINE)
+    assert heading
+    assert __version__ == heading[1] + (".dev0" if heading[2] else "")
 
 
 def test_every_table_of_the_pages_says_when_and_how_it_was_measured() -> None:

@@ -15,7 +15,9 @@ from draftwerk.speculative.sources.registry import SOURCES
 
 COLOURS = {spec.name: spec.colour.sgr for spec in SOURCES}
 """SGR codes of the draft sources; the target's own tokens have no colour."""
-HELP = "/new starts over, /seed N keeps to one seed, /quit ends; Ctrl-C stops an answer."
+HELP = "/new starts over, /seed N keeps to one seed, /bye ends; Ctrl-C stops an answer."
+TOKENS_MAX = 1024
+"""Of an answer, where nothing else is asked for: a small model may never end."""
 TIMEOUT_S = 600
 
 
@@ -44,7 +46,8 @@ class ChatSession:
             "stream_options": {"include_usage": True},
             "include": ["token_origins"],
         }
-        said, metrics = "", None
+        said, metrics, count = "", None, 0
+        limit = self.fields.get("max_tokens", TOKENS_MAX)
         started = time.monotonic()
         try:
             for chunk in self._events(body):
@@ -52,7 +55,11 @@ class ChatSession:
                 for choice in chunk["choices"]:
                     new = choice["delta"].get("content") or ""
                     said += new
-                    self._print(new, choice.get("origins", ()))
+                    origins = choice.get("origins", ())
+                    count += len(origins)
+                    self._print(new, origins)
+                if count >= limit and "max_tokens" not in self.fields:
+                    break
         except KeyboardInterrupt:
             print(" …", end="")
         print()
@@ -60,7 +67,8 @@ class ChatSession:
             self.messages.append({"role": "assistant", "content": said})
         else:
             self.messages.pop()
-        return speed(metrics, time.monotonic() - started)
+        cut = f" · cut after {limit} tokens (--max-tokens)" if count >= limit else ""
+        return speed(metrics, time.monotonic() - started) + cut
 
     def _print(self, text: str, origins: list[str]) -> None:
         """Show text in the colour of the source that most of it came from."""
@@ -111,6 +119,12 @@ def speed(metrics: dict[str, Any] | None, seconds: float) -> str:
     return " · ".join([*facts, f"seed {metrics['seed']}"])
 
 
+def legend() -> str:
+    """Return what the colours mean."""
+    names = " ".join(f"\x1b[{code}m{name}\x1b[0m" for name, code in COLOURS.items())
+    return f"Coloured words were guessed ahead, and confirmed by the model; by: {names}"
+
+
 def reason(raw: bytes, status: int) -> str:
     """Return the server's own words for an error, if it has any."""
     try:
@@ -129,6 +143,8 @@ def chat(conversation: ChatSession, text: str | None) -> int:
         with contextlib.suppress(ImportError):
             __import__("readline")  # line editing and history
         print(f"{dim}{conversation.url} · {HELP}{plain}")
+        if conversation.colour:
+            print(legend())
     for asked in [text] if text is not None else _lines(interactive):
         if text is None and asked.startswith("/"):
             if not command(conversation, asked):
@@ -153,7 +169,7 @@ def command(conversation: ChatSession, line: str) -> bool:
         ]
     elif word == "/seed" and value.strip().isdecimal():
         conversation.fields["seed"] = int(value)
-    elif word in ("/quit", "/exit"):
+    elif word in ("/bye", "/quit", "/exit"):
         return False
     else:
         print(HELP)

@@ -9,10 +9,10 @@ FLAG_GROUPS = {
     "precision": ("dtype", "kv_dtype", "approximate", "exact"),
     "memory": ("kv_memory", "kv_store", "kv_store_size", "weight_store", "memory_max"),
     "several models": ("also", "models", "keep_alive"),
-    "network": ("host", "port", "cors_origin", "tls_cert", "tls_key"),
+    "network": ("host", "port", "metrics_port", "cors_origin", "tls_cert", "tls_key"),
     "security and records": (
-        *("api_key", "insecure", "receipts", "signing_key", "record", "log_prompts", "debug"),
-        "files",
+        *("api_key", "insecure", "receipts", "signing_key", "record", "log_prompts", "log_format"),
+        *("debug", "files"),
     ),
     "limits": (
         *("requests_max", "rows_max", "queue_max", "queue_wait_s", "responses_max", "body_max"),

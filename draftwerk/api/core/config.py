@@ -7,7 +7,7 @@ One Struct is the whole truth: flags, variables (`DRAFTWERK_KV_MEMORY`) and keys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -68,6 +68,15 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = 0
     host: Annotated[str, Meta(description="the address to listen on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="0 means any free one")] = 8000
+    metrics_port: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65535,
+            description="a second port that serves /metrics, /health and /ready without a key; "
+            "0: none",
+        ),
+    ] = 0
     memory_max: Annotated[
         Bytes,
         Meta(
@@ -137,6 +146,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = ""
     log_prompts: Annotated[bool, Meta(description="write prompts to the log")] = False
+    log_format: Annotated[
+        Literal["text", "json"], Meta(description="lines of the log: text, or an object each")
+    ] = "text"
     body_max: Annotated[Bytes, Meta(description="largest request body")] = "1MiB"
     header_deadline_s: Annotated[Seconds, Meta(description="for a request's headers")] = 10.0
     body_deadline_s: Annotated[Seconds, Meta(description="for a request's body")] = 30.0

@@ -84,7 +84,8 @@ class AuthMiddleware:
         if not self._origin_allowed(origin, host):
             raise ApiError(403, _barred(origin or "", host), code="origin")
         scope["tenant"] = ""
-        if not self.keys or (scope["type"] == "http" and is_open(scope["path"])):
+        is_scrape = "needs_no_key" in scope
+        if not self.keys or is_scrape or (scope["type"] == "http" and is_open(scope["path"])):
             return
         secret = _secret(headers, scope.get("subprotocols", ()))
         tenant = None if secret is None else tenant_of_key(self.keys, secret)

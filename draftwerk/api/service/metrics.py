@@ -5,6 +5,7 @@ Ours start with `draftwerk_`; those of vLLM's dashboards are there beside them.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from platform import python_version
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
@@ -21,6 +22,7 @@ from draftwerk.api.service.metric_families import (
     histograms_of,
     split_of,
 )
+from draftwerk.machine.version import __version__
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 
@@ -44,12 +46,10 @@ class MetricsCollector(Collector):
         snapshots = [self.models.snapshot(state) for state in states]
         yield from _server(states[0], snapshots[0])
         found = [_of_model(*each) for each in zip(states, snapshots, strict=True)]
-        if isinstance(self.models, OneModel):
-            yield from found[0]
-            return
         names = [state.model.name for state in states]
         yield from labelled(dict(zip(names, found, strict=True)))
-        yield from shelving(self.models)
+        if not isinstance(self.models, OneModel):
+            yield from shelving(self.models)
 
 
 def labelled(found: Mapping[str, Iterable[Metric]]) -> Iterable[Metric]:
@@ -82,6 +82,8 @@ def _server(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         ("draining", "1 while shutting down.", int(state.draining or snapshot.draining)),
     ):
         yield gauge_of("draftwerk_" + name, text, value, {})
+    build = {"version": __version__, "python": python_version()}
+    yield gauge_of("draftwerk_build_info", "1: which program this is.", 1, build)
     lag = "How late the event loop wakes."
     yield histogram_of("draftwerk_event_loop_lag_seconds", lag, state.histograms.loop_lag, {})
 

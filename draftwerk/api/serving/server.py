@@ -6,6 +6,7 @@ bind ── 503 while build() loads ── ready ── signal ── 503, strea
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 import msgspec
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from draftwerk.api.cli.banner import banner
 from draftwerk.api.cli.progress_line import ProgressLine, printed
@@ -31,7 +33,9 @@ from draftwerk.api.openai.receipts.recording import recorder_of
 from draftwerk.api.openai.receipts.signing import signer_of
 from draftwerk.api.openai.responses.responses_socket import MESSAGE_MAX
 from draftwerk.api.serving.app import create_app
+from draftwerk.api.serving.log_lines import log_to_stderr
 from draftwerk.api.serving.model_states import ShelfStates
+from draftwerk.api.serving.scraping import ScrapeApp
 from draftwerk.api.serving.tls import Certificate, certificate_of, follow
 from draftwerk.api.serving.watchers import (
     bound_collections,
@@ -60,13 +64,15 @@ log = logging.getLogger("draftwerk")
 
 def serve(settings: Settings, build: Build) -> int:
     """Serve until a signal or the engine's end; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    log_to_stderr(settings.log_format)
     listener = bind(settings)
+    of_scrapes = msgspec.structs.replace(settings, port=settings.metrics_port)
+    scraped = bind(of_scrapes) if settings.metrics_port else None
     share_one_heap()
     settings = with_files(settings)
     certificate = certificate_of(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(HttpServer(settings, build, listener, certificate).run())
+        return runner.run(HttpServer(settings, build, listener, certificate, scraped).run())
 
 
 def with_files(settings: Settings) -> Settings:
@@ -82,17 +88,18 @@ def with_files(settings: Settings) -> Settings:
 
 def bind(settings: Settings) -> socket.socket:
     """Return the listening socket; ConfigError if the address is taken or not ours."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    host, port = settings.host, settings.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Without its protocol named, asyncio leaves Nagle's delay on: 40 ms on every reply.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        listener.bind((host, port))
     except (OSError, ValueError) as error:  # ValueError: of a name that cannot be one
         listener.close()
-        address = f"{settings.host}:{settings.port}"
         said = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"cannot listen on {address}: {said}") from None
+        more = "; --port names another" if getattr(error, "errno", 0) == errno.EADDRINUSE else ""
+        raise ConfigError(f"cannot listen on {host}:{port}: {said}{more}") from None
     return listener
 
 
@@ -112,6 +119,8 @@ class HttpServer:
     build: Build
     listener: socket.socket
     certificate: Certificate | None = None
+    scraped: socket.socket | None = None
+    """Where metrics are read without a key."""
     startup: StartupApp = field(default_factory=StartupApp)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -123,8 +132,10 @@ class HttpServer:
     async def run(self) -> int:
         """Serve; returns the exit code."""
         self.main = asyncio.current_task()
-        host = Host(uvicorn_config(self.settings, self.startup, self.certificate))
-        hosting = asyncio.create_task(host.serve(sockets=[self.listener]))
+        hosts = {Host(uvicorn_config(self.settings, self.startup, self.certificate)): self.listener}
+        if self.scraped is not None:
+            hosts[Host(uvicorn_config(self.settings, ScrapeApp(self.startup)))] = self.scraped
+        hosting = [asyncio.create_task(host.serve(sockets=[at])) for host, at in hosts.items()]
         try:
             with self._signals_caught():
                 await self._engine()
@@ -139,8 +150,9 @@ class HttpServer:
             log.exception("the engine ended")
             return 1
         finally:
-            host.should_exit = True
-            await hosting
+            for host in hosts:
+                host.should_exit = True
+            await asyncio.gather(*hosting)
 
     async def _engine(self) -> None:
         """Build the engine, open the gate, wait for the end, drain."""
@@ -264,14 +276,14 @@ async def drain(states: Sequence[ServerState], limit_s: float) -> None:
 
 
 def uvicorn_config(
-    settings: Settings, startup: StartupApp, certificate: Certificate | None = None
+    settings: Settings, app: ASGIApp, certificate: Certificate | None = None
 ) -> uvicorn.Config:
     """Return uvicorn's configuration: transport only, no logging, no proxies, no lifespan."""
     # Its errors are what clients do; what breaks in here, `RequestIdMiddleware` has logged.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     http, websocket = protocols(settings)
     return uvicorn.Config(
-        startup,
+        app,
         http=http,
         ws=websocket,
         interface="asgi3",

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from draftwerk.actors.client_prompts import Chat
-from draftwerk.api.cli.chat import ChatSession, command, reason, speed
+from draftwerk.api.cli import chat
+from draftwerk.api.cli.chat import COLOURS, ChatSession, command, reason, speed
 from draftwerk.api.core.config import Settings, load
 from draftwerk.assembly import doctor
 from draftwerk.assembly.round_limits import MeasuredModel
@@ -122,7 +123,21 @@ def test_commands_change_the_conversation(capsys: pytest.CaptureFixture[str]) ->
     assert conversation.messages == []
     assert command(conversation, "/what")
     assert "/new" in capsys.readouterr().out
-    assert not command(conversation, "/quit")
+    assert not command(conversation, "/bye") and not command(conversation, "/quit")
+
+
+async def test_an_answer_without_end_is_cut_and_said_to_be(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(chat, "TOKENS_MAX", 3)
+    for fields, cut in (({}, "cut after 3 tokens"), ({"max_tokens": 2}, "cut after 2 tokens")):
+        session = ChatSession(served.url, fields=fields)
+        assert cut in await asyncio.to_thread(session.ask, "Hello")
+    assert capsys.readouterr().out.strip()
+
+
+def test_the_legend_names_every_source_in_its_colour() -> None:
+    assert all(f"\x1b[{code}m{name}" in chat.legend() for name, code in COLOURS.items())
 
 
 def kernels() -> str:
@@ -132,6 +147,7 @@ def kernels() -> str:
 def test_the_doctor_looks_at_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.doctor(load({"port": 0}, {}), kernels) in (0, 1)
     said = capsys.readouterr().out
+    assert said.startswith(("ready to serve: the built-in model · avx2, ready-made", "not ready"))
     for subject in ("python", "torch", "model", "processor", "memory", "gpu", "cache"):
         assert subject in said
     assert "[  ok  ] native kernels: avx2, ready-made" in said
@@ -158,6 +174,7 @@ def test_the_doctor_says_that_kernels_cannot_run_or_be_asked_for(
     said = capsys.readouterr().out
     assert "[ slow ] native kernels: none: no C++ compiler" in said
     assert "[ FAIL ] native kernels: DRAFTWERK_ISA=neon: this CPU is x86_64" in said
+    assert "not ready to serve: native kernels: DRAFTWERK_ISA=neon" in said
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,8 @@ async def test_what_became_of_promises_is_counted() -> None:
         found = served.state.promises
         assert found == {"kept": 1, "broken": 1, "expired": 1, "refused": 1}
         text = (await served.http.get("/metrics")).text
-        assert 'draftwerk_slo_requests_total{promise="refused"} 1.0' in text
-        assert 'draftwerk_requests_total{outcome="deadline_exceeded"} 1.0' in text
+        assert 'slo_requests_total{model_name="fake-model",promise="refused"} 1.0' in text
+        assert '_requests_total{model_name="fake-model",outcome="deadline_exceeded"} 1.0' in text
 
 
 async def test_a_deadline_ends_the_wait_for_a_place() -> None:

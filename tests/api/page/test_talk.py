@@ -12,7 +12,7 @@ from tests.api.page.test_page import IDLE, TYPE, set_field
 from tests.api.support import browser
 from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.browser import Page, needs_browser
-from tests.api.support.fake_engine import FakeEngine
+from tests.api.support.fake_engine import FakeEngine, whole_text
 
 KNOWN = "document.getElementById('model').textContent.includes('fake-model')"
 FOOTS = "document.querySelectorAll('.foot:not(:empty)').length"
@@ -259,12 +259,15 @@ async def test_passages_tell_whether_they_were_read_or_reused(chromium: int) -> 
 
 # --- what a newcomer meets ------------------------------------------------------------------------
 
+WORDS = "(document.querySelector('#talk .words')?.textContent ?? '')"
+STREAM = """Object.values({...localStorage}).map((each) => /chatcmpl-[0-9-]+/.exec(each)?.[0])
+  .find(Boolean)"""
 GROWN = "document.querySelectorAll('.token').length > 3"
 
 
 @needs_browser
 @pytest.mark.parametrize("how", ["reload", "crash"])
-async def test_an_answer_that_a_reload_cuts_is_kept_and_asked_again(
+async def test_an_answer_goes_on_after_a_reload_until_it_is_stopped(
     chromium: int, how: str
 ) -> None:
     async with (
@@ -283,9 +286,33 @@ async def test_an_answer_that_a_reload_cuts_is_kept_and_asked_again(
         await page.call("Page.reload")
         await page.until(f"document.readyState === 'complete' && {KNOWN}")
         assert await shown(page, ".bubble") == ["!held"]
+        await page.until("document.getElementById('go').textContent === 'Stop'")
+        await page.until(f"{WORDS}.startsWith({json.dumps(before)})")
+        assert before and len(served.engine.submitted) == 1, "nothing is asked again"
+        served.engine.released.set()
+        await page.until(f"{IDLE} && document.querySelector('.foot').textContent.includes('seed')")
+        prompt, options = served.engine.submitted[0]
+        assert await shown(page, "#talk .words") == [whole_text(prompt, options)]
+
+
+@needs_browser
+async def test_an_answer_that_the_server_lost_is_kept_as_cut_and_asked_again(
+    chromium: int,
+) -> None:
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        await page.until(KNOWN)
+        await page.run(f"({TYPE})('!held')")
+        await page.until(
+            f"{GROWN} && JSON.stringify({{...localStorage}}).includes('cut: the page')"
+        )
+        (before,) = await shown(page, "#talk .words")
+        name = await page.run(STREAM)
+        assert (await served.http.delete(f"/v1/streams/{name}")).status_code == 200
+        await page.call("Page.reload")
+        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        await page.until("document.querySelector('.foot')?.textContent.startsWith('cut:')")
         (kept,) = await shown(page, "#talk .words")
-        assert before and (kept.startswith(before) or (how == "crash" and before.startswith(kept)))
-        assert (await shown(page, ".foot"))[0].startswith("cut:")
+        assert before.startswith(kept) or kept.startswith(before)
         await click(page, ".again")
         await page.until("document.getElementById('go').textContent === 'Stop'")
         assert asked(served) == ["!held"], "the cut answer is no part of the question"

@@ -5,14 +5,15 @@ import { ChatList } from "./chats.js";
 import { chatMessages, Conversation, Shelf } from "./conversations.js";
 import { startCopying } from "./copying.js";
 import { $, announce, button, copy } from "./dom.js";
-import { learnSources, showFigures } from "./figures.js";
+import { showFigures } from "./figures.js";
 import { conversationIn, isLink, linkOf, requestAgain } from "./links.js";
 import { ModelList } from "./models.js";
-import { named, Reply } from "./reply.js";
+import { Presence } from "./presence.js";
+import { Reply } from "./reply.js";
 import { ServerPanel } from "./server.js";
 import { anySeed, asked, askedBeside, headers, startSettings } from "./settings.js";
 import { AnswerView, paired, parting, sayEnd, Talk, titled, verdict } from "./talk.js";
-import { fill } from "./transport.js";
+import { fill, goOn } from "./transport.js";
 
 const NEAR = 160;  // pixels from the end within which the talk scrolls along
 const IDEAS = ["Write a list of five rivers in Europe.", "Explain a queue with a short example in Python.",
@@ -21,12 +22,15 @@ const IDEAS = ["Write a list of five rivers in Europe.", "Explain a queue with a
 const CUT = "cut: the page was closed before the answer ended";
 const BUSY = "An answer is being written. Escape ends it; your message stays here, to be sent then.";
 const KEPT_EACH_MS = 1000;
+const UNSENT = "draftwerk.unsent";  // what was typed, for as long as the tab is open
 
 const shelf = new Shelf(localStorage);
 const models = new ModelList();
+const presence = new Presence(models);
 let conversation = new Conversation();
 let running = null;
 let keepUnfinished = () => {};
+let isLeaving = false;
 
 const talk = new Talk({
   edited: (node, text) => !running && send({ content: text, files: node.files }, node.parent),
@@ -65,8 +69,8 @@ function requestOf(path, { system, ...rest }) {
   return { model: $("model").dataset.name, messages: chatMessages(path, system), ...rest, stream: true };
 }
 
-/** Have a message answered: once, or by two settings with one seed. */
-async function ask(parent, one, other = $("compare").checked ? askedBeside(one) : null) {
+/** Have a message answered: once, or by two settings with one seed; or read streams to their end. */
+async function ask(parent, one, other = $("compare").checked ? askedBeside(one) : null, streams = []) {
   if (other) one.seed = other.seed = one.seed ?? anySeed();
   const mine = conversation;
   mine.leaf = parent.id;
@@ -77,7 +81,7 @@ async function ask(parent, one, other = $("compare").checked ? askedBeside(one) 
   $("talk").append(other ? paired(views) : views[0].box);
   if (other) views.forEach((view, place) => titled(view, place, wishes.map((each) => ({ asked: each }))));
   const replies = await run(views, wishes.map((each) => requestOf(mine.path(parent.id), each)),
-    (unfinished) => keepCut(mine, parent, unfinished, wishes));
+    (unfinished) => keepCut(mine, parent, unfinished, wishes), streams);
   const kept = replies.map((reply, place) =>
     reply.isEmpty && !reply.isWhole ? null : keptOf(mine, parent, reply, wishes[place], views[place]));
   const [first] = kept.filter(Boolean);
@@ -101,10 +105,26 @@ function keepCut(mine, parent, replies, wishes) {
   if (!$("keep").checked) return;
   const copy = new Conversation(structuredClone({ ...mine }));
   const nodes = replies.map((reply, place) => copy.add(parent.id,
-    { ...reply.kept({ system: wishes[place].system }), whole: false, failed: true, facts: CUT }));
+    { ...reply.kept({ system: wishes[place].system }), stream: reply.stream, whole: false,
+      failed: true, facts: CUT }));
   if (nodes.length === 2) beside(...nodes);
   copy.choose(nodes[0].id);
   shelf.keep(copy);
+}
+
+/** Go on with an answer that was being written when the page was left. */
+async function goOnWith(mine) {
+  const node = mine.nodes[mine.leaf];
+  if (!node?.stream || node.whole) return;
+  const before = structuredClone({ ...mine });
+  const cut = [node, mine.nodes[node.beside]].filter(Boolean)
+    .sort((one, other) => (one.place ?? 0) - (other.place ?? 0));
+  for (const { id } of cut) mine.remove(id);
+  const [one, other] = cut.map(({ asked: wish }) => wish);
+  const went = await ask(mine.nodes[node.parent], one, other ?? null, cut.map(({ stream }) => stream));
+  if (went || conversation !== mine) return;
+  open(new Conversation(before));
+  keep(conversation);
 }
 
 function beside(one, other) {
@@ -140,14 +160,14 @@ async function check(node) {
  * Run requests side by side, each into its view; returns the replies when all have ended. Until
  * then `unfinished` is called with them now and then, and when the page is left.
  */
-async function run(views, requests, unfinished = () => {}) {
+async function run(views, requests, unfinished = () => {}, streams = []) {
   const stop = new AbortController();
   running = stop;
   $("go").textContent = "Stop";
   announce("Answering");
   scrollDown();
   const follow = setInterval(() => nearTheEnd() && scrollDown(), 120);
-  const replies = requests.map((request) => new Reply(structuredClone(request)));
+  const replies = requests.map((request, at) => new Reply(structuredClone(request), streams[at]));
   keepUnfinished = () => unfinished(replies);
   const keeping = setInterval(keepUnfinished, KEPT_EACH_MS);
   await Promise.all(replies.map((reply, at) => runOne(reply, views[at], stop.signal)));
@@ -171,8 +191,12 @@ async function runOne(reply, view, stop) {
     showFigures(reply);
   };
   try {
-    await fill(reply, stop, () => { frame ||= requestAnimationFrame(draw); });
+    const changed = () => { frame ||= requestAnimationFrame(draw); };
+    await (reply.isOld ? goOn : fill)(reply, stop, changed);
   } catch (error) {
+    if (isLeaving) await new Promise(() => {});  // what is kept of it stands
+    if (error.status === 401) presence.askKey();
+    if (error.isAway) presence.greet();
     if (error.name === "AbortError") reply.end("stopped", null);
     else reply.error = reply.isEmpty || error.isServers ? error.message : `cut: ${error.message}`;
   }
@@ -210,7 +234,9 @@ async function send({ content, files }, parent = conversation.leaf) {
   }
   if (conversation !== mine || $("prompt").value) return;
   $("prompt").value = content;  // to be sent again
+  keepUnsent();
   attachments.give(files ?? []);
+  scrollDown();  // to the reason
 }
 
 /** Have this server compute a shared answer again, and say whether it is the same text. */
@@ -277,7 +303,10 @@ function open(other) {
 /** Go to the conversation that the address names, or holds. */
 async function openNamed() {
   const { hash } = location;
-  if (!isLink(hash)) return open(shelf.open(hash.slice(1)) ?? new Conversation());
+  if (!isLink(hash)) {
+    open(shelf.open(hash.slice(1)) ?? new Conversation());
+    return goOnWith(conversation);
+  }
   try {
     open(await conversationIn(hash));
   } catch (error) {
@@ -299,12 +328,17 @@ function written() {
   return { role: "user", content, files: files.length ? files : undefined };
 }
 
+function keepUnsent() {
+  sessionStorage.setItem(UNSENT, $("prompt").value);
+}
+
 $("form").onsubmit = (event) => {
   event.preventDefault();
   if (running) return running.abort();
   const question = written();
   if (!question) return;
   $("prompt").value = "";
+  keepUnsent();
   attachments.give([]);
   send(question);
 };
@@ -318,7 +352,12 @@ $("prompt").onkeydown = (event) => {
   if (!running) $("form").requestSubmit();
   else if (written()) $("hint").textContent = BUSY;
 };
-addEventListener("pagehide", () => keepUnfinished());
+$("prompt").oninput = keepUnsent;
+addEventListener("pagehide", () => {
+  keepUnfinished();
+  isLeaving = true;
+});
+addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && running && !$("shown").open) running.abort();
 });
@@ -340,33 +379,8 @@ startSettings((changed) => {
   if ((changed === "markdown" || changed === "reset") && !running) talk.show(conversation);
 });
 
-// --- who is there --------------------------------------------------------------------------------
-
-async function greet() {
-  try {
-    const reply = await fetch("/v1/capabilities", { headers: headers() });
-    if (reply.status === 401) {
-      $("model").textContent = "enter an API key";
-      return;
-    }
-    if (!reply.ok) throw new Error();
-    const card = await reply.json();
-    learnSources(card.origins);
-    await models.refresh(card.model);
-    const drafts = `drafts: ${card.draft_sources.join(", ") || "none"}`;
-    $("model").textContent = [$("models").hidden && card.model, card.device, card.dtype, drafts]
-      .filter(Boolean).join(" · ");
-    const approximate = card.approximations.length && named(card.approximations);
-    $("state").textContent = approximate || (card.exact ? "exact" : "");
-    $("state").title = card.exact ? "One seed gives one text, bit for bit" : "";
-  } catch {
-    $("model").textContent = "waiting for the server…";
-    setTimeout(greet, 1000);
-  }
-}
-
-$("key").onchange = greet;
 new ServerPanel(() => models.refresh());
 
+$("prompt").value = sessionStorage.getItem(UNSENT) ?? "";
 openNamed();
-greet();
+presence.greet();

@@ -12,8 +12,10 @@ export class Traced {
 }
 
 export class Reply {
-  constructor(request) {
+  constructor(request, stream) {
     this.request = request;     // as chat completions take it
+    this.isOld = Boolean(stream);
+    this.stream = stream ?? "";  // the id by which the server keeps it, where it does
     this.content = new Traced();
     this.reasoning = new Traced();
     this.calls = [];            // of { id, name, arguments: Traced }

@@ -6,7 +6,7 @@ const KEPT = ["temperature", "top_p", "max_tokens", "seed", "system", "predictio
   "blend", "format",
   "tools", "tool_choice", "reasoning_effort", "compare", "b_temperature", "b_top_p",
   "b_max_tokens", "b_speculate", "b_system", "transport", "theme", "speculate", "colours",
-  "markdown", "keep"];  // never the API key
+  "markdown", "keep"];  // the API key is not among them
 const PLACE = "draftwerk.settings";
 const SEED_END = 2 ** 48;
 const EXAMPLE_TOOLS = [{ type: "function", function: { name: "get_weather",

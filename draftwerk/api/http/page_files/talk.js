@@ -65,6 +65,7 @@ export class AnswerView {
   fail(message) {
     this.foot.textContent = message;
     this.foot.classList.add("error");
+    this.foot.scrollIntoView({ block: "nearest" });
   }
 }
 

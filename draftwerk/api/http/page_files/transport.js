@@ -3,8 +3,21 @@
 import { $ } from "./dom.js";
 import { headers } from "./settings.js";
 
-const failure = (body, fallback) =>
-  Object.assign(new Error(body?.error?.message ?? fallback), { isServers: true });
+const AWAY = "The server does not answer.", LOST = "the connection to the server was lost";
+const START = "chatcmpl-";
+const AGAIN_MS = 300, TRIES = 4;
+
+const failure = (body, status) => Object.assign(
+  new Error(body?.error?.message ?? `HTTP ${status}`), { isServers: true, status });
+
+/** Fetch, and say in words where no server answers. */
+async function fetched(address, more) {
+  try {
+    return await fetch(address, more);
+  } catch (error) {
+    throw error.name === "AbortError" ? error : Object.assign(new Error(AWAY), { isAway: true });
+  }
+}
 
 /** Fill a reply from the server; the chosen transport's errors are thrown. */
 export function fill(reply, stop, changed) {
@@ -13,20 +26,47 @@ export function fill(reply, stop, changed) {
 
 async function overSse(reply, stop, changed) {
   const body = { ...reply.request, logprobs: true, top_logprobs: 3,
-    include: ["token_origins"], stream_options: { include_usage: true } };
-  const answer = await fetch("/v1/chat/completions",
-    { method: "POST", headers: headers(), body: JSON.stringify(body), signal: stop });
-  if (!answer.ok) throw failure(await answer.json().catch(() => null), `HTTP ${answer.status}`);
+    include: ["token_origins"], stream_options: { include_usage: true, resumable: true } };
+  const id = crypto.getRandomValues(new Uint32Array(4)).join("-");
+  reply.stream = START + id;
+  stop.addEventListener("abort", () => endStream(reply.stream), { once: true });
+  const answer = await fetched("/v1/chat/completions", { method: "POST", signal: stop,
+    headers: { ...headers(), "x-request-id": id }, body: JSON.stringify(body) });
+  await readAll(reply, answer, changed);
+}
+
+/** Read an answer that was begun before this page, from its first event on. */
+export async function goOn(reply, stop, changed) {
+  stop.addEventListener("abort", () => endStream(reply.stream), { once: true });
+  await readAll(reply, await fetched(`/v1/streams/${reply.stream}`,
+    { headers: headers(), signal: stop }), changed);
+}
+
+/** A stream outlives its connection: have it ended. It may not be known yet. */
+async function endStream(stream) {
+  for (let tries = 0; tries < TRIES; tries += 1) {
+    const reply = await fetch(`/v1/streams/${stream}`, { method: "DELETE", headers: headers() })
+      .catch(() => null);
+    if (reply?.status !== 404) return;
+    await new Promise((wake) => setTimeout(wake, AGAIN_MS));
+  }
+}
+
+async function readAll(reply, answer, changed) {
+  if (!answer.ok) throw failure(await answer.json().catch(() => null), answer.status);
   let rest = "", reason = "", metrics = null;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch((error) => {
+      throw error.name === "AbortError" ? error : Object.assign(new Error(LOST), { isAway: true });
+    });
     if (done) break;
     const parts = (rest + value).split("\n\n");
     rest = parts.pop();
     for (const part of parts) {
-      if (!part.startsWith("data: {")) continue;
-      const chunk = JSON.parse(part.slice(6));
+      const data = part.slice(part.indexOf("data: ") + 6);  // behind its number
+      if (!data.startsWith("{")) continue;
+      const chunk = JSON.parse(data);
       if (chunk.error) throw failure(chunk);
       metrics = chunk.metrics ?? metrics;
       reply.fingerprint = chunk.system_fingerprint ?? reply.fingerprint;
