@@ -22,7 +22,7 @@ class TextLine(logging.Formatter):
 
 
 class JsonLine(logging.Formatter):
-    """A line for programs: an object with `time`, `level`, `message`, and `error` if one is told."""
+    """A line for programs: an object with `time`, `level`, `message`, and `error` if one came."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": time_of(record), "level": record.levelname, "message": record.getMessage()}

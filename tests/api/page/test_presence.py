@@ -88,6 +88,7 @@ async def test_what_is_typed_survives_a_reload_and_is_gone_once_sent(chromium: i
             await page.call("Page.reload")
             await page.until(f"document.readyState === 'complete' && {KNOWN}")
             assert await page.run(PROMPT) == kept
+            await page.run("document.getElementById('fresh').click()")
             await page.run("document.getElementById('form').requestSubmit()")
             await page.until(ANSWERED)
 
@@ -106,22 +107,24 @@ async def test_the_reason_of_a_long_message_that_failed_is_in_view(chromium: int
 @needs_browser
 async def test_a_server_that_dies_is_named_and_noticed_when_it_is_back(chromium: int) -> None:
     port = free_port()
-    async with process_on(port) as child:
-        async with browser.opened(chromium, f"http://127.0.0.1:{port}") as page:
-            await page.until(KNOWN)
-            await page.run(f"({TYPE})('!held')")
-            await page.until("document.querySelectorAll('.token').length > 3")
-            child.kill()
-            await page.until(f"{AWAY}.startsWith('The server does not answer')")
-            await page.until(f"{IDLE} && document.querySelector('.foot').textContent !== ''")
-            foot = await page.run("document.querySelector('.foot').textContent")
-            assert "fetch" not in foot and "connection to the server was lost" in foot
-            await page.run(f"({TYPE})('Hello')")
-            await page.until(f"{IDLE} && {PROMPT} === 'Hello'")
-            async with process_on(port):
-                await page.until(f"{AWAY} === '' && {KNOWN}")
-                await page.run("document.getElementById('form').requestSubmit()")
-                await page.until(ANSWERED)
+    async with (
+        process_on(port) as child,
+        browser.opened(chromium, f"http://127.0.0.1:{port}") as page,
+    ):
+        await page.until(KNOWN)
+        await page.run(f"({TYPE})('!held')")
+        await page.until("document.querySelectorAll('.token').length > 3")
+        child.kill()
+        await page.until(f"{AWAY}.startsWith('The server does not answer')")
+        await page.until(f"{IDLE} && document.querySelector('.foot').textContent !== ''")
+        foot = await page.run("document.querySelector('.foot').textContent")
+        assert "fetch" not in foot and "connection to the server was lost" in foot
+        await page.run(f"({TYPE})('Hello')")
+        await page.until(f"{IDLE} && {PROMPT} === 'Hello'")
+        async with process_on(port):
+            await page.until(f"{AWAY} === '' && {KNOWN}")
+            await page.run("document.getElementById('form').requestSubmit()")
+            await page.until(ANSWERED)
 
 
 @needs_browser

@@ -29,17 +29,22 @@ async function overSse(reply, stop, changed) {
     include: ["token_origins"], stream_options: { include_usage: true, resumable: true } };
   const id = crypto.getRandomValues(new Uint32Array(4)).join("-");
   reply.stream = START + id;
-  stop.addEventListener("abort", () => endStream(reply.stream), { once: true });
-  const answer = await fetched("/v1/chat/completions", { method: "POST", signal: stop,
-    headers: { ...headers(), "x-request-id": id }, body: JSON.stringify(body) });
-  await readAll(reply, answer, changed);
+  await readAll(reply, "/v1/chat/completions", { method: "POST", signal: stop,
+    headers: { ...headers(), "x-request-id": id }, body: JSON.stringify(body) }, changed);
 }
 
 /** Read an answer that was begun before this page, from its first event on. */
 export async function goOn(reply, stop, changed) {
-  stop.addEventListener("abort", () => endStream(reply.stream), { once: true });
-  await readAll(reply, await fetched(`/v1/streams/${reply.stream}`,
-    { headers: headers(), signal: stop }), changed);
+  await readAll(reply, `/v1/streams/${reply.stream}`, { headers: headers(), signal: stop }, changed);
+}
+
+async function readAll(reply, address, more, changed) {
+  try {
+    await readEvents(reply, await fetched(address, more), changed);
+  } catch (error) {
+    if (error.name === "AbortError") endStream(reply.stream);
+    throw error;
+  }
 }
 
 /** A stream outlives its connection: have it ended. It may not be known yet. */
@@ -52,7 +57,7 @@ async function endStream(stream) {
   }
 }
 
-async function readAll(reply, answer, changed) {
+async function readEvents(reply, answer, changed) {
   if (!answer.ok) throw failure(await answer.json().catch(() => null), answer.status);
   let rest = "", reason = "", metrics = null;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
