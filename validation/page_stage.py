@@ -21,7 +21,7 @@ from tests.support.tiny_adapters import save_adapter
 from tests.support.tiny_models import save_tiny_with_text
 
 ROOT = Path(__file__).parents[1]
-COMMAND_S, START_S = 300.0, 300.0
+COMMAND_S, START_S, END_S = 300.0, 300.0, 60.0
 INTERPRETER = """
 import contextlib, io, json, sys, traceback
 space = {"__name__": "__main__"}
@@ -55,7 +55,9 @@ class PageShell:
     def run(self, command: str, limit_s: float = COMMAND_S) -> tuple[int, str]:
         """Return a command's exit code and what it printed."""
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write("{ " + command + "\n} </dev/null\necho; echo =END= $?\n")
+        self.process.stdin.write(
+            "{ " + command + "\n} </dev/null\nCODE=$?; echo; echo =END= $CODE\n"
+        )
         timer = Timer(limit_s, self.process.kill)
         timer.start()
         lines: list[str] = []
@@ -133,7 +135,7 @@ class PageServer:
     def stop(self) -> None:
         """Stop the server, as Ctrl-C does."""
         if self.is_up:
-            self.shell.run("kill -INT -- -$SERVER; wait $SERVER")
+            self.shell.run("kill -INT -- -$SERVER; wait $SERVER", END_S)
             self.is_up = False
 
     def ask(self, fields: dict[str, Any]) -> None:
