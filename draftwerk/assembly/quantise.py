@@ -109,12 +109,14 @@ def measured(source: Location, output: Path, report: OnProgress) -> list[str]:
     text = TextTokenizer(source.directory)
     prompts = prompts_of(text)
     length = max(map(len, prompts)) + SAMPLED
-    info = read_info(locate(str(output)))
-    format_ = own_format(info.stored_format, info.stored_kinds, "cpu", "auto", report)
+    served, format_ = (
+        own_format(info.stored_format, info.stored_kinds, "cpu", "auto", report)
+        for info in (read_info(source), read_info(locate(str(output))))
+    )
     pool = Pool()
     reference, candidate = (
         paged(loaded(path, dtype, report), dtype, pool, ROWS[-1], length)
-        for path, dtype in ((str(source.directory), "bf16"), (str(output), format_))
+        for path, dtype in ((str(source.directory), served), (str(output), format_))
     )
     report("sampling texts")
     texts = own_texts(reference, prompts, SAMPLED)
@@ -125,7 +127,11 @@ def measured(source: Location, output: Path, report: OnProgress) -> list[str]:
         (rows, reference.step_ms(rows, length - 1), candidate.step_ms(rows, length - 1))
         for rows in ROWS
     ]
-    return [_distance(found, texts), *(_speed(*each) for each in times)]
+    return [
+        f"the source as it is served: {served}",
+        _distance(found, texts),
+        *(_speed(*each) for each in times),
+    ]
 
 
 def paged(

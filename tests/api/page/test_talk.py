@@ -52,8 +52,9 @@ async def test_a_conversation_survives_a_reload_and_can_be_deleted(chromium: int
         coloured = await shown(page, "#talk .token")
         await page.run("document.getElementById('fresh').click()")
         await ask(page, "Second chat")
+        await page.run("window.isOld = true")
         await page.call("Page.reload")
-        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
         assert await shown(page, "#chat-list .open") == ["Second chat", "First chat"]
         assert await shown(page, ".bubble") == ["Second chat"], "the one that was open"
         await click(page, "#chat-list .open", 1)
@@ -251,8 +252,9 @@ async def test_passages_tell_whether_they_were_read_or_reused(chromium: int) -> 
             "Document 1: reused (32 of 40 tokens), 40 % computed again",
             "Document 2: read (40 tokens), 40 % computed again",
         ]
+        await page.run("window.isOld = true")
         await page.call("Page.reload")
-        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
         assert len(await shown(page, ".passages li")) == 2, "it is kept with the answer"
         assert page.complaints == []
 
@@ -283,8 +285,9 @@ async def test_an_answer_goes_on_after_a_reload_until_it_is_stopped(
                 "addEventListener('pagehide', (e) => e.stopImmediatePropagation(), true)"
             )
             await page.until("JSON.stringify({...localStorage}).includes('cut: the page')")
+        await page.run("window.isOld = true")
         await page.call("Page.reload")
-        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
         assert await shown(page, ".bubble") == ["!held"]
         await page.until("document.getElementById('go').textContent === 'Stop'")
         await page.until(f"{WORDS}.startsWith({json.dumps(before)})")
@@ -308,8 +311,9 @@ async def test_an_answer_that_the_server_lost_is_kept_as_cut_and_asked_again(
         (before,) = await shown(page, "#talk .words")
         name = await page.run(STREAM)
         assert (await served.http.delete(f"/v1/streams/{name}")).status_code == 200
+        await page.run("window.isOld = true")
         await page.call("Page.reload")
-        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
         await page.until("document.querySelector('.foot')?.textContent.startsWith('cut:')")
         (kept,) = await shown(page, "#talk .words")
         assert before.startswith(kept) or kept.startswith(before)
@@ -355,8 +359,9 @@ async def test_a_speed_is_told_once_and_words_say_where_they_came_from(chromium:
         assert f" · {side} · " in foot
         titles = await page.run("[...document.querySelectorAll('.token')].map((t) => t.title)")
         assert titles and all("\n" in title for title in titles)
+        await page.run("window.isOld = true")
         await page.call("Page.reload")
-        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
         titles = await page.run("[...document.querySelectorAll('.token')].map((t) => t.title)")
         assert titles and all("\n" in title for title in titles)
         decoration = "(t) => getComputedStyle(t).textDecorationLine"

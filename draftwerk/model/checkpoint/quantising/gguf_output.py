@@ -12,6 +12,7 @@ from gguf import GGUFWriter
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from draftwerk.model.checkpoint.files.byte_progress import ByteProgress
+from draftwerk.model.checkpoint.gguf_config import SAMPLING
 from draftwerk.model.checkpoint.gguf_source import METHOD
 from draftwerk.model.checkpoint.quantising.mixes import HEAD, MIXES, Mix, Place, kind_of
 from draftwerk.model.checkpoint.quantising.quantised_blocks import quantised
@@ -85,6 +86,7 @@ def _write(
     writer = GGUFWriter(path, source.architecture)
     try:
         source.write_fields(writer)
+        _add_sampling(source.sampling, writer)
         writer.add_file_type(mix.file_type)
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         if method:
@@ -101,6 +103,18 @@ def _write(
         told.finish()
     finally:
         writer.close()
+
+
+def _add_sampling(sampling: Mapping[str, float], writer: GGUFWriter) -> None:
+    """Write what a model recommends, but for what its metadata say already."""
+    for name, value in sampling.items():
+        key = SAMPLING[name]
+        if key in writer.kv_data[0]:
+            continue
+        if isinstance(value, int):
+            writer.add_int32(key, value)
+        else:
+            writer.add_float32(key, value)
 
 
 def packed_rows(

@@ -1,8 +1,9 @@
 """What is quantised: the matrices of a GGUF, or of safetensors under GGUF's names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from draftwerk.model.checkpoint.hf_config import read_supported
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.quantising.safetensors_source import SafetensorsSource
 from draftwerk.model.checkpoint.quantising.searches import Floats
+from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.supported import experts_of, sizes_of
 
 QUERIES_OF_SHARED_KEYS = 4
@@ -42,6 +44,8 @@ class Source(NamedTuple):
     """Of a layer, where it has some."""
     kinds: tuple[str, ...] = ()
     """What its matrices are quantised to already."""
+    sampling: Mapping[str, float] = MappingProxyType({})
+    """What it recommends, where its metadata do not say so."""
 
 
 def open_source(location: Location) -> Source:
@@ -53,6 +57,7 @@ def open_source(location: Location) -> Source:
         "experts": 0 if experts is None else experts.count,
         "layer_count": hf["num_hidden_layers"],
         "shares_keys": heads // kv_heads >= QUERIES_OF_SHARED_KEYS,
+        "sampling": recommended(location.directory, location.name)[0].given(),
     }
     card = read_card(location.directory)
     if card is not None:

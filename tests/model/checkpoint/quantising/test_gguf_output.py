@@ -21,6 +21,7 @@ from draftwerk.model.checkpoint.quantising.gguf_output import kinds_of, write_qu
 from draftwerk.model.checkpoint.quantising.mixes import MIXES
 from draftwerk.model.checkpoint.quantising.sources import Source, copy_fields, open_source
 from draftwerk.model.checkpoint.quantising.tokenizer_fields import splitting
+from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import AnyWeights
 from draftwerk.model.text.tokenizer import TextTokenizer
@@ -200,6 +201,14 @@ def test_tokens_templates_and_ends_are_the_sources(tmp_path: Path):
     info = read_info(location)
     assert info.eos_token_ids == (2, 0)
     assert (info.stored_format, info.file_format) == ("stored", "Q8_0")
+
+
+def test_what_a_model_recommends_goes_along(tmp_path: Path):
+    source = saved_with_words(tmp_path / "source")
+    said = {"temperature": 0.25, "top_k": 40}
+    (source / "generation_config.json").write_text(json.dumps(said))
+    output = written(source, "Q8_0", tmp_path / "out.gguf")
+    assert recommended(locate(str(output)).directory)[0].given() == said
 
 
 def test_tokens_are_those_that_other_programs_read(tmp_path: Path):
