@@ -12,7 +12,7 @@ from draftwerk.api.replying.answers import AnswerParts, call_id_of
 from draftwerk.speculative.replies.parser import PartKind
 
 SHOWN_CHOICES, SHOWN_CHARACTERS = 6, 300
-"""What a notebook shows of an output: of how many texts how much of each."""
+"""Texts that a notebook shows of an output, and characters of each."""
 
 
 def _short(text: str) -> str:

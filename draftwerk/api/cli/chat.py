@@ -17,7 +17,7 @@ COLOURS = {spec.name: spec.colour.sgr for spec in SOURCES}
 """SGR codes of the draft sources; the target's own tokens have no colour."""
 HELP = "/new starts over, /seed N keeps to one seed, /bye ends; Ctrl-C stops an answer."
 TOKENS_MAX = 1024
-"""Of an answer, where nothing else is asked for: a small model may never end."""
+"""Length of an answer, where nothing else is asked for: a small model may never end."""
 TIMEOUT_S = 600
 
 

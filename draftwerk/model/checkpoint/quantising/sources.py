@@ -45,7 +45,7 @@ class Source(NamedTuple):
     kinds: tuple[str, ...] = ()
     """What its matrices are quantised to already."""
     sampling: Mapping[str, float] = MappingProxyType({})
-    """What it recommends, where its metadata do not say so."""
+    """Sampling that it recommends, by name."""
 
 
 def open_source(location: Location) -> Source:
