@@ -280,9 +280,9 @@ def test_large_classes_are_found(member: str) -> None:
 
 # --- the trunk ------------------------------------------------------------------------------------
 
-CEILINGS = {"lines": 9677, "lines that name an option": 825}
+CEILINGS = {"lines": 9677, "lines that name an option": 824}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
-FIRST_WORDS_MAX = {"Of": 430, "That": 13, "Those": 25, "What": 567}
+FIRST_WORDS_MAX = {"Of": 430, "That": 12, "Those": 25, "What": 567}
 """Docstrings that begin so where a noun would do. They only fall, too."""
 
 
