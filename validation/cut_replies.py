@@ -4,7 +4,8 @@
 
 A server with drafts answers requests of every protocol: texts with log-probabilities, JSON,
 reasoning, calls of tools. Each is answered whole, then cut at a random token, and sent back as the
-reply says; what comes must be the rest. They come in a crowd, while the model's process is killed.
+reply says; what comes must be the rest, streamed or not. They come in a crowd, while the model's
+process is killed.
 Two models: the default one, and a tiny one with random weights that reasons and calls tools.
 Exits with 1 if one differs.
 """
@@ -28,6 +29,7 @@ import aiohttp
 from benchmarks.support.processes import model_process
 from draftwerk.loadtest.server.launcher import free_port, says_ready, serving
 from tests.support.thinking_model import save_thinking_model
+from validation.cut_streams import GATHERED, events_of
 from validation.golden_requests import JsonBody
 
 QUESTIONS = (
@@ -207,6 +209,13 @@ class ResponsesProtocol(Protocol):
         return body | {"input": [], "previous_response_id": reply["id"]}
 
 
+class ItemsProtocol(ResponsesProtocol):
+    """The same, with the output sent back as items of the input."""
+
+    def sent_back(self, body: JsonBody, reply: JsonBody) -> JsonBody:
+        return body | {"input": [*body["input"], *reply["output"]]}
+
+
 class OllamaProtocol(Protocol):
     path = "/api/chat"
     repeats_call = True
@@ -242,6 +251,7 @@ PROTOCOLS: dict[str, Protocol] = {
     "chat": ChatProtocol(),
     "messages": MessagesProtocol(),
     "responses": ResponsesProtocol(),
+    "items": ItemsProtocol(),
     "ollama": OllamaProtocol(),
 }
 KINDS = {"": ("text", "text", "json"), "thinking": ("reasoning", "calls", "text", "json")}
@@ -256,24 +266,27 @@ class CutClient:
     """What the served model is called."""
     pid: int
 
-    async def post(self, path: str, body: JsonBody) -> JsonBody:
-        named = body | {"model": self.name}
+    async def post(self, path: str, body: JsonBody, streamed: bool = False) -> JsonBody:
+        named = body | {"model": self.name, "stream": streamed}
         async with self.http.post(self.url + path, json=named) as reply:
             text = await reply.text()
             assert reply.status == 200, f"{path} {json.dumps(named)[:1000]}: {text[:500]}"
-        return json.loads(text)
+        return GATHERED[path](events_of(text)) if streamed else json.loads(text)
 
     async def difference(self, protocol: Protocol, kind: str, question: str, rng: Random) -> str:
         """Cut one reply and let it go on; return where it differs from the uncut one."""
         body = protocol.body(kind, question, rng.randrange(2**40))
         whole = await self.post(protocol.path, protocol.limited(body, TOKENS))
         cut_at = rng.randrange(1, TOKENS)
-        cut = await self.post(protocol.path, protocol.limited(body, cut_at))
+        # Objects that are told bit by bit are none where they are cut.
+        streams = not (kind == "calls" and protocol.repeats_call)
+        streamed = [streams and rng.random() < 0.5 for _ in range(2)]
+        cut = await self.post(protocol.path, protocol.limited(body, cut_at), streamed[0])
         before, wanted = protocol.said(cut), protocol.said(whole)
         if not before.is_cut:
             return before.differs(wanted)
         again = protocol.limited(protocol.sent_back(body, cut), TOKENS - cut_at)
-        rest = protocol.said(await self.post(protocol.path, again))
+        rest = protocol.said(await self.post(protocol.path, again, streamed[1]))
         return before.then(rest, protocol.repeats_call).differs(wanted)
 
 
