@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, Struct
 
 from draftwerk.api.fields.field_rows import FieldRows, knows, no_effect
-from draftwerk.api.fields.field_types import MESSAGES_MAX, BodyText, Name
+from draftwerk.api.fields.field_types import MESSAGES_MAX, BodyText, Name, TokenIds
 from draftwerk.api.fields.segments_schema import MessagePart, TextPart
 from draftwerk.api.fields.tools_schema import CallId
 
@@ -78,6 +78,8 @@ class InputMessage(Struct, frozen=True):
     """Of reasoning; read where there is no content."""
     encrypted_content: BodyText | None = None
     """Of compaction: what this server wrote there."""
+    token_ids: TokenIds | None = None
+    """Tokens that an output was generated as, in its last item; ours."""
     action: Any = None
     operation: Any = None
     """Of a call that the client ran."""

@@ -37,6 +37,9 @@ class OutputMessage(Struct, frozen=True, tag_field="type", tag="message"):
     status: str
     content: tuple[OutputText, ...]
     role: str = "assistant"
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """Tokens of the whole output, in its last item, where it was cut and does not tell them: to be
+    sent back with it; ours."""
 
 
 class FunctionCallItem(Struct, frozen=True, tag_field="type", tag="function_call"):
@@ -52,6 +55,8 @@ class FunctionCallItem(Struct, frozen=True, tag_field="type", tag="function_call
     status: str
     namespace: str | UnsetType = UNSET
     """What the function is in, where the request has it in one."""
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """As a message has them."""
 
 
 class CustomCallItem(Struct, frozen=True, tag_field="type", tag="custom_tool_call"):
@@ -67,6 +72,8 @@ class CustomCallItem(Struct, frozen=True, tag_field="type", tag="custom_tool_cal
     status: str
     namespace: str | UnsetType = UNSET
     """What the tool is in, where the request has it in one."""
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """As a message has them."""
 
 
 class CompactionItem(Struct, frozen=True, tag_field="type", tag="compaction"):
@@ -91,6 +98,8 @@ class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
     status: str
     summary: tuple[()] = ()
     """Always empty: nothing is summed up."""
+    token_ids: tuple[int, ...] | UnsetType = UNSET
+    """As a message has them."""
 
 
 ResponseItem = OutputMessage | FunctionCallItem | CustomCallItem | ReasoningItem

@@ -83,6 +83,7 @@ class ResponsesSerializer:
         self.choice.add(event)
         said = self.items.add(event)
         if isinstance(event, Ended) and not self.is_empty:
+            self.items.untold = event.token_ids or UNSET
             said += self.items.end(cut=self.status != "completed")
         return said
 
@@ -163,6 +164,7 @@ class ResponsesSerializer:
         if not self.metadata.is_parsed:
             self.items.open("message")
         self.items.add(choice.whole())
+        self.items.untold = choice.untold
         self.items.end(cut=self.status != "completed")
 
     def _state(

@@ -45,9 +45,14 @@ def conversation_of(
     called = {call.id for turn in earlier for call in turn.calls}
     for index, item in enumerate(items):
         path = f"{field}[{index}]"
-        turn = _turn(_resolved(item, path, find), path)
+        item = _resolved(item, path, find)
+        turn = _turn(item, path)
         if turn is None:
             continue
+        if item.token_ids and turn.role != "assistant":
+            field_name = f"{path}.token_ids"
+            raise refused(f"`{field_name}` is an assistant's.", field_name, "invalid")
+        turn = msgspec.structs.replace(turn, tokens=item.token_ids or ())
         called.update(call.id for call in turn.calls)
         if turn.role == "tool" and turn.call_id not in called:
             said = f"`{path}` is the result of a call that is not before it."
@@ -194,6 +199,7 @@ def _merged(before: ChatMessage, then: ChatMessage) -> ChatMessage:
     return msgspec.structs.replace(
         before,
         content=before.content + then.content,
+        tokens=then.tokens,
         calls=before.calls + then.calls,
         segments=before.segments + moved,
     )

@@ -67,6 +67,8 @@ class OutputItems:
     logprobs: list[TokenText] = field(default_factory=list[TokenText])
     origins: list[str] = field(default_factory=list[str])
     call_count: int = 0
+    untold: tuple[int, ...] | UnsetType = UNSET
+    """Tokens of the output, where it was cut and does not tell them."""
 
     def open(self, kind: str, name: str = "") -> list[msgspec.Struct]:
         """Begin an item."""
@@ -188,12 +190,15 @@ class OutputItems:
             output_index=self.index,
         )
 
-    def close(self, cut: bool = False) -> list[msgspec.Struct]:
+    def close(
+        self, cut: bool = False, untold: tuple[int, ...] | UnsetType = UNSET
+    ) -> list[msgspec.Struct]:
         """Return the end of the item that grows, if one does; `cut` says that the text was cut."""
         if not self.kind:
             return []
         is_cut = (cut or self.kind == "call") and not self.whole
         item = self._item("incomplete" if is_cut else "completed")
+        item = msgspec.structs.replace(item, token_ids=untold)
         said = [
             *self._text_done(item),
             ItemDone(*self.number(), item=item, output_index=self.index),
@@ -243,7 +248,9 @@ class OutputItems:
         said: list[msgspec.Struct] = []
         if not self.kind and not self.done:
             said = self.open("message")
-        return [*said, *self.close(cut)]
+        if not self.kind:
+            self.done[-1] = msgspec.structs.replace(self.done[-1], token_ids=self.untold)
+        return [*said, *self.close(cut, self.untold)]
 
     @property
     def index(self) -> int:
