@@ -10,9 +10,10 @@ one of those passes.
 import argparse
 import asyncio
 import os
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from draftwerk.loadtest.server.launcher import free_port, says_ready, serving
 from validation.peer_suites.peers import (
@@ -40,7 +41,7 @@ async def run_suite(
         return await asyncio.to_thread(peer.run, run)
 
 
-async def run_peers(peers: Sequence[PeerProject], python: str, bun: str, part: str) -> int:
+async def run_peers(peers: Sequence[PeerProject], programs: Mapping[str, str], part: str) -> int:
     """Run every suite, print what failed; returns how many cases did that should not."""
     count = 0
     for peer in peers:
@@ -48,8 +49,7 @@ async def run_peers(peers: Sequence[PeerProject], python: str, bun: str, part: s
         for suite, flags in peer.suites.items():
             if part not in suite:
                 continue
-            program = bun if peer.name == "open-responses" else python
-            found = await run_suite(peer, suite, flags, program)
+            found = await run_suite(peer, suite, flags, programs[peer.program])
             outcomes = Counter(case.outcome for case in found)
             told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
             print(f"## {peer.name}: {suite}: {told}\n", flush=True)
@@ -68,7 +68,11 @@ def main() -> int:
     peers = [each for each in PEERS if os.environ.get(each.variable)]
     if not peers:
         parser.error(f"none of {', '.join(each.variable for each in PEERS)} names a folder")
-    return 1 if asyncio.run(run_peers(peers, parsed.python, parsed.bun, parsed.only)) else 0
+    programs = {"python": parsed.python, "bun": parsed.bun}
+    for program in {programs[each.program] for each in peers}:
+        if shutil.which(program) is None:
+            parser.error(f"there is no program {program}")
+    return 1 if asyncio.run(run_peers(peers, programs, parsed.only)) else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 HERE = Path(__file__).parent
 RUN_S = 1800
@@ -51,6 +52,8 @@ class PeerProject:
     """Each, and the flags of the server that it needs."""
     models: Sequence[str] = field(default=())
     """Names that its tests have for the model."""
+    program: Literal["python", "bun"] = "python"
+    """Runs the tests."""
 
 
 def with_pytest(
@@ -164,6 +167,7 @@ PEERS = (
         open_responses,
         {"bin/compliance-test": ()},
         ("default",),
+        "bun",
     ),
 )
 
