@@ -22,6 +22,11 @@ from tests.support.tiny_models import save_tiny_with_text
 
 ROOT = Path(__file__).parents[1]
 COMMAND_S, START_S, END_S = 300.0, 300.0, 60.0
+KILLED = 128 + 9
+STOP = f"""kill -INT -- -$SERVER
+for second in $(seq {END_S:.0f}); do kill -0 $SERVER 2>/dev/null || break; sleep 1; done
+kill -KILL -- -$SERVER 2>/dev/null
+wait $SERVER"""
 INTERPRETER = """
 import contextlib, io, json, sys, traceback
 space = {"__name__": "__main__"}
@@ -135,8 +140,10 @@ class PageServer:
     def stop(self) -> None:
         """Stop the server, as Ctrl-C does."""
         if self.is_up:
-            self.shell.run("kill -INT -- -$SERVER; wait $SERVER", END_S)
             self.is_up = False
+            code, _ = self.shell.run(STOP, 2 * END_S)
+            if code == KILLED:
+                raise PageFailure(f"the server had not ended {END_S:.0f} s after Ctrl-C")
 
     def ask(self, fields: dict[str, Any]) -> None:
         """Send a request with these fields. Raises PageFailure unless it is answered."""
