@@ -8,6 +8,7 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.fields.field_types import SpeculationBody
 from draftwerk.speculative.requests.request import Speculation
+from draftwerk.speculative.sampling.bounds import BIAS_BOUND
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from draftwerk.speculative.sampling.fields import SamplingFields
 from draftwerk.speculative.sampling.params import Sampling
@@ -19,8 +20,6 @@ SEARCH_DEFAULTS = SamplingDefaults(temperature=0.0)
 WHOLE_WINDOWS = (-1, 64)
 """Values of `repeat_last_n` that are taken for all of the text: that, and what clients send without
 having been asked."""
-BIAS_BOUND = 100.0
-"""A token that has this less is outside the distribution."""
 TEMPERATURE_MIN = 1e-6
 """Below this, one unit in the last place of a float32 logit outweighs any noise: it is greedy."""
 

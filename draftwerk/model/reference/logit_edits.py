@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from draftwerk.speculative.sampling.bounds import added
 from draftwerk.speculative.sampling.params import Sampling
 
 RATE, LOSS, BIAS, COUNT = range(4)
@@ -60,7 +61,7 @@ class LogitEdits:
             self.table[RATE, columns] = sampling.repetition_penalty
         for token, bias in sampling.logit_bias:
             (column,) = self._columns((token,))
-            self.table[BIAS, column] += bias
+            self.table[BIAS, column] += added(bias)
 
     def extend(self, output: Sequence[int]) -> None:
         """Take in generated tokens."""

@@ -6,6 +6,11 @@ from msgspec import Meta
 
 BIAS_MAX = 1024
 """Entries of a `logit_bias`."""
+BIAS_BOUND = 100.0
+"""The greatest, either way; a token with this less is barred, as OpenAI has it."""
+BARRED = -1e9
+"""What is added to a barred token's logit: no other token's logit makes up for it, and there is
+still a best one where a grammar allows barred tokens alone."""
 GRAMMAR_TEXT_MAX = 2**24
 """Characters of a grammar that is made of the schemas of many tools."""
 LOGPROBS_MAX = 20
@@ -25,7 +30,7 @@ Probability = Annotated[float, Meta(ge=0, le=1)]
 TopK = Annotated[int, Meta(ge=-1, le=TOKEN_ID_MAX)]
 RepetitionPenalty = Annotated[float, Meta(gt=0, le=10)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
-BiasValue = Annotated[float, Meta(ge=-100, le=100)]
+BiasValue = Annotated[float, Meta(ge=-BIAS_BOUND, le=BIAS_BOUND)]
 LengthPenalty = Annotated[float, Meta(ge=-10, le=10)]
 TokenId = Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)]
 TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
@@ -33,3 +38,8 @@ LogprobCount = Annotated[int, Meta(ge=-1, le=LOGPROBS_MAX)]
 """-1 for no log-probability at all."""
 StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
 TokenTotal = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
+
+
+def added(bias: float) -> float:
+    """Return what is added to a logit for a bias."""
+    return bias if bias > -BIAS_BOUND else BARRED

@@ -25,6 +25,7 @@ from draftwerk.speculative.sampling.bounds import (
     TokenId,
     TokenIds,
     TokenTotal,
+    added,
 )
 from draftwerk.speculative.sampling.elementary import exp, log
 from draftwerk.speculative.sampling.gumbel import gumbel
@@ -100,7 +101,7 @@ def edited(
     for token, count in counts.items():
         scores[token] -= sampling.frequency_penalty * count + sampling.presence_penalty
     for token, bias in sampling.logit_bias:
-        scores[token] += bias
+        scores[token] += added(bias)
     if len(output) < sampling.tokens_min:
         for token in sampling.stop_token_ids:
             scores[token] = float("-inf")

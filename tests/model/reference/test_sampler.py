@@ -65,6 +65,16 @@ def test_edited_scores_are_the_references_to_the_bit(scores, prompt, output, sam
     assert ours.tolist() == reference.edited(exact, prompt, output, sampling)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 2.0])
+def test_no_logit_makes_up_for_a_barred_token(temperature: float) -> None:
+    sampling = Sampling(temperature=temperature, logit_bias=((1, -100.0), (2, -99.0)))
+    sequence = CachedSequence([0], 1, sampling)
+    request = sequence.sampling_request(0, ())
+    for barred, other in ((1e5, 0.0), (1e5, 1e3), (0.0, -1e5)):
+        row = torch.tensor([[other, barred, other - 200.0]])
+        assert choose_many(row, [request]) == [0]
+
+
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 @settings(max_examples=50, deadline=None)
 def test_noise_is_the_references(seed, branch, position):
