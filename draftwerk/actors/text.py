@@ -70,7 +70,12 @@ class TextTools(Protocol):
         ...
 
     def encode_continuation(self, text: str) -> list[int]:
-        """Return the tokens of text that follows a prompt: no beginning token."""
+        """Return the tokens of a text that a template has completed: no beginning token."""
+        ...
+
+    def encode_following(self, text: str) -> list[int]:
+        """Return the tokens of text behind a prompt: also without the space that some
+        vocabularies put before a text."""
         ...
 
     def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:

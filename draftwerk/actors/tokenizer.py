@@ -162,7 +162,7 @@ class Tokenizer:
         expected: tuple[int, ...] = ()
         if prediction:
             expected = await self._on_thread(
-                lambda: tuple(self.text.encode_continuation(prediction)), "prediction"
+                lambda: tuple(self.text.encode_following(prediction)), "prediction"
             )
         return Encoded(
             request_id=submit.request_id,

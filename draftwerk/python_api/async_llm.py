@@ -171,7 +171,7 @@ class AsyncLLM:
             encode(checked_text(given, "texts"))
             if isinstance(given, str)
             else self._ids(given, "texts")
-            for encode, given in ((tools.encode, before), (tools.encode_continuation, text))
+            for encode, given in ((tools.encode, before), (tools.encode_following, text))
         )
         params = SamplingParams(temperature=0.0, prompt_logprobs=alternatives)
         call = self._call((*first, *rest), params)

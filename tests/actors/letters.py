@@ -22,6 +22,8 @@ class Letters:
     def encode_continuation(self, text: str) -> list[int]:
         return list(text.encode())
 
+    encode_following = encode_continuation
+
     def encode_chat(
         self,
         messages: Sequence[ChatMessage],

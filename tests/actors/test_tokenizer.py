@@ -187,7 +187,7 @@ class Choosy(Letters):
             raise KeyError("a bug in a library")
         return super().encode(text)
 
-    encode_continuation = encode
+    encode_continuation = encode_following = encode
 
 
 def test_a_text_that_the_tokenizer_refuses_is_refused_in_its_words() -> None:

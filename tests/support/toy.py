@@ -590,7 +590,7 @@ class ToyText:
     def encode(self, text: str) -> list[int]:
         return [int(word.removeprefix("w")) for word in text.split()]
 
-    encode_continuation = encode
+    encode_continuation = encode_following = encode
 
     def encode_chat(
         self,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.text.following_text import FollowingText
 from draftwerk.model.text.gbnf import GbnfFault, is_gbnf, lark_of
 from draftwerk.model.text.number_bound import NumberBound
 from draftwerk.model.text.vocabulary import FILE, read_tokenizer
@@ -110,12 +111,13 @@ class PlainTokens:
         added = tokenizer.get_added_tokens_decoder()
         tokenizer.add_special_tokens(list(added.values()))
         tokenizer.encode_special_tokens = True
-        self._vocabulary = VocabularyText(tokenizer)
+        self._following = FollowingText(tokenizer)
         self.special_token_ids = list(added)
-        self.tokens = list(map(self._vocabulary.token_bytes, range(self._vocabulary.vocab_size)))
+        vocabulary = VocabularyText(tokenizer)
+        self.tokens = list(map(vocabulary.token_bytes, range(vocabulary.vocab_size)))
 
     def __call__(self, text: str) -> list[int]:
-        return self._vocabulary.encode_continuation(text)
+        return self._following.tokens(text)
 
 
 class Matcher:

@@ -159,6 +159,10 @@ class TextTokenizer(VocabularyText):
         """Return the tokens of a text; `follows` if it stands behind another."""
         return self._following.joined_tokens(guard.pieces(text), self.kept.tokens, follows)
 
+    def encode_following(self, text: str) -> list[int]:
+        """Return the tokens of a text that stands behind another."""
+        return self._following.tokens(text)
+
     def encode_pair(self, query: str, document: str, instruction: str = "") -> list[int]:
         """Return the tokens of the question whether a document answers a query.
 

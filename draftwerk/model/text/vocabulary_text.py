@@ -48,7 +48,7 @@ class VocabularyText:
         return encoded(self.tokenizer, text, special=True)
 
     def encode_continuation(self, text: str) -> list[int]:
-        """Return the tokens of text that follows a prompt, or that a template has completed."""
+        """Return the tokens of a text that a template has completed: none are put around it."""
         return encoded(self.tokenizer, text)
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:

@@ -96,6 +96,8 @@ class ByteText:
     def encode_continuation(self, text: str) -> list[int]:
         return self.encode(text)
 
+    encode_following = encode_continuation
+
     def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:
         return self.encode("".join(each.text for each in pieces))
 

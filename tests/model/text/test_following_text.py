@@ -9,6 +9,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.model.text.following_text import FollowingText
+from draftwerk.model.text.grammar import PlainTokens
 from draftwerk.model.text.vocabulary_text import VocabularyText
 from tests.support.small_tokenizers import byte_level, saved, sentencepiece_like
 
@@ -119,6 +120,22 @@ def test_a_known_answer_and_its_text_are_one_prompt(kind: str, tmp_path: Any) ->
     known = text.encode_chat([asked, ChatMessage("assistant", "again", tokens=answer), asked])
     assert known[: len(prompt) + len(answer)] == [*prompt, *answer]
     assert text.decode(known, skip_special=False) == text.decode(whole, skip_special=False)
+
+
+@kinds
+def test_what_follows_a_prompt_begins_no_text(kind: str, tmp_path: Any) -> None:
+    text = saved(KINDS[kind](), tmp_path, CHAT)
+    for before, behind in (("the fox", " again"), ("the f", "ox"), ("a ", "日本")):
+        tokens = [*text.encode_continuation(before), *text.encode_following(behind)]
+        assert text.decode(tokens, skip_special=False).lstrip(" ") == before + behind
+
+
+@kinds
+def test_what_a_grammar_forces_begins_no_text(kind: str) -> None:
+    tokenizer = KINDS[kind]()
+    words = PlainTokens(tokenizer)
+    for forced in ("the fox", " again", "ox"):
+        assert b"".join(words.tokens[token] for token in words(forced)) == forced.encode()
 
 
 def test_a_token_that_takes_in_the_space_before_it_is_shown_with_it() -> None:

@@ -194,7 +194,7 @@ async def _distance(
     before = await encoded(state, given.prompt)
     text = given.text
     if isinstance(text, str):
-        text = await on_thread(state.text_tools.encode_continuation, text, f"texts[{number}]")
+        text = await on_thread(state.text_tools.encode_following, text, f"texts[{number}]")
     return await distance(state, call, before, text)
 
 
