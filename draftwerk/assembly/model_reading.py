@@ -13,9 +13,11 @@ from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.keys.generation_keys import GENERATION
 from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
+from draftwerk.model.checkpoint.keys.tokenizer_keys import TOKENIZER
 from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.supported import GENERATION_FILE
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.checkpoint.vocabularies.tokenizer_config import CONFIG, read_tokenizer_config
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 
@@ -89,6 +91,7 @@ def _texts(location: Location, settings: EngineSettings) -> Iterator[Finding]:
         yield Finding("bad", "tokenizer", str(refused))
         return
     yield Finding("good", "tokenizer", f"{text.vocab_size} tokens")
+    yield from without_effect(CONFIG, TOKENIZER, read_tokenizer_config(location.directory))
     if text.chat_template is None:
         yield Finding("poor", "chat template", "none: completions alone are served")
         return

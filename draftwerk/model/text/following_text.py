@@ -5,14 +5,13 @@ conversation that is encoded alone begins no text, unless it begins with a token
 whole, behind which the tokenizer itself decides.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from tokenizers import Tokenizer
 
+from draftwerk.model.text.prefix_space import without_prefix
 from draftwerk.model.text.vocabulary_text import encoded
 
 
@@ -55,37 +54,3 @@ class FollowingText:
         found = self._added.search(text)
         at = len(text) if found is None else found.start()
         return text[:at], text[at:]
-
-
-def without_prefix(tokenizer: Tokenizer) -> Tokenizer | None:
-    """Return a tokenizer that puts no space before a text; None where none is put."""
-    parts: dict[str, Any] = {}
-    changed = False
-    for name in ("normalizer", "pre_tokenizer"):
-        part: Any = getattr(tokenizer, name)
-        parts[name] = None if part is None else json.loads(part.__getstate__())
-        bare = _bare(parts[name])
-        changed |= bare != parts[name]
-        parts[name] = bare
-    if not changed:
-        return None
-    found = Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | parts))
-    found.encode_special_tokens = tokenizer.encode_special_tokens
-    return found
-
-
-def _bare(step: Any) -> Any:
-    """Return a step of a tokenizer without the space that it puts before a text."""
-    match step:
-        case {"type": "Sequence", **rest}:
-            named = {name: list(map(_bare, steps)) for name, steps in rest.items()}
-            kept = {name: [each for each in steps if each] for name, steps in named.items()}
-            return {"type": "Sequence", **kept}
-        case {"type": "Prepend"}:
-            return None
-        case {"type": "Metaspace"}:
-            return {**step, "prepend_scheme": "never"}
-        case {"type": "ByteLevel"}:
-            return {**step, "add_prefix_space": False}
-        case _:
-            return step

@@ -3,19 +3,26 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import asdict
 from tokenizers import AddedToken, Tokenizer
 
 from draftwerk.model.checkpoint.files.json_file import read_json
+from draftwerk.model.checkpoint.keys.tokenizer_keys import (
+    SPACING_CLASSES,
+    check_tokenizer_config,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.bare_files import NAMES, bare_document
 from draftwerk.model.checkpoint.vocabularies.tokenizer_config import (
     CONFIG,
     LISTED,
     listed_tokens,
+    named_tokens,
     read_tokenizer_config,
 )
+from draftwerk.model.text.prefix_space import with_prefix, without_prefix
 
 FILE = "tokenizer.json"
 
@@ -39,23 +46,27 @@ def read_tokenizer(directory: Path) -> Tokenizer:
         raise Refused(f"{path}: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    config = read_tokenizer_config(directory)
+    check_tokenizer_config(config, directory / CONFIG)
     if document is None:
-        _add_listed(tokenizer, directory)
+        _add_listed(tokenizer, config, directory)
+        tokenizer = _spaced_as_said(tokenizer, config)
+        _add_named(tokenizer, config, _model_count(directory))
     _check_count(directory, token_count(tokenizer.get_vocab(with_added_tokens=True)))
     return tokenizer
 
 
-def _add_listed(tokenizer: Tokenizer, directory: Path) -> None:
-    """Add the tokens that `tokenizer_config.json` alone lists, as Transformers does.
+def _add_listed(tokenizer: Tokenizer, config: Mapping[str, Any], directory: Path) -> None:
+    """Add the tokens that `tokenizer_config.json` lists, as it has them, like Transformers.
 
     Raises Refused where one would not have the number that is listed.
     """
     known = tokenizer.get_added_tokens_decoder()
-    listed = listed_tokens(read_tokenizer_config(directory))
-    for number, token in sorted(listed.items()):
-        if number in known and known[number].content == token.content:
+    for number, token in sorted(listed_tokens(config).items()):
+        added = AddedToken(**asdict(token))
+        if number in known and repr(known[number]) == repr(added):
             continue
-        tokenizer.add_tokens([AddedToken(**asdict(token))])
+        tokenizer.add_tokens([added])
         if (given := tokenizer.token_to_id(token.content)) != number:
             raise Refused(
                 f"{directory / CONFIG}: {LISTED} lists {token.content!r} as {number}; "
@@ -63,9 +74,38 @@ def _add_listed(tokenizer: Tokenizer, directory: Path) -> None:
             )
 
 
-def _check_count(directory: Path, count: int) -> None:
+def _add_named(tokenizer: Tokenizer, config: Mapping[str, Any], count: int | None) -> None:
+    """Add the special tokens that are only named, as Transformers does, where the model has room.
+
+    `count` are the tokens of the model.
+    """
+    listed = {each.content for each in tokenizer.get_added_tokens_decoder().values()}
+    for text in dict.fromkeys(named_tokens(config)):
+        number = tokenizer.token_to_id(text)
+        if number is None:
+            number = tokenizer.get_vocab_size(with_added_tokens=True)
+        if text not in listed and (count is None or number < count):
+            tokenizer.add_tokens([AddedToken(text, special=True)])
+
+
+def _spaced_as_said(tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
+    """Return a tokenizer with or without a space before a text, as a class that reads it does."""
+    said = config.get("add_prefix_space")
+    name = str(config.get("tokenizer_class")).removesuffix("Fast")
+    if not isinstance(said, bool) or name not in SPACING_CLASSES:
+        return tokenizer
+    return (with_prefix(tokenizer) if said else without_prefix(tokenizer)) or tokenizer
+
+
+def _model_count(directory: Path) -> int | None:
+    """Return how many tokens the model has; None where its config does not say."""
     known = (read_json(directory / "config.json") or {}).get("vocab_size")
-    if isinstance(known, int) and count > known:
+    return known if isinstance(known, int) else None
+
+
+def _check_count(directory: Path, count: int) -> None:
+    known = _model_count(directory)
+    if known is not None and count > known:
         raise Refused(
             f"{directory / FILE}: it has {count} tokens, config.json says vocab_size {known}"
         )

@@ -16,6 +16,16 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 CONFIG, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 LISTED = "added_tokens_decoder"
+SPECIAL_NAMES = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+"""What every tokenizer may have, and every chat template name."""
 
 
 class ListedToken(msgspec.Struct):
@@ -26,7 +36,11 @@ class ListedToken(msgspec.Struct):
     single_word: bool = False
     lstrip: bool = False
     rstrip: bool = False
-    normalized: bool = False
+    normalized: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.normalized is None:
+            self.normalized = not self.special
 
 
 def read_tokenizer_config(directory: Path) -> dict[str, Any]:
@@ -47,6 +61,26 @@ def listed_tokens(config: Mapping[str, object]) -> dict[int, ListedToken]:
         return msgspec.convert(config.get(LISTED) or {}, dict[int, ListedToken], strict=False)
     except msgspec.ValidationError as error:
         raise Refused(f"{CONFIG}: {LISTED}: {error}") from None
+
+
+def named_tokens(config: Mapping[str, object]) -> Iterator[str]:
+    """Yield the special tokens that a config names, in the order of Transformers."""
+    more = [config.get(key) for key in ("model_specific_special_tokens", "extra_special_tokens")]
+    extra = {name: text for each in more if isinstance(each, dict) for name, text in each.items()}
+    named = {**dict.fromkeys(SPECIAL_NAMES), **config, **extra}
+    for name, token in named.items():
+        if name.endswith("_token") and not name.startswith("add_"):
+            yield from _contents(token)
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        if isinstance(tokens := config.get(key), list):
+            for token in tokens:
+                yield from _contents(token)
+
+
+def _contents(token: object) -> Iterator[str]:
+    text = token.get("content") if isinstance(token, dict) else token
+    if isinstance(text, str) and text:
+        yield text
 
 
 def _texts(found: object) -> Iterator[str]:

@@ -8,21 +8,9 @@ import msgspec
 
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.checkpoint.vocabularies.tokenizer_config import CONFIG
+from draftwerk.model.checkpoint.vocabularies.tokenizer_config import CONFIG, SPECIAL_NAMES
 from draftwerk.model.text.templates.chat_template import ChatTemplate
 from draftwerk.model.text.templates.guarded_template import GuardedTemplate
-
-SPECIAL_NAMES = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
-"""What every chat template may name."""
-
 
 TEMPLATE = "chat_template.jinja"
 OTHERS = "additional_chat_templates"

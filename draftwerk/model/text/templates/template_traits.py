@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
+from draftwerk.model.checkpoint.vocabularies.tokenizer_config import SPECIAL_NAMES
 from draftwerk.model.text.templates.call_formats import (
     CALL_IDS,
     FIRST,
@@ -21,7 +22,6 @@ from draftwerk.model.text.templates.chat_template import GIVEN, ChatTemplate, Te
 from draftwerk.model.text.templates.content_form import Render
 from draftwerk.model.text.templates.known_calls import known_form
 from draftwerk.model.text.templates.own_tools import OWN_FORMATS, OwnFormat, shown_words
-from draftwerk.model.text.templates.template_file import SPECIAL_NAMES
 from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning, has_channels
 from draftwerk.speculative.replies.formats import AnswerMarks, CallFormat, ReasoningFormat
 
