@@ -10,6 +10,7 @@ from draftwerk.model.checkpoint.families.architecture import LISTED_MAX, counted
 from draftwerk.model.checkpoint.gguf_rope import rope_scaling
 from draftwerk.model.checkpoint.gguf_source import GgufSource
 from draftwerk.model.checkpoint.keys.gguf_keys import check_gguf_keys
+from draftwerk.model.checkpoint.keys.tokenizer_keys import check_general_keys
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import POOLING_FIELD
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
@@ -24,10 +25,11 @@ REQUIRED = (
     "tokenizer.ggml.tokens",
 )
 RMS_EPS, LAYER_EPS = ".attention.layer_norm_rms_epsilon", ".attention.layer_norm_epsilon"
+SAMPLING_PREFIX, SUPPRESSED = "general.sampling.", "tokenizer.ggml.suppress_tokens"
 SAMPLING = {
-    **{name: f"general.sampling.{name}" for name in SamplingDefaults.__struct_fields__},
-    "temperature": "general.sampling.temp",
-    "repetition_penalty": "general.sampling.penalty_repeat",
+    **{name: f"{SAMPLING_PREFIX}{name}" for name in SamplingDefaults.__struct_fields__},
+    "temperature": f"{SAMPLING_PREFIX}temp",
+    "repetition_penalty": f"{SAMPLING_PREFIX}penalty_repeat",
 }
 """Where a file may say what `generation_config.json` does."""
 ENDS = ("eos", "eot", "eom")
@@ -100,6 +102,7 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     if row.fields.rotary_share is not None:
         config["partial_rotary_factor"] = turned / head_size
     config |= own.fields(source.get)
+    check_general_keys(source.model.fields)
     check_gguf_keys(source.architecture, source.model.fields, source.looked_up, own.keys)
     return dict(completed(config))
 
@@ -139,9 +142,16 @@ def _end_tokens(source: GgufSource) -> list[int]:
     return list(dict.fromkeys([*named, *found]))
 
 
-def recommended_sampling(source: GgufSource) -> dict[str, float]:
-    """Return the sampling that a file recommends, by the names of `generation_config.json`."""
+def recommended_sampling(source: GgufSource) -> dict[str, Any]:
+    """Return the sampling that a file recommends, by the names of `generation_config.json`.
+
+    What has no such name keeps its own, and is checked where that file is.
+    """
     found = {name: source.get(key) for name, key in SAMPLING.items()}
+    found["suppress_tokens"] = source.get(SUPPRESSED)
+    for key, value in source.model.fields.items():
+        if key.startswith(SAMPLING_PREFIX) and key not in SAMPLING.values():
+            found[key] = value
     # Written as float32, 0.95 would come back as 0.949999988079071.
     return {
         name: float(f"{value:.6g}") if isinstance(value, float) else value

@@ -22,6 +22,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     **{f"tokenizer.ggml.{name}": (NUMBERS,) for name in ("scores", "token_type")},
     **{f"tokenizer.ggml.add_{name}": (NUMBER,) for name in ("bos_token", "eos_token")},
     "tokenizer.ggml.add_space_prefix": (NUMBER,),
+    "tokenizer.ggml.suppress_tokens": (NUMBERS,),
     "tokenizer.huggingface.json": (TEXT,),
     "draftwerk.quantised.method": (TEXT,),
 }

@@ -2,6 +2,7 @@
 
 from draftwerk.model.checkpoint.keys.known_keys import KnownKeys, because
 
+_OF_GGUF = "general.sampling."
 _OFF = (False, 0, [], {}, "")
 GENERATION = KnownKeys(
     frozenset(
@@ -38,7 +39,11 @@ GENERATION = KnownKeys(
         "where the file comes from",
         *("transformers_version", "_from_model_config", "generation_kwargs", "trust_remote_code"),
     )
-    | because("the prompt is the chat template's", "chat_format", "max_window_size"),
+    | because("the prompt is the chat template's", "chat_format", "max_window_size")
+    | because(
+        "it is of a way to sample that is off",
+        *(f"{_OF_GGUF}{name}" for name in ("xtc_threshold", "mirostat_tau", "mirostat_eta")),
+    ),
     {
         **dict.fromkeys(("num_beams", "num_beam_groups", "typical_p", "guidance_scale"), (1,)),
         **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), _OFF),
@@ -50,6 +55,8 @@ GENERATION = KnownKeys(
         **dict.fromkeys(("constraints", "watermarking_config", "dola_layers"), _OFF),
         **dict.fromkeys(("token_healing", "stop_strings", "transformers_weights"), _OFF),
         "encoder_repetition_penalty": (1,),
+        **dict.fromkeys((f"{_OF_GGUF}xtc_probability", f"{_OF_GGUF}mirostat"), (0,)),
+        f"{_OF_GGUF}penalty_last_n": (-1, 64),
     },
 )
 """Those of Transformers; what changes a text otherwise is served where it is off."""

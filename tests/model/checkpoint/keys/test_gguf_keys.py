@@ -1,18 +1,22 @@
 """Keys under an architecture's name are obeyed, without effect, or refused by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 import pytest
+from gguf.constants import Keys
 
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
+from draftwerk.model.checkpoint.keys.tokenizer_keys import check_general_keys
+from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.speculative.sampling.defaults import SamplingDefaults
 from tests.support.tiny_gguf import save_gguf
 
 SIZE, THETA, CONTEXT = 16, 10_000.0, 512
@@ -162,3 +166,52 @@ def test_a_factor_of_longrope_is_the_magnitude(tmp_path: Path) -> None:
     out.mkdir()
     gguf_file.describe(path, "m", out, lambda _: None)
     assert read_config(out).rope_magnitude == 1.25
+
+
+def constants(names: type) -> Iterator[str]:
+    for value in vars(names).values():
+        if isinstance(value, str) and value.startswith(("general.", "tokenizer.")):
+            yield value.replace("{id}", "0").replace("{name}", "other")
+
+
+KNOWN = [*constants(Keys.General), *constants(Keys.Tokenizer)]
+
+
+@pytest.mark.parametrize("key", KNOWN)
+def test_every_key_of_the_library_has_a_row(key: str) -> None:
+    check_general_keys({key: ""} if key in OFF_ALONE else {key: "x"})
+
+
+OFF_ALONE = {
+    *("tokenizer.ggml.add_sep_token", "tokenizer.ggml.precompiled_charsmap"),
+    "tokenizer.rwkv.world",
+}
+"""Those that are served where they are empty."""
+STRANGE = {
+    "general.twist": 1,
+    "general.sampling": 1,
+    "tokenizer.ggml.twist": 1,
+    "tokenizer.ggml.add_sep_token": True,
+    "tokenizer.ggml.precompiled_charsmap": [1, 2],
+}
+
+
+@pytest.mark.parametrize("key", STRANGE)
+def test_a_key_beside_the_architectures_is_known_or_refused(key: str) -> None:
+    with pytest.raises(Refused, match=f"{key} "):
+        check_general_keys({key: STRANGE[key]})
+
+
+def test_what_a_file_recommends_is_obeyed_or_refused_by_its_key(tmp_path: Path) -> None:
+    def bars(writer: gguf.GGUFWriter) -> None:
+        writer.add_array("tokenizer.ggml.suppress_tokens", [3, 5])
+        writer.add_float32("general.sampling.xtc_threshold", 0.1)
+
+    config_of(tmp_path, more=bars)
+    assert suppressed(tmp_path / "out", 97) == (3, 5)
+    assert recommended(tmp_path / "out") == (SamplingDefaults(), "")
+    other = tmp_path / "other"
+    other.mkdir()
+    config_of(other, more=lambda writer: writer.add_float32("general.sampling.mirostat_x", 1.0))
+    with pytest.raises(Refused, match=r"general.sampling.mirostat_x 1.0.*--generation-config none"):
+        recommended(other / "out")
