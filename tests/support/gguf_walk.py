@@ -13,7 +13,9 @@ from gguf.gguf_writer import GGUFValue
 
 PREFIX = "{arch}"
 Json = dict[str, Any]
-LEFT_OUT = object()
+LEFT_OUT: Any = object()
+NOT_TAKEN: Json = {"num_hidden_layers": -1}
+"""What no class takes: a value of which nobody but llama.cpp makes something."""
 SLIDES = ("full_attention", "sliding_attention")
 
 
@@ -120,16 +122,18 @@ def _theta(value: Any, config: Json) -> Json:
 
 
 def _scaled(value: Any, config: Json) -> Json:
-    """A factor without a type is a linear one."""
+    """A factor without a type is a linear one, and 0 is none."""
     rules = config["rope_parameters"]
     rule = rules.get("full_attention", rules)
     kind = "yarn" if rule.get("rope_type") == "yarn" else "linear"
-    scaled = {**rule, "rope_type": kind, "factor": value}
+    scaled = {**rule, "rope_type": kind, "factor": value or 1.0}
     return {"rope_parameters": {**rules, "full_attention": scaled} if rule is not rules else scaled}
 
 
 def _multiplied(value: Any, config: Json) -> Json:
     rule = config["rope_parameters"]
+    if "factor" not in rule:
+        return {} if value == 1 else NOT_TAKEN
     grown = 0.1 * log(rule["factor"])
     shared = 1 + (rule.get("mscale_all_dim") or 0.0) * grown
     own = rule.get("attention_factor") or (1 + grown) / shared
@@ -161,6 +165,25 @@ def _eps(value: Any, config: Json) -> Json:
     return {next(name for name in names if name in config): value}
 
 
+def _fewer(value: Any, config: Json) -> Json:
+    count = config["num_hidden_layers"] - value
+    types = config.get("layer_types")
+    return {"num_hidden_layers": count} | ({"layer_types": types[:count]} if types else {})
+
+
+def _turned(value: Any, config: Json) -> Json:
+    """None is all of a head."""
+    return (
+        {} if value is None else _rule("partial_rotary_factor")(value / config["head_dim"], config)
+    )
+
+
+def _rotates(value: Any, config: Json) -> Json:
+    """Granite 4 says by it whether there is a rotation."""
+    name = "position_embedding_type"
+    return {name: "rope" if value else None} if name in config else {}
+
+
 def _interval(value: Any, config: Json) -> Json:
     count = config["num_hidden_layers"]
     types = ["linear_attention" if (i + 1) % value else "full_attention" for i in range(count)]
@@ -190,14 +213,11 @@ EFFECTS: dict[str, Effect] = {
     ".expert_weights_scale": _field("routed_scaling_factor"),
     ".expert_weights_norm": _field("norm_topk_prob"),
     ".full_attention_interval": _interval,
-    ".nextn_predict_layers": lambda value, config: {
-        "num_hidden_layers": config["num_hidden_layers"] - value
-    },
+    ".nextn_predict_layers": _fewer,
     ".rope.freq_base": _theta,
     ".rope.freq_base_swa": _rule("rope_theta", "sliding_attention"),
-    ".rope.dimension_count": lambda value, config: _rule("partial_rotary_factor")(
-        value / config["head_dim"], config
-    ),
+    ".rope.dimension_count": _turned,
+    ".rope.scaling.finetuned": _rotates,
     ".rope.scaling.type": _typed_rule,
     ".rope.scaling.factor": _scaled,
     ".rope.scale_linear": _scaled,
@@ -218,7 +238,7 @@ DEFAULTS: dict[str, Any] = {
     ".attention.sliding_window_pattern": 4,
     **{".attention.sliding_window": None, ".rope.dimension_count": 8},
     **{".rope.scaling.factor": 1.0, ".rope.scaling.original_context_length": 512},
-    ".rope.scaling.yarn_log_multiplier": 0.0,
+    **{".rope.scaling.yarn_log_multiplier": 0.0, ".rope.scaling.finetuned": True},
     **{".rope.scaling.yarn_beta_fast": 32.0, ".rope.scaling.yarn_beta_slow": 1.0},
 }
 """Of keys that are left out."""
@@ -227,7 +247,8 @@ OWN_DEFAULTS: dict[str, Json] = {
         **{".attn_logit_softcapping": 50.0, ".final_logit_softcapping": 30.0},
         ".attention.sliding_window": 4096,
     },
-    "gemma4_text": {".final_logit_softcapping": None},
+    "gemma3_text": {".rope.freq_base": 1_000_000.0},
+    "gemma4_text": {".final_logit_softcapping": None, ".rope.dimension_count": None},
     "cohere": {".logit_scale": 0.0625},
     "cohere2": {".logit_scale": 0.0625},
 }
@@ -242,8 +263,10 @@ SIZES = {
     *(".ssm.time_step_rank", ".ssm.inner_size", ".attention.key_length_swa"),
 }
 """Keys with which others do not go once they are changed, and that are named by those."""
+USUAL = {".attention.causal": True}
+"""Truth values by which a file says what is so without them."""
 WITHOUT_EFFECT = {
-    *(".vocab_size", ".tensor_data_layout", ".rope.scaling.finetuned", ".rope.dimension_sections"),
+    *(".vocab_size", ".tensor_data_layout", ".rope.dimension_sections"),
     *(".n_deepstack_layers", ".pooling_type", ".attention.key_length", ".attention.value_length"),
     *(
         ".attention.head_count_kv",

@@ -139,6 +139,13 @@ def counted(name: str, value: Any, least: int = 1, most: int = COUNT_MAX) -> int
     return value
 
 
+def divided(name: str, value: Any, by: int) -> int:
+    """Return a share of a count. Raises Refused where something is left over."""
+    if counted(name, value) % by:
+        raise Refused(f"{name} {value} is no multiple of {by}")
+    return value // by
+
+
 def all_alike(hf: Json) -> Sequence[LayerKind]:
     """Return layers as Llama's."""
     return [LayerKind()] * hf["num_hidden_layers"]

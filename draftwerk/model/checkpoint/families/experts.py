@@ -112,6 +112,7 @@ def _clamped(hf: Json) -> Graph:
 
 
 USED, SIZE = ".expert_used_count", ".expert_feed_forward_length"
+SHARED_SIZE = ".expert_shared_feed_forward_length"
 
 
 def routed(normalises: bool = True, scores: int = 1) -> KnownKeys:
@@ -162,11 +163,11 @@ ROWS = (
         summary="experts, and a gated one of all tokens",
         gguf=GgufNames(
             "qwen2moe",
-            required=(USED, SIZE, ".expert_shared_feed_forward_length"),
+            required=(USED, SIZE, SHARED_SIZE),
             keys=routed(normalises=False),
             fields=lambda get: {
                 **gguf_experts(get),
-                "shared_expert_intermediate_size": get(".expert_shared_feed_forward_length"),
+                "shared_expert_intermediate_size": get(SHARED_SIZE),
             },
         ),
         names=TensorNames(

@@ -15,7 +15,7 @@ from draftwerk.model.checkpoint.families.architecture import (
     counted,
     number,
 )
-from draftwerk.model.checkpoint.families.experts import experts_of
+from draftwerk.model.checkpoint.families.experts import SIZE, USED, experts_of
 from draftwerk.model.checkpoint.families.gemma import AROUND, GELU
 from draftwerk.model.checkpoint.families.windows import (
     FULL,
@@ -145,11 +145,17 @@ def _fields(get: Callable[..., Any]) -> Json:
         "hidden_size_per_layer_input": get(".embedding_length_per_layer_input", 0),
         "final_logit_softcapping": get(".final_logit_softcapping"),
         "enable_moe_block": bool(get(".expert_count")),
-        "num_experts": get(".expert_count"),
-        "top_k_experts": get(".expert_used_count"),
-        "moe_intermediate_size": get(".expert_feed_forward_length"),
+        **(_gguf_experts(get) if get(".expert_count") else {}),
         "rope_parameters": {},
         "rope_local_base_freq": get(".rope.freq_base_swa", 10_000.0),
+    }
+
+
+def _gguf_experts(get: Callable[..., Any]) -> Json:
+    return {
+        "num_experts": get(".expert_count"),
+        "top_k_experts": counted(f"gemma4{USED}", get(USED)),
+        "moe_intermediate_size": counted(f"gemma4{SIZE}", get(SIZE)),
     }
 
 

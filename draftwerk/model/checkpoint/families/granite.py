@@ -14,9 +14,11 @@ from draftwerk.model.checkpoint.families.architecture import (
     Json,
     TensorNames,
     all_alike,
+    counted,
     number,
 )
 from draftwerk.model.checkpoint.families.experts import (
+    SHARED_SIZE,
     USED,
     everywhere,
     experts_of,
@@ -63,7 +65,6 @@ MULTIPLIER_KEYS = {
     "logits_scaling": ".logit_scale",
 }
 """Fields of a config, and a GGUF's metadata."""
-SHARED_SIZE = ".expert_shared_feed_forward_length"
 GRANITE_EXPERTS = TensorNames(
     router="block_sparse_moe.router.layer",
     stacked_router="block_sparse_moe.router",
@@ -137,7 +138,7 @@ ROWS = (
         gguf=_MOE_GGUF._replace(
             fields=lambda get: {
                 **_expert_fields(get),
-                "shared_intermediate_size": get(SHARED_SIZE),
+                "shared_intermediate_size": counted(f"granitemoe{SHARED_SIZE}", get(SHARED_SIZE)),
             },
             is_for=lambda get: bool(get(SHARED_SIZE)),
             names=SHARED_IN_GGUF,

@@ -11,12 +11,19 @@ from draftwerk.model.checkpoint.families.architecture import (
     GgufNames,
     Json,
     count_of,
+    counted,
+    divided,
 )
-from draftwerk.model.checkpoint.families.experts import experts_of, gguf_experts, routed
+from draftwerk.model.checkpoint.families.experts import (
+    SHARED_SIZE,
+    USED,
+    experts_of,
+    gguf_experts,
+    routed,
+)
 from draftwerk.model.checkpoint.families.granite import (
     GRANITE_EXPERTS,
     SHARED_IN_GGUF,
-    SHARED_SIZE,
     granite_fields,
     granite_graph,
 )
@@ -75,6 +82,8 @@ def _gguf_fields(get: Callable[..., Any]) -> Json:
     """Return the fields; files say by a count of keys of none which layers do not attend."""
     counts, width = get(".attention.head_count_kv"), get(".ssm.inner_size") or 0
     heads = counts if isinstance(counts, list) else [counts] * get(".block_count")
+    if get(".expert_count"):
+        counted(f"granitehybrid{USED}", get(USED))
     return {
         **gguf_experts(get),
         **granite_fields(get),
@@ -86,7 +95,7 @@ def _gguf_fields(get: Callable[..., Any]) -> Json:
         "mamba_n_heads": get(".ssm.time_step_rank"),
         "mamba_d_state": get(".ssm.state_size"),
         "mamba_d_conv": get(".ssm.conv_kernel"),
-        "mamba_expand": width // get(".embedding_length"),
+        "mamba_expand": divided("granitehybrid.ssm.inner_size", width, get(".embedding_length")),
     }
 
 

@@ -12,8 +12,10 @@ from draftwerk.model.checkpoint.families.architecture import (
     TensorNames,
     count_of,
     counted,
+    divided,
 )
 from draftwerk.model.checkpoint.families.experts import (
+    SHARED_SIZE,
     SIZE,
     USED,
     everywhere,
@@ -23,7 +25,7 @@ from draftwerk.model.checkpoint.families.experts import (
     sparse_steps,
 )
 from draftwerk.model.checkpoint.families.windows import FULL, checked_types
-from draftwerk.model.checkpoint.keys.known_keys import KnownKeys, because
+from draftwerk.model.checkpoint.keys.known_keys import NO_OTHERS, KnownKeys, because
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -32,12 +34,13 @@ EXPERTS = TensorNames(
     shared_gate_up=("mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"),
     shared_down="mlp.shared_expert.down_proj",
 )
+SHARED = "shared_expert_intermediate_size"
 SHARED_EXPERTS, NORMALISED_EXPERTS = (
     experts_of(
         "num_experts",
         size="moe_intermediate_size",
         normalises=field,
-        shared="shared_expert_intermediate_size",
+        shared=SHARED,
         gates_shared=True,
     )
     for field in ("", "norm_topk_prob")
@@ -82,25 +85,25 @@ def _layers(hf: Json) -> Sequence[LayerKind]:
         types = [LINEAR if (index + 1) % every else FULL for index in range(count)]
     types = checked_types(hf, types, (FULL, LINEAR))
     if FULL not in types:
-        raise Refused(f"layer_types without {FULL} is not supported")
+        field = "full_attention_interval" if hf.get("layer_types") is None else "layer_types"
+        raise Refused(f"{field} {hf.get(field)!r} without {FULL} is not supported")
     return [LayerKind(mixer="recurrence" if kind == LINEAR else "attention") for kind in types]
 
 
-def _gguf(
-    name: str, takes_turns: bool = True, required: tuple[str, ...] = (USED, SIZE)
-) -> GgufNames:
+def _gguf(name: str, takes_turns: bool = True, has_experts: bool = True) -> GgufNames:
     """Return how llama.cpp writes a family; it orders value heads anew, or leaves them."""
 
     def fields(get: Callable[..., Any]) -> Json:
         heads, width = get(".ssm.time_step_rank"), get(".ssm.inner_size")
+        size = divided(f"{name}.ssm.inner_size", width, heads) if heads and width else None
         sizes = (
             *(get(".ssm.group_count"), heads, get(".ssm.state_size")),
-            *(width // heads if heads and width else None, get(".ssm.conv_kernel")),
+            *(size, get(".ssm.conv_kernel")),
         )
+        experts = gguf_experts(get) | {SHARED: get(SHARED_SIZE)} if has_experts else {}
         return {
             **dict(zip(FIELDS, sizes, strict=True)),
-            **gguf_experts(get),
-            "shared_expert_intermediate_size": get(".expert_shared_feed_forward_length"),
+            **experts,
             "full_attention_interval": get(".full_attention_interval", 4),
             TAKE_TURNS: takes_turns,
         }
@@ -108,9 +111,9 @@ def _gguf(
     return GgufNames(
         name,
         fields=fields,
-        required=(*STATE_KEYS, *required),
+        required=(*STATE_KEYS, *((USED, SIZE, SHARED_SIZE) if has_experts else ())),
         ffn_norm="post_attention_norm",
-        keys=routed(),
+        keys=routed() if has_experts else NO_OTHERS,
     )
 
 
@@ -138,7 +141,7 @@ ROWS = (
     Architecture(
         hf_name="Qwen3_5ForCausalLM",
         model_type="qwen3_5_text",
-        gguf=_gguf("qwen35", required=()),
+        gguf=_gguf("qwen35", has_experts=False),
         summary="a gated delta rule in three of four; gated attention; partial rotary",
         layers=_layers,
         wrappers=("Qwen3_5ForConditionalGeneration",),
