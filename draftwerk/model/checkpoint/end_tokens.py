@@ -74,7 +74,7 @@ def declared_ends(hf: Json, generation: Json) -> tuple[int, ...]:
     Raises Refused for one outside `vocab_size`.
     """
     found = [each.get(FIELD) for each in (generation, hf)]
-    if found == [None, None] and not generation and "architectures" in hf:
+    if FIELD not in hf and not generation and "architectures" in hf:
         ends = fields_of(hf["architectures"][0]).ends
         listed = ends if isinstance(ends, tuple) else [ends]
         return tuple(each for each in listed if each is not None and each < hf["vocab_size"])

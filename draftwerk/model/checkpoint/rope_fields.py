@@ -98,9 +98,14 @@ def _rule(hf: Json, layers: str) -> Json:
     row = architecture_of(hf)
     own = row.fields.defaults.get("rope_parameters") or {}
     by_kind = isinstance(nested, dict) and nested.keys() <= {GLOBAL, LOCAL}
-    if GLOBAL in own and not by_kind:
+    has_two = GLOBAL in own or row.fields.local_theta is not None
+    if has_two and not by_kind:
         raise Refused(f"rope_parameters of this class are for {GLOBAL} and {LOCAL}")
-    two_kinds = any(kind.rotary == 1 for kind in row.layers(hf)) or GLOBAL in own
+    if by_kind and nested and hf.get("rope_scaling"):
+        raise Refused("rope_scaling beside rope_parameters is not supported")
+    if has_two and "rope_type" not in (hf.get("rope_scaling") or {"rope_type"}):
+        raise Refused("rope_scaling of this class names its rule by rope_type")
+    two_kinds = has_two or any(kind.rotary == 1 for kind in row.layers(hf))
     plain = {key: value for key, value in hf.items() if key != "rope_parameters"}
     if two_kinds and by_kind:
         if nested:

@@ -52,8 +52,6 @@ def _some_unrotated(hf: Json) -> Sequence[LayerKind]:
         raise Refused(f"no_rope_layers {rotates!r} is no list of 0 and 1 for each layer")
     window = window_of(hf) if hf.get("use_sliding_window") else 0
     kinds = layer_types(hf, lambda _: [SLIDING if not each else "" for each in rotates[:count]])
-    if hf.get("layer_types") and SLIDING in kinds and not hf.get("use_sliding_window"):
-        raise Refused("layer_types 'sliding_attention' contradicts use_sliding_window false")
     return [
         LayerKind(window if kind == SLIDING else 0, 0 if rotate else -1)
         for kind, rotate in zip(kinds, rotates, strict=False)

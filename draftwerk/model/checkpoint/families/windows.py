@@ -22,6 +22,8 @@ def layer_types(hf: Json, default: Types) -> Sequence[str]:
     types = checked_types(hf, types, (FULL, SLIDING))
     if SLIDING in types and "sliding_window" in hf and hf["sliding_window"] is None:
         raise Refused("layer_types 'sliding_attention' contradicts sliding_window null")
+    if SLIDING in types and hf.get("use_sliding_window", True) is False:
+        raise Refused("layer_types 'sliding_attention' contradicts use_sliding_window false")
     return types
 
 

@@ -6,9 +6,11 @@ import pytest
 from transformers.utils import logging
 
 from draftwerk.model.checkpoint.architectures import check_keys, completed
+from draftwerk.model.checkpoint.end_tokens import declared_ends
 from draftwerk.model.checkpoint.keys.class_fields import FILE, fields_of
 from draftwerk.model.checkpoint.rope_fields import check_rope, rope_of
 from draftwerk.model.checkpoint.supported import check_supported
+from draftwerk.model.checkpoint.unsupported import Refused
 from validation.config_classes import encoded
 
 
@@ -152,3 +154,32 @@ def test_a_config_as_its_makers_publish_it_is_taken(name: str) -> None:
     hf = completed(given)
     check_supported(hf)
     check_rope(hf)
+
+
+def test_an_end_that_is_null_is_none() -> None:
+    sizes = {"architectures": ["LlamaForCausalLM"], "vocab_size": 97}
+    assert declared_ends(completed(sizes), {}) == (2,)
+    assert declared_ends(completed({**sizes, "eos_token_id": None}), {}) == ()
+
+
+LINEAR = {"rope_type": "linear", "factor": 8.0}
+BY_KIND = {"full_attention": LINEAR, "sliding_attention": {"rope_type": "default"}}
+CONTRADICTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "a flat rule": ("Gemma3", "rope_parameters of this class", {"rope_parameters": LINEAR}),
+    "two rules": ("Gemma3", "rope_scaling", {"rope_parameters": BY_KIND, "rope_scaling": LINEAR}),
+    "an old word": ("Gemma3", "rope_type", {"rope_scaling": {"type": "linear", "factor": 8.0}}),
+    "a window turned off": (
+        "Qwen2",
+        "use_sliding_window false",
+        {"layer_types": ["sliding_attention"] * 32, "sliding_window": 8},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_what_transformers_would_not_obey_is_refused(name: str) -> None:
+    family, said, fields = CONTRADICTIONS[name]
+    with pytest.raises(Refused, match=said):
+        hf = completed({"architectures": [f"{family}ForCausalLM"], **fields})
+        check_supported(hf)
+        check_rope(hf)
