@@ -16,9 +16,16 @@ from draftwerk.speculative.replies.formats import ReplyFormat, written
 from draftwerk.speculative.replies.grammar import reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser
 from tests.model.text.samples.call_templates import FAMILIES
-from tests.model.text.test_replies import calls_in, cut, format_of, parsed, rules_of, walk
+from tests.model.text.test_replies import (
+    calls_in,
+    cut,
+    format_of,
+    parsed,
+    rules_of,
+    tokenizer,
+    walk,
+)
 from tests.support.cpu_pace import as_here
-from tests.support.tiny_models import save_tiny_with_text
 from tests.support.waiting import DEADLINE_S
 
 PATIENCE_S = 20.0
@@ -27,8 +34,9 @@ PATIENCE_S = 20.0
 
 @pytest.fixture(scope="module")
 def checker(tmp_path_factory: pytest.TempPathFactory) -> GrammarChecker:
-    path: Path = tmp_path_factory.mktemp("tiny")
-    save_tiny_with_text(path)
+    """A checker whose vocabulary has the marks of all formats, as the models of these have."""
+    path: Path = tmp_path_factory.mktemp("marked")
+    tokenizer(marked=True).save(str(path / "tokenizer.json"))
     return GrammarChecker(path, wall_s=DEADLINE_S)
 
 
@@ -66,7 +74,7 @@ HOSTILE: dict[str, Any] = {
         **properties(), "required": ["x"], "additionalProperties": False,
     },
     "an option of the library": {
-        **properties(x={"type": "string"}), "x-guidance": {"lenient": True},
+        **properties(x={"type": "integer"}), "x-guidance": {"lenient": True},
     },
     "marks in names": properties(**{"</tool_call>": {"type": "string", "maxLength": 3}}),
     "rules in names": properties(**{'a"\nstart: /x/\n%json {': {"type": "null"}}),
@@ -79,8 +87,24 @@ HOSTILE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("family", ["hermes", "coder", "lfm2", "gemma4"])
-@pytest.mark.parametrize("name", HOSTILE)
+FORMS = ("hermes", "coder", "lfm2", "gemma4")
+LARGE = ("20,000 values", "100,000 values", "20,000 properties")
+"""Those that take long in every form: JSON and one of text stand for all."""
+CASES = [(name, form) for name in HOSTILE for form in FORMS if name not in LARGE] + [
+    (name, form) for name in LARGE for form in FORMS[:2]
+]
+OBEYED = {
+    *(("an option of the library", form) for form in FORMS),
+    *(("marks in values", form) for form in ("hermes", "lfm2", "gemma4")),
+    *(("rules in names", form) for form in ("hermes", "coder")),
+    ("marks in names", "hermes"),
+}
+"""What is odd, and no reason to refuse."""
+ENDLESS = "a huge count"
+"""A text that satisfies it is longer than any walk."""
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
 def test_a_schema_is_refused_with_a_reason_or_obeyed(
     checker: GrammarChecker, name: str, family: str
 ) -> None:
@@ -92,15 +116,25 @@ def test_a_schema_is_refused_with_a_reason_or_obeyed(
         )
         grammar = reply_grammar(rules)
         checker.check(grammar)
+        texts = [] if name == ENDLESS else [walk(grammar, Random(n), True) for n in range(3)]
     except (BadSchema, BadGrammar) as error:
         assert str(error) and "\n" not in str(error)
+        assert (name, family) not in OBEYED
         return
     finally:
         assert process_time() - begun < as_here(PATIENCE_S)
-    for seed in range(3):
-        text = walk(grammar, Random(seed), True)
+    for seed, text in enumerate(texts):
         ((_, values),) = calls_in(parsed(rules.form, cut(text, Random(seed))))
-        jsonschema.validate(values, schema)
+        if is_schema(schema):
+            jsonschema.validate(values, schema)
+
+
+def is_schema(schema: Any) -> bool:
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("family", FAMILIES)
