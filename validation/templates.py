@@ -4,9 +4,10 @@
 
 Each `*.jinja` of the folder (llama.cpp's source has some seventy, in `models/templates`) is
 rendered for sixteen conversations, without and with tools, and compared with `apply_chat_template`
-of the messages as a client of Transformers would write them. A pair of refusals is equal. A
-template without a place for tools gets them in words, which is counted apart. Calls that a template
-shows are read again in the form that is chosen for its model.
+of the messages as a client of Transformers would write them. A pair of refusals is equal. Where a
+template has no place for tools Transformers drops them, and they are put in words here, as a line
+at start says: both are counted apart. Calls that a template shows are read again in the form that
+is chosen for its model.
 """
 
 import argparse
@@ -144,11 +145,12 @@ def compared(oracle: Any, path: Path, shows: bool) -> Iterator[tuple[str, str]]:
             asked = f"{name}{' with tools' if tools else ''}"
             clients = list(as_client(turns, text))
             ours, theirs = rendered(text, turns, tools), expected(oracle, source, clients, tools)
-            worded = text.own_format is not None and (tools or any(map(has_calls, clients)))
             if ours == theirs:
                 yield "refused by both" if ours == REFUSED else "equal", asked
-            elif worded:
-                yield "worded", asked
+            elif text.own_format is not None and any(map(has_calls, clients)):
+                yield "calls in words, where the template has no place for them", asked
+            elif text.own_format is not None and theirs == expected(oracle, source, clients, []):
+                yield "tools in words, where the template shows the same without them", asked
             else:
                 if shows:
                     print(f"--- {asked}\n{theirs!r}\n{ours!r}")
