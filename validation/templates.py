@@ -149,6 +149,8 @@ def compared(oracle: Any, path: Path, shows: bool) -> Iterator[tuple[str, str]]:
                 yield "refused by both" if ours == REFUSED else "equal", asked
             elif text.own_format is not None and any(map(has_calls, clients)):
                 yield "calls in words, where the template has no place for them", asked
+            elif text.own_format is not None and theirs == REFUSED:
+                yield "tools in words, where Transformers cannot render them", asked
             elif text.own_format is not None and theirs == expected(oracle, source, clients, []):
                 yield "tools in words, where the template shows the same without them", asked
             else:
