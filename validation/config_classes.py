@@ -49,6 +49,7 @@ def _of_class(config: Any) -> dict[str, Any]:
         "without_default": sorted(each.name for each in own if each.default is MISSING),
         "theta": theta["global"] if isinstance(theta, dict) else theta,
         "local_theta": theta["local"] if isinstance(theta, dict) else None,
+        "rules_by_kind": "full_attention" in (getattr(default, "rope_parameters", None) or {}),
         "rotary_share": _rotary_share(default),
         "ends": getattr(default, "eos_token_id", None),
     }

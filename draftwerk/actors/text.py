@@ -74,8 +74,7 @@ class TextTools(Protocol):
         ...
 
     def encode_following(self, text: str) -> list[int]:
-        """Return the tokens of text behind a prompt: also without the space that some
-        vocabularies put before a text."""
+        """Return the tokens of text behind a prompt: no space is put before it either."""
         ...
 
     def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:

@@ -12,6 +12,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 """What rules are called where there are two."""
+LOCAL_THETA = "rope_local_base_freq"
 REQUIRED = {
     "default": (),
     "dynamic": ("factor",),
@@ -96,26 +97,22 @@ def _rule(hf: Json, layers: str) -> Json:
     """Return a config with the one rule of these layers, where it has one for each kind."""
     nested = hf.get("rope_parameters") or {}
     row = architecture_of(hf)
-    own = row.fields.defaults.get("rope_parameters") or {}
     by_kind = isinstance(nested, dict) and nested.keys() <= {GLOBAL, LOCAL}
-    has_two = GLOBAL in own or row.fields.local_theta is not None
+    has_two = row.fields.rules_by_kind
     if has_two and not by_kind:
         raise Refused(f"rope_parameters of this class are for {GLOBAL} and {LOCAL}")
     if by_kind and nested and hf.get("rope_scaling"):
         raise Refused("rope_scaling beside rope_parameters is not supported")
     if has_two and "rope_type" not in (hf.get("rope_scaling") or {"rope_type"}):
         raise Refused("rope_scaling of this class names its rule by rope_type")
-    two_kinds = has_two or any(kind.rotary == 1 for kind in row.layers(hf))
+    if not has_two or not by_kind:
+        return hf
     plain = {key: value for key, value in hf.items() if key != "rope_parameters"}
-    if two_kinds and by_kind:
-        if nested:
-            return plain | {"rope_scaling": None, "rope_parameters": nested.get(layers or GLOBAL)}
-        if layers == LOCAL:
-            plain |= {"rope_scaling": None}
-            if row.fields.local_theta is not None or "rope_local_base_freq" in hf:
-                plain["rope_theta"] = hf.get("rope_local_base_freq")
-        return plain
-    return hf
+    if nested:
+        return plain | {"rope_scaling": None, "rope_parameters": nested.get(layers or GLOBAL)}
+    if layers == LOCAL:
+        plain |= {"rope_scaling": None, "rope_theta": hf.get(LOCAL_THETA)}
+    return plain
 
 
 def turned_dimensions(hf: Json, scaling: Json, layers: str = "") -> int:

@@ -9,8 +9,7 @@ BIAS_MAX = 1024
 BIAS_BOUND = 100.0
 """The greatest, either way; a token with this less is barred, as OpenAI has it."""
 BARRED = -1e9
-"""What is added to a barred token's logit: no other token's logit makes up for it, and there is
-still a best one where a grammar allows barred tokens alone."""
+"""Its bias: no logit makes up for it, and of barred tokens alone one is still the best."""
 GRAMMAR_TEXT_MAX = 2**24
 """Characters of a grammar that is made of the schemas of many tools."""
 LOGPROBS_MAX = 20

@@ -1,7 +1,8 @@
 """Families that norm what a layer adds, not what it reads: OLMo 2 and 3, EXAONE 4."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
@@ -30,6 +31,11 @@ def _local(hf: Json) -> Sequence[LayerKind]:
     return sliding(every(4, "sliding_window_pattern"), full_rotary=-1)(hf)
 
 
+def _gguf_fields(get: Callable[..., Any]) -> Json:
+    """Return the fields; one number is for layers with a window, and without."""
+    return {**gguf_windows(get), "rope_local_base_freq": get(".rope.freq_base", 10_000.0)}
+
+
 OLMO = Graph(norm="rms_rounded_once", head_norm="projection", rotary_rounding="result")
 _OLMO = Architecture(
     hf_name="Olmo2ForCausalLM",
@@ -48,7 +54,7 @@ ROWS = (
         hf_name="Olmo3ForCausalLM",
         model_type="olmo3",
         summary="as OLMo 2; some with a window",
-        gguf=GgufNames("olmo2", is_for=lambda get: bool(get(WINDOW)), fields=gguf_windows),
+        gguf=GgufNames("olmo2", is_for=lambda get: bool(get(WINDOW)), fields=_gguf_fields),
         layers=sliding(every(4), local_rotary=1),
     ),
     Architecture(

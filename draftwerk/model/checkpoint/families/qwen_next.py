@@ -100,7 +100,7 @@ def _gguf(name: str, takes_turns: bool = True, has_experts: bool = True) -> Gguf
             *(get(".ssm.group_count"), heads, get(".ssm.state_size")),
             *(size, get(".ssm.conv_kernel")),
         )
-        experts = gguf_experts(get) | {SHARED: get(SHARED_SIZE)} if has_experts else {}
+        experts = {**gguf_experts(get), SHARED: get(SHARED_SIZE)} if has_experts else {}
         return {
             **dict(zip(FIELDS, sizes, strict=True)),
             **experts,

@@ -22,6 +22,8 @@ class ClassFields(msgspec.Struct, frozen=True):
     """Of the rotation, where a config names none."""
     local_theta: float | None
     """Of layers that slide, where that is another."""
+    rules_by_kind: bool
+    """Whether layers that slide have a rule of rotation of their own."""
     rotary_share: float | None
     """Of a head's dimensions that turn, where a config names none; None: it may name none."""
     ends: int | tuple[int, ...] | None

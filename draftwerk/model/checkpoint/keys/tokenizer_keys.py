@@ -80,7 +80,7 @@ TOKENIZER = KnownKeys(
         **dict.fromkeys(("normalization", "normalize", "cls_token_at_end", "add_blank"), _OFF),
     },
 )
-"""Those of Transformers' classes. A key that ends with `_token` names a special one."""
+"""Keys of Transformers' classes. One that ends with `_token` names a special token."""
 SPACING_CLASSES = frozenset(
     f"{name}Tokenizer"
     for name in (
@@ -123,7 +123,7 @@ _GENERAL = re.compile(
     r"|uuid|repo_url|tags|languages|datasets|parameter_count|hash|source\.\w+(\.\w+)*"
     r"|(base_model|dataset)\.(count|\d+\.\w+)|sampling\.\w+)"
 )
-"""What files say of themselves; what they recommend for sampling is checked where it is read."""
+"""Descriptions of a file; sampling that it recommends is checked where it is read."""
 
 
 def check_tokenizer_config(config: Mapping[str, Any], path: object) -> None:
