@@ -189,7 +189,7 @@ WINDOWS = {
     "qwen2, all": ("qwen2", QWEN | {"max_window_layers": 0}, [64, 64]),
     "qwen2, one": ("qwen2", QWEN | {"max_window_layers": 1}, [0, 64]),
     "qwen2, none": ("qwen2", QWEN | {"max_window_layers": 2}, []),
-    "qwen3": ("qwen3", {"layer_types": [FULL, SLIDING], "sliding_window": 64}, [0, 64]),
+    "qwen3": ("qwen3", QWEN | {"layer_types": [FULL, SLIDING]}, [0, 64]),
     "smollm3": ("smollm3", {"sliding_window": 64, "use_sliding_window": True}, [0, 64, 0]),
     "gemma2": ("gemma2", {"sliding_window": 64}, [64, 0, 64, 0]),
     "gemma3": ("gemma3_text", {"sliding_window": 64, "sliding_window_pattern": 3}, [64, 64, 0, 64]),
