@@ -49,7 +49,7 @@ TEXTS = (
 )
 OF_CLASSES = {"tokenizer_class", "chat_template", "legacy", "backend"}
 """Keys by which Transformers takes another class, or which are read beside other files."""
-SAMPLED = 14
+SAMPLED = 12
 """Changes of a case in the gate."""
 
 

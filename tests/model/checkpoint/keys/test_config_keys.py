@@ -43,7 +43,7 @@ BEYOND = {"factor", "head_dim", "mamba_chunk_size", "output_router_logits", "pad
 size of a head from that of all; how it scans is its own, as are losses and padding."""
 SCANS = ("mamba", "linear_attention")
 ROPE_NAMES = {"rope_parameters", "rope_scaling"}
-SAMPLED = 6
+SAMPLED = 4
 """Changes of a case in the gate."""
 
 

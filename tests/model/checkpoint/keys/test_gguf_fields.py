@@ -69,7 +69,7 @@ BEYOND = {
     "olmo2": (".attention.sliding_window",),
 }
 """Keys that llama.cpp obeys, and Transformers' class of the family would not."""
-SAMPLED = 5
+SAMPLED = 3
 """Changes of a case in the gate."""
 
 
