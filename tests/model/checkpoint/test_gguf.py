@@ -65,7 +65,7 @@ def write_gguf(
     for key, value in special.items():
         writer.add_uint32(f"tokenizer.ggml.{key}", value)
     if padding:
-        writer.add_string("tokenizer.ggml.padding", "x" * padding)
+        writer.add_string("general.description", "x" * padding)
     if divisors is not None:
         writer.add_rope_freq_base(THETA)
         writer.add_tensor("rope_freqs.weight", divisors)
