@@ -8,8 +8,7 @@ BIAS_MAX = 1024
 """Entries of a `logit_bias`."""
 BIAS_BOUND = 100.0
 """The greatest, either way; a token with this less is barred, as OpenAI has it."""
-BARRED = -1e9
-"""Its bias: no logit makes up for it, and of barred tokens alone one is still the best."""
+BARRED = -1e9  # no logit makes up for it, and of barred tokens alone one is still the best
 GRAMMAR_TEXT_MAX = 2**24
 """Characters of a grammar that is made of the schemas of many tools."""
 LOGPROBS_MAX = 20
