@@ -62,8 +62,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop_token_ids: TokenIds = ()
     """End the text; empty when the request ignores them."""
     grammar: Grammar | None = None
-    """Tokens that it does not allow are outside the distribution; a stop token may come where it
-    accepts."""
+    """Other tokens are outside the distribution; a stop token may come where it accepts."""
     seed: Annotated[int, Meta(ge=0)] = 0
     branch: Annotated[int, Meta(ge=0)] = 0
     logprobs: LogprobCount = -1
