@@ -5,6 +5,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
+from draftwerk.machine.version import __version__
 from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.guarded.guard import GuardedTask, Limits, ProcessEnded, guard
@@ -47,7 +48,7 @@ def _fault(directory: Path, limits: Limits) -> str:
 
 def _digest(directory: Path) -> str:
     """Return a digest of all that a tokenizer is read from, and by."""
-    found = sha256(f"1 {version('tokenizers')} {version('draftwerk')}".encode())
+    found = sha256(f"1 {version('tokenizers')} {__version__}".encode())
     for path in sorted(directory.iterdir()):
         if path.suffix in SUFFIXES and path.is_file():
             found.update(f"\0{path.name}\0{path.stat().st_size}\0".encode("utf-8", "replace"))
