@@ -99,13 +99,13 @@ class Batch:
     logit_count: int | None = None
     """How many of the outputs have logits; None means all."""
     layers: int | None = None
-    """Layers to run; of fewer than all no logits are computed, and the last has keys and values
-    alone."""
+    """Layers to run; fewer than all compute no logits, and of the last keys and values alone."""
     states: tuple[BatchState, ...] = ()
     """Of each sequence, in the order of tokens."""
+    paths: Tensor | None = None
+    """[T, 64] the new tokens of each path, sorted once for the layers of an attention in order."""
     window: "Batch | None" = None
-    """The same with slots and block tables of `Pages.window`; blocks behind the windows stand for
-    any one of the row's others."""
+    """The same with slots and tables of `Pages.window`, any block for one behind the windows."""
 
 
 @dataclass(frozen=True, slots=True)

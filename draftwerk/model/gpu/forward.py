@@ -69,6 +69,7 @@ class GpuForward:
     @torch.inference_mode()
     def compute(self, batch: Batch, pages: Pages) -> Tensor:
         """Do the work of a call on a batch that is on the device."""
+        batch.paths = None  # the same buffers may hold another round by now
         eps = self.config.norm_eps
         rotation = self._rotation(batch.positions)
         hidden: Tensor = self.embedding[batch.tokens]

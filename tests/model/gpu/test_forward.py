@@ -169,6 +169,27 @@ def test_tiles_of_rows_change_nothing_but_rounding(plain):
     torch.testing.assert_close(forward(batch, pages_of(model)), expected, atol=1e-5, rtol=1e-5)
 
 
+def test_paths_are_sorted_once_a_batch_and_anew_for_the_next(plain, monkeypatch):
+    from draftwerk.model.gpu.kernels import attention
+
+    model, _, _ = plain
+    sorted_ones: list[Tensor] = []
+
+    def counted(ancestors: Tensor) -> Tensor:
+        sorted_ones.append(ancestors)
+        return paths_of(ancestors)
+
+    paths_of = attention.paths_of
+    monkeypatch.setattr(attention, "paths_of", counted)
+    exact = choose_attention("triton", Needs(DEVICE, exact=True)).attention
+    forward, pages = GpuForward(model.config, model.weights, exact, TORCH_OPS), pages_of(model)
+    inputs = Inputs(shape_of(rounds().batch(torch.device("cpu"))), DEVICE)
+    inputs.fill(rounds().batch(torch.device("cpu")))
+    for count in (1, 2):
+        forward.compute(inputs.send(), pages)
+        assert len(sorted_ones) == count
+
+
 def test_a_padded_batch_yields_the_same_logits_and_writes_the_same_pages(plain):
     from draftwerk.model.gpu.graphs import Bucket, GraphedForward
 

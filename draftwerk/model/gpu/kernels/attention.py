@@ -54,6 +54,8 @@ class TritonAttention:
     ) -> Tensor:
         """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
         facts = facts_of(batch)
+        if self.exact and facts.masked and batch.paths is None:
+            batch.paths = paths_of(batch.ancestors)
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
         kinds = [RowKind(1, facts.row_max)]
         if facts.row_max > VERIFY_MAX and len(batch.kv_lengths) > 1 and not self.exact:
@@ -76,7 +78,7 @@ class TritonAttention:
         facts = facts_of(batch)
         token_count, heads, size = query.shape
         group = heads // keys.shape[2]
-        paths = paths_of(batch.ancestors) if self.exact and facts.masked else None
+        paths = batch.paths if self.exact and facts.masked else None
         height = EXACT_ROWS if self.exact else min(power_of_two(kind.most * group), EXACT_ROWS)
         block_m = max(height, power_of_two(group), 16)
         block_n = 64 if size > 64 else 128
