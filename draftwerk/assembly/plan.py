@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from draftwerk.assembly.block_size import block_size_of
 from draftwerk.assembly.lora_adapters import LoraAdapters
 from draftwerk.assembly.memory_demand import (
     STATES_EACH,
@@ -30,7 +31,6 @@ SUCCESSORS = 16
 """Best next tokens that the target reports of each node, for token recycling."""
 DRAFT_MAX = 15
 """Drafted tokens in a row: with the known token before them they fill a tile of 16."""
-BLOCK_SIZE = 16
 
 NO_ADAPTERS = LoraAdapters()
 NO_HEADS = (0, 0)
@@ -72,7 +72,7 @@ def plan(
         )
     methods = sources(settings.speculate, draft is not None)
     needed = demand_of(settings, target, draft)
-    block_size = settings.block_size or BLOCK_SIZE
+    block_size = block_size_of(settings)
     if settings.kv_memory == "auto":
         loading = needed.loading + adapters.bytes
         kv_bytes = auto_kv_bytes(needed.free, loading, needed.sequence)
@@ -201,7 +201,7 @@ def state_slots(
             f"kv_memory {settings.kv_memory}: a text of {target.name} has {STATES_EACH} recurrent "
             f"states of {target.state_bytes / 2**20:.0f} MiB, for which half of it is too little"
         )
-    block_size = settings.block_size or BLOCK_SIZE
+    block_size = block_size_of(settings)
     return StateSlots(count, snapshot_interval(target.state_bytes, block_bytes, block_size))
 
 
