@@ -23,6 +23,9 @@ def flash_attn_with_kvcache(
     max_seqlen_q: int,
     causal: bool,
     num_splits: int = 0,
+    softmax_scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
 ) -> Tensor:
     """Return the attention of q [T, heads, D]; pages are [blocks, block_size, kv_heads, D]."""
     # The operator's arguments by position, as its schema has them.
@@ -30,10 +33,10 @@ def flash_attn_with_kvcache(
     starts = (cu_seqlens_q, None, None, None, cache_seqlens)
     longest = (max_seqlen_q, page_table.shape[1] * k_cache.shape[1])
     rotary_and_scales = (None, None, None, None, None, None, None, None)
-    window = (-1, -1, 0.0)
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     packing = (True, None, num_splits, None, 0, None, 1, 0, None)
     out = torch.ops._vllm_fa3_C.fwd(
         *(q, k_cache, v_cache, *new_keys, *starts, *longest, page_table, *rotary_and_scales),
-        *(q.shape[-1] ** -0.5, causal, *window, *packing),
+        *(scale, causal, *window_size, softcap, *packing),
     )
     return out[0]
