@@ -33,7 +33,7 @@ from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.draft_head.chains import LENGTH_MAX, Wanted
 from draftwerk.model.draft_head.head import HEADS, DraftHead
 from draftwerk.model.gpu import build, sampler
-from draftwerk.model.gpu.build import FORMATS, GpuSettings, gpu_parts
+from draftwerk.model.gpu.build import FORMATS, PLAIN_DTYPES, GpuSettings, gpu_parts
 from draftwerk.model.gpu.device_blocks import on_device
 from draftwerk.model.gpu.kernels import attention
 from draftwerk.model.process.measuring import LARGE_SIZES, WARM_UP_SIZES
@@ -90,8 +90,9 @@ def default_model(dtype: str) -> tuple[Checkpoint, DraftHead | None]:
 
 
 def shape(dtype: str, **changes: int) -> tuple[Checkpoint, None]:
-    """Return layers of the shape of Llama-3.1-8B, or of another."""
-    config = shape_of_8b(**{"layer_count": LAYERS, "vocab_size": VOCABULARY, **changes})
+    """Return layers of the shape of Llama-3.1-8B, or of another; few where they are quantised."""
+    layers = LAYERS if dtype in PLAIN_DTYPES else 1
+    config = shape_of_8b(**{"layer_count": layers, "vocab_size": VOCABULARY, **changes})
     return random_model(config, FORMATS[dtype].dtype, CPU), None
 
 
