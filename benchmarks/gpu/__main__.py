@@ -2,7 +2,8 @@
 
 Parts: `software` (what is installed), `capture` (graphs beside plain launches), `texts` (of the
 default model beside a CPU's), `steps` (8B shapes, random weights), `cores` (the CPU by threads).
-`visit` runs all of it and more within some minutes, and `carry` lays out what must travel there.
+`visit` runs all of it and more within some minutes, `carry` lays out what must travel there, and
+`rehearse` visits without a card from what was laid out alone.
 `--smoke` runs what can run on a CPU, in Triton's interpreter, at toy sizes: what only a device can
 tell is printed as pending.
 """
@@ -15,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.interpreting import take_arrays_of_one
 from benchmarks.gpu.row_file import Row, RowFile
 
 PARTS = ("software", "capture", "texts", "steps", "cores")
@@ -46,11 +48,16 @@ def main() -> None:
         from benchmarks.gpu.carry import main as carry
 
         sys.exit(carry(sys.argv[2:]))
+    if sys.argv[1:2] == ["rehearse"]:
+        from benchmarks.gpu.rehearse import main as rehearse
+
+        sys.exit(rehearse(sys.argv[2:]))
     arguments = _arguments()
     if find_spec("triton") is None:
         sys.exit("benchmarks.gpu: triton is missing; `make .venv/.setup-dev` brings it")
     if arguments.smoke:
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+        take_arrays_of_one()
     import torch
 
     if not arguments.smoke and not torch.cuda.is_available():

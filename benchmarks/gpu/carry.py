@@ -2,11 +2,13 @@
 
     python -m benchmarks.gpu carry [--python 3.12] [--without-flash-attention]
 
-.gpu1 has wheels, and FlashAttention-3 out of vLLM's; .gpu2 and .gpu3 have halves of the default
-model. None is larger than 64 MiB. `python -m benchmarks.gpu visit` unpacks them there.
+.gpu1 has wheels, the CPU's kernels as they are compiled here, and FlashAttention-3 out of vLLM's;
+.gpu2 and .gpu3 have halves of the default model. None is larger than 64 MiB.
+`python -m benchmarks.gpu visit` unpacks them there.
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -56,6 +58,21 @@ def flash_attention(folder: Path, python: str) -> None:
             target.write(ADAPTER, ADAPTER.name)
 
 
+def kernels(folder: Path) -> None:
+    """Copy the CPU's kernels, which a visit has no time to compile: the fastest and all others
+    that are compiled here."""
+    from draftwerk.model.native.build import cache_directory, is_whole, obtain, ready_path
+    from draftwerk.model.native.isa import ISAS
+
+    chosen = obtain(progress=print)
+    shutil.copyfile(chosen.path, folder / ready_path(chosen.isa).name)
+    for isa in ISAS.values():
+        name = ready_path(isa).name
+        made = [ready_path(isa), *cache_directory().glob(f"native-{Path(name).stem}-*.so")]
+        for path in filter(is_whole, made):
+            shutil.copyfile(path, folder / name)
+
+
 def model_halves(folders: Sequence[Path]) -> None:
     """Write the default model's file in as many parts as there are folders."""
     spec = find_spec(MODEL_PACKAGE)
@@ -96,8 +113,10 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     first, *halves = (given.root / name for name in FOLDERS)
     for folder in (first, *halves):
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
     wheels(first, given.python)
+    kernels(first)
     if not given.without_flash_attention:
         flash_attention(first, given.python)
     model_halves(halves)

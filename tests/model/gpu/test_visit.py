@@ -63,7 +63,8 @@ def test_rows_are_kept_and_found_again(tmp_path: Path):
     assert not again.has({"rows": 1, "length": 1})
 
 
-def test_what_was_carried_becomes_packages(tmp_path: Path):
+def test_what_was_carried_becomes_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(visiting, "READY", tmp_path / "ready")
     folders = [tmp_path / name for name in FOLDERS]
     for folder in folders:
         folder.mkdir()
@@ -71,10 +72,12 @@ def test_what_was_carried_becomes_packages(tmp_path: Path):
         wheel.writestr("some/__init__.py", "")
     with zipfile.ZipFile(folders[0] / FA3, "w") as archive:
         archive.writestr("flash_attn_interface.py", "")
+    (folders[0] / "avx2-0123456789abcdef.so").write_bytes(b"kernels")
     model_halves(folders[1:])
     site = tmp_path / "site"
     unpack(folders, site)
     assert (site / "some/__init__.py").exists() and (site / "flash_attn_interface.py").exists()
+    assert (tmp_path / "ready/avx2-0123456789abcdef.so").read_bytes() == b"kernels"
     halves = b"".join((folder / PART).read_bytes() for folder in folders[1:])
     assert (site / MODEL_PACKAGE / MODEL_FILE).read_bytes() == halves
     assert halves.startswith(b"GGUF")

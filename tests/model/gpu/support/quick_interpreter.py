@@ -12,6 +12,8 @@ from typing import Any
 import triton.language as tl
 from triton.runtime import interpreter
 
+from benchmarks.gpu.interpreting import take_arrays_of_one
+
 
 class PatchedOnce:
     """`_patch_lang`, which does nothing for a module that is patched by a kernel around it."""
@@ -100,6 +102,7 @@ def hasten() -> None:
     """Change the interpreter of this process."""
     if isinstance(interpreter._patch_lang, PatchedOnce):
         return
+    take_arrays_of_one()
     options = interpreter.interpreter_builder.options
     if not options.debug:
         interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
