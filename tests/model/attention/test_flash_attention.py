@@ -16,7 +16,7 @@ from draftwerk.model.attention.flash import (
     flash_attention_2,
 )
 from draftwerk.model.attention.reference import attend
-from draftwerk.model.attention.signature import WithFallback
+from draftwerk.model.attention.signature import Scoring, WithFallback
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -111,7 +111,10 @@ class Library:
         causal = torch.full((len(query),), -1)
         table, lengths = named["block_table"], named["cache_seqlens"]
         batch = Batch(nothing, nothing, nothing, starts, lengths, table, causal, nothing)
-        return attend(query, keys, values, batch)
+        left, right = named.get("window_size", (-1, -1))
+        assert right == (-1 if left < 0 else 0)
+        scale, softcap = named.get("softmax_scale", 0.0), named.get("softcap", 0.0)
+        return attend(query, keys, values, batch, Scoring(scale, softcap, left + 1))
 
 
 def case(rows: list[tuple[int, int, Draft]]):
@@ -166,6 +169,29 @@ def test_flash_attention_3_takes_every_round_in_one_form(rows):
     torch.testing.assert_close(found, attend(*inputs))
     ((_, said),) = library.calls
     assert torch.equal(said["cu_seqlens_q"], inputs[-1].row_starts)
+
+
+@pytest.mark.parametrize("rows", [VERIFY, MIXED])
+@pytest.mark.parametrize("scoring", [Scoring(window=9), Scoring(0.3, 20.0), Scoring(0.0, 5.0, 33)])
+def test_windows_caps_and_scales_have_the_libraries_names(rows, scoring: Scoring):
+    library, inputs = Library(), case(rows)
+    expected = attend(*inputs, scoring)
+    two = FlashAttention2(library.with_kvcache, library.varlen)
+    for backend in (two, FlashAttention3(library.with_kvcache_3)):
+        torch.testing.assert_close(backend(*inputs, scoring), expected)
+
+
+def test_what_the_library_does_not_serve_goes_to_another_backend():
+    library = Library()
+    both = WithFallback(FlashAttention3(library.with_kvcache_3), attend)
+    for rows, scoring, calls in (
+        (MIXED, Scoring(window=9), 1),
+        (MIXED, Scoring(sinks=torch.randn(HEADS)), 1),
+        ([(30, 1, TREE)], Scoring(window=9), 1),
+    ):
+        inputs = case(rows)
+        torch.testing.assert_close(both(*inputs, scoring), attend(*inputs, scoring))
+        assert len(library.calls) == calls
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, name: str, version: str) -> Library:
