@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -10,7 +9,8 @@ from msgspec import Raw, Struct
 from draftwerk.api.openai.batches.objects import Endpoint, LineFault
 
 LINES_MAX = 50_000
-LINE_BYTES_MAX = 32 * 2**20
+BESIDE_BODY = 4096
+"""Bytes of a line beside the body of its request."""
 FAULTS_MAX = 20
 """Told of one file."""
 PRIORITY = 1000
@@ -26,25 +26,33 @@ class InputLine(Struct, frozen=True, kw_only=True):
     body: Raw
 
 
+class LineBody(Struct, frozen=True):
+    """The field of a body that is looked at before its turn: no objects are made of the others."""
+
+    stream: bool | None = None
+
+
 LINE = msgspec.json.Decoder(InputLine)
+BODY = msgspec.json.Decoder(LineBody)
+FIELDS = msgspec.json.Decoder(dict[str, Raw])
 
 
-def input_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file that are not empty."""
+def input_lines(path: Path, bytes_max: int) -> Iterator[bytes]:
+    """Yield the lines of a file that are not empty; of longer ones what comes before the limit."""
     with path.open("rb") as file:
-        while line := file.readline(LINE_BYTES_MAX + 1):
+        while line := file.readline(bytes_max + 1):
             if line.strip():
                 yield line
 
 
-def faults_of(path: Path, endpoint: Endpoint) -> tuple[int, list[LineFault]]:
+def faults_of(path: Path, endpoint: Endpoint, bytes_max: int) -> tuple[int, list[LineFault]]:
     """Return how many requests a file has, and what is wrong with the first lines that are no
     requests to an endpoint."""
     faults: list[LineFault] = []
     known: set[str] = set()
     count = 0
-    for count, line in enumerate(input_lines(path), start=1):
-        fault = _fault(line, endpoint, known)
+    for count, line in enumerate(input_lines(path, bytes_max), start=1):
+        fault = _fault(line, endpoint, known, bytes_max)
         if fault is not None and len(faults) < FAULTS_MAX:
             code, message, param = fault
             faults.append(LineFault(code, message, param, count))
@@ -57,13 +65,15 @@ def faults_of(path: Path, endpoint: Endpoint) -> tuple[int, list[LineFault]]:
     return count, faults
 
 
-def _fault(line: bytes, endpoint: Endpoint, known: set[str]) -> tuple[str, str, str | None] | None:
+def _fault(
+    line: bytes, endpoint: Endpoint, known: set[str], bytes_max: int
+) -> tuple[str, str, str | None] | None:
     """Return code, message and field of what is wrong with a line."""
-    if len(line) > LINE_BYTES_MAX:
-        return "invalid_request", f"The line is longer than {LINE_BYTES_MAX} bytes.", None
+    if len(line) > bytes_max:
+        return "invalid_request", f"The line is longer than {bytes_max} bytes.", None
     try:
         found = LINE.decode(line)
-        body = msgspec.json.decode(found.body, type=dict[str, Any])
+        body = BODY.decode(found.body)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         return "invalid_json_line", f"The line is no request: {error}.", None
     if found.method != "POST":
@@ -77,7 +87,7 @@ def _fault(line: bytes, endpoint: Endpoint, known: set[str]) -> tuple[str, str, 
             "custom_id",
         )
     known.add(found.custom_id)
-    if body.get("stream"):
+    if body.stream:
         return (
             "invalid_request",
             "`body.stream` cannot be true: a batch is not read as it comes.",
@@ -89,5 +99,5 @@ def _fault(line: bytes, endpoint: Endpoint, known: set[str]) -> tuple[str, str, 
 def request_of(line: bytes) -> tuple[str, str, bytes]:
     """Return a line's `custom_id`, its address, and its body with the priority of batches."""
     found = LINE.decode(line)
-    body = msgspec.json.decode(found.body, type=dict[str, Any])
-    return found.custom_id, found.url, msgspec.json.encode({**body, "priority": PRIORITY})
+    body = {**FIELDS.decode(found.body), "priority": PRIORITY}
+    return found.custom_id, found.url, msgspec.json.encode(body)

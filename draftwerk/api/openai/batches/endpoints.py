@@ -64,7 +64,13 @@ async def upload(request: Request) -> Response:
     """`POST /v1/files`."""
     kept = kept_of(request)
     most = min(FILE_BYTES_MAX, DISCARD_FACTOR * state_of(request).settings.body_bytes - FORM_BYTES)
-    bounded = Request(request.scope, _Counted(request, most + FORM_BYTES).receive)
+    counted = _Counted(request, most + FORM_BYTES)
+    with kept.room_for(counted.expected):
+        return await _uploaded(kept, Request(request.scope, counted.receive), most)
+
+
+async def _uploaded(kept: TenantFiles, bounded: Request, most: int) -> Response:
+    """Keep the file of a form."""
     try:
         form = await bounded.form(max_files=1, max_fields=8)
     except HTTPException as error:
@@ -80,7 +86,6 @@ async def upload(request: Request) -> Response:
         size = file.size or 0
         if size > most:
             raise _too_large(most)
-        kept.check_room(size)
         data = await asyncio.to_thread(_spooled, file.file, kept.files.folder)
         name = (file.filename or "file.jsonl")[:256]
         seconds = None if expiry is None else expiry.seconds
@@ -99,6 +104,8 @@ class _Counted:
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > most:
             raise _too_large(most)
+        self.expected = int(length) if length.isdigit() else most
+        """Bytes at most."""
 
     async def receive(self) -> Message:
         message = await self.request.receive()
@@ -213,6 +220,7 @@ async def create(request: Request) -> Response:
     if under_way >= BATCHES_MAX or room.runner is None:
         said = f"{under_way} batches of this key are under way: wait for one."
         raise ApiError(429, said, code="overloaded", retry_after_ms=60_000)
+    kept.drop_old_batches()
     created = int(kept.now())
     batch = BatchObject(
         id=f"batch_{token_hex(12)}",

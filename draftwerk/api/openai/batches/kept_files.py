@@ -9,7 +9,9 @@ the old one or the new one.
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.openai.batches.objects import BatchObject, FileObject
+from draftwerk.api.openai.batches.objects import OVER, BatchObject, FileObject
 
 ObjectT = TypeVar("ObjectT", FileObject, BatchObject)
 
@@ -27,6 +29,10 @@ FILES_MAX = 1000
 """Of one API key."""
 UPLOAD = ".upload"
 """The end of the name of a file that is being kept."""
+UPLOADS_MAX = 8
+"""Of one API key at once."""
+BATCHES_KEPT = 10_000
+"""Of one API key, those that are over among them."""
 BYTES_MAX = 4 * 2**30
 """Of the files of one API key together."""
 
@@ -104,6 +110,8 @@ class TenantFiles:
     root: Path
     tenant: str
     now: Callable[[], float]
+    arriving: Counter[int] = field(default_factory=Counter[int])
+    """Uploads under way, by what each may take."""
     files: ObjectFolder[FileObject] = field(init=False)
     batches: ObjectFolder[BatchObject] = field(init=False)
 
@@ -123,12 +131,29 @@ class TenantFiles:
         """Bytes of all files."""
         return sum(each.bytes for each in self.files.objects.values())
 
-    def check_room(self, size: int) -> None:
-        """Refuse a file that is one too many. Raises ApiError."""
+    @contextmanager
+    def room_for(self, size: int) -> Generator[None]:
+        """Keep room for a file of so many bytes while it arrives. Raises ApiError."""
         self._sweep()
-        if len(self.files.objects) >= FILES_MAX or self.size + size > BYTES_MAX:
+        if self.arriving.total() >= UPLOADS_MAX:
+            said = f"{UPLOADS_MAX} uploads of this key are under way: wait for one."
+            raise ApiError(429, said, code="overloaded", retry_after_ms=1000)
+        count = len(self.files.objects) + self.arriving.total()
+        taken = self.size + sum(each * times for each, times in self.arriving.items())
+        if count >= FILES_MAX or taken + size > BYTES_MAX:
             said = f"A key keeps {FILES_MAX} files of {BYTES_MAX} bytes together: delete some."
             raise refused(said, "file", "too_many_files")
+        self.arriving[size] += 1
+        try:
+            yield
+        finally:
+            self.arriving[size] -= 1
+
+    def drop_old_batches(self) -> None:
+        """Forget the batches that are over and older than the last `BATCHES_KEPT`."""
+        over = [each.id for each in self.batches.objects.values() if each.status in OVER]
+        for name in over[: max(0, len(self.batches.objects) - BATCHES_KEPT)]:
+            self.batches.drop(name)
 
     async def add(
         self,

@@ -33,7 +33,8 @@ class BatchRoom:
         assert self.app is not None
         places = max(1, min(LINES_MAX, states[0].admission.places_max // 2))
         turns = Turns(lambda: others_served(states), asyncio.Semaphore(places))
-        self.runner = BatchRunner(self.kept, self.app, turns)
+        body_bytes = states[0].settings.body_bytes
+        self.runner = BatchRunner(self.kept, self.app, turns, body_bytes)
         await self.runner.run()
 
     def close(self) -> None:

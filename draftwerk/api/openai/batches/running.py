@@ -12,7 +12,12 @@ from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Scope
 
 from draftwerk.api.openai.batches.batch_files import BatchFiles
-from draftwerk.api.openai.batches.batch_lines import faults_of, input_lines, request_of
+from draftwerk.api.openai.batches.batch_lines import (
+    BESIDE_BODY,
+    faults_of,
+    input_lines,
+    request_of,
+)
 from draftwerk.api.openai.batches.idle_turns import LINE_ID, Turns
 from draftwerk.api.openai.batches.kept_files import KeptFiles, TenantFiles
 from draftwerk.api.openai.batches.objects import (
@@ -30,6 +35,8 @@ from draftwerk.api.openai.batches.objects import (
 
 LINES_MAX = 16
 """Under way at once; at most half of the server's places."""
+WORKS_MAX = 4
+"""Batches of one key under way at once: each holds files open."""
 RETRY_S = 1.0
 """After a full or a leaving server has refused a line."""
 
@@ -43,6 +50,10 @@ class BatchRunner:
     kept: KeptFiles
     app: ASGIApp
     turns: Turns
+    body_bytes: int
+    """The server's limit of a request's body."""
+    works: dict[str, asyncio.Semaphore] = field(default_factory=dict[str, asyncio.Semaphore])
+    """Places for the batches of each key."""
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])
 
     async def run(self) -> None:
@@ -63,7 +74,8 @@ class BatchRunner:
         """Start to work off a batch."""
         if not self.tasks:
             self.turns.answered = self.turns.clock()
-        task = asyncio.create_task(BatchWork(self, tenant, name).run())
+        places = self.works.setdefault(tenant.tenant, asyncio.Semaphore(WORKS_MAX))
+        task = asyncio.create_task(BatchWork(self, tenant, name, places).run())
         self.tasks[name] = task
         task.add_done_callback(lambda _: self.tasks.pop(name, None))
 
@@ -75,6 +87,7 @@ class BatchWork:
     runner: BatchRunner
     tenant: TenantFiles
     name: str
+    places: asyncio.Semaphore
 
     @property
     def batch(self) -> BatchObject:
@@ -83,7 +96,8 @@ class BatchWork:
     async def run(self) -> None:
         """Work it off; what breaks makes it a failed one."""
         try:
-            await self._run()
+            async with self.places:
+                await self._run()
         except Exception as error:
             log.exception("batch=%s broke", self.name)
             said = f"The batch could not be worked off: {type(error).__name__}."
@@ -104,7 +118,9 @@ class BatchWork:
     async def _validated(self) -> bool:
         batch = self.batch
         path = self.tenant.data_path(batch.input_file_id)
-        count, faults = await asyncio.to_thread(faults_of, path, batch.endpoint)
+        count, faults = await asyncio.to_thread(
+            faults_of, path, batch.endpoint, self.runner.body_bytes + BESIDE_BODY
+        )
         if faults:
             await self._fail(faults)
             return False
@@ -119,7 +135,8 @@ class BatchWork:
         room = asyncio.Semaphore(LINES_MAX)
         async with asyncio.TaskGroup() as group:
             path = self.tenant.data_path(self.batch.input_file_id)
-            requests = map(request_of, input_lines(path))
+            lines = input_lines(path, self.runner.body_bytes + BESIDE_BODY)
+            requests = map(request_of, lines)
             while (found := await asyncio.to_thread(next, requests, None)) is not None:
                 custom_id, url, body = found
                 if custom_id in output.answered:

@@ -261,4 +261,4 @@ def test_only_so_many_requests_are_one_batch(
     monkeypatch.setattr("draftwerk.api.openai.batches.batch_lines.LINES_MAX", 2)
     path = tmp_path / "x"
     path.write_bytes(jsonl(*(line(str(at)) for at in range(3))))
-    assert faults_of(path, CHAT)[1][0].code == "too_many_tasks"
+    assert faults_of(path, CHAT, 5000)[1][0].code == "too_many_tasks"
