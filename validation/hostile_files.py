@@ -123,9 +123,9 @@ class HostileModel:
         (self.folder / file).write_text(text, errors="replace")
         try:
             async with asyncio.timeout(ANSWER_S):
-                status, message = await chat(self.http, self.url, "hostile")
+                status, message = await chat(self.http, self.url, self.name)
                 async with self.http.post(
-                    f"{self.url}/v1/models/unload", json={"model": "hostile"}
+                    f"{self.url}/v1/models/unload", json={"model": self.name}
                 ):
                     pass
         except (OSError, TimeoutError, aiohttp.ClientError) as error:
@@ -134,7 +134,8 @@ class HostileModel:
         finally:
             (self.folder / file).write_text(before)
         self.outcomes[f"{file}: {'answered' if status == 200 else f'refused with {status}'}"] += 1
-        if status != 200 and (not message or "\n" in message or "Traceback" in message):
+        is_told = message and "\n" not in message and "Traceback" not in message
+        if status == 404 or (status != 200 and not is_told):
             self.faults.append(f"{name}: {status} {message!r}")
 
     async def read_all(self, files: Iterator[HostileFile]) -> None:
