@@ -30,9 +30,9 @@ FILES_MAX = 1000
 UPLOAD = ".upload"
 """The end of the name of a file that is being kept."""
 UPLOADS_MAX = 8
-"""Of one API key at once."""
+"""Uploads of one API key at once."""
 BATCHES_KEPT = 10_000
-"""Of one API key, those that are over among them."""
+"""Batches of one API key, those that are over among them."""
 BYTES_MAX = 4 * 2**30
 """Of the files of one API key together."""
 
