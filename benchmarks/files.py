@@ -22,7 +22,7 @@ from typing import Any
 
 import anyio
 
-from benchmarks.kernels import interleaved
+from benchmarks.kernels import interleaved, one_row, pages_for
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.engine import engine, generate
 from benchmarks.support.llama_library import LlamaModel
@@ -122,6 +122,8 @@ def products_over_floor(path: Path, rows: Sequence[int]) -> tuple[float, ...]:
     model, pool = load(str(path), None, keeps_blocks=True), Pool()
     forward = NativeForward(model.config, model.weights, "stored", pool)
     shape, native = model_shape(model.config, 1.0, 1.0), pool.library
+    # Inputs that were never written share one page of zeros, and are read at another pace.
+    forward(one_row(max(rows), max(rows), 1), pages_for(model.config, forward, max(rows)))
     loops = [
         partial(native.measure_multiply_adds, pool.handle, forward.format, in_registers, PEAK_STEPS)
         for in_registers in (True, False)

@@ -310,6 +310,10 @@ struct Kernels {
     Kernel of[native::STORED_ROWS + 1];
     TiledKernel tiled;              // null without
 };
+template <Kind KIND, bool = Reading<KIND>::FLOATS>
+constexpr bool HAS_HALVES = Reading<KIND>::SUMS == 2;
+template <Kind KIND>
+constexpr bool HAS_HALVES<KIND, true> = false;
 // Types that are met OFTEN have kernels for more numbers of rows: each takes seconds to compile.
 template <Kind KIND, bool OFTEN>
 constexpr Kernels kernels_of() {
@@ -321,7 +325,8 @@ constexpr Kernels kernels_of() {
     if constexpr (OFTEN && native::STORED_ROWS > 4) {
         found.of[5] = multiply_panel<KIND, 5>;
         found.of[6] = multiply_panel<KIND, 6>;
-        found.of[8] = multiply_panel<KIND, 8>;
+        // Two sums a group of eight rows are more than there are registers: twice four are faster.
+        if constexpr (!HAS_HALVES<KIND>) found.of[8] = multiply_panel<KIND, 8>;
     }
     return found;
 }
