@@ -212,7 +212,7 @@ async def run(arguments: argparse.Namespace, directory: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokenizers", type=int, default=500)
     parser.add_argument("--templates", type=int, default=len(HOSTILE))
     parser.add_argument("--at-once", type=int, default=4, help="models whose files change")

@@ -106,7 +106,7 @@ async def run(arguments: argparse.Namespace, options: list[str]) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=1500, help="of the verified text")
     parser.add_argument("--times", type=int, default=30, help="requests alone, in each repeat")
     parser.add_argument("--repeats", type=int, default=3)
