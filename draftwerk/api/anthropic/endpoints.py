@@ -5,7 +5,8 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.api.anthropic.message_tools import message_tools
+from draftwerk.actors.client_prompts import Chat, HalfTurn
+from draftwerk.api.anthropic.message_tools import MessageTools, message_tools
 from draftwerk.api.anthropic.schema import (
     MessageReply,
     MessagesBody,
@@ -27,10 +28,12 @@ from draftwerk.api.core.handling import (
     json_reply,
     tenant_of,
 )
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.prompt_tokens import count_going_on
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
+from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.fields.tool_notes import tool_notes
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
@@ -44,13 +47,20 @@ def prompt_overflow(count: int, more: int, context_max: int) -> str:
     return f"prompt is too long: {count + more} tokens > {context_max} maximum"
 
 
+def _read(
+    body: PromptBody, model: ServedModel
+) -> tuple[MessageTools, ReplyPlan, Chat, HalfTurn | None]:
+    """Return what the prompt of a body comes to; an answer that goes on is taken out of it."""
+    tools = message_tools(body, model)
+    plan = message_plan(body, tools, model)
+    return tools, plan, *taken_apart(message_prompt(body, tools, plan, model), repeats_call=True)
+
+
 async def message(request: Request) -> GenerationResponse:
     """`POST /v1/messages`."""
     body = await body_of(request, MESSAGES)
     state = await loaded_state(request, body.model)
-    tools = message_tools(body, state.model)
-    plan = message_plan(body, tools, state.model)
-    prompt, half = taken_apart(message_prompt(body, tools, plan, state.model), repeats_call=True)
+    tools, plan, prompt, half = _read(body, state.model)
     # Agents ask for more than a small context holds; what is left of it is a bound as well.
     prompt_count = await count_going_on(state, prompt, half, plan.form)
     room = max(1, state.model.context_max - prompt_count)
@@ -80,9 +90,7 @@ async def count(request: Request) -> Response:
     """`POST /v1/messages/count_tokens`."""
     body = await body_of(request, COUNT)
     state = named_state(request, body.model)
-    tools = message_tools(body, state.model)
-    plan = message_plan(body, tools, state.model)
-    prompt, half = taken_apart(message_prompt(body, tools, plan, state.model), repeats_call=True)
+    _, plan, prompt, half = _read(body, state.model)
     return json_reply(TokenCountReply(await count_going_on(state, prompt, half, plan.form)))
 
 
