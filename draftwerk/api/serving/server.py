@@ -45,7 +45,7 @@ from draftwerk.api.serving.watchers import (
     watch_memory,
 )
 from draftwerk.machine.host import open_files_up_to, share_one_heap
-from draftwerk.settings.setting_fields import ConfigError
+from draftwerk.settings.setting_fields import ConfigError, fields_of
 from draftwerk.speculative.protocol.frames import OnProgress
 
 FLUSH_S = 2
@@ -66,8 +66,7 @@ def serve(settings: Settings, build: Build) -> int:
     """Serve until a signal or the engine's end; returns the exit code."""
     log_to_stderr(settings.log_format)
     listener = bind(settings)
-    of_scrapes = msgspec.structs.replace(settings, port=settings.metrics_port)
-    scraped = bind(of_scrapes) if settings.metrics_port else None
+    scraped = bind(settings, "metrics_port") if settings.metrics_port else None
     share_one_heap()
     settings = with_files(settings)
     certificate = certificate_of(settings)
@@ -86,9 +85,9 @@ def with_files(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, connections_max=connections)
 
 
-def bind(settings: Settings) -> socket.socket:
+def bind(settings: Settings, field: str = "port") -> socket.socket:
     """Return the listening socket; ConfigError if the address is taken or not ours."""
-    host, port = settings.host, settings.port
+    host, port = settings.host, getattr(settings, field)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Without its protocol named, asyncio leaves Nagle's delay on: 40 ms on every reply.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -98,7 +97,8 @@ def bind(settings: Settings) -> socket.socket:
     except (OSError, ValueError) as error:  # ValueError: of a name that cannot be one
         listener.close()
         said = error.strerror if isinstance(error, OSError) else error
-        more = "; --port names another" if getattr(error, "errno", 0) == errno.EADDRINUSE else ""
+        is_taken = getattr(error, "errno", 0) == errno.EADDRINUSE
+        more = f"; {fields_of(Settings)[field].flag} names another" if is_taken else ""
         raise ConfigError(f"cannot listen on {host}:{port}: {said}{more}") from None
     return listener
 

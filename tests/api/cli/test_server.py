@@ -210,6 +210,16 @@ def test_small_writes_are_sent_at_once() -> None:
         assert listener.proto == socket.IPPROTO_TCP
 
 
+@pytest.mark.parametrize("field", ["port", "metrics_port"])
+def test_a_port_that_is_taken_is_named_by_its_flag(field: str) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"{port}: .*; --{field.replace('_', '-')} names"):
+            bind(load({field: port}, {}), field)
+
+
 @pytest.mark.parametrize(
     ("host", "url", "elsewhere"),
     [
