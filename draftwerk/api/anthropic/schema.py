@@ -124,9 +124,9 @@ class PromptBody(Struct, frozen=True, kw_only=True):
     thinking: ThinkingWish | None = None
     output_config: OutputConfig | None = None
     documents: Documents | None = None
-    """TextBlocks at the beginning of the last user's message; ours."""
+    """Texts at the beginning of the last user's message; ours."""
     modules: Modules | None = None
-    """TextBlocks by name, for documents of this request and later ones; ours."""
+    """Texts by name, for documents of this request and later ones; ours."""
     blend: BlendBody | None = None
     """Whether documents are segments that may be reused: then the text is approximate; ours."""
 

@@ -19,7 +19,7 @@ CARDS = {DEFAULT_NAME: SamplingDefaults(temperature=0.2, top_p=0.9)}
 
 
 def recommended(directory: Path, built_in: str = "") -> tuple[SamplingDefaults, str]:
-    """Return a model's own sampling, and where it is said; `built_in` names an built-in model.
+    """Return a model's own sampling, and where it is said; `built_in` names the built-in model.
 
     Raises Refused for values that no request could have.
     """
