@@ -118,6 +118,13 @@ def test_a_random_seed_is_returned_and_gives_the_text_again(llm: LLM) -> None:
     assert again.text == output.text
 
 
+def test_an_output_is_shown_in_a_few_lines(llm: LLM) -> None:
+    output = llm.generate(PROMPTS[0], SamplingParams(max_tokens=200, ignore_eos=True, n=8, seed=1))
+    lines = repr(output).splitlines()
+    assert len(lines) <= 10
+    assert "seed=1" in lines[0] and "and 2 more" in lines[-1]
+
+
 def test_logprobs_and_origins_come_with_each_token(llm: LLM) -> None:
     output = llm.generate(PROMPTS[0], SamplingParams(temperature=0, max_tokens=8, logprobs=3))
     assert len(output.logprobs) == len(output.origins) == len(output.token_ids) == 8
