@@ -271,6 +271,7 @@ struct Reading<Kind::g8_128> : Shape<1, 1, 128, false> {
 template <bool SCALED_>
 struct FloatShape {
     static constexpr bool FLOATS = true, SCALED = SCALED_;
+    static constexpr int SUMS = 1;
 };
 template <>
 struct Reading<Kind::f32> : FloatShape<false> {

@@ -310,10 +310,6 @@ struct Kernels {
     Kernel of[native::STORED_ROWS + 1];
     TiledKernel tiled;              // null without
 };
-template <Kind KIND, bool = Reading<KIND>::FLOATS>
-constexpr bool HAS_HALVES = Reading<KIND>::SUMS == 2;
-template <Kind KIND>
-constexpr bool HAS_HALVES<KIND, true> = false;
 // Types that are met OFTEN have kernels for more numbers of rows: each takes seconds to compile.
 template <Kind KIND, bool OFTEN>
 constexpr Kernels kernels_of() {
@@ -326,7 +322,7 @@ constexpr Kernels kernels_of() {
         found.of[5] = multiply_panel<KIND, 5>;
         found.of[6] = multiply_panel<KIND, 6>;
         // Two sums a group of eight rows are more than there are registers: twice four are faster.
-        if constexpr (!HAS_HALVES<KIND>) found.of[8] = multiply_panel<KIND, 8>;
+        if constexpr (Reading<KIND>::SUMS == 1) found.of[8] = multiply_panel<KIND, 8>;
     }
     return found;
 }
