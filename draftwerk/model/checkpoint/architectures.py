@@ -81,8 +81,9 @@ def completed(hf: Json) -> Json:
         hf = _text_of(hf, text)
     row = architecture_of(hf)
     found = {**row.fields.defaults, **_renamed(row, hf)}
-    if "rope_parameters" not in hf and hf.get("rope_scaling"):
-        found["rope_parameters"] = None
+    if hf.get("rope_parameters") is None:  # the class's, unless another is named as of old
+        old = hf.get("rope_scaling")
+        found["rope_parameters"] = None if old else row.fields.defaults.get("rope_parameters")
     found |= row.rewritten(found)
     return found | {"intermediate_size": found.get(row.ffn_size)}
 

@@ -135,10 +135,16 @@ def turned_dimensions(hf: Json, scaling: Json, layers: str = "") -> int:
 
 
 def _head_size(hf: Json, layers: str) -> int:
-    """Return the size of a head of all layers, or of those that slide (LOCAL)."""
+    """Return the size of a head of all layers, or of those that slide (LOCAL).
+
+    Raises Refused where those of one rotation differ.
+    """
     which, usual = layers == LOCAL, sizes_of(hf).head_size
     kinds = architecture_of(hf).layers(hf)
-    return next((kind.head_size or usual for kind in kinds if kind.rotary == which), usual)
+    sizes = {kind.head_size or usual for kind in kinds if kind.rotary == which}
+    if len(sizes) > 1:
+        raise Refused(f"per_layer_config has layers turn alike whose head_dim differs: {sizes}")
+    return next(iter(sizes), usual)
 
 
 def check_rope(hf: Json) -> None:

@@ -42,10 +42,10 @@ def _layers(hf: Json) -> Sequence[LayerKind]:
 def _layer_types(hf: Json) -> list[str]:
     """Return the kinds by name; in old configs the layers that attend are numbered."""
     types, attending = hf.get("layer_types"), hf.get("full_attn_idxs")
-    if isinstance(types, list):
-        return types
-    if types is not None or not isinstance(attending, list | None):
+    if not isinstance(types, list | None) or not isinstance(attending, list | None):
         raise Refused(f"layer_types {types!r} or full_attn_idxs {attending!r} is no list")
+    if types is not None:
+        return types
     every = range(hf["num_hidden_layers"])
     return [FULL if attending is None or index in attending else CONV for index in every]
 

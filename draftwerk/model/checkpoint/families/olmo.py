@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.families.architecture import (
     TensorNames,
     all_alike,
 )
-from draftwerk.model.checkpoint.families.windows import every, gguf_windows, sliding
+from draftwerk.model.checkpoint.families.windows import every, gguf_windows, layer_types, sliding
 
 AFTER = TensorNames(
     attention_norm=None,
@@ -27,6 +27,7 @@ WINDOW = ".attention.sliding_window"
 def _local(hf: Json) -> Sequence[LayerKind]:
     """Return EXAONE's layers: beside some with a window those without one have no rotation."""
     if hf.get("sliding_window") is None:
+        layer_types(hf, lambda _: ())  # refuses those that slide
         return all_alike(hf)
     return sliding(every(4, "sliding_window_pattern"), full_rotary=-1)(hf)
 
