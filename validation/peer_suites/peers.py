@@ -54,6 +54,8 @@ class PeerProject:
     """Names that its tests have for the model."""
     program: Literal["python", "bun"] = "python"
     """Runs the tests."""
+    needs_ends: bool = False
+    """Whether a text has to end by itself: then the model is the agents', of random weights."""
 
 
 def with_pytest(
@@ -168,6 +170,7 @@ PEERS = (
         {"bin/compliance-test": ()},
         ("default",),
         "bun",
+        needs_ends=True,  # the default model counts "from 1 to 3" for thousands of tokens
     ),
 )
 
