@@ -5,7 +5,7 @@ import argparse
 from pathlib import Path
 
 from tests.support.thinking_model import save_thinking_model
-from validation.cut_replies import compare
+from validation.cut_replies.__main__ import compare
 
 
 async def test_cut_replies_go_on_in_a_crowd_while_the_model_is_killed(tmp_path: Path) -> None:

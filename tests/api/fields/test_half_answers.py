@@ -11,7 +11,7 @@ from draftwerk.actors.client_prompts import Chat
 from draftwerk.speculative.replies.formats import written
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
-from validation.cut_replies import FUNCTION, PROTOCOLS, Protocol
+from validation.cut_replies.protocols import FUNCTION, PROTOCOLS, Protocol
 
 TOKENS = 120
 CALLED = [("weather", {"city": "Köln", "days": ["mon", "tue"]}), ("weather", {"city": "b"})]

@@ -8,6 +8,7 @@ import msgspec
 from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.core.errors import MEDIA, refused
 from draftwerk.api.fields.given_turns import check_message
+from draftwerk.api.fields.half_answers import joined_calls
 from draftwerk.api.fields.segments import marked
 from draftwerk.api.fields.tool_request import tool_call
 from draftwerk.api.openai.responses.items.response_tools import CalledName, custom_arguments
@@ -200,6 +201,6 @@ def _merged(before: ChatMessage, then: ChatMessage) -> ChatMessage:
         before,
         content=before.content + then.content,
         tokens=then.tokens,
-        calls=before.calls + then.calls,
+        calls=joined_calls(before.calls, then.calls),
         segments=before.segments + moved,
     )

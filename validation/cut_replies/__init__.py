@@ -1,0 +1,1 @@
+"""Replies of every protocol, cut and sent back."""
