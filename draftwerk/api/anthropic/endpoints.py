@@ -29,7 +29,7 @@ from draftwerk.api.core.handling import (
     tenant_of,
 )
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.prompt_tokens import count_going_on
+from draftwerk.api.core.prompt_tokens import check_beginning, count_going_on
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
@@ -62,6 +62,7 @@ async def message(request: Request) -> GenerationResponse:
     state = await loaded_state(request, body.model)
     tools, plan, prompt, half = _read(body, state.model)
     # Agents ask for more than a small context holds; what is left of it is a bound as well.
+    await check_beginning(state, prompt, prompt_overflow)
     prompt_count = await count_going_on(state, prompt, half, plan.form)
     room = max(1, state.model.context_max - prompt_count)
     model = served_as(state.model, body.model)

@@ -52,6 +52,15 @@ def openai_overflow(count: int, more: int, context_max: int) -> str:
     )
 
 
+Overflow = Callable[[int, int, int], str]
+"""A protocol's words for too long a prompt: of its tokens, those asked for, and the most."""
+
+
+def too_long(said: str, param: str) -> ApiError:
+    """Return the error of a prompt that leaves no room, in a protocol's words."""
+    return ApiError(400, said, param=param, code="context_length_exceeded")
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One client request, translated."""
 
@@ -67,13 +76,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     observers: tuple[EventObserver, ...] = ()
     half: HalfTurn | None = None
     """What the text goes on from, which the prompt is without."""
-    overflow: Callable[[int, int, int], str] = openai_overflow
-    """The protocol's words for too long a prompt: of its tokens, those asked for, and the most."""
+    overflow: Overflow = openai_overflow
 
     def too_long(self, field: str, count: int, more: int, context_max: int) -> ApiError:
         """Return the error of a prompt that leaves no room."""
-        said, param = self.overflow(count, more, context_max), self.names.get(field, field)
-        return ApiError(400, said, param=param, code="context_length_exceeded")
+        return too_long(self.overflow(count, more, context_max), self.names.get(field, field))
 
 
 def printable(text: str) -> str:

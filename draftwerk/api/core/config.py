@@ -149,7 +149,14 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     log_format: Annotated[
         Literal["text", "json"], Meta(description="lines of the log: text, or an object each")
     ] = "text"
-    body_max: Annotated[Bytes, Meta(description="largest request body")] = "1MiB"
+    body_max: Annotated[Bytes, Meta(description="largest request body")] = "32MiB"
+    bodies_max: Annotated[
+        Bytes,
+        Meta(
+            description="request bodies at once, beyond the first MiB of each; no less than "
+            "`body_max`"
+        ),
+    ] = "256MiB"
     header_deadline_s: Annotated[Seconds, Meta(description="for a request's headers")] = 10.0
     body_deadline_s: Annotated[Seconds, Meta(description="for a request's body")] = 30.0
     write_deadline_s: Annotated[Seconds, Meta(description="for a client that stops reading")] = 10.0
@@ -171,6 +178,11 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         """The largest request body, in bytes."""
         return bytes_of(self.body_max)
 
+    @property
+    def bodies_bytes(self) -> int:
+        """What is held of all request bodies at once, in bytes."""
+        return bytes_of(self.bodies_max)
+
 
 PLACEHOLDER = "REPLACE-ME"
 """What example files of a deployment have in the place of a key."""
@@ -190,6 +202,8 @@ def check(settings: Settings) -> None:
     """Refuse settings that contradict each other, and addresses and keys that are none."""
     check_engine(settings)
     _check_models(settings)
+    if settings.bodies_bytes < settings.body_bytes:
+        raise ConfigError("bodies_max: less than body_max, the largest body by itself")
     if settings.tls_key and not settings.tls_cert:
         raise ConfigError("tls_key: it needs --tls-cert, the certificate that it is for")
     for origin in settings.cors_origin:

@@ -13,8 +13,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from draftwerk.actors.client_prompts import HalfTurn, Prompt
+from draftwerk.api.core.body_room import HeldBody
 from draftwerk.api.core.calls import Call
 from draftwerk.api.core.errors import ApiError
+from draftwerk.api.core.models import HOLDS
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.speculative.requests.request import Options
@@ -81,6 +83,13 @@ def state_of(request: Request) -> ServerState:
 def tenant_of(request: Request) -> str:
     """Return the name of the API key that came with the request; empty where none is needed."""
     return request.scope.get("tenant", "")
+
+
+def held_body(request: Request) -> HeldBody:
+    """Return what a request holds of the room for bodies, until it has ended."""
+    held = HeldBody(request.app.state.bodies)
+    request.scope.setdefault(HOLDS, []).append(held.release)
+    return held
 
 
 def may_unload(request: Request) -> bool:

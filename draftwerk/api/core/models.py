@@ -11,7 +11,7 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.state import ServerState
 
 HOLDS = "draftwerk.holds"
-"""Key of what a request gives back when it has ended, in a scope, where models are unloaded."""
+"""Key of what a request gives back when it has ended, in a scope."""
 Release = Callable[[], None]
 
 

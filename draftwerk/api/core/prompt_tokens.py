@@ -1,7 +1,7 @@
 """Prompts to tokens on a worker thread: encoding is too slow for the event loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -9,14 +9,18 @@ from typing import TypeVar
 from draftwerk.actors.client_prompts import Chat, HalfTurn, Passages, Prompt, QueryPair
 from draftwerk.actors.half_turns import encoded_half
 from draftwerk.actors.text import TextTools
-from draftwerk.api.core.calls import Call
+from draftwerk.api.core.calls import Call, Overflow, too_long
 from draftwerk.api.core.errors import refused
 from draftwerk.api.core.state import ServerState
 from draftwerk.speculative.replies.formats import ReplyFormat
 
 G = TypeVar("G")
+NO_NAMES: Mapping[str, str] = {}
 TEMPLATE_TOKENS, TURN_TOKENS = 1024, 32
 """What a chat template may add to a conversation, and to each turn of it."""
+LARGE, BEGINNING = 2**20, 16
+"""Bytes of a large text, and the characters of its beginning for each token that there is room for.
+"""
 ENCODE_S = 10.0
 """As long as the engine waits for a prompt's tokens."""
 
@@ -30,6 +34,7 @@ async def check_length(state: ServerState, call: Call) -> None:
     for prompt in call.prompts:
         if _size(prompt) + more + TEMPLATE_TOKENS < room:
             continue
+        await check_beginning(state, prompt, call.overflow, call.names)
         count = len(await encoded(state, prompt))
         if count >= room:
             raise call.too_long(_field(prompt), count, 0, room)
@@ -37,20 +42,47 @@ async def check_length(state: ServerState, call: Call) -> None:
             raise call.too_long("max_tokens", count, more, room)
 
 
+async def check_beginning(
+    state: ServerState, prompt: Prompt, overflow: Overflow, names: Mapping[str, str] = NO_NAMES
+) -> None:
+    """Refuse a large text whose beginning alone has twice as many tokens as there is room for.
+
+    Raises ApiError. The template, which has a bound for texts, is not asked.
+    """
+    room, field = state.model.context_max, _field(prompt)
+    if _size(prompt) <= LARGE or not isinstance(prompt, Chat | str):
+        return
+    text, left = list[str](), BEGINNING * room
+    for each in _texts(prompt):
+        text.append(each[:left])
+        left -= len(text[-1])
+    count = len(await on_thread(state.text_tools.encode_following, "".join(text), field))
+    if count > 2 * room:
+        raise too_long(overflow(count, 0, room), names.get(field, field))
+
+
 def _size(prompt: Prompt) -> int:
     """Return the most tokens of a prompt, what its template adds aside."""
     match prompt:
         case Chat():
-            texts = [*prompt.tools]
-            for turn in prompt.messages:
-                texts += (turn.content, turn.reasoning, *(each.arguments for each in turn.calls))
-            return TURN_TOKENS * len(prompt.messages) + sum(len(each.encode()) for each in texts)
+            turns = TURN_TOKENS * len(prompt.messages)
+            return turns + sum(len(each.encode()) for each in _texts(prompt))
         case str():
             return len(prompt.encode())
         case tuple():
             return len(prompt)
         case _:
             return 2**31
+
+
+def _texts(prompt: Prompt) -> Iterator[str]:
+    """Yield the texts of a prompt."""
+    if isinstance(prompt, str):
+        yield prompt
+    elif isinstance(prompt, Chat):
+        yield from prompt.tools
+        for turn in prompt.messages:
+            yield from (turn.content, turn.reasoning, *(each.arguments for each in turn.calls))
 
 
 def _field(prompt: Prompt) -> str:

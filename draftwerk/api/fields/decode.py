@@ -14,9 +14,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
+from draftwerk.api.core.body_room import HeldBody
 from draftwerk.api.core.calls import SentBody
 from draftwerk.api.core.errors import ApiError, ClientGoneError, invalid, refused
-from draftwerk.api.core.handling import SENT, state_of, tenant_of
+from draftwerk.api.core.handling import SENT, held_body, state_of, tenant_of
 from draftwerk.api.fields.field_rows import UNSENT, Body, FieldRow, RefusedField, rows_of
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
@@ -48,7 +49,8 @@ async def body_of(
 
 
 async def _read(request: Request) -> bytes:
-    """Return the request's body; 413 if it is too big, 408 if it takes too long, 400 if packed."""
+    """Return the request's body; 413 if it is too big, 408 if it takes too long, 400 if packed, 503
+    if the bodies of others leave no room for it."""
     limits = state_of(request).settings
     headers = dict(request.scope["headers"])
     size = headers.get(b"content-length", b"")
@@ -56,14 +58,16 @@ async def _read(request: Request) -> bytes:
         raise _too_large(limits.body_bytes)
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise refused("The body must not be compressed.", "content-encoding", "unsupported")
+    held = held_body(request)
+    held.expect(int(size) if size.isdigit() else 0)
     try:
         async with asyncio.timeout(limits.body_deadline_s):
-            return await _collected(request.receive, limits.body_bytes)
+            return await _collected(request.receive, limits.body_bytes, held)
     except TimeoutError:
         raise ApiError(408, "The body took too long to arrive.", code="body_timeout") from None
 
 
-async def _collected(receive: Receive, size_max: int) -> bytes:
+async def _collected(receive: Receive, size_max: int, held: HeldBody) -> bytes:
     body = bytearray()
     more = True
     while more:
@@ -74,6 +78,7 @@ async def _collected(receive: Receive, size_max: int) -> bytes:
         more = message.get("more_body", False)
         if len(body) > size_max:
             raise _too_large(size_max)
+        held.grow(len(body))
     return bytes(body)
 
 

@@ -20,7 +20,7 @@ from draftwerk.api.core.handling import (
 )
 from draftwerk.api.core.models import OneModel, models_of
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.prompt_tokens import count_going_on
+from draftwerk.api.core.prompt_tokens import check_beginning, count_going_on
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
@@ -153,6 +153,7 @@ async def _answer(
         return json_reply(line)
     tokens_max = found.num_predict if (found.num_predict or 0) > 0 else None
     if tokens_max is not None:  # a bound, so what is left of the context is one as well
+        await check_beginning(state, prompt, input_overflow)
         prompt_count = await count_going_on(state, prompt, half, plan.form)
         tokens_max = max(1, min(tokens_max, state.model.context_max - prompt_count))
     context = RequestContext(model, state.new_seed)

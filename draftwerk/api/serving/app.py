@@ -8,6 +8,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from draftwerk.api.core.body_room import BodyRoom
 from draftwerk.api.core.errors import (
     ApiError,
     ClientGoneError,
@@ -64,7 +65,8 @@ def create_app(
     app.state.server = state
     app.state.models = models or OneModel(state)
     app.state.batches = batches
-    inner = app if models is None else Releasing(app)
+    app.state.bodies = BodyRoom(state.settings.bodies_bytes)
+    inner = Releasing(app)
     if batches is not None:
         batches.app = inner
     layers: ASGIApp = AuthMiddleware(inner, state.settings)
@@ -80,7 +82,7 @@ def create_app(
 
 
 class Releasing:
-    """Gives back the models that a request has held, once it has ended."""
+    """Gives back what a request has held, once it has ended: models, and room for its body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -200,11 +200,14 @@ async def test_a_prompt_that_is_too_long_is_told_in_the_words_of_anthropic(serve
         assert error["message"].endswith(" tokens > 100 maximum")
 
 
-async def test_a_text_of_megabytes_is_read_where_bodies_may_be_so_large() -> None:
+@pytest.mark.parametrize("stream", [False, True])
+async def test_of_a_text_of_megabytes_the_beginning_says_that_it_is_too_long(
+    served: Served, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    monkeypatch.setattr(served.state.text_tools, "encode_chat", None, raising=False)
     messages = [{"role": "user", "content": "word " * 600_000}]
-    async with serving(FakeEngine(), body_max="32MiB") as served:
-        error = (await post(served, messages=messages)).json()["error"]
-    assert error["message"].startswith("prompt is too long: ")
+    error = (await post(served, messages=messages, stream=stream)).json()["error"]
+    assert error["message"] == f"prompt is too long: {16 * 4096} tokens > 4096 maximum"
 
 
 async def test_examples_of_a_tool_are_told_behind_its_description(agent: Served) -> None:
