@@ -3,9 +3,9 @@
     python -m validation.cut_replies [--count 500] [--crowd 16] [--kills 6] [--seed 1]
 
 A server with drafts answers requests of every protocol: texts with log-probabilities, JSON,
-reasoning, calls of tools. Each is answered whole, then cut at one random token or two, and sent back
-each time as the reply says; what comes must be the rest, streamed or not. They come in a crowd,
-while the model's process is killed.
+reasoning, calls of tools. Each is answered whole, then cut at a random token or at two, and sent
+back each time as the reply says; what comes must be the rest, streamed or not. They come in a
+crowd, while the model's process is killed.
 Two models: the default one, and a tiny one with random weights that reasons and calls tools.
 Exits with 1 if one differs.
 """
@@ -29,8 +29,8 @@ import aiohttp
 from benchmarks.support.processes import model_process
 from draftwerk.loadtest.server.launcher import free_port, says_ready, serving
 from tests.support.thinking_model import save_thinking_model
+from validation.cut_replies.gathered_streams import GATHERED, events_of
 from validation.cut_replies.protocols import PROTOCOLS, Protocol, Said
-from validation.cut_replies.streams import GATHERED, events_of
 from validation.golden_requests import JsonBody
 
 QUESTIONS = (
@@ -61,7 +61,7 @@ class CutClient:
         return GATHERED[path](events_of(text)) if streamed else json.loads(text)
 
     async def difference(self, protocol: Protocol, kind: str, question: str, rng: Random) -> str:
-        """Cut one reply, once or twice, and let it go on; return where it differs from the uncut."""
+        """Cut a reply, once or twice, and let it go on; return where it differs from the uncut."""
         body = protocol.body(kind, question, rng.randrange(2**40))
         whole = await self.post(protocol.path, protocol.limited(body, TOKENS))
         # Objects that are told bit by bit are none where they are cut.

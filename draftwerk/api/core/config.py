@@ -180,7 +180,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def bodies_bytes(self) -> int:
-        """What is held of all request bodies at once, in bytes."""
+        """Room for all request bodies at once, in bytes."""
         return bytes_of(self.bodies_max)
 
 

@@ -13,9 +13,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from draftwerk.actors.client_prompts import HalfTurn, Prompt
-from draftwerk.api.core.body_room import HeldBody
 from draftwerk.api.core.calls import Call
 from draftwerk.api.core.errors import ApiError
+from draftwerk.api.core.memory import HeldBody
 from draftwerk.api.core.models import HOLDS
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState

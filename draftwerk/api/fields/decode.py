@@ -14,10 +14,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
-from draftwerk.api.core.body_room import HeldBody
 from draftwerk.api.core.calls import SentBody
 from draftwerk.api.core.errors import ApiError, ClientGoneError, invalid, refused
 from draftwerk.api.core.handling import SENT, held_body, state_of, tenant_of
+from draftwerk.api.core.memory import HeldBody
 from draftwerk.api.fields.field_rows import UNSENT, Body, FieldRow, RefusedField, rows_of
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
 from draftwerk.api.fields.prompts.prompt_modules import with_modules

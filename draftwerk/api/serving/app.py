@@ -8,7 +8,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from draftwerk.api.core.body_room import BodyRoom
 from draftwerk.api.core.errors import (
     ApiError,
     ClientGoneError,
@@ -18,6 +17,7 @@ from draftwerk.api.core.errors import (
     turned_away,
 )
 from draftwerk.api.core.handling import paths_of, routes_of
+from draftwerk.api.core.memory import BodyRoom
 from draftwerk.api.core.models import HOLDS, ModelStates, OneModel, Release
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.auth import AuthMiddleware

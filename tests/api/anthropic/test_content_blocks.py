@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage
 from tests.api.anthropic.test_messages import ALL, SCHEMA, ask, post, streamed, submitted
-from tests.api.conftest import Served, serving
-from tests.api.support.fake_engine import FakeEngine
+from tests.api.conftest import Served
 
 USE = {"type": "tool_use", "id": "c", "name": "find", "input": {}}
 FIND = {"name": "find", "input_schema": SCHEMA}

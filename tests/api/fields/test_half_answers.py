@@ -11,7 +11,7 @@ from draftwerk.actors.client_prompts import Chat
 from draftwerk.speculative.replies.formats import written
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
-from validation.cut_replies.protocols import FUNCTION, PROTOCOLS, Protocol
+from validation.cut_replies.protocols import FUNCTION, PROTOCOLS, Protocol, Said
 
 TOKENS = 120
 CALLED = [("weather", {"city": "Köln", "days": ["mon", "tue"]}), ("weather", {"city": "b"})]
@@ -49,6 +49,38 @@ async def test_a_reply_cut_anywhere_and_sent_back_goes_on(
         again = protocol.limited(protocol.sent_back(body, cut), count - cut_at)
         rest = protocol.said(await sent(agent, protocol, again))
         assert not before.then(rest, protocol.repeats_call).differs(whole), cut_at
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("question", ["Hello", ASKED], ids=["text", "parts"])
+async def test_a_reply_cut_twice_goes_on_as_one_answer(
+    agent: Served, name: str, question: str
+) -> None:
+    protocol, count = PROTOCOLS[name], TOKENS if question == "Hello" else 400
+    asked = body_of(protocol, question, question == ASKED)
+    whole = protocol.said(await sent(agent, protocol, protocol.limited(asked, count)))
+    rng = Random(name)
+    for _ in range(12):
+        told, body, begin = Said(is_cut=True), asked, 0
+        for end in (*sorted(rng.sample(range(1, count), 2)), count):
+            part = await sent(agent, protocol, protocol.limited(body, end - begin))
+            told = told.then(protocol.said(part), protocol.repeats_call)
+            if not told.is_cut:
+                break
+            body, begin = protocol.sent_back(body, part), end
+        assert not told.differs(whole)
+
+
+async def test_an_answer_behind_calls_begins_anew(agent: Served) -> None:
+    """Reasoning, text and calls come in this order; what does not is an answer of its own."""
+    call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    turns: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
+    turns += [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    turns += [{"role": "assistant", "content": "So"}]
+    assert (await agent.chat(messages=turns)).status_code == 200
+    (prompt, options) = agent.engine.submitted[-1]
+    assert isinstance(prompt, Chat) and len(prompt.messages) == 2
+    assert options.written.text == "So"
 
 
 async def test_the_text_alone_is_enough_wherever_its_reader_left(served: Served) -> None:
