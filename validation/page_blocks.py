@@ -74,3 +74,8 @@ def is_as_shown(printed: str, shown: str) -> bool:
 def is_server(command: str) -> bool:
     """Whether a command serves until it is stopped."""
     return bool(re.search(r"\b(draftwerk serve|make serve)\b", command)) and "--help" not in command
+
+
+def without_comment(command: str) -> str:
+    """Return a command without the comment at its end."""
+    return re.sub(r"\s+#\s.*$", "", command)

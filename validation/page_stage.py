@@ -19,6 +19,7 @@ from draftwerk.model.checkpoint.hub import embedded
 from tests.support.stand_in_hub import StandInHub, stand_in_hub
 from tests.support.tiny_adapters import save_adapter
 from tests.support.tiny_models import save_tiny_with_text
+from validation.page_blocks import without_comment
 
 ROOT = Path(__file__).parents[1]
 COMMAND_S, START_S, END_S = 300.0, 300.0, 60.0
@@ -117,6 +118,7 @@ class PageServer:
     def start(self, command: str) -> None:
         """Start a server, in place of the one that runs, and wait until it is ready."""
         self.stop()
+        command = without_comment(command)  # which would hide what follows it
         self.shell.run(f"{command} > serve.log 2>&1 & SERVER=$!")
         self.is_up = True
         scheme = "https" if "--tls-cert" in command else "http"

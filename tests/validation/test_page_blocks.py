@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from draftwerk.api.cli.arguments import parser
-from validation.page_blocks import NOT_RUN, blocks_of, commands_of, is_as_shown, is_server
+from validation.page_blocks import (
+    NOT_RUN,
+    blocks_of,
+    commands_of,
+    is_as_shown,
+    is_server,
+    without_comment,
+)
 from validation.pages import PAGES
 
 ROOT = Path(__file__).parents[2]
@@ -61,3 +68,8 @@ def test_every_server_of_a_page_is_a_command_line_of_ours(page: str):
         words = line.partition("#")[0].partition("draftwerk serve")[2].split()
         assert parser().parse_args(["serve", *words]).command == "serve"
     assert commands
+
+
+def test_a_comment_behind_a_command_hides_nothing_that_is_added() -> None:
+    assert without_comment("draftwerk serve --port 1   # a # b") == "draftwerk serve --port 1"
+    assert without_comment("curl http://a/#part") == "curl http://a/#part"
