@@ -72,9 +72,17 @@ class Steps:
 
 
 def newer_python():
-    """Return the name of a Python on the PATH that is new enough, or nothing."""
+    """Return the name of a Python on the PATH that is new enough and starts, or nothing."""
     names = [f"python3.{minor}" for minor in range(14, PYTHON_LEAST[1] - 1, -1)]
-    return next((name for name in names if shutil.which(name)), "")
+    return next((name for name in names if starts(name)), "")
+
+
+def starts(name):
+    """Return whether a command is a Python: version managers leave names that lead nowhere."""
+    if not shutil.which(name):
+        return False
+    nothing = subprocess.DEVNULL
+    return subprocess.call([name, "-c", ""], stdout=nothing, stderr=nothing) == 0
 
 
 def check_python():

@@ -142,6 +142,19 @@ def test_a_python_that_is_too_old_is_one_sentence(
     assert "\n" not in str(refused.value)
 
 
+def test_a_newer_python_is_named_only_if_it_starts(
+    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for minor, ends in ((13, 127), (12, 0)):
+        command = tmp_path / f"python3.{minor}"
+        command.write_text(f"#!/bin/sh\nexit {ends}\n")
+        command.chmod(0o755)
+    assert install.newer_python() == "python3.12"
+    (tmp_path / "python3.12").unlink()
+    assert install.newer_python() == ""
+
+
 @pytest.mark.parametrize("minor", [9, 10])
 def test_older_pythons_read_the_script(minor: int):
     found = [*Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")]
