@@ -8,8 +8,10 @@ MODEL = ""
 
 SAME_FLAGS = {
     **dict.fromkeys(("--model", "-m", "-hf", "--hf-repo", "--model-path"), MODEL),
-    **dict.fromkeys(("--tensor-parallel-size", "-tp", "--tp-size"), "--tensor-parallel"),
-    **dict.fromkeys(("--pipeline-parallel-size", "-pp", "--pp-size"), "--pipeline-parallel"),
+    **dict.fromkeys(("--tensor-parallel-size", "-tp", "--tp-size", "--tp"), "--tensor-parallel"),
+    **dict.fromkeys(
+        ("--pipeline-parallel-size", "-pp", "--pp-size", "--pp"), "--pipeline-parallel"
+    ),
     **dict.fromkeys(
         ("--max-num-seqs", "--parallel", "-np", "--max-running-requests"), "--rows-max"
     ),
@@ -19,6 +21,7 @@ SAME_FLAGS = {
     **dict.fromkeys(("--ssl-keyfile", "--ssl-key-file"), "--tls-key"),
     **dict.fromkeys(("--alias", "-a"), "--served-model-name"),
     "--lora-modules": "--lora",
+    **dict.fromkeys(("--lora-paths", "--lora-adapters"), "--lora"),
 }
 """What other servers call a flag of ours, which takes the same values."""
 
@@ -42,6 +45,8 @@ OTHER_FLAGS = {
         (
             "--enable-prefix-caching",
             "--cache-prompt",
+            "--prefix-caching",
+            "--enable-radix-cache",
             "--cont-batching",
             "-cb",
             "--jinja",
@@ -89,12 +94,32 @@ OTHER_FLAGS = {
         ("--disable-log-requests", "--disable-log-stats", "--log-disable"),
         "prompts are logged only with --log-prompts",
     ),
-    **dict.fromkeys(("--data-parallel-size", "-dp", "--dp-size"), "--replicas N"),
+    **dict.fromkeys(("--data-parallel-size", "-dp", "--dp-size", "--dp"), "--replicas N"),
     "--allowed-origins": "--cors-origin URL, once for each",
     "--timeout": "--write-deadline-s, --body-deadline-s and --idle-s, each for its own part",
     "--api-key-file": "--api-key, or DRAFTWERK_API_KEY in the environment",
     **dict.fromkeys(("--mmproj", "--limit-mm-per-prompt"), "pictures are not read"),
-    "--enable-lora": "--lora NAME=DIR",
+    **dict.fromkeys(("--enable-lora", "--max-loras", "--max-lora-rank"), "--lora NAME=DIR"),
+    **dict.fromkeys(
+        ("--ubatch-size", "-ub", "--chunked-prefill-size"),
+        "prompts are read in pieces; --round-tokens N bounds a round",
+    ),
+    **dict.fromkeys(
+        ("--rope-scaling", "--rope-freq-base", "--rope-theta", "--hf-overrides"),
+        "a model's files say how positions are rotated",
+    ),
+    **dict.fromkeys(
+        ("--revision", "--download-dir", "--hf-token", "--hf-file"),
+        "HF_HUB_CACHE and HF_TOKEN are obeyed, and a model is named org/name or org/name/file.gguf",
+    ),
+    **dict.fromkeys(
+        ("--slot-save-path", "--kv-transfer-config", "--cpu-offload-gb"),
+        "--kv-store DIR keeps blocks of the cache; --weight-store DIR is for large models",
+    ),
+    **dict.fromkeys(
+        ("--log-level", "--uvicorn-log-level", "--verbose", "-v"),
+        "--log-format text|json; the log has a line for each request",
+    ),
 }
 """What ours have in place of other flags."""
 
@@ -102,7 +127,7 @@ SAME_COMMANDS = {
     **dict.fromkeys(("list", "ls"), "models"),
     "remove": "rm",
     **dict.fromkeys(("quantize", "llama-quantize"), "quantise"),
-    **dict.fromkeys(("server", "start", "launch"), "serve"),
+    **dict.fromkeys(("server", "start", "launch", "launch_server", "api_server"), "serve"),
     "download": "pull",
 }
 """What other programs call a command of ours that does the same."""
@@ -118,6 +143,8 @@ OTHER_COMMANDS = {
     "bench": "`draftwerk loadtest`",
     "complete": "`draftwerk chat TEXT`, or POST /v1/completions",
     "collect-env": "`draftwerk doctor`",
+    "run-batch": "`draftwerk serve --files DIR`, and POST /v1/batches",
+    "convert": "safetensors are served as they are; `draftwerk quantise` writes a GGUF",
     "version": "`draftwerk --version`",
     "help": "`draftwerk --help`",
 }
