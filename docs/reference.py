@@ -3,7 +3,7 @@
 import asyncio
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,7 @@ from draftwerk.api.core.ports import EngineClient, ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.responses import responses_events
 from draftwerk.api.service.metrics import MetricsCollector, shelving
-from draftwerk.model.checkpoint.family_table import ANY_DRAFTS, family_rows
+from draftwerk.model.checkpoint.family_table import family_rows
 from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES
 
@@ -54,16 +54,16 @@ def reference() -> str:
 
 def _settings() -> Iterator[str]:
     yield "## Settings\n"
-    yield "The command line goes before the environment, that before the file named by"
-    yield f"`--config` or `{PREFIX}CONFIG`, that before the defaults; `draftwerk doctor` takes"
-    yield "all of it too. A list is a repeated flag, a variable with commas, or a TOML list; a"
-    yield "switch is also `--no-NAME`, `true` or `false`; a size is such as `512MiB`. Each variable"
-    yield f"begins with `{PREFIX}`.\n"
+    yield 'What is `--kv-memory 1GiB` on the command line is `kv-memory = "1GiB"` in the file that'
+    yield f"`--config` or `{PREFIX}CONFIG` names, and `{PREFIX}KV_MEMORY=1GiB` in the environment."
+    yield "The command line goes before the environment, that before the file. A list is a"
+    yield "repeated flag, a variable with commas, or a TOML list; a switch is also `--no-NAME`,"
+    yield "`true` or `false`. `draftwerk serve --help NAME` tells about one setting.\n"
     fields = fields_of(Settings)
     for title, names in FLAG_GROUPS.items():
         yield f"### {title.capitalize()}\n"
-        yield "| key in a file | flag | variable | default | what it does |"
-        yield "|---|---|---|---|---|"
+        yield "| flag | default | what it does |"
+        yield "|---|---|---|"
         yield from (_setting(fields[name]) for name in names)
         yield ""
 
@@ -71,22 +71,19 @@ def _settings() -> Iterator[str]:
 def _setting(field: SettingField) -> str:
     """Return a row of the table of settings."""
     flag = "MODEL" if field.name == "model" else field.flag
-    default = "" if field.default in ("", ()) else str(field.default)
-    cells = (f"`{field.flag[2:]}`", f"`{flag}`", f"`{field.name.upper()}`", default)
+    default = "" if field.default in ("", ()) or field.default is False else str(field.default)
     meaning = re.sub(r"[|]", r"\\|", field.description)
-    return f"| {' | '.join((*cells, meaning))} |"
+    return f"| `{flag}` | {default} | {meaning} |"
 
 
 def _models() -> Iterator[str]:
     yield "## Models\n"
-    yield "What a config asks for is obeyed, or refused by the field's name: each key of a"
-    yield "`config.json`, a `quantization_config`, an adapter's config and of a GGUF under its"
-    yield "architecture is read, known to have no effect on the text, or refused. A field that is"
-    yield "left out has the default of Transformers' class. `--dtype fp32` computes with a GGUF's"
-    yield "own values. Models whose tokens see those behind them are refused.\n"
-    yield "A GPU, and several ranks, take classes that are marked so, without windows. LongRoPE's"
-    yield "long list is for all texts of a model whose `max_position_embeddings` are beyond the"
-    yield "original ones, else the short one.\n"
+    yield "Each key of a `config.json`, a `quantization_config`, an adapter's config and of a GGUF"
+    yield "under its architecture is obeyed, known to have no effect on the text, or refused by its"
+    yield "name. A field that is left out has the default of Transformers' class. `--dtype fp32`"
+    yield "computes with a GGUF's own values. Models whose tokens see later ones are refused."
+    yield "LongRoPE's long list is for all texts of a model whose `max_position_embeddings` are"
+    yield "beyond the original ones, else the short one.\n"
     yield "`--backend transformers` serves other causal models too, from a directory of"
     yield "safetensors on a CPU, in bf16 or fp32, slower: whatever calls its attention through"
     yield "Transformers' interface and passes a test at start. Refused by name are recurrent"
@@ -99,21 +96,17 @@ def _models() -> Iterator[str]:
     yield "conversations with tools. Tokenizers are `tokenizer.json`, SentencePiece's model,"
     yield "Mistral's tekken, tiktoken's ranks; a GGUF's are read from its metadata, or refused"
     yield "by the name of its split.\n"
-    yield "For each of these families one seed is one text, bit for bit, on any CPU, and on a GPU"
-    yield "with `--exact`. Classes are named without what follows `For`. All are read from"
-    yield "safetensors, and from GGUF where a name is given. A smaller model drafts for them"
-    yield "(`--draft`), where no others are named.\n"
-    alike: dict[str, list[str]] = {}
+    yield "These classes are served, named without what follows `For`: from safetensors, and from"
+    yield "GGUF where its name for them stands in brackets. One seed is one text, bit for bit, on"
+    yield "any CPU, and on a GPU with `--exact`. *Ranks* are for `--tensor-parallel` and"
+    yield "`--pipeline-parallel`. What is marked CPU alone has no [kernels on a GPU](gpu.md): torch"
+    yield "computes it there. `draftwerk models --families` tells what drafts for each.\n"
+    by_devices: dict[str, list[str]] = {}
     for row in family_rows():
-        name = f"`{row.classes[0].removesuffix('ForCausalLM')}`"
-        name += "".join(
-            f", text of `{each.removesuffix('ForConditionalGeneration')}`"
-            for each in row.classes[1:]
-        )
-        layers = row.layers + (f" ({row.devices})" if row.devices != "CPU" else "")
-        layers += f"; drafts: {row.drafts or 'no model'}" if row.drafts != ANY_DRAFTS else ""
-        alike.setdefault(layers, []).append(name + (f" ({row.gguf})" if row.gguf else ""))
-    yield from listed((", ".join(names), layers) for layers, names in alike.items())
+        name = ", text of ".join(f"`{each.partition('For')[0]}`" for each in row.classes)
+        name += f" ({row.gguf})" if row.gguf else ""
+        by_devices.setdefault(row.devices, []).append(name)
+    yield from listed((devices, ", ".join(names)) for devices, names in by_devices.items())
 
 
 def _sources() -> Iterator[str]:
@@ -132,7 +125,7 @@ EVERYWHERE = ("sequence_number", "stream_id", "item_id", "output_index", "conten
 
 def _events() -> Iterator[str]:
     yield "## Events of a response\n"
-    yield "In this order, over SSE and WebSocket alike; deltas as often as there is text. Each has"
+    yield "Over SSE and WebSocket alike; deltas as often as there is text. Each has"
     yield "`sequence_number` and, on a socket, `stream_id`; what concerns an item has"
     yield "`output_index`, its parts `item_id`, and those of texts `content_index`.\n"
     rows: list[tuple[str, str]] = []
@@ -145,7 +138,15 @@ def _events() -> Iterator[str]:
                 )
                 if "." in tag or tag == "error":
                     rows.append((f"`{tag}`", names))
-    yield from listed(rows)
+    yield from listed(_alike(rows))
+
+
+def _alike(rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield rows of which the same is said as one."""
+    names: dict[str, list[str]] = {}
+    for name, said in rows:
+        names.setdefault(said, []).append(name)
+    yield from ((", ".join(alike), said) for said, alike in names.items())
 
 
 def _errors() -> Iterator[str]:
@@ -156,7 +157,7 @@ def _errors() -> Iterator[str]:
         by_type.setdefault(kind, []).append(str(status))
     yield from listed((", ".join(each), f"`{kind}`") for kind, each in by_type.items())
     yield "By `code`:\n"
-    yield from listed((f"`{code}`", said) for code, said in CODES.items())
+    yield from listed(_alike((f"`{code}`", said) for code, said in CODES.items()))
     yield "A WebSocket closes with\n"
     yield from listed((str(code), said) for code, said in CLOSE_CODES.items())
 
@@ -188,14 +189,15 @@ async def _metrics() -> list[str]:
     lines = [
         "## Metrics\n",
         "Names begin with `draftwerk_`, or with `vllm:`; what is of a model has the label",
-        "`model_name`. `process_*` is the server's own process, as prometheus-client has it.\n",
+        "`model_name`. `GET /metrics` says of each what it is, and has more of each replica.",
+        "`process_*` is the server's own process, as prometheus-client has it.\n",
     ]
     for kind, rows in by_kind.items():
         known = [name.replace("vllm:", "") for name, _ in rows if name.startswith("`vllm:")]
-        lines += [f"{kind.capitalize()}s, as in vLLM: {', '.join(known)}; and\n"]
-        lines += listed(row for row in rows if not row[0].startswith(("`vllm:", "`replica_")))
-        of_each = [name for name, _ in rows if name.startswith("`replica_")]
-        lines += [f"Of each replica: {', '.join(of_each)}.\n"] if of_each else []
+        others = [name for name, _ in rows if not name.startswith(("`vllm:", "`replica_"))]
+        lines += [
+            f"{kind.capitalize()}s, as in vLLM: {', '.join(known)}; and {', '.join(others)}.\n"
+        ]
     return lines
 
 

@@ -14,21 +14,29 @@ from draftwerk.settings.field_faults import alternatives, described, items
 
 
 def addresses() -> Iterator[str]:
-    """Yield the endpoints, and how their fields are listed."""
+    """Yield where endpoints and their fields are listed."""
     yield "## Endpoints\n"
-    alike: dict[tuple[str, type[Struct] | None], list[str]] = {}
-    for each in ENDPOINTS:
-        same = alike.setdefault((f"{each.method} {each.sentence}", each.body), [])
-        same.append(f"`{each.address}`" if same else f"`{each.method} {each.address}`")
-    yield from listed(
-        (", ".join(names), said.partition(" ")[2]) for (said, _), names in alike.items()
-    )
-    yield "[fields.txt](fields.txt) lists the fields of their bodies, those that have no effect,"
-    yield "and those that are refused with what to use instead; `GET /v1/capabilities` and"
-    yield "`/openapi.json` tell the same of a server. Addresses under `/v1` answer without it too,"
-    yield "for clients that leave it out. A socket at `/v1/responses` takes"
+    yield "OpenAI's `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/embeddings`,"
+    yield "`/v1/conversations`, `/v1/files`, `/v1/batches` and `/v1/models`, Anthropic's"
+    yield "`/v1/messages`, Ollama's `/api/…`, `/v1/rerank` and more: [fields.txt](fields.txt) lists"
+    yield "all, the fields of their bodies, those that have no effect, and those that are refused"
+    yield "with what to use instead; `GET /v1/capabilities` and `/openapi.json` tell the same of a"
+    yield "server. Addresses under `/v1` answer without it too. A socket at `/v1/responses` takes"
     yield "`response.create` with the body of the POST and, if wanted, `stream_id`; and"
     yield "`response.cancel` with `response_id` or `stream_id`.\n"
+
+
+def _endpoints() -> Iterator[str]:
+    """Yield the endpoints, those at one address in one line."""
+    yield "ENDPOINTS\n"
+    at: dict[str, list[tuple[str, str]]] = {}
+    for each in ENDPOINTS:
+        at.setdefault(each.address, []).append((each.method, each.sentence))
+    alike: dict[str, list[str]] = {}
+    for address, found in at.items():
+        methods = "/".join(method for method, _ in found)
+        alike.setdefault("; ".join(said for _, said in found), []).append(f"`{methods} {address}`")
+    yield from listed((", ".join(names), said) for said, names in alike.items())
 
 
 def fields() -> str:
@@ -37,6 +45,7 @@ def fields() -> str:
 
 
 def _fields_of_endpoints() -> Iterator[str]:
+    yield from _endpoints()
     yield "FIELDS OF REQUESTS\n"
     yield "Every field may be `null`, which means absent. Those that are refused may ask for"
     yield "nothing (`null`, `false`); fields that are not listed are ignored. Names in capitals are"

@@ -1,6 +1,7 @@
-"""What docs/life-of-a-request.md and docs/extending.md say of the code is so."""
+"""The pages are short; what life-of-a-request.md and extending.md say of the code is so."""
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,3 +76,17 @@ def test_a_recipe_lists_the_files_of_its_specimen(heading: str):
 
 def test_there_are_six_recipes():
     assert len(recipes()) == 6
+
+
+BYTES_MAX, README_WORDS_MAX = 160_000, 700
+"""Of all Markdown, and of its first page: what a reader can be asked to read."""
+
+
+def test_the_documentation_stays_short():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    pages = [ROOT / name for name in listed.stdout.split("\0") if name]
+    assert len(pages) > 15
+    assert sum(page.stat().st_size for page in pages) <= BYTES_MAX
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= README_WORDS_MAX
