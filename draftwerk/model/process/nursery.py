@@ -118,7 +118,7 @@ def _become(order: Order, descriptors: list[int], grammars: "Grammars | None") -
         os.close(reads)
         os.close(writes)
         options = {**order.options, **dict(zip(order.descriptors, others, strict=True))}
-        worker.run(order.role, msgspec.json.encode(options), is_forked=True, grammars=grammars)
+        worker.run(order.role, msgspec.json.encode(options), grammars)
         status = 0
     except BrokenPipeError:
         pass  # the server has gone meanwhile, and nothing waits for what this one says

@@ -8,7 +8,6 @@ import gc
 import os
 import signal
 import sys
-from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import sleep
@@ -46,36 +45,35 @@ class Pipe:
         self._lock = Lock()
 
     def send(self, kind: FrameKind, payload: bytes = b"") -> None:
+        """Send a frame; the process ends where the server has gone, as after Ctrl-C."""
         with self._lock:
-            self._file.write(frame(kind, payload))
-            self._file.flush()
+            try:
+                self._file.write(frame(kind, payload))
+                self._file.flush()
+            except OSError:
+                os._exit(1)
 
-    def beat(self, *, is_forked: bool) -> None:
-        """Beat until the server is gone; a process that another one forked ends with it then."""
+    def beat(self) -> None:
+        """Beat until the server is gone."""
         while True:
             sleep(BEAT_S)
-            try:
-                self.send(FrameKind.BEAT)
-            except OSError:
-                if is_forked:  # no signal tells it
-                    os._exit(1)
-                return
+            self.send(FrameKind.BEAT)
 
 
 def main(role: str, options: str) -> None:
     die_with_parent()
     lower_priority(NICENESS)
-    run(role, options.encode(), is_forked=False)
+    run(role, options.encode())
 
 
-def run(role: str, options: bytes, *, is_forked: bool, grammars: "Grammars | None" = None) -> None:
+def run(role: str, options: bytes, grammars: "Grammars | None" = None) -> None:
     """Be a model process until the input ends; see `build_role` for the grammars."""
     # Nothing else may write to the pipe: whatever prints, prints to standard error.
     results, work = os.fdopen(os.dup(1), "wb"), sys.stdin.buffer
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, who ends us in order.
     pipe = Pipe(results)
-    Thread(target=partial(pipe.beat, is_forked=is_forked), daemon=True).start()
+    Thread(target=pipe.beat, daemon=True).start()
 
     gc.disable()  # for a seventh of the time that importing takes
     from draftwerk.model.checkpoint.unsupported import Refused

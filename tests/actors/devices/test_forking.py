@@ -23,9 +23,9 @@ import json, os, sys
 from draftwerk.model.process import nursery, worker
 from draftwerk.speculative.protocol.frames import FrameKind
 
-def run(role, options, *, is_forked, grammars=None):
+def run(role, options, grammars=None):
     given = json.loads(options)
-    said = {"role": role, "forked": is_forked, "word": given["word"]}
+    said = {"role": role, "forked": role != "alone", "word": given["word"]}
     if grammars:
         said["grammars"] = grammars
     if "shared" in given:
@@ -37,7 +37,7 @@ def run(role, options, *, is_forked, grammars=None):
 worker.run = run
 """
 COMMAND = [sys.executable, "-P", "-c", ECHO + "nursery.main(lambda: lambda model: model.directory)"]
-ALONE = [sys.executable, "-P", "-c", ECHO + "run('alone', '{\"word\": 7}', is_forked=False)"]
+ALONE = [sys.executable, "-P", "-c", ECHO + "run('alone', '{\"word\": 7}')"]
 
 
 @asynccontextmanager
