@@ -4,12 +4,9 @@
 the names below is used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-from draftwerk.machine.version import __version__
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from draftwerk.machine.version import __version__
     from draftwerk.python_api.async_llm import AsyncLLM
     from draftwerk.python_api.errors import ClosedError, RequestError, RequestFailedError
     from draftwerk.python_api.llm import LLM
@@ -47,6 +44,7 @@ _MODULES = {
     "SamplingParams": "python_api.sampling_params",
     "Speculation": "speculative.requests.request",
     "TextScore": "python_api.outputs",
+    "__version__": "machine.version",
 }
 """Where each public name is defined."""
 
@@ -54,6 +52,10 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import (
+        import_module,
+    )  # here: an interrupt of a command's start is to find nothing
+
     found: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = found
     return found

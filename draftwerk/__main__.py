@@ -1,18 +1,16 @@
 """The `draftwerk` command, which is also `python -m draftwerk`."""
 
-import codecs
-import locale
-import os
-import signal
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+import os
+import sys
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
     from types import ModuleType
+    from typing import Any
 
     from draftwerk.api.core.config import Settings
     from draftwerk.api.core.ports import RunningServer
@@ -22,19 +20,21 @@ PROMPTS = ".jsonl"
 NEEDLE_TOKENS = (2048,)
 
 # What a command needs is imported when it runs: `--help` and `chat` load no model code, and an
-# interrupt of any import but this file's is caught.
+# interrupt of an import is caught. This file imports what every interpreter has imported before it.
+INTERRUPTED = 128 + 2
+"""The exit code of a program that SIGINT ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    if arguments is None and not reads_utf8():
-        os.environ["PYTHONUTF8"] = "1"
-        os.execv(sys.executable, [sys.executable, "-m", "draftwerk", *sys.argv[1:]])
-    open_closed_streams()
     try:
+        if arguments is None and not reads_utf8():
+            os.environ["PYTHONUTF8"] = "1"
+            os.execv(sys.executable, [sys.executable, "-m", "draftwerk", *sys.argv[1:]])
+        open_closed_streams()
         return run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        return INTERRUPTED
 
 
 def run(words: Sequence[str]) -> int:
@@ -74,6 +74,9 @@ def open_closed_streams() -> None:
 
 def reads_utf8() -> bool:
     """Whether this process takes words, paths and files as UTF-8, as its children will too."""
+    import codecs
+    import locale
+
     encodings = (sys.getfilesystemencoding(), locale.getpreferredencoding(do_setlocale=False))
     return {codecs.lookup(encoding).name for encoding in encodings} == {"utf-8"}
 
@@ -92,8 +95,8 @@ def serve_command(parsed: dict[str, Any]) -> int:
 
 
 def build(
-    settings: "Settings", report: Callable[[str], None]
-) -> AbstractAsyncContextManager["RunningServer"]:
+    settings: Settings, report: Callable[[str], None]
+) -> AbstractAsyncContextManager[RunningServer]:
     """Run the engine; its imports take half a second, in which the socket is already bound."""
     from draftwerk.assembly.build import build_engine
     from draftwerk.assembly.model_entries import serves_several
@@ -104,8 +107,10 @@ def build(
     return build_engine(settings, report)
 
 
-def extra_cluster() -> "ModuleType":
+def extra_cluster() -> ModuleType:
     """Return what runs replicas. Raises ConfigError where Ray is not installed."""
+    from importlib import import_module
+
     try:
         return import_module("draftwerk.cluster.ray_serve.cluster_commands")
     except ModuleNotFoundError as error:
@@ -132,6 +137,8 @@ def chat_command(parsed: dict[str, Any]) -> int:
 
 def doctor_command(parsed: dict[str, Any]) -> int:
     """Look at the machine, and at what the model does on it."""
+    from pathlib import Path
+
     from draftwerk.api.cli.arguments import settings_of
     from draftwerk.assembly.build import measure
     from draftwerk.assembly.cache_commands import cached_files

@@ -1,5 +1,6 @@
 """The command as a process."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -46,6 +47,16 @@ def test_an_interrupt_while_a_command_is_imported_is_its_end(module: str) -> Non
         [sys.executable, "-c", code], capture_output=True, timeout=120, check=False
     )
     assert (ran.returncode, ran.stderr) == (130, b"")
+
+
+def test_the_command_imports_nothing_before_it_catches_an_interrupt() -> None:
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "import draftwerk.__main__; print(sorted(set(sys.modules) - before))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ours = {"__future__", "draftwerk", "draftwerk.__main__"}
+    assert set(ast.literal_eval(ran.stdout)) <= ours
 
 
 def test_streams_that_the_parent_closed_are_open_again(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 WAITING = {"OMP_WAIT_POLICY": "passive"}
 """How OpenMP's threads wait: those that spin hold a busy core from the thread they wait for."""
+OWN_SESSION = True
+"""Ctrl-C reaches all processes of a terminal's session: children are ended by the server, in order,
+and one that is just starting up would print a traceback and be missed."""
 ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds the package `draftwerk`."""
 

@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import Process
 
 from draftwerk.actors.devices.frame_pipe import FramePipe
-from draftwerk.machine.child_python import child_environment
+from draftwerk.machine.child_python import OWN_SESSION, child_environment
 
 
 class Child(Protocol):
@@ -86,6 +86,7 @@ async def spawn(command: Sequence[str], descriptors: Sequence[int] = ()) -> Proc
             stderr=None,
             env=child_environment(),
             pass_fds=descriptors,
+            start_new_session=OWN_SESSION,
         )
     except BaseException:
         pipe.close()

@@ -18,7 +18,7 @@ from anyio.abc import Process
 
 from draftwerk.actors.devices.child import Child, PipedChild
 from draftwerk.actors.devices.frame_pipe import FramePipe
-from draftwerk.machine.child_python import child_environment
+from draftwerk.machine.child_python import OWN_SESSION, child_environment
 from draftwerk.speculative.protocol.forks import ORDER_MAX, Forked, NurseryModel, Order
 
 PAUSE_S, PAUSE_MAX_S = 0.5, 60.0
@@ -72,7 +72,12 @@ class Nursery:
         ours.setblocking(False)
         try:
             self._process = await anyio.open_process(
-                self.command, stdin=its.fileno(), stdout=None, stderr=None, env=child_environment()
+                self.command,
+                stdin=its.fileno(),
+                stdout=None,
+                stderr=None,
+                env=child_environment(),
+                start_new_session=OWN_SESSION,
             )
         except BaseException:
             ours.close()

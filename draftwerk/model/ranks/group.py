@@ -21,7 +21,7 @@ from tempfile import mkdtemp
 from threading import Event, Lock, Thread
 from typing import cast
 
-from draftwerk.machine.child_python import child_environment, python_command
+from draftwerk.machine.child_python import OWN_SESSION, child_environment, python_command
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, OnProgress, frame
@@ -95,6 +95,7 @@ class RankGroup:
                 bufsize=0,
                 env=child_environment(),
                 pass_fds=keeps,
+                start_new_session=OWN_SESSION,
             )
             self._others.append(OtherRank(rank, process))
         weakref.finalize(self, _end, [other.process for other in self._others])

@@ -22,7 +22,7 @@ from threading import Lock
 import msgspec
 import numpy as np
 
-from draftwerk.machine.child_python import child_environment, python_command
+from draftwerk.machine.child_python import OWN_SESSION, child_environment, python_command
 from draftwerk.model.text.grammar import BadGrammar, Grammars, grammars_of
 from draftwerk.speculative.sampling.params import Grammar
 
@@ -132,7 +132,12 @@ class GrammarChecker:
     def _started(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
         process = subprocess.Popen(
-            self._command, stdin=pipe, stdout=pipe, stderr=None, env=child_environment()
+            self._command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=None,
+            env=child_environment(),
+            start_new_session=OWN_SESSION,
         )
         self._closes[process.pid] = weakref.finalize(self, _end, process)
         return process

@@ -15,7 +15,7 @@ from threading import Lock
 
 import msgspec
 
-from draftwerk.machine.child_python import child_environment, python_command
+from draftwerk.machine.child_python import OWN_SESSION, child_environment, python_command
 
 SIZE_BYTES = 8
 ANSWER_MAX = 2**28
@@ -112,6 +112,7 @@ class Guard:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={**child_environment(), "TOKENIZERS_PARALLELISM": "false"},
+                start_new_session=OWN_SESSION,
             )
         self._control = ours
         self._end = weakref.finalize(self, _ended, ours, process)
