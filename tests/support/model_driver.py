@@ -126,6 +126,7 @@ class Driver:
             sequence_id=live.sequence_id,
             samples=stop == len(live.tokens),
             draft_max=capacity,
+            tokens_left=live.goal - len(live.output),
             state=state,
             blocks=live.blocks,
             new_token_ids=new_token_ids,

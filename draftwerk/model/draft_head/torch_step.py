@@ -14,7 +14,7 @@ from draftwerk.speculative.protocol.feedback import HeadNode
 
 
 class TorchStep:
-    """A `TreeHead` in float32."""
+    """A `Drafter` in float32."""
 
     def __init__(self, head: DraftHead, weights: Weights) -> None:
         self.head = DraftHead(*(getattr(head, field.name).float() for field in fields(head)))
@@ -30,6 +30,6 @@ class TorchStep:
         values, indices = logprobs.topk(min(count, len(self.vocabulary)))
         return Steps(after, self.vocabulary[indices].tolist(), values.tolist())
 
-    def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
+    def propose(self, rows: Sequence[Start], budget: int) -> list[tuple[HeadNode, ...]]:
         """Return each row's draft tree, parents first."""
-        return build_trees(self, starts)
+        return build_trees(self, rows, budget)

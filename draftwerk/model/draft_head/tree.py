@@ -75,16 +75,16 @@ ScoredCandidates = Sequence[tuple[float, int, int]]
 """(score, token, loss) of candidates, best first."""
 
 
-class TreeHead(HeadStep, Protocol):
-    """A head that also grows whole trees: by `build_trees`, or as its device does that."""
+class Drafter(HeadStep, Protocol):
+    """A draft head of any kind: what a round asks for the drafts of the next one."""
 
-    def grow(self, starts: Sequence[Start], /) -> list[tuple[HeadNode, ...]]:
-        """Return each row's nodes, parents first."""
+    def propose(self, rows: Sequence[Start], budget: int, /) -> list[tuple[HeadNode, ...]]:
+        """Return each row's nodes, parents first, for at most `budget` tokens ahead."""
         ...
 
 
 def build_trees(
-    step: HeadStep, starts: Sequence[Start], open_max: int = OPEN_MAX
+    step: HeadStep, starts: Sequence[Start], budget: int = LEVELS, open_max: int = OPEN_MAX
 ) -> list[tuple[HeadNode, ...]]:
     """Return each row's nodes, parents first.
 
@@ -93,7 +93,7 @@ def build_trees(
     found: list[list[HeadNode]] = [[] for _ in starts]
     level = [_Open(row, -1, start.token, start.state, 1.0) for row, start in enumerate(starts)]
     looked = LOOKED if any(start.noise.sampled for start in starts) else BEST
-    for depth in range(LEVELS):
+    for depth in range(min(LEVELS, budget)):
         if not level:
             break
         states, tokens, logprobs = step(
@@ -111,6 +111,14 @@ def build_trees(
             likeliest = sorted(range(len(level)), key=lambda index: -level[index].chance)
             level = [level[index] for index in sorted(likeliest[:open_max])]
     return [tuple(head_tree) for head_tree in found]
+
+
+def within(head_tree: tuple[HeadNode, ...], budget: int) -> tuple[HeadNode, ...]:
+    """Return the nodes for at most `budget` tokens ahead of a tree that a device grew whole."""
+    depths = list[int]()
+    for node in head_tree:
+        depths.append(depths[node.parent] + 1 if depths else 0)
+    return head_tree[: sum(depth < budget for depth in depths)]
 
 
 def _head_node(one: _Open, ranked: ScoredCandidates) -> HeadNode:

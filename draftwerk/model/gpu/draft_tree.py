@@ -26,6 +26,7 @@ from draftwerk.model.draft_head.tree import (
     LEVELS,
     LOOKED,
     Start,
+    within,
 )
 from draftwerk.model.gpu.draft_head import GpuDraftHead
 from draftwerk.model.gpu.graphs import ROWS, Recorder
@@ -192,7 +193,7 @@ class Buffers:
 
 
 class GpuDraftTree(GpuDraftHead):
-    """A draft head that grows whole trees: a `model.draft_head.tree.TreeHead`."""
+    """A draft head that grows whole trees."""
 
     def __init__(self, head: DraftHead, weights: Weights) -> None:
         super().__init__(head, weights)
@@ -210,14 +211,15 @@ class GpuDraftTree(GpuDraftHead):
         self.rows_max = max(self.recorded)
 
     @torch.inference_mode()
-    def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
+    def propose(self, rows: Sequence[Start], budget: int) -> list[tuple[HeadNode, ...]]:
         """Return each row's nodes, parents first."""
-        if not starts:
+        if not rows:
             return []
-        said = to_device(torch.tensor([one.token for one in starts]), self.device)
-        states = torch.stack([one.state for one in starts])
-        found = self.queue(states, said, [(one.noise, one.position) for one in starts])
-        return LAYOUT.unpack(to_host(found).flatten().tolist())
+        said = to_device(torch.tensor([one.token for one in rows]), self.device)
+        states = torch.stack([one.state for one in rows])
+        found = self.queue(states, said, [(one.noise, one.position) for one in rows])
+        trees = LAYOUT.unpack(to_host(found).flatten().tolist())
+        return [within(each, budget) for each in trees]
 
     @torch.inference_mode()
     def queue(

@@ -18,6 +18,7 @@ from draftwerk.model.draft_head.tree import (
     LOOKED,
     OPEN_MAX,
     Start,
+    within,
 )
 from draftwerk.model.native.calls.structs import DraftHeadRow, TreeShape, TreeStart
 from draftwerk.model.native.forward import NativeForward
@@ -99,11 +100,12 @@ class NativeStep:
         self._library.draft_head_run(self.handle, arguments, rows, count)
         return Steps(after, best.tolist(), logprobs.tolist())
 
-    def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
+    def propose(self, rows: Sequence[Start], budget: int) -> list[tuple[HeadNode, ...]]:
         """Return each row's draft tree, parents first: `build_trees` of tree.py in one call."""
-        if any(not 0 <= one.token < self._vocab for one in starts):
+        if any(not 0 <= one.token < self._vocab for one in rows):
             raise ValueError("a token is outside the vocabulary")
-        return LAYOUT.unpack(self.nodes(arguments_of(starts))[:])
+        found = LAYOUT.unpack(self.nodes(arguments_of(rows))[:])
+        return found if budget >= LEVELS else [within(each, budget) for each in found]
 
     def nodes(self, starts: Array[TreeStart]) -> Array[c_int32]:
         """Return the nodes of each row's tree one after the other, as in `LAYOUT`."""

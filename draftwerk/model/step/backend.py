@@ -22,7 +22,7 @@ from draftwerk.model.batch.batch import (
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.draft_head.chains import ChainDrafter
 from draftwerk.model.draft_head.head_windows import HeadWindows
-from draftwerk.model.draft_head.tree import TreeHead
+from draftwerk.model.draft_head.tree import Drafter
 from draftwerk.model.reference import kv_pages, sampler
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
 from draftwerk.model.reference.shared_pages import SharedPages
@@ -31,7 +31,7 @@ from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 
-HeadT = TypeVar("HeadT", bound=TreeHead, covariant=True)
+HeadT = TypeVar("HeadT", bound=Drafter, covariant=True)
 UNREAD_JOURNAL = MoveJournal()
 """Of private pages, which end with their process."""
 
@@ -130,7 +130,7 @@ class LoadedModel:
     backend: Backend = TORCH_BACKEND
     grammars: Grammars | None = None
     """None where the model came without a tokenizer."""
-    draft_head: BoundHead[TreeHead] | None = None
+    draft_head: BoundHead[Drafter] | None = None
     host_batches: bool = False
     """Whether the forward takes its batches in host memory and sends them itself."""
     chains: ChainDrafter | None = None

@@ -107,7 +107,9 @@ def _trees(
         )
         for walk in missing
     ]
-    yield from zip(missing, head.step.grow(starts), strict=True)
+    left = max(walk.plan.row.tokens_left - len(walk.tokens) for walk in missing)
+    # The next round computes a token more than are drafted.
+    yield from zip(missing, head.step.propose(starts, max(1, left - 1)), strict=True)
 
 
 def _text_pages(walk: RowWalk, pages: Pages) -> TextPages:

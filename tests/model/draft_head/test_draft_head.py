@@ -111,13 +111,13 @@ def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, 
             )
             for row, sampling in enumerate(samplings[turn % 2 : rows + turn % 2])
         ]
-        found = step.grow(starts)
+        found = step.propose(starts, LEVELS)
         assert found == build_trees(lambda *arguments: step(*arguments), starts)
         sizes |= {len(head_tree) for head_tree in found}
         assert sum(map(len, found)) <= rows + (LEVELS - 1) * OPEN_MAX
     assert max(sizes) == 1 + EXPANDED * (LEVELS - 1) or rows > OPEN_MAX
     with pytest.raises(ValueError, match="vocabulary"):
-        step.grow([starts[0]._replace(token=VOCAB)])
+        step.propose([starts[0]._replace(token=VOCAB)], LEVELS)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(seed=7, temperature=0.7)])
@@ -128,7 +128,7 @@ def test_nodes_are_a_tree_whose_nodes_follow_their_parents(directory, sampling):
         Start(torch.randn(32, generator=noise), 3 + row, 20 + row, sequence_noise)
         for row in range(3)
     ]
-    found = step.grow(starts)
+    found = step.propose(starts, LEVELS)
     assert [head_tree[0].token for head_tree in found] == [3, 4, 5]
     for start, head_tree in zip(starts, found, strict=True):
         assert len(head_tree) <= 1 + EXPANDED * (LEVELS - 1)

@@ -100,9 +100,9 @@ def test_a_tree_is_the_twins(seed: int, size: int, directory):
     vocabulary = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:size]
     plain, ours = steps(directory, vocabulary.sort().values, seed)
     rows = starts(seed, 11, sharp=2.0 + seed)
-    expected = build_trees(plain, rows, EXPANDED * len(rows))
-    assert ours.grow(moved(rows)) == expected
-    assert ours.grow(moved(rows[3:4])) == expected[3:4]
+    expected = build_trees(plain, rows, LEVELS, EXPANDED * len(rows))
+    assert ours.propose(moved(rows), LEVELS) == expected
+    assert ours.propose(moved(rows[3:4]), LEVELS) == expected[3:4]
     assert any(len(head_tree) > 3 for head_tree in expected)
     depths = [len(head_tree) for head_tree in expected]
     assert min(depths) < max(depths) or size == 5
@@ -114,16 +114,18 @@ def test_recorded_trees_are_grown_in_parts_and_keep_no_state(directory):
     ours.record((1, 2, 4), recorder)
     for seed, count, replays in ((1, 11, 3), (2, 3, 1), (3, 1, 1), (4, 4, 1)):
         before, rows = recorder.replays, starts(seed, count, sharp=2.0)
-        assert ours.grow(moved(rows)) == build_trees(plain, rows, EXPANDED * len(rows))
+        assert ours.propose(moved(rows), LEVELS) == build_trees(
+            plain, rows, LEVELS, EXPANDED * len(rows)
+        )
         assert recorder.replays - before == replays
-    assert ours.grow([]) == []
+    assert ours.propose([], LEVELS) == []
 
 
 def test_levels_as_deep_as_there_are(directory):
     _, ours = steps(directory, torch.arange(VOCAB))
     rows = starts(5, 8, sharp=4.0)
     deepest = 0
-    for head_tree in ours.grow(moved(rows)):
+    for head_tree in ours.propose(moved(rows), LEVELS):
         depths: list[int] = []
         for node in head_tree:
             depths.append(1 + (depths[node.parent] if node.parent >= 0 else 0))

@@ -256,4 +256,4 @@ def test_draft_heads(pools: list[Pool]) -> None:
         Start(state, token, 40 + token, SequenceNoise(Sampling(seed=token, temperature=token % 2)))
         for state, token in zip(states, tokens, strict=True)
     ]
-    assert steps[0].grow(starts) == steps[1].grow(starts)
+    assert steps[0].propose(starts, 3) == steps[1].propose(starts, 3)

@@ -57,7 +57,7 @@ class Joints(NamedTuple):
 
 
 class AssistantHead:
-    """A `TreeHead` that keeps nothing of texts; its trees are chains, with rivals at each node."""
+    """A `Drafter` that keeps nothing of texts; its trees are chains, with rivals at each node."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class AssistantHead:
     ) -> None:
         self._stage, self._joints, self._scores, self._rank = stage, joints, scores, rank
 
-    def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
+    def propose(self, rows: Sequence[Start], budget: int) -> list[tuple[HeadNode, ...]]:
         """Return each row's draft tree, parents first."""
-        return grow_chains(starts, self._guess)
+        return grow_chains(rows, self._guess, budget)
 
     def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
         """Return the states [n, H] and no tokens: it is not told where the text before is kept."""

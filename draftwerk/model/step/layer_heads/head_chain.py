@@ -33,11 +33,13 @@ ChainGuess = Callable[[Sequence[HeadChain], int, int], tuple[list[TopTokens], Te
 """Of chains, the depth, and how many tokens are looked at: the best after each, and the states."""
 
 
-def grow_chains(starts: Sequence[Start], guess: ChainGuess) -> list[tuple[HeadNode, ...]]:
+def grow_chains(
+    starts: Sequence[Start], guess: ChainGuess, budget: int = LEVELS
+) -> list[tuple[HeadNode, ...]]:
     """Return each row's draft tree, parents first."""
     chains = growing = [HeadChain(one) for one in starts]
     looked = LOOKED if any(one.noise.sampled for one in starts) else BEST
-    for depth in range(LEVELS if starts else 0):
+    for depth in range(min(LEVELS, budget) if starts else 0):
         best, states = guess(growing, depth, looked)
         found = zip(growing, states, best, strict=True)
         growing = [chain for chain, state, one in found if chain.extend(state, *one)]

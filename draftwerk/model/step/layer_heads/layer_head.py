@@ -45,7 +45,7 @@ class RankTokens(Protocol):
 
 
 class LayerHead:
-    """A `TreeHead` that follows sequences; its trees are chains, with rivals at each node."""
+    """A `Drafter` that follows sequences; its trees are chains, with rivals at each node."""
 
     def __init__(
         self, layer: HeadLayer, pages: Pages, rank: RankTokens, windows: HeadWindows
@@ -54,9 +54,9 @@ class LayerHead:
         self.windows = windows
         self._layer, self._pages, self._rank = layer, pages, rank
 
-    def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
+    def propose(self, rows: Sequence[Start], budget: int) -> list[tuple[HeadNode, ...]]:
         """Return each row's draft tree, parents first."""
-        served = starts[: self.windows.capacity]
+        served = rows[: self.windows.capacity]
         used = {one.sequence_id: self.windows.use(one.sequence_id, LEVELS) for one in served}
 
         def guess(
@@ -66,8 +66,8 @@ class LayerHead:
             further = self._guess(chains, windows, depth - 1) if depth else self._read(windows)
             return self._best(further[0], looked), further[1]
 
-        unserved = [()] * (len(starts) - len(served))
-        return [*grow_chains(served, guess), *unserved]
+        unserved = [()] * (len(rows) - len(served))
+        return [*grow_chains(served, guess, budget), *unserved]
 
     def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
         """Return the states [n, H] after the tokens, and the `count` best that could follow.
