@@ -9,6 +9,11 @@ from math import prod
 from pathlib import Path
 
 from draftwerk.model.checkpoint.assistant_config import is_assistant, read_assistant_config
+from draftwerk.model.checkpoint.dflash_config import (
+    drafter_tensors,
+    is_dflash,
+    read_dflash_config,
+)
 from draftwerk.model.checkpoint.eagle_config import read_eagle_config
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor, stored_tensors
@@ -21,6 +26,8 @@ from draftwerk.model.draft_head.head_windows import (
     BLOCK_SIZE,
     BLOCKS,
     CAPACITY,
+    LONG_BLOCKS,
+    LONG_CAPACITY,
     ROWS_SHARED,
     WAITING_MAX,
 )
@@ -59,11 +66,24 @@ def draft_head_bytes(wanted: str, target: Path, dtype: str) -> int:
         if is_assistant(folder):
             read_assistant_config(folder)
             return layer_bytes(stored_tensors(folder), dtype)
+        if is_dflash(folder):
+            return _dflash_bytes(folder, hf, dtype)
         layer = read_eagle_config(folder).layer
         weights = layer_bytes(stored_tensors(folder), dtype)
     except Refused as error:
         raise Refused(f"draft head {wanted}: {error}") from None
     return weights + text_bytes(layer, STATES_EACH * hidden, dtype)
+
+
+def _dflash_bytes(folder: Path, target: Json, dtype: str) -> int:
+    config = read_dflash_config(folder, target)
+    hidden, rows = target["hidden_size"], min(target["vocab_size"], VOCABULARY_MAX)
+    head = 4 * rows * hidden + _packed_bytes(rows * hidden, dtype)
+    weights = layer_bytes(drafter_tensors(folder, config), dtype)
+    slots = LONG_CAPACITY * LONG_BLOCKS * BLOCK_SIZE
+    pages = config.layers["num_hidden_layers"] * slots * slot_bytes(config.layers, dtype)
+    waiting = (LONG_CAPACITY + ROWS_SHARED) * WAITING_MAX * len(config.taps) * hidden
+    return weights + head + pages + 4 * waiting
 
 
 def _mtp_tensors(target: Path) -> dict[str, StoredTensor]:
@@ -87,9 +107,13 @@ def _packed_bytes(numbers: int, dtype: str) -> int:
 
 def page_bytes(layer: Json, dtype: str) -> int:
     """Return what a layer's keys and values take, of as many texts as it drafts for at once."""
+    return CAPACITY * BLOCKS * BLOCK_SIZE * slot_bytes(layer, dtype)
+
+
+def slot_bytes(layer: Json, dtype: str) -> int:
+    """Return what a layer's key and value of a token take."""
     _, heads, size = sizes_of(layer)
-    slots = CAPACITY * BLOCKS * BLOCK_SIZE
-    return slots * 2 * heads * size * (4 if dtype == "fp32" else 2)
+    return 2 * heads * size * (4 if dtype == "fp32" else 2)
 
 
 def text_bytes(layer: Json, state_size: int, dtype: str) -> int:

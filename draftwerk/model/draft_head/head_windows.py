@@ -7,7 +7,7 @@ A token is read with the state before it, so a token of the target's prefix cach
 missing makes drafts worse; texts do not depend on it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ CAPACITY = 128
 BLOCK_SIZE = 16
 BLOCKS = 33
 """Of a window."""
+LONG_CAPACITY, LONG_BLOCKS = 32, 129
+"""Of a drafter that reads whole prompts: as many slots, for fewer texts."""
 WAITING_MAX = 128
 """Tokens that wait for the head; of more the last, and nothing is kept of those before."""
 ROWS_SHARED = 16
@@ -52,9 +54,9 @@ class HeadWindow:
         """Forget all that was read; what waits begins at a position."""
         self.first, self.length = position, 0
 
-    def slide(self, room: int) -> None:
+    def slide(self, room: int, slots: int) -> None:
         """Forget the first blocks, so that there is room for what waits and so many more."""
-        while self.length + len(self.tokens) + room > BLOCKS * BLOCK_SIZE:
+        while self.length + len(self.tokens) + room > slots:
             self.blocks = (*self.blocks[1:], self.blocks[0])
             self.first += BLOCK_SIZE
             self.length -= BLOCK_SIZE
@@ -70,10 +72,18 @@ class HeadWindow:
 class HeadWindows:
     """The windows of all sequences; the one that was used longest ago gives its blocks away."""
 
-    def __init__(self, capacity: int) -> None:
-        """`capacity` windows have blocks at once."""
-        self.capacity = capacity
+    def __init__(self, capacity: int, blocks: int = BLOCKS) -> None:
+        """`capacity` windows have so many blocks each at once."""
+        self.capacity, self.blocks = capacity, blocks
+        self.read_now: Callable[[int], None] | None = None
+        """Of a sequence: reads what waits, where a prompt's states are not to be forgotten."""
         self.clear()
+
+    @property
+    def prompt_max(self) -> int:
+        """Tokens of a prompt that are read, its last ones."""
+        slots = self.blocks * BLOCK_SIZE
+        return WAITING_MAX if self.read_now is None else slots - WAITING_MAX - BLOCK_SIZE
 
     def clear(self) -> None:
         """Forget all."""
@@ -111,7 +121,10 @@ class HeadWindows:
             window.restart(position)
         window.states += states
         window.tokens += tokens
-        if (surplus := len(window.tokens) - WAITING_MAX) > 0:
+        surplus = len(window.tokens) - WAITING_MAX
+        if surplus > 0 and self.read_now is not None:
+            self.read_now(sequence_id)
+        elif surplus > 0:
             window.restart(window.end - WAITING_MAX)
             del window.states[:surplus], window.tokens[:surplus]
 
@@ -121,9 +134,9 @@ class HeadWindows:
         if sequence_id not in self._used:
             place = self._free.pop() if self._free else self._taken_back()
             self._used[sequence_id] = place
-            window.blocks = tuple(range(place * BLOCKS, (place + 1) * BLOCKS))
+            window.blocks = tuple(range(place * self.blocks, (place + 1) * self.blocks))
         self._used[sequence_id] = self._used.pop(sequence_id)  # the newest is last
-        window.slide(room)
+        window.slide(room, self.blocks * BLOCK_SIZE)
         return window
 
     def _taken_back(self) -> int:
@@ -140,4 +153,4 @@ class HeadWindows:
         assert sorted(places) == list(range(self.capacity))
         for window in self._windows.values():
             assert len(window.states) == len(window.tokens) <= WAITING_MAX
-            assert 0 <= window.length <= BLOCKS * BLOCK_SIZE
+            assert 0 <= window.length <= self.blocks * BLOCK_SIZE

@@ -16,7 +16,10 @@ from draftwerk.model.batch.batch import KeepingForward, Pages
 from draftwerk.model.checkpoint.assistant import read_assistant
 from draftwerk.model.checkpoint.assistant_config import is_assistant
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.dflash_config import is_dflash
+from draftwerk.model.checkpoint.dflash_weights import read_dflash
 from draftwerk.model.checkpoint.eagle_head import EagleHead, read_eagle
+from draftwerk.model.checkpoint.hf_config import read_supported
 from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.mtp_layer import MtpWeights, read_mtp
@@ -32,6 +35,7 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import dequantised, rows_of
 from draftwerk.model.process.assistant_heads import native_assistant, torch_assistant
+from draftwerk.model.process.dflash_heads import native_dflash, torch_dflash
 from draftwerk.model.process.head_products import embedded, row_product
 from draftwerk.model.process.parts import NativePart, TorchPart, vocabulary_of
 from draftwerk.model.ranks.share import Share
@@ -71,6 +75,9 @@ def torch_head(options: ModelOptions, part: TorchPart, share: Share) -> BoundHea
         if is_assistant(folder):
             assistant = read_assistant(folder, model.config, dtype=embedding.dtype)
             return torch_assistant(assistant, model.config, embedding, forward)
+        if is_dflash(folder):
+            drafter = read_dflash(folder, read_supported(model.directory))
+            return torch_dflash(drafter, model.config, embedding, vocabulary.lm_head, forward)
         return torch_eagle(read_eagle(folder, model.config), embedding, forward)
     mtp = _mtp_of(model, partial(read_mtp, dtype=embedding.dtype))
     step = torch_mtp(mtp, vocabulary, forward.attention, model.config.eos_token_ids)
@@ -98,6 +105,10 @@ def native_head(
         if is_assistant(folder):
             assistant = read_assistant(folder, model.config, dequantise=dequantised)
             return native_assistant(assistant, options, part, embedding, rank)
+        if is_dflash(folder):
+            drafter = read_dflash(folder, read_supported(model.directory))
+            own = drafter, model.config, embedding, vocabulary.lm_head
+            return native_dflash(*own, options.dtype, pool, rank, forward)
         eagle = read_eagle(folder, model.config)
         return native_eagle(eagle, embedding, options.dtype, pool, rank, forward)
     mtp = _mtp_of(model, partial(read_mtp, dequantise=dequantised))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.draft_head.tree import BEST, Start, TextPages
+from draftwerk.model.draft_head.tree import BEST, Start, TextPages, within
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.presampled import Presampled
@@ -90,7 +90,7 @@ def _trees(
     missing: list[RowWalk] = []
     for walk in walks:
         if tree := presampled.head_tree.get(walk.plan.first):
-            yield walk, tree
+            yield walk, within(tree, _budget(walk))
         elif _follows(head, walk.plan.row.sequence_id):
             missing.append(walk)
     if not missing:
@@ -107,9 +107,14 @@ def _trees(
         )
         for walk in missing
     ]
-    left = max(walk.plan.row.tokens_left - len(walk.tokens) for walk in missing)
-    # The next round computes a token more than are drafted.
-    yield from zip(missing, head.step.propose(starts, max(1, left - 1)), strict=True)
+    budgets = [*map(_budget, missing)]
+    trees = head.step.propose(starts, max(budgets))
+    yield from zip(missing, map(within, trees, budgets), strict=True)
+
+
+def _budget(walk: RowWalk) -> int:
+    """Return how many tokens ahead are of use: the next round adds one that is not drafted."""
+    return max(1, walk.plan.row.tokens_left - len(walk.tokens) - 1)
 
 
 def _text_pages(walk: RowWalk, pages: Pages) -> TextPages:

@@ -9,7 +9,7 @@ from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.tree import DraftTree
 
 WIDTHS = (6, 4, 3, 2)
-"""Most children of a node, by depth; none beyond."""
+"""Most children of a node, by depth; one beyond."""
 
 
 class HeadSource(DraftSource):
@@ -36,7 +36,6 @@ class HeadSource(DraftSource):
                 index = index if index >= 0 else -2
             indices.append(index)
             depth = tree.depths[index] + 1 if index >= 0 else 0
-            if index >= -1 and depth < min(depth_max, len(WIDTHS)):
-                self._ranking.add(
-                    tree, index, position + depth, node.best, node.losses, WIDTHS[depth]
-                )
+            if index >= -1 and depth < depth_max:
+                width = WIDTHS[depth] if depth < len(WIDTHS) else 1
+                self._ranking.add(tree, index, position + depth, node.best, node.losses, width)

@@ -191,7 +191,7 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
         def __call__(self, states: Tensor, tokens: list[int], count: int) -> Steps:
             raise AssertionError("a second run of the head")
 
-        def grow(self, starts: Sequence[Start]) -> list[tuple[HeadNode, ...]]:
+        def propose(self, rows: Sequence[Start], budget: int) -> list[tuple[HeadNode, ...]]:
             raise AssertionError("a second run of the head")
 
     assert parts.draft_head is not None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from draftwerk.model.draft_head.head_windows import ROWS_SHARED, WAITING_MAX, HeadWindows
+from draftwerk.model.draft_head.head_windows import ROWS_SHARED, HeadWindows
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import CachedSequence
@@ -24,7 +24,7 @@ def followed_tokens(
     """Return which of a row's known tokens, by index, are read beside those with logits."""
     if windows is None or not is_followed(windows, row, draft) or row.blend or row.pools:
         return range(0)
-    first = max(row.start, len(sequence.tokens) - WAITING_MAX)
+    first = max(row.start, len(sequence.tokens) - windows.prompt_max)
     return range(first - row.start, row.stop - row.start - row.samples)
 
 

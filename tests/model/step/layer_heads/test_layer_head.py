@@ -1,13 +1,10 @@
 """Draft heads that are layers: what they propose, how often that is accepted, and the texts."""
 
-from collections.abc import Sequence
 from functools import partial
-from random import Random
 from typing import Any, cast
 
 import pytest
 import torch
-from msgspec.structs import replace
 
 from draftwerk.model.batch.builder import is_chain
 from draftwerk.model.checkpoint import gguf
@@ -15,17 +12,15 @@ from draftwerk.model.checkpoint.eagle_head import LAYER_IDS
 from draftwerk.model.draft_head.tree import LEVELS
 from draftwerk.model.step.layer_heads.mtp import VOCABULARY_MAX
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
-from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.feedback import LOSS_NATS
-from draftwerk.speculative.protocol.rounds import NO_FEEDBACK, Draft, Proposal, Verdict, chain
+from draftwerk.speculative.protocol.rounds import NO_FEEDBACK, Draft
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.assistant_models import HEAD as ASSISTANT
 from tests.support.assistant_models import AssistantOracle
 from tests.support.eagle_models import HEAD, LAYERS, EagleOracle
+from tests.support.head_drafting import Drafting, accepted, chain_of, texts
 from tests.support.model_driver import Driver, Live, generate
 from tests.support.mtp_models import MtpOracle
-from tests.support.proposing import EveryRow
 from tests.support.runners import make_runner_with_layer, require_kernels
 from tests.support.tiny_gguf import SIZES, save_gguf
 from tests.support.tiny_models import VOCAB
@@ -69,17 +64,6 @@ def runner_of(oracle: Oracle, native: bool = False, dtype: str = "fp32") -> Targ
     own = {EagleOracle: HEAD, AssistantOracle: ASSISTANT}.get(type(oracle))
     head = "mtp" if own is None else str(folder / own)
     return make_runner_with_layer(folder, head, native, dtype)
-
-
-def chain_of(live: Live, capacity: int) -> Draft:
-    """Draft what the head guessed, and none of its rivals."""
-    tree = live.decisions[-1].feedback.head_tree if live.decisions else ()
-    return chain(tuple(node.best[0] for node in tree)[:capacity], "head")
-
-
-def accepted(guesses: Sequence[int], text: Sequence[int]) -> int:
-    right = [guess == token for guess, token in zip(guesses, text, strict=False)]
-    return (*right, False).index(False)
 
 
 @pytest.mark.parametrize(
@@ -136,43 +120,6 @@ def test_nothing_is_kept_of_a_text_that_it_is_not_told_of(near):
         plain.append(driver.add(1, PROMPT, SAMPLED, 12))
         driver.run()
     assert plain[0].output == plain[1].output
-
-
-class Drafting:
-    """A target that drafts for every row by its head alone; steps take 20 ms."""
-
-    def __init__(self, runner: TargetRunner) -> None:
-        self.runner = runner
-        self.pages, self.cached_sequences = runner.pages, runner.cached_sequences
-        self.rounds = DraftedRounds(Proposer(("head",), policy=EveryRow), self._verify)
-        self.drafts: list[tuple[Draft, int]] = []
-
-    def _verify(self, proposal: Proposal) -> Verdict:
-        verdict = self.runner.step(proposal)
-        return replace(verdict, report=replace(verdict.report, device_ms=20.0, head_ms=1.0))
-
-    def step(self, proposal: Proposal) -> Verdict:
-        verdict = self.rounds.step(proposal)
-        self.runner.check()
-        self.rounds.check(self.runner.known_counts())
-        paths = (len(decision.path) for decision in verdict.decisions)
-        self.drafts += zip(verdict.drafts, paths, strict=True)
-        return verdict
-
-    @property
-    def acceptance(self) -> float:
-        """Of the levels that were drafted."""
-        depths = sum(max(draft.depths()) + 1 for draft, _ in self.drafts if draft.tokens)
-        return sum(path for _, path in self.drafts) / max(depths, 1)
-
-
-def texts(runner, sampling, **how) -> tuple[list[list[int]], int]:
-    """Return the texts of several sequences side by side, and the rounds that they took."""
-    driver = Driver(runner, rng=Random(4), **how)
-    prompts = [[7 * n + i % 5 for i in range(3 + 9 * n)] for n in (1, 2, 3)]
-    lives = [driver.add(n, prompt, sampling, 30) for n, prompt in enumerate(prompts)]
-    driver.run()
-    return [live.output for live in lives], driver.rounds
 
 
 @pytest.mark.parametrize(
