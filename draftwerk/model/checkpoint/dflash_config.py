@@ -36,13 +36,13 @@ BESIDE = (
     "dtype",
     "torch_dtype",
 )
-"""What the file says beside its layers."""
+"""Keys beside those of its layers."""
 CLASSES = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
 """Whose layers a drafter has, by `model_type`."""
 
 
 class DFlashConfig(NamedTuple):
-    """What the file says of the drafter, and of its layers as a model of these."""
+    """The file's facts of the drafter, and of its layers as a model of these."""
 
     layers: Json
     taps: tuple[int, ...]

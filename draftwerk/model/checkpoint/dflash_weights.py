@@ -36,7 +36,7 @@ class DFlashWeights(NamedTuple):
 
     said: DFlashConfig
     config: ModelConfig
-    """Of a model of these layers."""
+    """A model of these layers."""
     layers: list[LayerWeights]
     norm: Tensor
     fc: Tensor

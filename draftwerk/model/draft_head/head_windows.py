@@ -23,7 +23,7 @@ BLOCK_SIZE = 16
 BLOCKS = 33
 """Of a window."""
 LONG_CAPACITY, LONG_BLOCKS = 32, 129
-"""Of a drafter that reads whole prompts: as many slots, for fewer texts."""
+"""The same of a drafter that reads whole prompts: as many slots, for fewer texts."""
 WAITING_MAX = 128
 """Tokens that wait for the head; of more the last, and nothing is kept of those before."""
 ROWS_SHARED = 16
@@ -76,7 +76,7 @@ class HeadWindows:
         """`capacity` windows have so many blocks each at once."""
         self.capacity, self.blocks = capacity, blocks
         self.read_now: Callable[[int], None] | None = None
-        """Of a sequence: reads what waits, where a prompt's states are not to be forgotten."""
+        """Reads what waits of a sequence, where a prompt's states are not to be forgotten."""
         self.clear()
 
     @property

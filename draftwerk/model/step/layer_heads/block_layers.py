@@ -52,7 +52,7 @@ class BlockStack(NamedTuple):
     vocabulary: Sequence[int]
     """The tokens that it can guess, by row of its logits."""
     embed: Callable[[Sequence[int]], Tensor]
-    """Of the target's embeddings, scaled, in float32."""
+    """The target's embeddings, scaled, in float32."""
     rotaries: Rotaries
     epsilon: float
     mask_token: int

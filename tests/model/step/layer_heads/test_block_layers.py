@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftwerk.model.draft_head import head_windows
-from draftwerk.model.process import dflash_heads
+from draftwerk.model.process.drafters import dflash_heads
 from draftwerk.model.step.layer_heads import block_layers
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.feedback import LOSS_NATS, HeadNode
