@@ -108,6 +108,7 @@ class DFlashOracle:
         embedding[:, 0], embedding[MASK] = 1.0, 0.0
         embedding[MASK, 1] = 1.0
         tokens = torch.randperm(vocabulary - 1, generator=noise)
+        tokens += tokens >= MASK
         tokens = tokens[: len(tokens) // PERIOD * PERIOD].view(-1, PERIOD)
         followers = torch.arange(vocabulary)
         followers[tokens] = tokens.roll(-1, 1)

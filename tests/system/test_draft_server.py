@@ -13,6 +13,8 @@ from draftwerk import LLM, SamplingParams
 from tests.support.asking_process import asking_processes
 from tests.support.assistant_models import HEAD as ASSISTANT
 from tests.support.assistant_models import AssistantOracle
+from tests.support.dflash_models import HEAD as DFLASH
+from tests.support.dflash_models import DFlashOracle
 from tests.support.eagle_models import HEAD, EagleOracle
 from tests.support.killed_target import tokens_of
 from tests.support.tiny_models import copy_text, have_tokens_follow, text_sizes, tiny_model
@@ -24,7 +26,8 @@ SERVED: dict[str, Any] = {"dtype": "bf16", "kv_memory": "8MiB", "spare": "off"}
 CASES = (
     pytest.param("llama with a draft model", marks=pytest.mark.grid),
     "gemma4_text with a draft model",
-    "llama with an EAGLE-3 head",
+    pytest.param("llama with an EAGLE-3 head", marks=pytest.mark.grid),
+    "llama with a DFlash drafter",
     "gemma4_text with its assistant as a head",
 )
 ACCEPTED = {"draft": 120, "head": 20}
@@ -49,6 +52,10 @@ def save_pair(folder: Path, case: str) -> dict[str, str]:
         AssistantOracle(folder, **of).make_right(0.01)
         copy_text(folder)
         return {"speculate": "head", "draft_head": str(folder / ASSISTANT)}
+    if case.endswith("DFlash drafter"):
+        DFlashOracle(folder, sizes=sizes).make_right(0.03)
+        copy_text(folder)
+        return {"speculate": "head", "draft_head": str(folder / DFLASH)}
     if case.endswith("head"):
         EagleOracle(folder, guessed=sizes["vocab_size"], sizes=sizes).make_right(0.03)
         copy_text(folder)

@@ -17,6 +17,8 @@ import pytest
 from draftwerk.speculative.drafting import rationing
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.dflash_models import HEAD as DFLASH_HEAD
+from tests.support.dflash_models import DFlashOracle
 from tests.support.eagle_models import HEAD, EagleOracle
 from tests.support.mortal_model import BLOCK_SIZE, STAGES, SharedModel
 from tests.support.mortal_server import Asked, Crowd, EachOf, run
@@ -29,7 +31,7 @@ HYBRIDS = (
     *("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
     "granitemoehybrid",
 )
-EAGLE = "llama with an EAGLE-3 head"
+EAGLE, DFLASH = "llama with an EAGLE-3 head", "llama with a DFlash drafter"
 BACKENDS: dict[str, dict[str, Any]] = {
     "torch": {"attention": "reference"},
     "native": {"attention": "native"},
@@ -41,12 +43,13 @@ GRID = (
     ),
     *product(("lfm2_moe", "qwen3_5_moe_text", "qwen3_next"), ("native",)),
     *product(("gpt_neox", "qwen2_moe"), ("transformers",)),
+    (EAGLE, "native"),
 )
 """What `make test-grid` runs: backends, and kinds of layers, that the others have too."""
 CASES = [
     *product(("lfm2", "qwen3_5_text", "granitemoehybrid", "gemma4_text"), ("native",)),
     ("qwen3_5_text", "torch"),
-    (EAGLE, "native"),
+    (DFLASH, "native"),
     ("vaultgemma", "transformers"),
     *(pytest.param(*each, marks=pytest.mark.grid) for each in GRID),
 ]
@@ -70,6 +73,13 @@ def requests(rng: random.Random, vocab_size: int) -> list[Asked]:
     return asked
 
 
+def save_drafted(folder: Path, family: str) -> str:
+    """Save a target and what drafts for it; return the folder of the latter."""
+    oracle = EagleOracle(folder) if family == EAGLE else DFlashOracle(folder)
+    oracle.make_right(0.03)
+    return str(folder / (HEAD if family == EAGLE else DFLASH_HEAD))
+
+
 @pytest.mark.parametrize(("family", "backend"), CASES)
 def test_no_fault_changes_a_text(
     family: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -78,9 +88,9 @@ def test_no_fault_changes_a_text(
     if backend == "native":
         require_kernels()
     folder, how = tmp_path / "model", BACKENDS[backend]
-    if family == EAGLE:
-        EagleOracle(folder).make_right(0.03)
-        how = {**how, "draft_head": str(folder / HEAD)}
+    drafts = family in (EAGLE, DFLASH)
+    if drafts:
+        how = {**how, "draft_head": save_drafted(folder, family)}
     else:
         (save_undeclared if backend == "transformers" else save_tiny)(folder, family, seed=3)
     asked = requests(random.Random(1), TinyWords.vocab_size)
@@ -99,28 +109,35 @@ def test_no_fault_changes_a_text(
             state_slots=12,
             round_tokens=13,
             store=store,
-            predicts=family != EAGLE,
+            predicts=not drafts,
         )
         run(seed, crowd.answer, asked)
         happened += crowd.happened
         ended += model.ended
-    assert (happened["accepted of the head"] > 0) == (family == EAGLE), happened
+    assert (happened["accepted of the head"] > 0) == drafts, happened
     for each in ("accepted", "rejected", "preemptions", "prefix_hits", "recoveries", "loaded"):
         assert happened[each] > 0, happened
     assert set(ended) == set(range(STAGES if cold.model.states.block_count else 4)), ended
 
 
-@pytest.mark.parametrize("family", [*HYBRIDS, "gemma4_text"])
-def test_a_prompt_goes_on_from_what_each_other_left(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", [*HYBRIDS, "gemma4_text", DFLASH])
+def test_a_prompt_goes_on_from_what_each_other_left(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At every block, and every token between: the longest first, so that all find some of it."""
     require_kernels()
-    save_tiny(tmp_path, family, seed=3)
+    monkeypatch.setattr(rationing, "PROBE_SHARE", 1e6)
+    how = BACKENDS["native"]
+    if family == DFLASH:
+        how = {**how, "draft_head": save_drafted(tmp_path, family)}
+    else:
+        save_tiny(tmp_path, family, seed=3)
     rng = random.Random(2)
     whole = [rng.randrange(3, TinyWords.vocab_size) for _ in range(6 * BLOCK_SIZE + 1)]
     options = Options(sampling=Sampling(temperature=1.0, seed=5), tokens_max=6)
     prompts = [(*whole[:at], 3 + at, 40 + at) for at in range(len(whole), 0, -1)]
     asked = [Asked(prompt, options) for prompt in prompts]
-    model = SharedModel(tmp_path, 400, 60, **BACKENDS["native"])
+    model = SharedModel(tmp_path, 400, 60, **how)
     crowd = Crowd(model, Fate(random.Random(0), 0.0, 0), state_slots=60)
     run(0, crowd.answer_cold, asked)
     assert crowd.happened["prefix_hits"] == 0
