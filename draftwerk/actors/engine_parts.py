@@ -29,7 +29,6 @@ from draftwerk.speculative.scheduler.stats import SchedulerStats
 MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
 """By the name of the reader, in the order the data flows."""
 DEFAULT_LIMITS = RoundLimits()
-THREADS = ThreadWorker()
 
 
 def text_proposer() -> Proposer:
@@ -67,7 +66,7 @@ class EngineParts:
     """The target's on its device, where that was measured."""
     expects_lengths: bool = True
     """Whether a sequence enters only if all that run will probably fit to their ends."""
-    worker: Worker = THREADS
+    worker: Worker = field(default_factory=ThreadWorker)
     """Where prompts are tokenized."""
     restarts: Callable[[], RestartLimit] = RestartLimit
     trace: Trace = field(default_factory=Trace)

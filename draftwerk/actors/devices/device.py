@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
 Work = TypeVar("Work", contravariant=True)
 WorkResult = TypeVar("WorkResult", covariant=True)
 R = TypeVar("R")
+WORK_AT_ONCE = 16
+"""Of one engine: the texts that are read at once, and as much again for blocks of the store."""
 
 
 class Worker(Protocol):
@@ -17,10 +20,13 @@ class Worker(Protocol):
 
 
 class ThreadWorker:
-    """Runs work on any free thread."""
+    """Runs work on threads of its own: nothing waits behind what is slow elsewhere."""
+
+    def __init__(self, at_once: int = WORK_AT_ONCE) -> None:
+        self._limiter = CapacityLimiter(at_once)
 
     async def run(self, work: Callable[[], R]) -> R:
-        return await run_sync(work, abandon_on_cancel=True)
+        return await run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
 
 
 class DeviceLostError(Exception):

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
 
 from draftwerk.actors.client_prompts import Chat, HalfTurn, Passages, Prompt, QueryPair
 from draftwerk.actors.half_turns import encoded_half
@@ -14,7 +13,6 @@ from draftwerk.api.core.errors import refused
 from draftwerk.api.core.state import ServerState
 from draftwerk.speculative.replies.formats import ReplyFormat
 
-G = TypeVar("G")
 NO_NAMES: Mapping[str, str] = {}
 TEMPLATE_TOKENS, TURN_TOKENS = 1024, 32
 """What a chat template may add to a conversation, and to each turn of it."""
@@ -117,14 +115,14 @@ async def encoded_going_on(
 
 async def encoded(state: ServerState, prompt: Prompt) -> list[int]:
     """Return a prompt's tokens. Raises ApiError."""
-    return await on_thread(partial(_encode, state.text_tools), prompt, _field(prompt))
+    return await on_thread(state, partial(_encode, state.text_tools, prompt), _field(prompt))
 
 
-async def on_thread(encode: Callable[[G], list[int]], given: G, field: str) -> list[int]:
-    """Return what a worker thread encodes. Raises ApiError, which blames the field."""
+async def on_thread(state: ServerState, encode: Callable[[], list[int]], field: str) -> list[int]:
+    """Return what a thread of the model's encodes. Raises ApiError, which blames the field."""
     try:
         async with asyncio.timeout(ENCODE_S):
-            return await asyncio.to_thread(encode, given)
+            return await state.text_worker.run(encode)
     except ValueError as error:
         raise refused(str(error), field, "invalid") from None
     except TimeoutError:

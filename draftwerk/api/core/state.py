@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from draftwerk.actors.devices.device import ThreadWorker, Worker
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.half_turns import HalfTurnError, gone_on
 from draftwerk.actors.text import TextTools
@@ -33,6 +34,8 @@ from draftwerk.speculative.requests.checked_options import OptionsError, check_o
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, read_promise
 
+TEXTS_AT_ONCE = 4
+"""Texts of a model that the API has encoded at once, beside those of its engine."""
 SEED_BITS = 53
 """Of the seeds we choose: as many as a JSON number keeps in every language."""
 
@@ -95,6 +98,8 @@ class ServerState:
     """Named texts of prompts by tenant, the latest last."""
     readers: int = 0
     """Connections that read them."""
+    text_worker: Worker = field(default_factory=lambda: ThreadWorker(TEXTS_AT_ONCE))
+    """Where the API itself has texts of the model encoded."""
     loop_lag_s: float = 0.0
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the server takes no more requests."""
@@ -123,6 +128,7 @@ class ServerState:
             promises=Counter[str](),
             live=set[Generation](),
             idle=asyncio.Event(),
+            text_worker=ThreadWorker(TEXTS_AT_ONCE),
         )
         other.memory, other.responses = self.memory, self.responses
         return other

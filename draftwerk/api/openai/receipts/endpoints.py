@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -194,7 +195,9 @@ async def _distance(
     before = await encoded(state, given.prompt)
     text = given.text
     if isinstance(text, str):
-        text = await on_thread(state.text_tools.encode_following, text, f"texts[{number}]")
+        text = await on_thread(
+            state, partial(state.text_tools.encode_following, text), f"texts[{number}]"
+        )
     return await distance(state, call, before, text)
 
 
