@@ -100,6 +100,10 @@ def _texts(location: Location, settings: EngineSettings) -> Iterator[Finding]:
     words = f"contents as {'parts' if parts else 'text'}"
     variables = f"; requests may set {', '.join(text.variables)}" if text.variables else ""
     yield Finding("good", "chat template", words + variables)
+    try:
+        text.render_chat([{"role": "user", "content": "Hello."}])
+    except ValueError as error:
+        yield Finding("poor", "chat template", f"a plain question is refused: {error}")
     if text.tool_note:
         yield Finding("good", "tools", text.tool_note)
     if (reasoning := text.reasoning_format) is not None:

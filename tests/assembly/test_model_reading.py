@@ -58,5 +58,28 @@ def test_what_refuses_a_model_is_said_without_loading_it(whole: Path, tmp_path: 
     assert found(tmp_path, generation_config="none").get("sampling") is None
 
 
+@pytest.mark.parametrize(
+    ("template", "state", "words"),
+    [
+        ("{{ raise_exception('No,\nnot so') }}", "poor", "a plain question is refused: the chat "
+         "template (chat_template.jinja): No, not so"),
+        ("{% if tools %}{{ 9 ** (9 ** 9) }}{% endif %}" + CHAT, "bad",
+         "the chat template (chat_template.jinja): a value would be larger"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "bad",
+         "the chat template (chat_template.jinja): it nests calls or values too deeply"),
+        (" " * (2**20 + 1), "bad", "chat_template.jinja: chat templates of 1048577 characters"),
+        ("{% for %}", "bad", "chat_template.jinja: the chat template cannot be read: line 1: Exp"),
+    ],
+)  # fmt: skip
+def test_a_template_that_is_not_to_be_had_is_said_in_a_line(
+    whole: Path, tmp_path: Path, template: str, state: str, words: str
+) -> None:
+    for each in whole.iterdir():
+        (tmp_path / each.name).write_bytes(each.read_bytes())
+    (tmp_path / "chat_template.jinja").write_text(template)
+    faults = [each for each in found(tmp_path).values() if each.state == state]
+    assert any(words in each.words and "\n" not in each.words for each in faults), faults
+
+
 def test_nothing_is_read_of_a_hubs_name() -> None:
     assert found(Path("org/name")) == {}

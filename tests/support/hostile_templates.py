@@ -17,7 +17,7 @@ HOSTILE = {
             "shown": "{{ ns.a }}",
             "as text": "{{ ns.a | string | length }}",
             "as JSON": "{{ ns.a | tojson }}",
-            "looked into": "{{ [1] in ns.a }}",
+            "looked into": "{{ ns.b in [ns.a] }}",
             "sorted": "{{ [ns.a, ns.a] | sort }}",
             "unique": "{{ [ns.a, ns.a] | unique | list }}",
             "grouped": "{{ [ns, ns] | groupby('a') | list }}",
@@ -47,7 +47,7 @@ HOSTILE = {
     "bytes joined": "{% set b = ('a' * 9999999).encode() %}{{ b.join([b] * 9999) | length }}",
     "four bytes each": "{% set ns = namespace(k=[]) %}{% for i in range(999) %}"
     "{% set ns.k = ns.k + ['🙂' * 999999] %}{% endfor %}{{ ns.k | length }}",
-    "a power": "{{ 9 ** 9 ** 9 }}",
+    "a power": "{{ 9 ** (9 ** 9) }}",
     "a shifted number": "{{ 2 ** 9999999 * 3 ** 9999999 }}",
     "a number as text": "{{ 10 ** 9999999 }}",
     "a width": "{{ '%999999999d' % 1 }}",
@@ -83,4 +83,44 @@ HOSTILE = {
     "titled": "{{ ('a ' * 8000000) | title | title | capitalize | striptags | length }}" * 20,
     "paired": "{{ dict.fromkeys(range(99999), range(99999) | list) | tojson | length }}",
     "items": "{{ dict(a=1).items() | list * 99999999 }}",
+    "a large output": "{% for i in range(99999) %}{{ 'a' * 999 }}{% endfor %}",
+    "an output of small pieces": "{% for i in range(99999) %}{% for j in range(999) %}a"
+    "{% endfor %}{% endfor %}",
+    "a block that is kept": "{% set x %}{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}"
+    "{% endset %}{{ x | length }}",
+    "a filter's block": "{% filter upper %}{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}"
+    "{% endfilter %}",
+    "a caller that calls itself": "{% macro f() %}{% call f() %}{{ caller() }}{% endcall %}"
+    "{% endmacro %}{% call f() %}{{ caller() }}{% endcall %}",
+    "a cycler": "{% set c = cycler('a' * 9999999) %}{% set ns = namespace(k=[]) %}"
+    "{% for i in range(9999) %}{% set ns.k = ns.k + [c.next() + i | string] %}{% endfor %}"
+    "{{ ns.k | length }}",
+    "a joiner": "{% set j = joiner('a' * 9999999) %}{% for i in range(9999) %}{{ j() }}"
+    "{% endfor %}",
+    "dictionaries": "{% set ns = namespace(d={}) %}{% for i in range(60) %}"
+    "{% set ns.d = dict(a=ns.d, b=ns.d) %}{% endfor %}{{ ns.d }}",
+    "dictionaries compared": "{% set ns = namespace(d={}, e={}) %}{% for i in range(60) %}"
+    "{% set ns.d = dict(a=ns.d, b=ns.d) %}{% set ns.e = dict(a=ns.e, b=ns.e) %}{% endfor %}"
+    "{{ ns.d == ns.e }}",
+    "a format's fields": "{{ '{0:{1}}'.format('a', 999999999) }}",
+    "a format's attributes": "{{ '{0.__class__.__mro__}'.format('a') }}",
+    "a map's attributes": "{{ '{a.__init__.__globals__}'.format_map({'a': cycler}) }}",
+    "a name in pieces": "{{ ''['__cl' ~ 'ass__']['__mro__'] }}",
+    "an attribute by its name": "{{ (cycler | attr('__init__')).__globals__ }}",
+    "attributes of all": "{{ [cycler] | map(attribute='__init__.__globals__') | list }}",
+    "a frame": "{{ raise_exception.__globals__.__builtins__ }}",
+    "another context": "{{ self.__init__.__globals__ }}",
+    "a list that changes": "{{ messages.append(messages) }}{{ messages }}",
+    "words wrapped": "{{ ('-a' * 999999) | wordwrap(1, break_long_words=true) | length }}" * 90,
+    "addresses": "{{ ('http://a.b/(' * 99999) | urlize | length }}" * 900,
+    "tags": "{{ ('<' * 999999 ~ '<!--' * 99999) | striptags | length }}" * 900,
+    "truncated": "{{ ('a ' * 8000000) | truncate(9, false, '', 0) }}" * 99,
+    "translated": "{{ ('a' * 9999999).translate({97: 'b' * 9999999}) }}",
+    "split": "{{ ('a ' * 8000000).split() | length }}" * 90,
+    "random": "{% for i in range(99999) %}{{ range(99999) | list | random }}{% endfor %}",
+    "permuted": "{% set a = range(999) %}{% for i in a %}{% for j in a %}{% for k in a %}"
+    "{% endfor %}{% endfor %}{% endfor %}",
+    "many outputs": "{{ 1 }}" * 140000 + "{% for i in range(99999) %}{% for j in range(99999) %}"
+    "{% endfor %}{% endfor %}",
+    "too large a file": " " * (2**20 + 1),
 }

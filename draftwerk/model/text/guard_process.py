@@ -3,6 +3,7 @@
 python -m draftwerk.model.text.guard_process DESCRIPTOR
 """
 
+import fcntl
 import os
 import pickle
 import resource
@@ -52,13 +53,16 @@ def serve(connection: socket.socket) -> None:
     most = own + limits["memory_mib"] * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     answer: TaskAnswer | None = None
     while True:
         given = pickle.loads(receive(connection))
-        signal.setitimer(signal.ITIMER_PROF, limits["cpu_s"])  # whose signal ends the process
+        fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)  # SIGIO once nobody waits any more
+        signal.setitimer(signal.ITIMER_PROF, limits["cpu_s"])  # both signals end the process
         answer = answer or TASKS[kind](*about)
         data = answer(given)
         signal.setitimer(signal.ITIMER_PROF, 0)
+        fcntl.fcntl(connection, fcntl.F_SETFL, 0)
         send(connection, data)
 
 

@@ -16,7 +16,11 @@ from draftwerk.model.text.following_text import FollowingText
 from draftwerk.model.text.grammar_check import GrammarChecker
 from draftwerk.model.text.guarded.tokenizer_trial import try_tokenizer
 from draftwerk.model.text.kept_pieces import KeptPieces
-from draftwerk.model.text.templates.chat_template import TemplateMessage, TemplateRefused
+from draftwerk.model.text.templates.chat_template import (
+    TemplateExceeds,
+    TemplateMessage,
+    TemplateRefused,
+)
 from draftwerk.model.text.templates.own_tools import has_calls, worded
 from draftwerk.model.text.templates.rerank_form import filled, rerank_form
 from draftwerk.model.text.templates.template_file import read_template
@@ -26,6 +30,7 @@ from draftwerk.model.text.templates.template_traits import (
     names_reasoning,
     needs_short_ids,
     reasoning_form,
+    trial,
     variables_of,
 )
 from draftwerk.model.text.turns import (
@@ -78,19 +83,20 @@ class TextTokenizer(VocabularyText):
         self._following = FollowingText(self.tokenizer)
         self._grammar_checker = GrammarChecker(directory)
         specials = added_tokens(self.tokenizer)
-        forms = call_forms(self.chat_template, tool_format, specials)
-        self.call_format, self.own_format, self.tool_note = forms
-        """How the model writes calls, None where it has no way; what words them for a template
-        without tools; where both come from."""
-        self._id_of = short_id if needs_short_ids(self.chat_template) else str
+        with trial(directory, self.chat_template):
+            forms = call_forms(self.chat_template, tool_format, specials)
+            self.call_format, self.own_format, self.tool_note = forms
+            """How the model writes calls, None where it has no way; what words them for a template
+            without tools; where both come from."""
+            self._id_of = short_id if needs_short_ids(self.chat_template) else str
+            self.reasoning_format = reasoning_form(self.chat_template, specials)
+            """How it sets its reasoning apart, if it writes any."""
+            self.rerank_form = rerank_form(
+                directory, name, rerank, self.chat_template, self.tokenizer.token_to_id
+            )
+            """How it is asked whether a document answers a query, if it is a reranker."""
         self.middle = middle_tokens(self.tokenizer.token_to_id)
         """What asks for the text between two others, if its vocabulary has that."""
-        self.reasoning_format = reasoning_form(self.chat_template, specials)
-        """How it sets its reasoning apart, if it writes any."""
-        self.rerank_form = rerank_form(
-            directory, name, rerank, self.chat_template, self.tokenizer.token_to_id
-        )
-        """How it is asked whether a document answers a query, if it is a reranker."""
         source = "" if self.chat_template is None else self.chat_template.source
         self.has_channels = has_channels(source)
         """Whether its messages have headers, as harmony's."""
@@ -282,7 +288,10 @@ class TextTokenizer(VocabularyText):
         """
         if self.chat_template is None:
             raise Refused("this model has no chat template; use completions")
-        return self.chat_template.render_shown(messages, **variables)
+        try:
+            return self.chat_template.render_shown(messages, **variables)
+        except TemplateExceeds as error:
+            raise TemplateRefused(str(error)) from None
 
     def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:
         """Return the tokens of a half-written reply: what marks its parts may be control tokens."""

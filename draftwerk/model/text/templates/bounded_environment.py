@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from math import inf
 from threading import local
-from time import perf_counter
+from time import thread_time
 from types import FunctionType
 from typing import Any, cast
 
@@ -44,8 +44,8 @@ SIZE_MAX = 2**24
 """Characters of a text, bits of a number."""
 TOTAL_MAX, SMALL = 2**30, 2**12
 """Characters of all texts that a rendering makes, and of one that is not counted."""
-RENDER_S = 5.0
-"""For one conversation; a thread cannot be ended from elsewhere."""
+RENDER_S = 2.0
+"""Of CPU time, for one conversation; a thread cannot be ended from elsewhere."""
 TOO_LARGE = f"a value would be larger than {SIZE_MAX}"
 TOO_MUCH = f"the template makes texts of more than {TOTAL_MAX} characters"
 TOO_LONG = f"the template takes longer than {RENDER_S:g} s"
@@ -62,6 +62,10 @@ MULTIPLYING = frozenset(
 """Those whose texts may be far longer than all that they are given."""
 GROWING = (str, list, tuple)
 CONTAINERS = (dict, list, tuple, set, Namespace)
+
+
+class OutOfBounds(SecurityError):
+    """A rendering would take more than it may."""
 
 
 class RenderingLeft(local):
@@ -122,7 +126,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named, finalize=self.shown)
-        self.clock: Callable[[], float] = perf_counter
+        self.clock: Callable[[], float] = thread_time
         self.left = RenderingLeft()
         del self.globals["lipsum"]  # makes as much text as it is asked for
         self.filters["join"] = self._join
@@ -135,19 +139,19 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     @property
     def step(self) -> bool:
-        """True. Raises SecurityError once the time is over."""
+        """True. Raises OutOfBounds once the time is over."""
         if self.clock() > self.left.until_s:
-            raise SecurityError(TOO_LONG)
+            raise OutOfBounds(TOO_LONG)
         return True
 
     def make(self, size: int) -> None:
-        """Have leave to make a value. Raises SecurityError for a large one, or a late one."""
+        """Have leave to make a value. Raises OutOfBounds for a large one, or a late one."""
         if size > SIZE_MAX:
-            raise SecurityError(TOO_LARGE)
+            raise OutOfBounds(TOO_LARGE)
         if size > SMALL:
             self.left.characters -= size
             if self.left.characters < 0:
-                raise SecurityError(TOO_MUCH)
+                raise OutOfBounds(TOO_MUCH)
             assert self.step
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> Template:
@@ -216,7 +220,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         for each in values:
             size += between + text_size(each)
             if size > SIZE_MAX:
-                raise SecurityError(TOO_LARGE)
+                raise OutOfBounds(TOO_LARGE)
             found.append(each)
         self.make(size)
         return found

@@ -21,6 +21,7 @@ from draftwerk.model.text.templates.bounded_environment import (
     SIZE_MAX,
     TOO_LARGE,
     BoundedEnvironment,
+    OutOfBounds,
 )
 from draftwerk.model.text.templates.content_form import ContentForm, content_forms, formed
 
@@ -29,6 +30,11 @@ TemplateMessage = Mapping[str, Any]
 
 class TemplateRefused(ValueError):
     """The template would not take these messages, in its own words."""
+
+
+class TemplateExceeds(Exception):
+    """A rendering took more than it may. No ValueError: where a template is tried with made-up
+    conversations, this ends the trial."""
 
 
 class GenerationTag(Extension):
@@ -89,8 +95,12 @@ class ChatTemplate:
         self.variables = frozenset[str]().union(*named) - environment.globals.keys()
         """What the templates read of what they are given."""
 
+    def end_trial(self) -> None:
+        """Know that the conversations with which it was tried are over."""
+
     def render(self, messages: Sequence[TemplateMessage], **variables: Any) -> str:
-        """Return the text. Raises TemplateRefused, for example for roles out of order."""
+        """Return the text. Raises TemplateRefused, for example for roles out of order, and
+        TemplateExceeds for what breaks a bound."""
         values = {**GIVEN, **self.special_tokens, **variables}
         template = self.template if values["tools"] is None else self.tool_template
         self.environment.begin()
@@ -102,8 +112,14 @@ class ChatTemplate:
                 size += len(piece)
                 self.environment.make(len(piece))
                 if size > SIZE_MAX:
-                    raise SecurityError(TOO_LARGE)
+                    raise OutOfBounds(TOO_LARGE)
             return "".join(text)
+        except OutOfBounds as error:
+            raise TemplateExceeds(str(error)) from error
+        except MemoryError as error:
+            raise TemplateExceeds("its values fill the memory") from error
+        except RecursionError as error:
+            raise TemplateExceeds("it nests calls or values too deeply") from error
         except (jinja2.TemplateError, *FAULTS) as error:
             raise TemplateRefused(str(error)) from error
 
@@ -119,10 +135,7 @@ class ChatTemplate:
 
 GIVEN = {"tools": None, "documents": None, "add_generation_prompt": True}
 """Given to every template beside `messages`, unless a caller says otherwise."""
-FAULTS = (
-    *(TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
-    *(RecursionError, MemoryError),
-)
+FAULTS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 """What Python's own operations in a template may raise."""
 REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")
 """What templates call the reasoning of an earlier answer."""

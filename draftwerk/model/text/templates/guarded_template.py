@@ -1,6 +1,7 @@
 """A chat template that is rendered in a process of its own."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -19,14 +20,16 @@ from draftwerk.model.text.guarded.guard import (
 from draftwerk.model.text.templates.bounded_environment import RENDER_S
 from draftwerk.model.text.templates.chat_template import (
     ChatTemplate,
+    TemplateExceeds,
     TemplateMessage,
     TemplateRefused,
 )
 from draftwerk.model.text.templates.template_task import ABOUT, TemplateAnswer
 
 LIMITS = Limits(cpu_s=RENDER_S + 1, memory_mib=768)
-WAIT_S = 60.0
-"""For an answer on a machine that is busy."""
+TRIAL_S, WAIT_S = 60.0, 8.0
+"""For an answer on a machine that is busy: while the template is tried, and then, since a request
+waits for its tokens no longer than 10 s."""
 ANSWER = msgspec.msgpack.Decoder(TemplateAnswer)
 
 
@@ -40,42 +43,67 @@ class GuardedTemplate(ChatTemplate):
         special_tokens: Mapping[str, str],
         tool_source: str | None = None,
         limits: Limits = LIMITS,
+        wait_s: float = WAIT_S,
     ) -> None:
         """Raises Refused, which names the file, for what is no template."""
-        self.path = path
+        self.name = f"the chat template ({path.name})"
         self.source = source if tool_source is None else f"{source}\n{tool_source}"
         self.special_tokens = dict(special_tokens)
         about = source, self.special_tokens, tool_source
         self._task = GuardedTask("template", limits, about)
         self._process: GuardedProcess | None = None
         self._one_at_a_time = Lock()
+        self._wait_s, self._wait_behind_trial_s = TRIAL_S, wait_s
+        self._trial_left_s = limits.cpu_s
+        """CPU time that the conversations together may take with which the template is tried."""
         try:
             answer = self._ask(ABOUT)
-        except TemplateRefused as error:
-            raise Refused(str(error)) from None
+        except TemplateExceeds as error:
+            raise Refused(f"{path.parent}: {error}") from None
         if answer.is_broken:
-            raise Refused(f"{path}: the chat template's {answer.fault}")
+            raise Refused(f"{path}: the chat template cannot be read: {answer.fault}")
         self.variables = frozenset(answer.variables)
         """What the templates read of what they are given."""
 
+    def end_trial(self) -> None:
+        """Let each conversation take the whole limit from now on."""
+        self._trial_left_s, self._wait_s = inf, self._wait_behind_trial_s
+
     def render(self, messages: Sequence[TemplateMessage], **variables: Any) -> str:
-        """Return the text. Raises TemplateRefused, for example for roles out of order."""
+        """Return the text. Raises TemplateRefused, for example for roles out of order, and
+        TemplateExceeds for what breaks a limit; both name the file."""
         answer = self._ask(([*map(dict, messages)], variables))
+        if answer.is_out_of_bounds:
+            raise TemplateExceeds(f"{self.name}: {answer.fault}")
         if answer.fault:
-            raise TemplateRefused(answer.fault)
+            raise TemplateRefused(f"{self.name}: {answer.fault}")
         return answer.text.decode("utf-8", "surrogatepass")
 
     def _ask(self, given: object) -> TemplateAnswer:
-        """Return what comes of it. One that others ended is asked again."""
-        with self._one_at_a_time:
-            begun = monotonic()
-            for _ in range(2):
-                try:
-                    self._process = self._process or guard().process(self._task)
-                    return ANSWER.decode(self._process.ask(given, WAIT_S))
-                except (ProcessEnded, msgspec.MsgspecError):
-                    self._process = None
-                if monotonic() - begun > self._task.limits.cpu_s:
-                    break
-        most = self._task.limits
-        raise TemplateRefused(f"{self.path}: the chat template takes more than {most}, or breaks")
+        """Return what comes of it, once it has its turn."""
+        until = monotonic() + self._wait_s
+        if not self._one_at_a_time.acquire(timeout=self._wait_s):
+            raise TemplateExceeds(f"{self.name}: conversations before this one take too long")
+        try:
+            answer = self._answer(given, until)
+        finally:
+            self._one_at_a_time.release()
+        self._trial_left_s -= 0.0 if answer is None else answer.cpu_s
+        if answer is None or self._trial_left_s < 0:
+            raise TemplateExceeds(f"{self.name} takes more than {self._task.limits}, or breaks")
+        return answer
+
+    def _answer(self, given: object, until: float) -> TemplateAnswer | None:
+        """Return what comes of it; None of what breaks a limit. One that others ended is asked
+        again."""
+        begun = monotonic()
+        for _ in range(2):
+            left_s = until - monotonic()
+            if left_s <= 0 or monotonic() - begun > self._task.limits.cpu_s:
+                break
+            try:
+                self._process = self._process or guard().process(self._task)
+                return ANSWER.decode(self._process.ask(given, left_s))
+            except (ProcessEnded, msgspec.MsgspecError):
+                self._process = None
+        return None

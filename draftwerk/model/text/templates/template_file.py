@@ -19,6 +19,8 @@ PROCESSOR = "chat_template.json"
 """Of models that read more than text: the template, where no other file has it."""
 DEFAULT, WITH_TOOLS = "default", "tool_use"
 """The names of templates that are used."""
+SIZE_MAX = 2**20
+"""Characters of all templates of a model."""
 OWN = frozenset(["872be49dbb638044ad01b60388f48d469ff2980e5f0dccdc22ec907db54d0788"])
 """SHA-256 of templates that come with this package, and are rendered in its own processes."""
 
@@ -35,11 +37,12 @@ def read_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | Non
         if files := _files(directory):
             sources = {}
             for name, path in files.items():
-                sources[name] = path.read_text(encoding="utf-8")
+                sources[name] = _text_of(path)
         elif not sources and (processor := read_json(directory / PROCESSOR)):
             path, sources = directory / PROCESSOR, _named(processor.get("chat_template"))
         if not (source := sources.get(DEFAULT)):
             return None
+        check_size(path, sum(map(len, sources.values())))
         if sha256(source.encode("utf-8", "replace")).hexdigest() in OWN and len(sources) == 1:
             return ChatTemplate(source, special)
         return GuardedTemplate(path, source, special, sources.get(WITH_TOOLS))
@@ -47,10 +50,22 @@ def read_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | Non
         raise Refused(f"{path}: chat_template or a special token: {error}") from error
 
 
+def check_size(path: Path, size: int) -> None:
+    """Refuse a template that nobody wrote by hand."""
+    if size > SIZE_MAX:
+        raise Refused(f"{path}: chat templates of {size} characters; {SIZE_MAX} are the most")
+
+
+def _text_of(path: Path) -> str:
+    check_size(path, path.stat().st_size)
+    return path.read_text(encoding="utf-8")
+
+
 def _files(directory: Path) -> dict[str, Path]:
     """Return the files that hold templates, by the names of these."""
     own = directory / TEMPLATE
-    named = {each.stem: each for each in sorted((directory / OTHERS).glob("*.jinja"))}
+    others = filter(Path.is_file, sorted((directory / OTHERS).glob("*.jinja")))
+    named = {each.stem: each for each in others}
     return named | ({DEFAULT: own} if own.is_file() else {})
 
 

@@ -1,12 +1,17 @@
 """A chat template in a process of its own: what it is asked there, and what it answers."""
 
 from collections.abc import Mapping
+from time import process_time
 from typing import Any
 
 import jinja2
 import msgspec
 
-from draftwerk.model.text.templates.chat_template import ChatTemplate, TemplateRefused
+from draftwerk.model.text.templates.chat_template import (
+    ChatTemplate,
+    TemplateExceeds,
+    TemplateRefused,
+)
 
 ABOUT = None
 """Asks for what a template is, not for a text."""
@@ -21,6 +26,10 @@ class TemplateAnswer(msgspec.Struct, frozen=True):
     variables: tuple[str, ...] = ()
     is_broken: bool = False
     """Whether it is no template at all."""
+    is_out_of_bounds: bool = False
+    """Whether it would take more than it may."""
+    cpu_s: float = 0.0
+    """What it took."""
 
 
 class RenderingTask:
@@ -32,13 +41,18 @@ class RenderingTask:
         try:
             self.template = ChatTemplate(source, special, tool_source)
         except jinja2.TemplateSyntaxError as error:
-            self.fault = f"line {error.lineno}: {error}"
-        except (RecursionError, MemoryError, ValueError, OverflowError, TypeError) as error:
-            self.fault = f"it cannot be read: {type(error).__name__} {error}"
+            self.fault = f"line {error.lineno}: {error.message}"
+        except (RecursionError, MemoryError):
+            self.fault = "it is nested too deeply, or too long"
+        except (ValueError, OverflowError, TypeError) as error:
+            self.fault = f"{type(error).__name__} {error}"
 
     def __call__(self, given: Any) -> bytes:
         """Return the answer in bytes."""
-        return msgspec.msgpack.encode(self._answer(given))
+        begun_s = process_time()
+        answer = self._answer(given)
+        took_s = process_time() - begun_s
+        return msgspec.msgpack.encode(msgspec.structs.replace(answer, cpu_s=took_s))
 
     def _answer(self, given: Any) -> TemplateAnswer:
         if self.template is None:
@@ -48,6 +62,8 @@ class RenderingTask:
         messages, variables = given
         try:
             text = self.template.render(messages, **variables)
+        except TemplateExceeds as error:
+            return TemplateAnswer(fault=_plain(str(error)), is_out_of_bounds=True)
         except TemplateRefused as error:
             return TemplateAnswer(fault=_plain(str(error)) or "it refuses these messages")
         return TemplateAnswer(text.encode("utf-8", "surrogatepass"))
@@ -57,5 +73,5 @@ template_task = RenderingTask
 
 
 def _plain(text: str) -> str:
-    """Return a text that can be sent."""
-    return text[:2000].encode("utf-8", "replace").decode()
+    """Return a text that can be sent, on one line."""
+    return " ".join(text[:2000].encode("utf-8", "replace").decode().split())

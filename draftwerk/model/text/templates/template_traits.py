@@ -1,12 +1,14 @@
 """What a chat template shows of its model: forms of calls and reasoning, and its variables."""
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
+from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.tokenizer_config import SPECIAL_NAMES
 from draftwerk.model.text.templates.call_formats import (
     CALL_IDS,
@@ -18,7 +20,12 @@ from draftwerk.model.text.templates.call_formats import (
     shows_tools,
     with_specials,
 )
-from draftwerk.model.text.templates.chat_template import GIVEN, ChatTemplate, TemplateRefused
+from draftwerk.model.text.templates.chat_template import (
+    GIVEN,
+    ChatTemplate,
+    TemplateExceeds,
+    TemplateRefused,
+)
 from draftwerk.model.text.templates.content_form import Render
 from draftwerk.model.text.templates.known_calls import known_form
 from draftwerk.model.text.templates.own_tools import OWN_FORMATS, OwnFormat, shown_words
@@ -46,6 +53,21 @@ OURS = frozenset((*SPECIAL_NAMES, *GIVEN, "messages"))
 LONG_ID = "call_0123456789"
 WORDED_FORMAT = "hermes"
 """How tools are described where the chat template has no form of calls."""
+
+
+@contextmanager
+def trial(directory: Path, template: ChatTemplate | None) -> Iterator[None]:
+    """Try a template with made-up conversations while the block lasts, and with contents last.
+
+    Raises Refused for one that takes more than it may, or that refuses what it must take.
+    """
+    try:
+        yield
+        if template is not None:
+            assert template.content_forms
+            template.end_trial()
+    except (TemplateExceeds, TemplateRefused) as error:
+        raise Refused(f"{directory}: {error}") from None
 
 
 def added_tokens(tokenizer: Tokenizer) -> dict[str, int]:

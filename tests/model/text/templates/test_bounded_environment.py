@@ -5,7 +5,11 @@ from itertools import count
 import pytest
 
 from draftwerk.model.text.templates.bounded_environment import RENDER_S, TOO_LARGE, TOO_MUCH
-from draftwerk.model.text.templates.chat_template import ChatTemplate, TemplateRefused
+from draftwerk.model.text.templates.chat_template import (
+    ChatTemplate,
+    TemplateExceeds,
+    TemplateRefused,
+)
 
 MANY = "{% for i in range(99999) %}"
 DOUBLED = "{% set n = namespace(x=START) %}{% for i in range(99) %}{% set n.x = NEXT %}{% endfor %}"
@@ -61,14 +65,14 @@ ENDLESS = {
 
 @pytest.mark.parametrize("source", LARGE.values(), ids=LARGE)
 def test_nothing_fills_the_memory(source: str) -> None:
-    with pytest.raises(TemplateRefused) as refused:
+    with pytest.raises(TemplateExceeds) as refused:
         timeless(source).render([])
     assert str(refused.value) == TOO_LARGE
 
 
 def test_all_texts_together_do_not_either() -> None:
     source = "{{ range(99999) | map('replace', '1', 'a' * 10**6) | map('length') | sum }}"
-    with pytest.raises(TemplateRefused, match=TOO_MUCH):
+    with pytest.raises(TemplateExceeds, match=TOO_MUCH):
         timeless(source).render([])
 
 
@@ -88,7 +92,7 @@ def test_nothing_goes_on_for_ever(source: str) -> None:
         return RENDER_S * next(asked) / 500
 
     template.environment.clock = clock
-    with pytest.raises(TemplateRefused, match="longer than"):
+    with pytest.raises(TemplateExceeds, match="longer than"):
         template.render([])
     assert next(asked) < 600
     assert timeless("{{ 'as before' }}").render([]) == "as before"

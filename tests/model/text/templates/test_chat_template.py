@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from draftwerk.model.text.templates.chat_template import ChatTemplate, TemplateRefused
+from draftwerk.model.text.templates.chat_template import (
+    ChatTemplate,
+    TemplateExceeds,
+    TemplateRefused,
+)
 from draftwerk.model.text.templates.template_traits import variables_of
 from tests.model.text.samples.families import (
     ASKED,
@@ -50,7 +54,7 @@ def template(source: str) -> ChatTemplate:
 def rendered(source: str, messages: list[Json], **variables: Any) -> str:
     try:
         return template(source).render(messages, **variables)
-    except TemplateRefused:
+    except (TemplateExceeds, TemplateRefused):
         return REFUSED
 
 

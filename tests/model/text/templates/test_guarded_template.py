@@ -4,14 +4,19 @@ import os
 import resource
 import signal
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from time import sleep
 from typing import Any
 
 import pytest
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.guarded.guard import Limits, guard
-from draftwerk.model.text.templates.chat_template import ChatTemplate, TemplateRefused
+from draftwerk.model.text.templates.chat_template import (
+    ChatTemplate,
+    TemplateExceeds,
+    TemplateRefused,
+)
 from draftwerk.model.text.templates.guarded_template import GuardedTemplate
 from tests.support.hostile_templates import HOSTILE
 
@@ -32,8 +37,8 @@ def rendered(source: str) -> str:
     """Return what comes of a template, or the sentence that says why nothing does."""
     try:
         return GuardedTemplate(FILE, source, {}, limits=LIMITS).render(MESSAGES, more="!")
-    except (Refused, TemplateRefused) as error:
-        assert str(error), "a sentence"
+    except (Refused, TemplateExceeds, TemplateRefused) as error:
+        assert FILE.name in str(error) and "\n" not in str(error), "a sentence"
         return f"refused: {error}"
 
 
@@ -62,7 +67,7 @@ def test_a_hostile_template_ends_in_a_sentence_and_this_process_goes_on(kind: st
 def test_what_breaks_a_limit_is_refused_with_the_file_and_the_next_one_is_rendered() -> None:
     source = "{% if messages %}" + HOSTILE["nested lists compared"] + "{% endif %}fine"
     template = GuardedTemplate(FILE, source, {}, limits=LIMITS)
-    with pytest.raises(TemplateRefused, match=r"chat_template\.jinja: .* 0\.1 s or 256 MiB"):
+    with pytest.raises(TemplateExceeds, match=r"chat_template\.jinja.* 0\.1 s or 256 MiB"):
         template.render(MESSAGES)
     assert template.render([]) == "fine"
     other = GuardedTemplate(FILE, PLAIN, {"bos_token": ""})
@@ -72,16 +77,69 @@ def test_what_breaks_a_limit_is_refused_with_the_file_and_the_next_one_is_render
     thread.join()
 
 
+def test_the_conversations_of_a_trial_take_together_what_one_may_take() -> None:
+    source = "{% for each in range(9999) %}{% endfor %}fine"
+    template = GuardedTemplate(FILE, source, {}, limits=Limits(cpu_s=0.5, memory_mib=256))
+    with pytest.raises(TemplateExceeds, match=r"chat_template\.jinja.* more than 0\.5 s"):
+        while template.render([]) == "fine":
+            pass
+    template.end_trial()
+    assert template.render([]) == template.render([]) == "fine"
+
+
+def test_who_waits_long_for_others_is_refused_and_holds_no_thread() -> None:
+    source = "{% for each in messages %}" + HOSTILE["nested lists compared"] + "{% endfor %}fine"
+    limits = Limits(cpu_s=0.2, memory_mib=256)
+    template = GuardedTemplate(FILE, source, {}, limits=limits, wait_s=0.001)
+    template.end_trial()
+    turned_away = Event()
+
+    def ask() -> None:
+        while not turned_away.is_set():
+            try:
+                template.render(MESSAGES)
+            except TemplateExceeds as error:
+                if "before this one take too long" in str(error):
+                    turned_away.set()
+
+    threads = [Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert turned_away.is_set()
+
+
+def test_a_process_for_which_nobody_waits_any_more_is_ended() -> None:
+    source = HOSTILE["nested lists compared"]
+    limits = Limits(cpu_s=1000.0, memory_mib=256)
+    template = GuardedTemplate(FILE, source, {}, limits=limits, wait_s=0.1)
+    template.end_trial()
+    before = renderers()
+    with pytest.raises(TemplateExceeds):
+        template.render(MESSAGES)
+    while set(renderers()) >= set(before):
+        sleep(0.01)
+
+
 def test_a_template_and_a_guard_that_others_kill_come_back() -> None:
     template = GuardedTemplate(FILE, "{{ messages | length }}", {})
     assert template.render(MESSAGES) == "2"
-    for pid in children(os.getpid()):
-        if "guard_process" in Path(f"/proc/{pid}/cmdline").read_text():
-            for child in children(pid):
-                os.kill(child, signal.SIGKILL)
+    for pid in renderers():
+        os.kill(pid, signal.SIGKILL)
     assert template.render(MESSAGES) == "2"
     guard().end()
     assert GuardedTemplate(FILE, "{{ messages | length }}", {}).render(MESSAGES) == "2"
+
+
+def renderers() -> list[int]:
+    """Return the processes that the guard has begun."""
+    guards = [
+        pid
+        for pid in children(os.getpid())
+        if "guard_process" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+    return [child for pid in guards for child in children(pid)]
 
 
 def children(pid: int) -> list[int]:
