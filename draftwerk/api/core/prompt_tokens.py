@@ -54,7 +54,8 @@ async def check_beginning(
     for each in _texts(prompt):
         text.append(each[:left])
         left -= len(text[-1])
-    count = len(await on_thread(state.text_tools.encode_following, "".join(text), field))
+    encode = partial(state.text_tools.encode_following, "".join(text))
+    count = len(await on_thread(state, encode, field))
     if count > 2 * room:
         raise too_long(overflow(count, 0, room), names.get(field, field))
 
