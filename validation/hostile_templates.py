@@ -41,17 +41,16 @@ from validation.watched_server import MIB, WatchedServer, chat, is_sentence, pos
 
 CHILD_MAX = (LIMITS.memory_mib + 256) * MIB
 """Of any process but the server: what a rendering may take, and what it begins with."""
-ANSWER_S, START_S = 600.0, 3600.0
+ANSWER_S, START_S, AGAIN_S = 600.0, 3600.0, 120.0
 FILE = "chat_template.jinja"
 WAKE = "Wake up"
 ASLEEP = f"{{% if messages[0].content == '{WAKE}' %}}HOSTILE{{% else %}}{TEMPLATE}{{% endif %}}"
-Body = dict[str, Any]
 
 
-def asked(model: str) -> Iterator[tuple[str, Body]]:
+def asked(model: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what wakes a model, by each door that renders its template."""
     turn = {"role": "user", "content": WAKE}
-    common: Body = {"model": model, "messages": [turn]}
+    common: dict[str, Any] = {"model": model, "messages": [turn]}
     yield "/v1/chat/completions", {**common, "max_tokens": 2}
     yield "/v1/responses", {"model": model, "input": WAKE, "max_output_tokens": 2}
     yield "/v1/messages", {**common, "max_tokens": 2}
@@ -61,7 +60,7 @@ def asked(model: str) -> Iterator[tuple[str, Body]]:
 
 
 @dataclass(slots=True)
-class Trial:
+class HostileModels:
     """What comes of hostile models."""
 
     watched: WatchedServer
@@ -85,10 +84,18 @@ class Trial:
                 status, message = await post(http, url + path, body)
                 self.see(kind, path, message)
             else:
-                status, message = await chat(http, url, name, words)
+                status, message = await self.answered(name)
             if (status == 200) != (words == "Hi") or status >= 500:
                 self.faults.append(f"{kind}, {words}: {status} {message!r}")
         await post(http, f"{url}/v1/models/unload", {"model": name})
+
+    async def answered(self, name: str) -> tuple[int, str]:
+        """Chat with a model until it answers: a busy machine may take its time."""
+        until = perf_counter() + AGAIN_S
+        while True:
+            found = await chat(self.watched.http, self.watched.url, name, "Hi")
+            if found[0] == 200 or perf_counter() > until:
+                return found
 
     async def examine(self, kind: str, name: str) -> None:
         """Have the doctor read a model."""
@@ -172,27 +179,27 @@ async def run(arguments: argparse.Namespace, directory: Path) -> int:
         print("alone:")
         faults = alone.report()
         watched = WatchedServer(http, live.url, live.pid, CHILD_MAX)
-        trial = Trial(watched, directory)
+        models = HostileModels(watched, directory)
         async with watched.watched():
             if "chat" in arguments.ways:
                 for name, words in left_out(log, named).items():
-                    trial.see(named[name], "left out", words)
+                    models.see(named[name], "left out", words)
                 loaded = {n: kind for n, kind in named.items() if n not in left_out(log, named)}
-                await at_once(arguments.at_once, trial.wake, loaded)
+                await at_once(arguments.at_once, models.wake, loaded)
             if "doctor" in arguments.ways:
-                await at_once(arguments.at_once, trial.examine, named)
+                await at_once(arguments.at_once, models.examine, named)
             if "start" in arguments.ways:
                 async with AsyncExitStack() as second:
                     server, log = await started(second, directory, "as-is")
                     for name, kind in named.items():
                         words = left_out(log, named).get(name)
                         told = words or (await chat(http, server.url, name, "Hi"))[1]
-                        trial.see(kind, "start" if words else "chat behind a start", told)
+                        models.see(kind, "start" if words else "chat behind a start", told)
         assert (await chat(http, live.url, "sound"))[0] == 200
-    for outcome, count in sorted(trial.outcomes.items()):
+    for outcome, count in sorted(models.outcomes.items()):
         print(f"{count} x {outcome}")
     print("meanwhile:")
-    faults += trial.faults + watched.report()
+    faults += models.faults + watched.report()
     print(*faults[:40], sep="\n")
     return len(faults)
 

@@ -10,7 +10,7 @@ Work = TypeVar("Work", contravariant=True)
 WorkResult = TypeVar("WorkResult", covariant=True)
 R = TypeVar("R")
 WORK_AT_ONCE = 16
-"""Of one engine: the texts that are read at once, and as much again for blocks of the store."""
+"""Pieces of work of one engine: the texts that are read at once, and blocks of the store."""
 
 
 class Worker(Protocol):

@@ -45,7 +45,7 @@ SIZE_MAX = 2**24
 TOTAL_MAX, SMALL = 2**30, 2**12
 """Characters of all texts that a rendering makes, and of one that is not counted."""
 RENDER_S = 2.0
-"""Of CPU time, for one conversation; a thread cannot be ended from elsewhere."""
+"""CPU time for one conversation; a thread cannot be ended from elsewhere."""
 TOO_LARGE = f"a value would be larger than {SIZE_MAX}"
 TOO_MUCH = f"the template makes texts of more than {TOTAL_MAX} characters"
 TOO_LONG = f"the template takes longer than {RENDER_S:g} s"

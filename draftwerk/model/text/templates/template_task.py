@@ -29,7 +29,7 @@ class TemplateAnswer(msgspec.Struct, frozen=True):
     is_out_of_bounds: bool = False
     """Whether it would take more than it may."""
     cpu_s: float = 0.0
-    """What it took."""
+    """CPU time that it took."""
 
 
 class RenderingTask:
