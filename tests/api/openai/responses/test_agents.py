@@ -140,17 +140,25 @@ def test_a_custom_tools_text_grows_with_its_arguments() -> None:
     assert [*accumulate(map(growing.add, whole))] == found[1:]
 
 
-async def test_a_regular_expression_is_kept_to_and_a_grammar_told(agent: Served) -> None:
+async def test_a_grammar_is_kept_to_where_it_is_regular_and_else_told(agent: Served) -> None:
     form = {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"}
     reply = await post(agent, input="x", tools=[{**SHELL, "format": form}])
     grammar = agent.engine.submitted[-1][1].sampling.grammar
-    assert reply.status_code == 200 and grammar and '"pattern": "[a-z]+"' in grammar.text
+    assert reply.status_code == 200 and grammar and '"pattern": "^(?:[a-z]+)$"' in grammar.text
     form = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
+    reply = await post(agent, input="x", tools=[{**SHELL, "format": form}])
+    grammar = agent.engine.submitted[-1][1].sampling.grammar
+    assert "x-tools-loosely-followed" not in reply.headers
+    assert grammar and '"pattern": "^(?:(?:a))$"' in grammar.text
+    form = {"type": "grammar", "syntax": "lark", "definition": 'start: "a" start?'}
     reply = await post(agent, input="x", tools=[{**SHELL, "format": form}])
     assert reply.headers["x-tools-loosely-followed"] == "shell"
     assert 'start: \\"a\\"' in submitted(agent).tools[0]
     reply = await post(agent, input="x", tools=[{**SHELL, "format": {"type": "grammar"}}])
     assert reply.json()["error"]["param"] == "tools[0].format.syntax"
+    form = {"type": "grammar", "syntax": "lark", "definition": 'start: "a" b'}
+    reply = await post(agent, input="x", tools=[{**SHELL, "format": form}])
+    assert reply.json()["error"]["param"] == "tools[0].format.definition"
 
 
 @pytest.mark.parametrize("kind", sorted(HOSTED))

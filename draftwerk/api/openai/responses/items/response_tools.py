@@ -25,6 +25,7 @@ from draftwerk.api.fields.tools_schema import (
     Mode,
     SpacedTool,
 )
+from draftwerk.api.openai.responses.items.lark_patterns import UndefinedNameError, lark_pattern
 from draftwerk.speculative.replies.grammar import CallMode
 
 INPUT = "input"
@@ -75,8 +76,6 @@ def offered_tools(tools: Sequence[FlatTool] | None) -> OfferedTools:
     left_out: list[str] = []
     loose: list[str] = []
     for tool, namespace, path in _unfolded(tools):
-        if tool.format and tool.format.syntax == "lark":
-            loose.append(tool.name or "")
         if tool.type in HOSTED:
             left_out.append(tool.type)
             continue
@@ -87,7 +86,10 @@ def offered_tools(tools: Sequence[FlatTool] | None) -> OfferedTools:
             raise refused(f"`{path}.name` is required.", f"{path}.name", "missing")
         name = CalledName(tool.name, namespace, tool.type == "custom")
         names.append(name)
-        definitions.append(_definition(tool, name.shown, path))
+        pattern = _pattern(tool, path)
+        if pattern is None:
+            loose.append(tool.name)
+        definitions.append(_definition(tool, name.shown, pattern))
     once = tuple(dict.fromkeys(left_out))
     return OfferedTools(tuple(definitions), tuple(names), once, tuple(loose))
 
@@ -107,20 +109,32 @@ def _unfolded(
             yield from ((each, tool.name, f"{path}.tools[{at}]") for at, each in inner)
 
 
-def _definition(tool: SpacedTool, name: str, path: str) -> FunctionDefinition:
+def _pattern(tool: SpacedTool, path: str) -> str | None:
+    """Return what a custom tool's text must be; empty for any text, None for a grammar that is told
+    and not enforced. Raises ApiError."""
+    form = tool.format
+    if tool.type == "function" or form is None or form.type != "grammar":
+        return ""
+    if form.syntax is None or form.definition is None:
+        field = f"{path}.format.{'definition' if form.syntax else 'syntax'}"
+        raise refused(f"`{field}` is required.", field, "missing")
+    if form.syntax == "regex":
+        return f"^(?:{form.definition})$"
+    try:
+        return lark_pattern(form.definition)
+    except UndefinedNameError as error:
+        field = f"{path}.format.definition"
+        raise refused(f"`{field}` {error}.", field, "invalid") from None
+
+
+def _definition(tool: SpacedTool, name: str, pattern: str | None) -> FunctionDefinition:
     if tool.type == "function":
         return FunctionDefinition(name, tool.description, tool.parameters, tool.strict)
-    text: dict[str, object] = {"type": "string"}
+    text = {"type": "string"} | ({"pattern": pattern} if pattern else {})
     form = tool.format or CustomFormat()
     description = tool.description or ""
-    if form.type == "grammar":
-        if form.syntax is None or form.definition is None:
-            field = f"{path}.format.{'definition' if form.syntax else 'syntax'}"
-            raise refused(f"`{field}` is required.", field, "missing")
-        if form.syntax == "regex":
-            text["pattern"] = form.definition
-        else:
-            description += f"\n\nIts input follows this grammar:\n{form.definition}"
+    if form.syntax == "lark":
+        description += f"\n\nIts input follows this grammar:\n{form.definition}"
     schema = {"type": "object", "properties": {INPUT: text}, "required": [INPUT]}
     parameters = msgspec.Raw(json.dumps(schema, ensure_ascii=False).encode())
     return FunctionDefinition(name, description or None, parameters, strict=form.syntax == "regex")
