@@ -24,7 +24,7 @@ ROOMS = sorted(
 """Folders of the package, those within others too."""
 FILES_MAX = 15
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-ARROWS_MAX = {"speculative": 24, "model": 47, "api": 25}
+ARROWS_MAX = {"speculative": 28, "model": 47, "api": 25}
 """Pairs of rooms of which one imports the other; a file outside every room counts as one."""
 
 
@@ -280,7 +280,7 @@ def test_large_classes_are_found(member: str) -> None:
 
 # --- the trunk ------------------------------------------------------------------------------------
 
-CEILINGS = {"lines": 9677, "lines that name an option": 824}
+CEILINGS = {"lines": 9578, "lines that name an option": 717}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
 FIRST_WORDS_MAX = {"Of": 430, "That": 12, "Those": 25, "What": 567}
 """Docstrings that begin so where a noun would do. They only fall, too."""

@@ -8,9 +8,9 @@ from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.work import NO_LOAD, ModelShape, StepLoad
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, Verdict
 from draftwerk.speculative.protocol.step_report import StepReport
-from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Deadlines, Promise
+from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
@@ -109,7 +109,7 @@ class VirtualServer:
         # Every prompt is another one: what the prefix cache saves is not what is measured.
         tokens = [self._asked * 7919 + n for n in range(text.prompt)]
         self.scheduler.submit(
-            Sequence(
+            TextSequence(
                 sequence_id=self._asked,
                 request=SequenceRequest(
                     request_id=str(self._asked),

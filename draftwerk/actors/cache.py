@@ -20,8 +20,8 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.pieces import generated, rejected
 from draftwerk.speculative.protocol.rounds import Proposal
-from draftwerk.speculative.requests.sequence_progress import SequenceProgress
-from draftwerk.speculative.scheduler.opening import Opener
+from draftwerk.speculative.requests.sequence import SequenceProgress
+from draftwerk.speculative.scheduler.opening import SequenceFactory
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
 
@@ -32,7 +32,7 @@ class Cache:
     """Takes rounds without drafts: the draft actor's, or where the target drafts the verifier's."""
     detokenizer: Outbox[DetokenizerMessage]
     scheduler: Scheduler
-    opener: Opener
+    factory: SequenceFactory
     trace: Trace = field(default_factory=Trace)
     clock: Callable[[], float] = anyio.current_time
     progress_at: float = 0.0
@@ -97,7 +97,7 @@ class Cache:
     def _open(self, encoded: Encoded) -> Opened:
         if self.scheduler.idle:
             self.progress_at = self.clock()
-        for sequence in self.opener.open(encoded, self.clock()):
+        for sequence in self.factory.open(encoded, self.clock()):
             self.scheduler.submit(sequence)
         return Opened(
             request_id=encoded.request_id,

@@ -20,9 +20,11 @@ from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks, WindowG
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.extensions import extensions
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sampling.bounds import WIDTH_MAX
 from draftwerk.speculative.scheduler.lengths import TextLengths
+from draftwerk.speculative.scheduler.opening import Extension
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
@@ -57,6 +59,8 @@ class EngineParts:
 
     Instead of a proposer None, where the target's process runs them: as it must to run ahead.
     """
+    extensions: Callable[[StepCost, RoundLimits], tuple[Extension, ...]] = extensions
+    """The options that extend a text, where requests ask for them."""
     requests_max: int = 256
     name_secret: bytes = b""
     """Keys the names of cached blocks."""

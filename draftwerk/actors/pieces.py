@@ -1,11 +1,9 @@
 """What the scheduler's progress means, as pieces for the detokenizer."""
 
 from math import ceil
-from typing import Any
 
 from draftwerk.actors.messages import Generated, Piece, SequenceStats
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_progress import SequenceProgress
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.scheduler.rejections import Rejection
 
 
@@ -71,17 +69,5 @@ def stats(sequence: Sequence) -> SequenceStats:
         waited_s=None if times is None else times.waited_s,
         device_wait_s=None if times is None else times.device_wait_s,
         read_s=None if times is None else times.read_s,
-        **_blend_counts(sequence),
+        **sequence.counts(),
     )
-
-
-def _blend_counts(sequence: Sequence) -> dict[str, Any]:
-    """Return how a prompt's segments were computed."""
-    blending = sequence.blending
-    if blending is None:
-        return {}
-    canonical = sum(part.length for part in blending.parts)
-    declared = sum(stop - start for start, stop in blending.blend.spans)
-    kept = canonical - blending.repaired
-    segments = tuple(map(tuple, blending.uses()))
-    return {"blended_count": kept, "repaired_count": declared - kept, "segments": segments}

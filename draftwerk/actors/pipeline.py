@@ -39,7 +39,7 @@ from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.protocol.rounds import Proposal
 from draftwerk.speculative.requests.request import CHOICES_MAX
-from draftwerk.speculative.scheduler.opening import Opener
+from draftwerk.speculative.scheduler.opening import SequenceFactory
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
 INSPECT_S = 5.0
@@ -105,12 +105,13 @@ class Pipeline:
             rounds=to_rounds.outbox,
             detokenizer=self.to_detokenizer.outbox,
             scheduler=scheduler,
-            opener=Opener(
+            factory=SequenceFactory(
                 pools,
                 namer,
                 parts.limits,
                 parts.stop_token_ids,
                 parts.tokens_max,
+                parts.extensions(measurements.step_cost, parts.limits),
             ),
             trace=parts.trace,
         )

@@ -25,6 +25,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.options.extensions import extensions
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     ChosenLogprob,
@@ -35,10 +36,9 @@ from draftwerk.speculative.protocol.rounds import (
 )
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_progress import SequenceProgress
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.opening import Opener, draft_max
+from draftwerk.speculative.scheduler.opening import SequenceFactory, draft_max
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.actors.loops import on_both_loops, settle
 
@@ -56,7 +56,14 @@ def make_cache(inbox: Any = None, draft: Any = None, detokenizer: Any = None, **
         rounds=draft,
         detokenizer=detokenizer,
         scheduler=scheduler,
-        opener=Opener(scheduler.pools, BlockNamer(b""), scheduler.limits, (0, 9), 20),
+        factory=SequenceFactory(
+            scheduler.pools,
+            BlockNamer(b""),
+            scheduler.limits,
+            (0, 9),
+            20,
+            extensions(scheduler.cost, scheduler.limits),
+        ),
         **{"clock": lambda: 0.0, **how},
     )
 
@@ -182,7 +189,7 @@ async def test_the_age_of_progress_counts_while_work_is_pending() -> None:
 
 
 def made(options: Options, **how: object) -> Sequence:
-    return make_cache().opener._sequence(encoded(options, **how), 1, 0.0)
+    return make_cache().factory._text(encoded(options, **how), 1, 0.0)
 
 
 def test_a_sequence_obeys_its_options() -> None:
@@ -232,8 +239,8 @@ def test_a_prefix_is_shared_within_a_tenant_or_a_salt(
     one: dict[str, str], other: dict[str, str], shared: bool
 ) -> None:
     cache = make_cache()
-    first = cache.opener._sequence(encoded(replace(PLAIN, **one)), 0, 0.0).memory.table
-    second = cache.opener._sequence(encoded(replace(PLAIN, **other)), 0, 0.0).memory.table
+    first = cache.factory._text(encoded(replace(PLAIN, **one)), 0, 0.0).memory.table
+    second = cache.factory._text(encoded(replace(PLAIN, **other)), 0, 0.0).memory.table
     first.grow(4)
     first.commit([1, 2, 3, 4], 4)
     assert second.match([1, 2, 3, 4, 5]) == (4 if shared else 0)

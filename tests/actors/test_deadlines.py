@@ -99,7 +99,7 @@ def test_a_request_that_had_a_token_before_a_crash_has_begun(
 ) -> None:
     options = Options(sampling=Sampling(), deadline_s=2.0, choices=2)
     message = encoded(options, arrived_s=40.0, committed=committed, ended=ended)
-    other = make_cache().opener.open(message, 50.0)[-1]
+    other = make_cache().factory.open(message, 50.0)[-1]
     assert other.request.had_tokens == other.begun == begun
     assert other.deadlines.expires_s == 42.0
 
@@ -107,7 +107,7 @@ def test_a_request_that_had_a_token_before_a_crash_has_begun(
 def test_a_request_has_the_servers_promise_unless_it_has_its_own() -> None:
     cache = make_cache(clock=lambda: 50.0)
     server = Promise(ttft=1.0, tpot=0.05)
-    cache.opener.limits = RoundLimits(promise=server)
+    cache.factory.limits = RoundLimits(promise=server)
     own = Promise(tpot=0.01)
     for given, wanted in ((None, server), (own, own), (NOTHING_PROMISED, NOTHING_PROMISED)):
         assert (
@@ -116,7 +116,7 @@ def test_a_request_has_the_servers_promise_unless_it_has_its_own() -> None:
 
 
 def sequence(cache: Cache, options: Options, **how: object) -> Sequence:
-    return cache.opener.open(encoded(options, **how), cache.clock())[0]
+    return cache.factory.open(encoded(options, **how), cache.clock())[0]
 
 
 def test_a_request_keeps_its_time_over_a_crash() -> None:

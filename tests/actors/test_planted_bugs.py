@@ -168,7 +168,9 @@ class Bug(NamedTuple):
         stop = node.end_lineno + self.wrong.count("\n") - self.right.count("\n")
         module = import_module(self.path.removesuffix(".py").replace("/", "."))
         made: dict[str, Any] = {}
-        exec(dedent("\n".join(lines[first - 1 : stop])), vars(module), made)
+        text = dedent("\n".join(lines[first - 1 : stop]))
+        text = text.replace("super()", f"super({owner}, self)")
+        exec(text, vars(module), made)
         if owner:
             monkeypatch.setattr(getattr(module, owner), node.name, made[node.name])
             return

@@ -9,7 +9,6 @@ preempts or cancels the sequence has that room at once. A sequence waits once fo
 enters, and never long: what does not come is computed. Others may overtake it meanwhile.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import anyio
@@ -47,7 +46,7 @@ class Fetching:
             return False
         self.intake.costs.computed(self.intake.scheduler.report)
         wanted = dict[KeptName, None]()
-        for tokens in texts_read(sequence):
+        for tokens in sequence.looked_for():
             wanted |= dict.fromkeys(self.intake.missing(tokens, sequence.request.name_space))
         if not wanted:
             return False
@@ -90,15 +89,3 @@ class Fetching:
         self._under_way -= 1
         # One for each that is under way, of which there are few: never full.
         self.cache.send_nowait(Fetched())
-
-
-def texts_read(sequence: Sequence) -> Iterator[tuple[int, ...]]:
-    """Yield the tokens whose blocks will be looked for: of the text, or of its beginning up to the
-    first segment, and of each segment as it is read."""
-    tokens, blending = tuple(sequence.reusable), sequence.blending
-    if blending is None:
-        yield tokens[:-1]
-    elif not blending.is_found:
-        yield tokens[: blending.start]
-        for part in blending.parts:
-            yield tuple(part.text(tokens))

@@ -10,7 +10,7 @@ import msgspec
 from draftwerk.cache.held_blocks import BlockCopy
 from draftwerk.cache.memory import STATES, CachePools, SequenceMemory
 from draftwerk.speculative.beams.decisions import Candidate, Hypothesis
-from draftwerk.speculative.protocol.rounds import Decision, Draft, NewSequence, Row
+from draftwerk.speculative.protocol.rounds import NewSequence, Row
 from draftwerk.speculative.requests.sequence import Sequence as RequestSequence
 
 Slot = int
@@ -76,14 +76,6 @@ class Want(NamedTuple):
     member: Member
     stop: int
     drafts: int
-
-
-class VerifiedRow(NamedTuple):
-    """A row that came back."""
-
-    row: Row
-    decision: Decision
-    draft: Draft
 
 
 @dataclass(slots=True)

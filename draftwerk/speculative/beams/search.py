@@ -19,7 +19,6 @@ from draftwerk.speculative.beams.decisions import Beams, common_prefix
 from draftwerk.speculative.beams.members import (
     GroupRows,
     Member,
-    VerifiedRow,
     Want,
     blocks_needed,
     catching_up,
@@ -29,7 +28,7 @@ from draftwerk.speculative.beams.members import (
 from draftwerk.speculative.beams.steps import BeamPosition, take_steps, with_known
 from draftwerk.speculative.beams.text_snapshots import TextSnapshots
 from draftwerk.speculative.beams.verified_trees import as_one_row, path_origins, seen
-from draftwerk.speculative.protocol.rounds import Branch, Row, RowState, Seen
+from draftwerk.speculative.protocol.rounds import Branch, Row, RowState, Seen, VerifiedRow
 from draftwerk.speculative.requests.sequence import Sequence
 
 SEARCH_ROOM = 2

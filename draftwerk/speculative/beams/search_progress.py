@@ -7,8 +7,7 @@ import msgspec
 from draftwerk.speculative.beams.decisions import Hypothesis
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_progress import SequenceProgress
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.requests.tally import Tally
 
 

@@ -5,8 +5,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from draftwerk.speculative.beams.decisions import Beams, Candidate
-from draftwerk.speculative.beams.members import VerifiedRow
-from draftwerk.speculative.protocol.rounds import Decision
+from draftwerk.speculative.protocol.rounds import Decision, VerifiedRow
 
 TreePosition = tuple[int, int]
 """A row of the search, and a node of its draft; -1 is its last known token."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from draftwerk.speculative.beams.members import Member, VerifiedRow
+from draftwerk.speculative.beams.members import Member
 from draftwerk.speculative.beams.memory import ORDERS
 from draftwerk.speculative.beams.steps import TreePosition
-from draftwerk.speculative.protocol.rounds import Decision, Draft, Seen
-from draftwerk.speculative.requests.sequence_progress import origins
+from draftwerk.speculative.protocol.rounds import Decision, Draft, Seen, VerifiedRow
+from draftwerk.speculative.requests.tally import origins
 
 
 def seen(members: Sequence[Member], parts: Sequence[VerifiedRow], few: int) -> Iterator[Seen]:

@@ -3,6 +3,8 @@
 Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
 """
 
+from typing import NamedTuple
+
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.protocol.plain import Plain
 from draftwerk.speculative.protocol.row_blend import RowBlend
@@ -257,6 +259,14 @@ class Decision(Plain, frozen=True, kw_only=True):
     deviations: tuple[float, ...] = ()
     """Of a row that probes: squared distance of each token's new keys and values from the copied
     ones, in the check layer; 0 for tokens that were not copied."""
+
+
+class VerifiedRow(NamedTuple):
+    """A row that came back."""
+
+    row: Row
+    decision: Decision
+    draft: Draft
 
 
 class Verdict(Plain, frozen=True):

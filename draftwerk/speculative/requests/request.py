@@ -159,3 +159,10 @@ class EncodedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Per choice, tokens already delivered before a crash; empty on a first submission."""
     ended: tuple[int, ...] = ()
     """Choices that ended before a crash."""
+
+    @property
+    def texts(self) -> list[int]:
+        """The choices that are generated: those that have not ended, or a beam search as one."""
+        if self.options.beam_width > 1:
+            return [0]
+        return [choice for choice in range(self.options.choices) if choice not in self.ended]

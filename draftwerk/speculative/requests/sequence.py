@@ -1,29 +1,124 @@
-"""A sequence: one decoding branch of a request, and its state in the scheduler."""
+"""A sequence: one decoding branch of a request, and the rows that it has in rounds.
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+    rows ──> a round ──> take ──> rows ──> ... ──> ended
+
+A plain request is a text (`text_sequence.py`); options extend that.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import msgspec
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.memory import SequenceMemory
+from draftwerk.cache.held_blocks import BlockCopy
+from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
-from draftwerk.speculative.protocol.rounds import ChosenLogprob, NewSequence, Row
+from draftwerk.speculative.protocol.rounds import ChosenLogprob, NewSequence, Row, VerifiedRow
+from draftwerk.speculative.requests.reading import ReadPrompt
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.requests.tally import QueueTurn, ScoredTokens, Tally
 
-if TYPE_CHECKING:
-    from draftwerk.speculative.blend.blending import Blending
+S = TypeVar("S", bound="Sequence")
 
 
-class AwaitedPrefix(NamedTuple):
-    """Tokens that two prompts begin with."""
+class SequenceProgress(msgspec.Struct, frozen=True):
+    """News of one sequence, for its client."""
 
-    reader: "Sequence"
-    length: int
+    sequence: "Sequence"
+    tokens: tuple[int, ...] = ()
+    origins: tuple[str, ...] = ()
+    logprobs: tuple[ChosenLogprob, ...] = ()
+    finish_reason: str = ""
+    error: str = ""
+    hypothesis: tuple[int, ...] = ()
+    """All tokens of the best text of a search so far, if the client asked for it."""
+    scores: tuple[float, ...] = ()
+    """Per token, the score of a search's text that ends with it."""
+    scored: ScoredTokens | None = None
+    """Prompt tokens whose log-probabilities have become known."""
+    margin: float | None = None
+    """By how much the last token beats the one that was given in its place, in nats."""
+    read_prompt: ReadPrompt | None = None
+    """What a prompt came to that was only to be read."""
+
+
+class Taken(NamedTuple):
+    """Changes that the rows of a round made to a sequence."""
+
+    updates: tuple[SequenceProgress, ...] = ()
+    verified: VerifiedRow | None = None
+    """The draft that was verified, to be counted."""
+    ends: bool = False
+    length: int | None = None
+    """Generated tokens of a text that ends."""
+
+
+class RoundPlan:
+    """The rows that a round has so far. One that finds no blocks is not added."""
+
+    def __init__(
+        self,
+        pools: CachePools,
+        preempt_last: "Callable[[Sequence], bool]",
+        finished_ids: list[int],
+        tokens_max: int,
+        before: dict[int, Row],
+        decoding: "Ordered[Sequence]" = (),
+    ) -> None:
+        """`preempt_last` frees the blocks of the last in order for a sequence; it returns False if
+        that is this one. `finished_ids` are those that the devices are to forget. `before` are the
+        rows under way that this round is planned behind, by sequence id.
+        """
+        self.pools = pools
+        self.preempt_last = preempt_last
+        self.finished_ids = finished_ids
+        self.tokens_max = self.tokens_left = tokens_max
+        self.before = before
+        self.decoding = decoding
+        """Sequences that have their rows before any prompt."""
+        self.row_count = sum(sequence.row_count for sequence in decoding)
+        self.unread = 0
+        """Tokens of prompts that could be read beside them, up to all of the round."""
+        self.rows: list[Row] = []
+        self.members: list[Sequence] = []
+        """The sequence of each row."""
+        self.copies: list[BlockCopy] = []
+        self.moves: list[tuple[int, int]] = []
+
+    def add(self, sequence: "Sequence", count_max: int, draft_max: int = 0) -> None:
+        """Add a sequence's rows, if blocks can be had for them."""
+        if rows := sequence.rows(self, count_max, draft_max):
+            sequence.in_flight += 1
+            self.rows += rows
+            self.members += [sequence] * len(rows)
+            self.tokens_left -= sum(row.token_count + row.draft_max for row in rows)
+
+    def free(self, sequence: "Sequence", counts: Ordered[int]) -> bool:
+        """Make so many blocks of each pool available at the cost of the last in order; False if
+        that was the sequence itself."""
+        while not self.pools.has(counts):
+            if not self.preempt_last(sequence):
+                return False
+        return True
+
+    def reserve(self, sequence: "Sequence", stop: int, draft_max: int) -> bool:
+        """Reserve a row's slots; drafts are given up first, then blocks of the last."""
+        if sequence.memory.reserve_row(stop + draft_max):
+            return True
+        while not sequence.memory.reserve_row(stop):
+            if not self.preempt_last(sequence):
+                return False
+        return True
 
 
 @dataclass(slots=True, eq=False)
-class Sequence:
+class Sequence(ABC):
     """Tokens and where their KV is; only the scheduler changes one.
 
     tokens   0 ........ prompt_count ........ computed ........ len(tokens)
@@ -41,20 +136,16 @@ class Sequence:
     leader: "Sequence | None" = None
     """The choice that computes the shared prompt; this one waits, then finds it cached."""
     awaited: "AwaitedPrefix | None" = None
-    """What it waits for, if another prompt that is being read begins like its own."""
-    blending: "Blending | None" = None
-    """What becomes of the segments of its prompt, if some are reused."""
+    """The prompt that it waits for, if one that is being read begins like its own."""
     computed: int = 0
     planned: int = 0
-    """What of the known tokens is computed once all rounds in flight are."""
-    scored: int = 0
-    """Prompt tokens whose log-probability was reported or state was added, or is not wanted."""
+    """Known tokens that are computed once all rounds in flight are."""
     sent_count: int = 0
     """Tokens sent to the devices; 0 means that they must be sent a NewSequence."""
     in_flight: int = 0
     """Rounds under way that have a row of it."""
     feedback: Feedback = NOTHING_LEARNED
-    """Of the newest decision, until it is sent to the draft sources."""
+    """Feedback of the newest decision, until it is sent to the draft sources."""
     fetches: int = 0
     """How often its blocks were asked for in a second tier: once for each time that it enters."""
     fetching: bool = False
@@ -62,7 +153,33 @@ class Sequence:
     cancelled: bool = False
     ended: bool = False
     turn: QueueTurn = field(default_factory=QueueTurn)
-    tally: "Tally" = field(default_factory=lambda: Tally())
+    tally: Tally = field(default_factory=Tally)
+
+    # --- kinds of sequences ---------------------------------------------------------------------
+
+    in_line: ClassVar = True
+    """Whether its tokens are read one after another, as those of another with this beginning."""
+    draft_factor: ClassVar = 1
+    """Drafts that its rows may carry, in those of a text."""
+    runs_ahead: ClassVar = True
+    """Whether rounds may be planned while its rows are under way."""
+
+    @property
+    def row_count(self) -> int:
+        """Rows that it has in a round in which it decodes."""
+        return 1
+
+    @property
+    def steps(self) -> int:
+        """Steps of a search that were taken."""
+        return 0
+
+    def extended(self, kind: type[S], **own: Any) -> S:
+        """Return a sequence that has not begun as one of another kind, on top of its own."""
+        begun_with = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _kind(kind, type(self))(**begun_with, **own)
+
+    # --- how far it is --------------------------------------------------------------------------
 
     @property
     def pending(self) -> int:
@@ -79,42 +196,6 @@ class Sequence:
         return len(self.tokens) - self.request.prompt_count
 
     @property
-    def output(self) -> list[int]:
-        """The generated tokens."""
-        return self.tokens[self.request.prompt_count :]
-
-    @property
-    def scores(self) -> bool:
-        """Whether every prompt token from `scored` on is still to be computed for a report."""
-        return self.request.prompt_logprobs >= 0 and self.scored < self.request.prompt_count
-
-    @property
-    def reusable(self) -> list[int]:
-        """The known tokens of which all but the last may be found in the prefix cache: a block
-        that is found has no logits and no states."""
-        return self.tokens[: max(1, self.scored)] if self.scores else self.tokens
-
-    def scored_span(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the positions of a row after which something is to be reported."""
-        if not self.scores:
-            return 0, 0
-        first = max(start, self.scored - 1)
-        return first, max(first, min(stop, self.request.prompt_count - 1))
-
-    def score(self, row: Row, logprobs: tuple[ChosenLogprob, ...]) -> "ScoredTokens | None":
-        """Take in what a row has reported of the prompt; returns what is new.
-
-        Nothing comes before the first token: it is certain.
-        """
-        if row.prompt_logprobs < 0 or not self.scores:
-            return None
-        start, stop = self.scored, min(row.stop, self.request.prompt_count - 1) + 1
-        self.scored = max(start, stop)
-        if not start:
-            logprobs = (ChosenLogprob(0.0), *logprobs)
-        return ScoredTokens(tuple(self.tokens[start : self.scored]), logprobs)
-
-    @property
     def begun(self) -> bool:
         """Whether its request has a token: then it is served to its end, whenever that is."""
         if self.request.had_tokens or (self.leader is not None and self.leader.begun):
@@ -127,114 +208,109 @@ class Sequence:
         return self.generated > self.request.written_count
 
     @property
-    def row_count(self) -> int:
-        """Rows that it has in a round in which it decodes."""
-        return 1
-
-    @property
-    def steps(self) -> int:
-        """Steps of a search that were taken."""
-        return 0
-
-    @property
     def prefilled(self) -> bool:
         """Whether the whole prompt is in the pages, so that a sibling can find it there."""
         return self.ended or self.computed >= self.request.prompt_count
-
-    def new_sequence(self) -> NewSequence:
-        """Return everything that the devices need before this sequence's first row."""
-        return NewSequence(
-            tuple(self.tokens),
-            self.request.prompt_count,
-            self.request.sampling,
-            self.request.methods,
-            self.request.name_space,
-            self.request.prediction,
-            self.request.given,
-            self.request.adapter,
-        )
-
-    def memories(self) -> list[SequenceMemory]:
-        """Return every memory that belongs to it."""
-        return [self.memory, *(self.blending.memories() if self.blending is not None else ())]
-
-    def further_blocks(self, pool: BlockPool) -> int:
-        """Return how many blocks it needs at once beyond those of its tokens.
-
-        A search does as soon as its members branch off, a blended prompt with its first segment.
-        """
-        return 0 if self.blending is None else pool.blocks_for(self.blending.room)
-
-    def enter(self) -> bool:
-        """Find its prefix, and take blocks for the rest; False if there are too few."""
-        found = self.memory.enter(self.reusable)
-        if found is None:
-            return False
-        if self.blending is not None:
-            found = self.blending.begin(self.memory, found)
-        if not self.memory.reserve(len(self.tokens)):
-            return False
-        self.computed = self.planned = found
-        return True
-
-    def leave(self) -> list[int]:
-        """Give back every block; return the ids of branches that devices are to forget."""
-        self.memory.leave()
-        if self.blending is not None:
-            self.blending.reset()
-        return []
-
-    def forget(self) -> None:
-        """Have nothing served again of what was computed for it."""
-        for memory in Sequence.memories(self):
-            memory.forget()
-
-    def check(self) -> None:
-        """Assert that what is computed has a place."""
-        assert self.computed <= self.memory.slots, "KV outside the table"
-        if self.blending is not None:
-            self.blending.check()
-
-    @property
-    def blends(self) -> bool:
-        """Whether rows of its blend are still to come, or not all answered."""
-        return self.blending is not None and self.computed < self.blending.stop
 
     @property
     def continues(self) -> bool:
         """Whether a round under way decides its next token, so that its next row continues it."""
         return self.in_flight > 0 and self.pending == 0
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has another row, whatever the round under way decides."""
+        if self.cancelled or self.ended:
+            return False
+        return not self.continues or self.request.tokens_max - self.generated > 1
+
     def known_max(self, before: Row | None) -> int:
         """Return how many tokens are known at most when a row of it begins behind another one."""
         known = len(self.tokens)
         return known + 1 + before.draft_max if before is not None and self.continues else known
 
-    def draft_room(self) -> int:
-        """Return how many drafted tokens could still be of use: the target adds one of its own."""
-        left = self.request.tokens_max - self.generated - self.continues
-        return max(0, min(self.request.draft_max, left - 1))
+    # --- memory ---------------------------------------------------------------------------------
 
-    def extend(self, tokens: tuple[int, ...]) -> tuple[int, str]:
-        """Append decided tokens up to the end of the text.
+    @property
+    def reusable(self) -> list[int]:
+        """Known tokens of which all but the last may be found in the prefix cache: a block that is
+        found has no logits and no states."""
+        return self.tokens
 
-        Returns how many were kept and the finish reason, "" if the text goes on.
-        """
-        if not self.request.tokens_max:
-            return 0, "length"
-        for kept, token in enumerate(tokens, start=1):
-            self.tokens.append(token)
-            if token in self.request.sampling.stop_token_ids:
-                return kept, "stop"
-            if self.generated >= self.request.tokens_max:
-                return kept, "length"
-        return len(tokens), ""
+    def looked_for(self) -> Iterator[tuple[int, ...]]:
+        """Yield the tokens whose blocks it looks for as it enters, and later."""
+        yield tuple(self.reusable[:-1])
+
+    def memories(self) -> list[SequenceMemory]:
+        """Return every memory that belongs to it."""
+        return [self.memory]
+
+    def further_blocks(self, pool: BlockPool) -> int:
+        """Return how many blocks it needs at once beyond those of its tokens."""
+        return 0
+
+    def enter(self) -> bool:
+        """Find its prefix, and take blocks for the rest; False if there are too few."""
+        found = self.memory.enter(self.reusable)
+        if found is None:
+            return False
+        found = self.go_on_behind(found)
+        if not self.memory.reserve(len(self.tokens)):
+            return False
+        self.computed = self.planned = found
+        return True
+
+    def go_on_behind(self, found: int) -> int:
+        """Return how many of the tokens that were found it keeps."""
+        return found
+
+    def counts(self) -> dict[str, Any]:
+        """Return further counts that its client is told."""
+        return {}
+
+    def leave(self) -> list[int]:
+        """Give back every block; return the ids of branches that devices are to forget."""
+        self.memory.leave()
+        return []
+
+    def forget(self) -> None:
+        """Have nothing served again of what was computed for it."""
+        self.memory.forget()
+
+    def check(self) -> None:
+        """Assert that what is computed has a place."""
+        assert self.computed <= self.memory.slots, "KV outside the table"
+
+    # --- rounds ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def new_sequence(self) -> NewSequence:
+        """Return everything that the devices need before this sequence's first row."""
+
+    @abstractmethod
+    def rows(self, plan: RoundPlan, count_max: int, draft_max: int) -> list[Row]:
+        """Return its part of a round: at most `count_max` known tokens, and drafts behind the last
+        of them. None where blocks cannot be had, or where it has nothing to compute."""
+
+    @abstractmethod
+    def take(self, parts: list[VerifiedRow], now_s: float) -> Taken:
+        """Take in its rows of a round, none of which has failed."""
 
 
-def keep(sequence: Sequence, computed: int) -> None:
-    """Take in how far a sequence is computed, and name what is full."""
-    start, sequence.computed = sequence.computed, computed
-    sequence.memory.commit(sequence.tokens, start, computed)
+class AwaitedPrefix(NamedTuple):
+    """Tokens that two prompts begin with."""
+
+    reader: Sequence
+    length: int
+
+
+@cache
+def _kind(kind: type[S], base: type[Sequence]) -> type[S]:
+    """Return a class of sequences that are of both kinds; the first overrides the second."""
+    if base in kind.__mro__:
+        return kind
+    both: Any = type(f"{kind.__name__}{base.__name__}", (kind, base), {})
+    return dataclass(eq=False)(both)
 
 
 def awaits_leader(sequence: Sequence) -> bool:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from draftwerk.speculative.requests.reading import Reading
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -30,14 +29,8 @@ class SequenceRequest:
     """Within what its blocks and its text may be found again."""
     prediction: tuple[int, ...] = ()
     """Tokens that the client expects."""
-    given: tuple[int, ...] = ()
-    """Tokens that the text is taken to have, all of which are drafted."""
     adapter: str = ""
     """Digest of the adapter that it is computed with; empty for none."""
-    prompt_logprobs: int = -1
-    """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
-    reading: Reading | None = None
-    """What is wanted of the prompt; then no token is drawn."""
     had_tokens: bool = False
     """Whether its client was sent tokens of its request before a crash."""
     resumed: bool = False

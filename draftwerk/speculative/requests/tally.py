@@ -52,3 +52,18 @@ class ScoredTokens(NamedTuple):
 
     tokens: tuple[int, ...]
     logprobs: tuple[ChosenLogprob, ...]
+
+
+def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:
+    """Name where each decided token came from: a source, or the target itself.
+
+    The target's own token is "corrected" where a draft stood in its place, "bonus" behind a fully
+    accepted draft, and "target" where nothing was drafted.
+    """
+    if not decision.tokens:
+        return ()
+    if not draft.tokens:
+        return ("target",)
+    last = decision.path[-1] if decision.path else -1
+    own = "corrected" if last in draft.parents else "bonus"
+    return (*(draft.sources[node] for node in decision.path), own)

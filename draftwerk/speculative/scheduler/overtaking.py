@@ -53,7 +53,7 @@ class Overtaking:
         """Return whether a sequence may start before the first one, which finds no room."""
         if sequence.turn.passes >= PASSES_MAX or first.turn.passed >= PASSED_MAX:
             return False
-        if sequence is first or sequence.blending is not None or sequence.row_count != 1:
+        if sequence is first or not sequence.in_line or sequence.row_count != 1:
             return False
         pool, left = self._running_set.pool, self._left(sequence)
         if pool.blocks_for(len(sequence.tokens) + left) > pool.available:

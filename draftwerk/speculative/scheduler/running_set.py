@@ -6,7 +6,7 @@ waiting --admit--> running --end-->
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from draftwerk.cache.memory import CachePools
@@ -50,7 +50,8 @@ class RunningSet:
         self.waiting = WaitingQueue()
         self.running: OrderedDict[int, Sequence] = OrderedDict()
         self.now_s = 0.0  # of the round that is planned
-        self._finished_ids: list[int] = []
+        self.finished_ids: list[int] = []
+        """Sequences that the devices are to forget with the next round."""
         self._occupancy = Occupancy()
         self._refused = (0,)  # the last that found no room, and what was available then
 
@@ -104,23 +105,6 @@ class RunningSet:
                 self.stats.prefix_hits += tally.cached
         sequence.deadlines.begin_device(self.now_s)
         self._occupancy.started()
-
-    def preempt_for(self, sequence: Sequence, counts: Iterable[int]) -> bool:
-        """Make so many blocks of each pool available at the cost of the last in order; False if
-        that was the sequence itself."""
-        while not self.pools.has(counts):
-            if not self._preempt_last(sequence):
-                return False
-        return True
-
-    def reserve(self, sequence: Sequence, stop: int, draft_max: int) -> bool:
-        """Reserve a row's slots; drafts are given up first, then blocks of the last."""
-        if sequence.memory.reserve_row(stop + draft_max):
-            return True
-        while not sequence.memory.reserve_row(stop):
-            if not self._preempt_last(sequence):
-                return False
-        return True
 
     def preempt(self, sequence: Sequence) -> None:
         """Send a running sequence back to its place in the queue; its text is kept, its KV not."""
@@ -184,13 +168,9 @@ class RunningSet:
         else:
             self.waiting.remove(sequence)
 
-    def mark_finished(self, sequence_ids: Iterable[int]) -> None:
-        """Have the devices forget sequences with the next round."""
-        self._finished_ids.extend(sequence_ids)
-
     def take_finished_ids(self) -> tuple[int, ...]:
         """Return the sequences that the devices can forget."""
-        finished_ids, self._finished_ids = tuple(self._finished_ids), []
+        finished_ids, self.finished_ids = tuple(self.finished_ids), []
         return finished_ids
 
     def occupancy(self) -> float:
@@ -246,7 +226,7 @@ class RunningSet:
             return False
         return overflows(self.pool, self.lengths, self.running.values(), entering)
 
-    def _preempt_last(self, asking: Sequence) -> bool:
+    def preempt_last(self, asking: Sequence) -> bool:
         """Preempt the last in order that is in no round; False if there is none, or it asked."""
         victim = next(iter(self._preemptible()), None)
         if victim is not None:
@@ -262,7 +242,7 @@ class RunningSet:
     def _release(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
         sequence.fetching = False
-        self._finished_ids.extend(sequence.leave())
+        self.finished_ids.extend(sequence.leave())
         if sequence.sent_count:
-            self._finished_ids.append(sequence.sequence_id)
+            self.finished_ids.append(sequence.sequence_id)
             sequence.sent_count = 0

@@ -9,14 +9,10 @@ from collections import Counter
 from math import inf
 
 from draftwerk.cache.memory import CachePools
-from draftwerk.speculative.beams.root import SearchRoot
-from draftwerk.speculative.beams.search import SEARCH_ROOM
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row, Verdict
 from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_progress import SequenceProgress
-from draftwerk.speculative.scheduler.given_texts import chain_room
+from draftwerk.speculative.requests.sequence import RoundPlan, Sequence, SequenceProgress
 from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.overtaking import Overtaking
 from draftwerk.speculative.scheduler.promises import decoding_rows
@@ -26,9 +22,8 @@ from draftwerk.speculative.scheduler.round_budget import RoundBudget
 from draftwerk.speculative.scheduler.round_times import RoundTimes
 from draftwerk.speculative.scheduler.rounds.prompt_rows import PromptRows
 from draftwerk.speculative.scheduler.rounds.round_commit import RoundCommit
-from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
 from draftwerk.speculative.scheduler.rounds.round_sizes import is_revised, revised_tokens
-from draftwerk.speculative.scheduler.rounds.run_ahead import goes_on, may_run_ahead
+from draftwerk.speculative.scheduler.rounds.run_ahead import may_run_ahead
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.size_limits import RoundLimits
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
@@ -137,8 +132,15 @@ class Scheduler:
         ready = self._ready(bool(before))
         decoding = [sequence for sequence in ready if sequence.pending <= 1]
         reading = [sequence for sequence in ready if sequence.pending > 1]
-        plan = RoundPlan(self.running_set, self._tokens_max(decoding, reading, now_s), before)
-        self._plan_decoding(plan, decoding)
+        plan = RoundPlan(
+            self.pools,
+            self.running_set.preempt_last,
+            self.running_set.finished_ids,
+            self._tokens_max(decoding, reading, now_s),
+            before,
+            decoding,
+        )
+        self._plan_decoding(plan)
         self.prompts.plan(plan, reading)
         return self._send(plan, pipeline_slot) if plan.rows else None
 
@@ -218,8 +220,7 @@ class Scheduler:
         return [
             sequence
             for sequence in self.running_set.running.values()
-            if not sequence.fetching
-            and (not sequence.in_flight or (is_ahead and goes_on(sequence)))
+            if not sequence.fetching and (not sequence.in_flight or (is_ahead and sequence.goes_on))
         ]
 
     def _tokens_max(self, decoding: list[Sequence], reading: list[Sequence], now_s: float) -> int:
@@ -230,22 +231,20 @@ class Scheduler:
         line = self.prompts.line(reading) if weighed else PromptQueue([])
         return self._budget.tokens(now_s, rows, line)
 
-    def _plan_decoding(self, plan: RoundPlan, ready: list[Sequence]) -> None:
-        """Give every decoding sequence its row, then share what is left among their drafts."""
-        rows = sum(sequence.row_count for sequence in ready)
-        room = self._draft_room(plan, rows)
-        chain = chain_room(ready, self._budget, plan.tokens_max, self.prompts.wanted(plan))
-        for sequence in ready:
+    def _plan_decoding(self, plan: RoundPlan) -> None:
+        """Give every decoding sequence its rows, and share what is left among their drafts."""
+        plan.unread = self.prompts.wanted(plan)
+        room = self._draft_room(plan)
+        for sequence in plan.decoding:
             if plan.tokens_left < 1:
                 return
             if sequence.sequence_id not in self.running_set.running:
                 continue  # an earlier row has preempted it
-            if isinstance(sequence, SearchRoot):
-                plan.add_search(sequence, self._draft_room(plan, rows, SEARCH_ROOM))
+            if sequence.draft_factor == 1:
+                plan.add(sequence, 1, room)
             else:
-                free = plan.free_slots(sequence, rows)
-                most = min(chain if sequence.request.given else room, sequence.draft_room(), free)
-                plan.add_row(sequence, 1, min(most, plan.tokens_left - 1))
+                plan.unread = self.prompts.wanted(plan)
+                plan.add(sequence, 1, self._draft_room(plan, sequence.draft_factor))
 
     def _send(self, plan: RoundPlan, pipeline_slot: int) -> Round:
         """Return the planned round, which is under way from now on."""
@@ -265,12 +264,12 @@ class Scheduler:
         self._continuous = True
         return round_
 
-    def _draft_room(self, plan: RoundPlan, row_count: int, factor: int = 1) -> int:
+    def _draft_room(self, plan: RoundPlan, factor: int = 1) -> int:
         """Return how many drafts each row may carry: the budget is shared evenly.
 
         Room is taken whether or not a draft fills it, so prompts that wait come first: with many
         rows, half a round kept for drafts would double the rounds that the prompts take. An eighth
         is left, so that drafts do not starve either.
         """
-        budget = max(plan.tokens_max // DRAFT_SHARE, plan.tokens_max - self.prompts.wanted(plan))
-        return min(factor * self.limits.draft_max, max(0, budget // max(1, row_count) - 1))
+        budget = max(plan.tokens_max // DRAFT_SHARE, plan.tokens_max - plan.unread)
+        return min(factor * self.limits.draft_max, max(0, budget // max(1, plan.row_count) - 1))

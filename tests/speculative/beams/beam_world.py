@@ -16,12 +16,13 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.speculative.beams.decisions import BeamRules
-from draftwerk.speculative.beams.root import SearchRoot, search_root
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import BeamSearch
+from draftwerk.speculative.options.beam_group import BeamGroup
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.support.beams.naive_beams import Text
@@ -96,7 +97,7 @@ class BeamWorld:
         sequence = self._sequence(prompt, sampling, rules.tokens_max, draft_max, slots)
         search = BeamSearch(new_beams(rules), lambda: next(self._branch_ids), choices)
         found = plain_beams(prompt, sampling, rules)
-        root = search_root(sequence, search)
+        root = sequence.extended(BeamGroup, search=search)
         return self._wish(WantedText(root, [found[choice] for choice in range(choices)]))
 
     def random_request(self) -> None:
@@ -154,7 +155,7 @@ class BeamWorld:
         for wanted in self.wanteds:
             root = wanted.sequence
             if root.sequence_id in groups:
-                assert isinstance(root, SearchRoot)
+                assert isinstance(root, BeamGroup)
                 assert groups[root.sequence_id] == len(root.search.members), "not all or none"
                 self._check_head_candidates(root.search, round_)
         computed = sum(row.stop - row.start + row.draft_max for row in round_.rows)
@@ -224,7 +225,7 @@ class BeamWorld:
         self.counters["preempted searches"] += sum(
             wanted.sequence.tally.preemptions
             for wanted in self.wanteds
-            if isinstance(wanted.sequence, SearchRoot)
+            if isinstance(wanted.sequence, BeamGroup)
         )
         self._flush()
 
@@ -257,7 +258,7 @@ class BeamWorld:
         draft_max: int = 4,
         state_slots: int = 0,
     ) -> Sequence:
-        return Sequence(
+        return TextSequence(
             sequence_id=len(self.wanteds) + 1,
             request=SequenceRequest(
                 request_id=f"r{len(self.wanteds)}",

@@ -5,14 +5,13 @@ from random import Random
 import pytest
 
 from draftwerk.speculative.beams.decisions import BeamRules, Beams
-from draftwerk.speculative.beams.members import VerifiedRow
 from draftwerk.speculative.beams.steps import take_steps
 from draftwerk.speculative.beams.survivors import (
     UnexpandedSurvivor,
     VerifiedBranch,
     unexpanded_survivors,
 )
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Branch, Decision, Draft
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Branch, Decision, Draft, VerifiedRow
 from tests.support.rounds import make_row
 
 WIDTH = 3

@@ -30,8 +30,8 @@ from draftwerk.speculative.protocol.rounds import (
     chain,
 )
 from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
-from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
@@ -65,7 +65,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         want = plain_text(prompt, sampling, 24)
         wanted[name], got[name] = want, []
         scheduler.submit(
-            Sequence(
+            TextSequence(
                 number,
                 SequenceRequest(
                     request_id=name,

@@ -11,9 +11,9 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Draft, NewSequence, chain
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_progress import origins
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
-from draftwerk.speculative.requests.tally import Tally
+from draftwerk.speculative.requests.tally import Tally, origins
+from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 
 
@@ -27,7 +27,7 @@ def sequence(
     draft_max: int = 4,
     **how: Any,
 ) -> Sequence:
-    return Sequence(
+    return TextSequence(
         sequence_id=1,
         request=SequenceRequest(
             request_id="r",

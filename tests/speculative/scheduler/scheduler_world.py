@@ -6,6 +6,7 @@ After every step the invariants hold, and each text is the plain model's.
 """
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
@@ -15,13 +16,12 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_progress import SequenceProgress
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Deadlines, Promise, SloPolicy
+from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
-from draftwerk.speculative.scheduler.opening import led
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, plain_text
@@ -59,6 +59,14 @@ class Reader:
                 assert not row.new_token_ids, "an opening says it all"
                 self.histories[row.sequence_id] = list(row.new_sequence.tokens)
             self.histories[row.sequence_id] += row.new_token_ids
+
+
+def led(sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Make the first of a request's choices the leader of the others."""
+    leader, *others = sequences
+    for other in others:
+        other.leader = leader
+    return [leader, *others]
 
 
 class World:
@@ -150,7 +158,7 @@ class World:
                 "branch": choice,
             }
         )
-        sequence = Sequence(
+        sequence = TextSequence(
             sequence_id=len(self.wanteds) + 1,
             request=SequenceRequest(
                 request_id=request_id,

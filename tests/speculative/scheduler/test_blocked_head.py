@@ -10,8 +10,10 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.blend.blending import Blending, blended
 from draftwerk.speculative.blend.rules import Blend, canonical_parts
+from draftwerk.speculative.options.blended_prompt import BlendedPrompt
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -32,7 +34,7 @@ class CountingNamer(BlockNamer):
 def sequence_of(
     prompt: list[int], memory: SequenceMemory, number: int = 1, blending: Blending | None = None
 ) -> Sequence:
-    return Sequence(
+    text = TextSequence(
         sequence_id=number,
         request=SequenceRequest(
             request_id=f"r{number}",
@@ -44,8 +46,8 @@ def sequence_of(
         ),
         tokens=prompt,
         memory=memory,
-        blending=blending,
     )
+    return text if blending is None else text.extended(BlendedPrompt, blending=blending)
 
 
 def test_a_blocked_sequence_is_named_once() -> None:

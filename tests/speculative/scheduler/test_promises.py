@@ -14,7 +14,6 @@ from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.slo import Promise
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.lengths import TextLengths
-from draftwerk.speculative.scheduler.opening import led
 from draftwerk.speculative.scheduler.promises import (
     PATIENCE_ROUNDS,
     Pace,
@@ -27,7 +26,7 @@ from draftwerk.speculative.scheduler.promises import (
 from draftwerk.speculative.scheduler.prompt_shares import UnreadPrompt
 from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS
 from tests.speculative.costs.test_step_cost import ROOFLINE
-from tests.speculative.scheduler.scheduler_world import World
+from tests.speculative.scheduler.scheduler_world import World, led
 from tests.speculative.scheduler.test_priority import decided, waiting
 from tests.speculative.scheduler.test_scheduler import GREEDY, ids, make_world, planned
 

@@ -21,12 +21,10 @@ from draftwerk.speculative.protocol.rounds import (
     chain,
 )
 from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_progress import SequenceProgress
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.opening import led
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from tests.speculative.scheduler.scheduler_world import World, live, story
+from tests.speculative.scheduler.scheduler_world import World, led, live, story
 
 GREEDY = Sampling(temperature=0.0)
 PROMPT = [1, 2, 3, 1, 2, 3, 1, 2]

@@ -13,13 +13,13 @@ from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.beams.decisions import BeamRules
-from draftwerk.speculative.beams.root import search_root
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.beam_group import BeamGroup
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Row
-from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.support.proposing import drafts_of
@@ -97,7 +97,7 @@ class Server:
         number = next(self._ids)
         name = f"r{number}"
         width = rules.width if rules else 1
-        sequence = Sequence(
+        sequence = TextSequence(
             sequence_id=number,
             request=SequenceRequest(
                 request_id=name,
@@ -115,7 +115,7 @@ class Server:
         if rules is not None:
             search = BeamSearch(new_beams(rules), lambda: next(self._ids), width)
             self.searches.append(search)
-            sequence = search_root(sequence, search)
+            sequence = sequence.extended(BeamGroup, search=search)
         self.found[name] = [()] * width
         self.scores[name] = [0.0] * width
         self.scheduler.submit(sequence)

@@ -19,9 +19,11 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.blend.blending import Blending, blended
 from draftwerk.speculative.blend.rules import Blend, canonical_parts
+from draftwerk.speculative.options.blended_prompt import BlendedPrompt
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, chain
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 
@@ -76,7 +78,7 @@ class BlendTrial:
             place = place._replace(name=f"{place.name} {self.salt}")
             blending = Blending(blend, parts, memory)
         number = next(self._ids)
-        return Sequence(
+        text = TextSequence(
             sequence_id=number,
             request=SequenceRequest(
                 request_id=str(number),
@@ -88,8 +90,8 @@ class BlendTrial:
             ),
             tokens=list(prompt),
             memory=memory(len(prompt), place),
-            blending=blending,
         )
+        return text if blending is None else text.extended(BlendedPrompt, blending=blending)
 
     def read(
         self, prompt: Tokens[int], blend: Blend | None = None, tokens: int = 1

@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge, nsmallest
 
-from draftwerk.speculative.requests.sequence import Sequence, awaits_leader, known_slots
+from draftwerk.speculative.requests.sequence import (
+    RoundPlan,
+    Sequence,
+    awaits_leader,
+    known_slots,
+)
 from draftwerk.speculative.scheduler.overtaking import Overtaking
 from draftwerk.speculative.scheduler.promises import unread_prompt
 from draftwerk.speculative.scheduler.prompt_shares import PromptQueue, next_credit, rank
-from draftwerk.speculative.scheduler.rounds.round_plan import RoundPlan
 from draftwerk.speculative.scheduler.rounds.shared_prefixes import awaits_prefix
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.waiting_queue import queue_key
@@ -73,7 +77,7 @@ class PromptRows:
                 if sequence.sequence_id not in reading:
                     self._admit(plan, sequence, shares[index])
                 elif sequence.sequence_id in self.running_set.running:
-                    plan.add_chunk(sequence, shares[index])  # no earlier row has preempted it
+                    plan.add(sequence, shares[index])  # no earlier row has preempted it
                 used[index] = left - plan.tokens_left
             if self.credit is not None:
                 cost, overtaking = line.cost(used), line.overtaking(shares, used)
@@ -94,7 +98,7 @@ class PromptRows:
             self.overtaking.count(sequence, first)
         self.running_set.waiting.remove(sequence)
         if not sequence.fetching:
-            plan.begin(sequence, count)
+            plan.add(sequence, count)
 
     def _ordered(self, ready: Iterable[Sequence]) -> list[Sequence]:
         """Return those that may be read, in the order of the queue."""

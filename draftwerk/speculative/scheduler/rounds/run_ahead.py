@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Ordered
 
-from draftwerk.speculative.beams.root import SearchRoot
 from draftwerk.speculative.protocol.rounds import Round, Row
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.running_set import RunningSet
@@ -22,8 +21,8 @@ def may_run_ahead(
     urgent sequence and no newcomer may have to wait long for it: else the next round is planned
     behind the verdict.
     """
-    texts = running_set.running.values()
-    if running_set.may_preempt or any(isinstance(s, SearchRoot) or s.request.given for s in texts):
+    running = running_set.running.values()
+    if running_set.may_preempt or not all(sequence.runs_ahead for sequence in running):
         return False
     if sum(read_count(row) for round_, _ in rounds for row in round_.rows) > READ_MAX:
         return False
@@ -31,18 +30,8 @@ def may_run_ahead(
         sequence.memory.reserve_row(sequence.known_max(row))
         for round_, members in rounds
         for sequence, row in zip(members, round_.rows, strict=True)
-        if sequence.continues and goes_on(sequence)
+        if sequence.continues and sequence.goes_on
     )
-
-
-def goes_on(sequence: Sequence) -> bool:
-    """Return whether a sequence in flight has another row, whatever the round under way decides.
-
-    What a blended prompt's next row is depends on the deviations that come with the verdict.
-    """
-    if sequence.cancelled or sequence.ended or sequence.blends:
-        return False
-    return not sequence.continues or sequence.request.tokens_max - sequence.generated > 1
 
 
 def read_count(row: Row) -> int:

@@ -15,7 +15,7 @@ SHARED_MIN = 4
 def awaits_prefix(sequence: Sequence, running: Collection[Sequence]) -> bool:
     """Return whether blocks of a waiting sequence are being computed for one that runs."""
     # Recurrent layers go on from snapshots, and segments lie elsewhere in every prompt.
-    if sequence.memory.states is not None or sequence.blending is not None:
+    if sequence.memory.states is not None or not sequence.in_line:
         return False
     if sequence.awaited is None:
         sequence.awaited = _found(sequence, running)
@@ -34,7 +34,7 @@ def _found(sequence: Sequence, running: Collection[Sequence]) -> AwaitedPrefix |
         other
         for other in running
         if len(other.tokens) - other.computed > 1
-        and other.blending is None
+        and other.in_line
         and other.queue_key <= sequence.queue_key
     ]
     if not ahead:

@@ -10,21 +10,24 @@ from hypothesis import strategies as st
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
+from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.options.extensions import extensions
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Row, Verdict
 from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.opening import Opener
+from draftwerk.speculative.scheduler.opening import SequenceFactory
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 
 SIZE = 4
 
 
-def world(blocks: int, tokens_max: int) -> tuple[Scheduler, Opener]:
+def world(blocks: int, tokens_max: int) -> tuple[Scheduler, SequenceFactory]:
     limits = RoundLimits(rows_max=3, tokens_max=tokens_max, draft_max=2)
     pool = BlockPool(blocks, SIZE)
-    opener = Opener(CachePools(pool), BlockNamer(b"secret"), limits, (), context_max=60)
+    options = extensions(StepCost(), limits)
+    opener = SequenceFactory(CachePools(pool), BlockNamer(b"secret"), limits, (), 60, options)
     return Scheduler(opener.pools, limits), opener
 
 

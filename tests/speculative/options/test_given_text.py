@@ -1,16 +1,16 @@
 """Given texts are verified in chains that let nobody else wait for long."""
 
-from dataclasses import replace
 from math import inf
 from random import Random
 
 import msgspec
 
+from draftwerk.speculative.options.given_text import ChainRoom, GivenText
 from draftwerk.speculative.protocol.rounds import Decision, Round
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.speculative.scheduler.scheduler_world import World
-from tests.speculative.scheduler.test_scheduler import PROMPT, decide, planned, submit
+from tests.speculative.scheduler.test_scheduler import GREEDY, PROMPT, decide, planned, submit
 
 LIMITS = RoundLimits(
     pipeline_depth=2, run_ahead=True, rows_max=8, tokens_max=64, draft_max=4, pause_s=0.06
@@ -28,8 +28,11 @@ def world(limits: RoundLimits = LIMITS) -> World:
 
 def verified(world: World) -> Sequence:
     """Submit a text that is given."""
-    sequence = submit(world, tokens_max=len(TEXT), draft_max=len(TEXT))
-    sequence.request = replace(sequence.request, given=TEXT)
+    name, count = f"r{len(world.wanteds)}", len(TEXT)
+    text = world.sequence(name, 0, PROMPT, GREEDY, count, draft_max=count)
+    room = ChainRoom(world.scheduler.cost, world.limits.pause_s)
+    sequence = text.extended(GivenText, given=TEXT, chain_room=room)
+    world.scheduler.submit(sequence)
     return sequence
 
 

@@ -14,7 +14,7 @@ from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import Scheduler
-from tests.speculative.scheduler.test_scoring import world
+from tests.speculative.options.test_scored_prompt import world
 
 READINGS = Reading("mean"), Reading("mean"), Reading("last"), Reading(answers=(4, 2)), None
 
