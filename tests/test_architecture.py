@@ -280,7 +280,7 @@ def test_large_classes_are_found(member: str) -> None:
 
 # --- the trunk ------------------------------------------------------------------------------------
 
-CEILINGS = {"lines": 9578, "lines that name an option": 717}
+CEILINGS = {"lines": 9083, "lines that name an option": 632}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
 FIRST_WORDS_MAX = {"Of": 430, "That": 12, "Those": 25, "What": 567}
 """Docstrings that begin so where a noun would do. They only fall, too."""

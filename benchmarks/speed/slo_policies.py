@@ -12,6 +12,7 @@ second that were kept both times. Below it is the highest rate at which `--attai
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from math import exp
 from random import Random
 from statistics import mean, quantiles
@@ -22,8 +23,9 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.options.service.lengths import TextLengths
+from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy, read_promise
-from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 
 BLOCK, BLOCKS, CONTEXT = 16, 4096, 4096
@@ -80,7 +82,7 @@ def served(
             pause_s=given.pause_ms / 1e3,
         ),
         cost=StepCost(measured, ROOFLINE if given.attention else None),
-        lengths=TextLengths(),
+        policy=partial(ServicePolicy, lengths=TextLengths()),
     )
     server = VirtualServer(scheduler, requests, lambda load: step_ms(given, load), CONTEXT, users)
     server.run()

@@ -22,7 +22,6 @@ from draftwerk.actors.pipeline import Pipeline
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.bounds import WIDTH_MAX
-from draftwerk.speculative.scheduler.lengths import TextLengths
 
 FLUSH_S = 10.0
 """For blocks that are not yet in tier two when the server ends."""
@@ -37,7 +36,7 @@ class Engine:
         self._parts = parts
         self._measurements = Measurements(
             StepCost(parts.step_costs, parts.roofline),
-            TextLengths() if parts.expects_lengths else None,
+            parts.policy(),
         )
         self._pipeline = Pipeline(parts, self._measurements)
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import Device, ThreadWorker, Worker
@@ -21,11 +22,13 @@ from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.extensions import extensions
+from draftwerk.speculative.options.service.lengths import TextLengths
+from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sampling.bounds import WIDTH_MAX
-from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.opening import Extension
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
@@ -84,6 +87,10 @@ class EngineParts:
     processes: Callable[[], dict[str, int | None]] = dict[str, int | None]
     """The model processes by what they are for; None for one that is away."""
 
+    def policy(self) -> PolicyFactory:
+        """Return the policy of all schedulers of an engine, one after another."""
+        return partial(ServicePolicy, lengths=TextLengths() if self.expects_lengths else None)
+
     @property
     def tokens_max(self) -> int:
         """Prompt and generated tokens of one choice: the context, if the pool can hold it."""
@@ -108,7 +115,7 @@ class Measurements:
     """What is counted and learnt across all pipelines."""
 
     step_cost: StepCost
-    lengths: TextLengths | None
+    policy: PolicyFactory
     stats: SchedulerStats = field(default_factory=SchedulerStats)
     waits: dict[str, Histogram] = field(
         default_factory=lambda: {name: Histogram(WAITS_S) for name in MAILBOXES}

@@ -4,7 +4,7 @@ from math import ceil
 
 from draftwerk.actors.messages import Generated, Piece, SequenceStats
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
-from draftwerk.speculative.scheduler.rejections import Rejection
+from draftwerk.speculative.scheduler.scheduling_policy import Rejection
 
 
 def generated(progress: list[SequenceProgress], decided_s: float) -> Generated | None:

@@ -77,7 +77,7 @@ class Pipeline:
             parts.limits,
             measurements.stats,
             measurements.step_cost,
-            measurements.lengths,
+            measurements.policy,
         )
         namer = BlockNamer(parts.name_secret)
         self.tier_two = tier_two_actors(parts, scheduler, namer, self.to_cache.outbox)

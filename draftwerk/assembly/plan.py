@@ -22,8 +22,8 @@ from draftwerk.model.checkpoint.model_options import TRANSFORMERS, AttentionWind
 from draftwerk.model.native.servable import may_use_gpu
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
+from draftwerk.speculative.options.service.round_sizes import ROWS_ALWAYS
 from draftwerk.speculative.requests.slo import read_promise
-from draftwerk.speculative.scheduler.rounds.round_sizes import ROWS_ALWAYS
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL, need_topk
 

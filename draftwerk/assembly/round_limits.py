@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.scheduler.prompt_shares import CREDIT_ROUNDS
-from draftwerk.speculative.scheduler.rounds.round_sizes import (
+from draftwerk.speculative.options.service.prompt_shares import CREDIT_ROUNDS
+from draftwerk.speculative.options.service.round_sizes import (
     NEAR_LEAST,
     ROWS_ALWAYS,
     TEXT_TOKENS,
@@ -18,6 +17,7 @@ from draftwerk.speculative.scheduler.rounds.round_sizes import (
     rows_of,
     tokens_of,
 )
+from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 

@@ -26,6 +26,7 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.extensions import extensions
+from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     ChosenLogprob,
@@ -50,7 +51,9 @@ def encoded(options: Options = PLAIN, **how: object) -> Encoded:
 
 
 def make_cache(inbox: Any = None, draft: Any = None, detokenizer: Any = None, **how: Any) -> Cache:
-    scheduler = Scheduler(CachePools(BlockPool(16, 4)), RoundLimits(draft_max=7))
+    scheduler = Scheduler(
+        CachePools(BlockPool(16, 4)), RoundLimits(draft_max=7), policy=ServicePolicy
+    )
     return Cache(
         inbox=inbox,
         rounds=draft,

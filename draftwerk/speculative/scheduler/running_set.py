@@ -16,10 +16,9 @@ from draftwerk.speculative.requests.sequence import (
     held_blocks,
     known_slots,
 )
-from draftwerk.speculative.scheduler.lengths import TextLengths, overflows
 from draftwerk.speculative.scheduler.occupancy import Occupancy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
-from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS, WaitingQueue, queue_key
+from draftwerk.speculative.scheduler.waiting_queue import WaitingQueue, queue_key
 
 
 class ComputedCount(NamedTuple):
@@ -38,15 +37,14 @@ class RunningSet:
         self,
         pools: CachePools,
         stats: SchedulerStats,
-        lengths: TextLengths | None = None,
     ) -> None:
-        """With `lengths`, a sequence enters only if all will probably fit to their ends."""
-        self.lengths = lengths
         self.pools = pools
         self.pool = pools.blocks
         self.stats = stats
         self.begin_fetch: Callable[[Sequence], bool] = lambda _: False
         """Has what the pool lacks of a sequence loaded; returns whether it waits for that."""
+        self.admits: Callable[[Sequence], bool] = lambda _: True
+        """Returns whether one more may run, of which it knows before it enters and after."""
         self.waiting = WaitingQueue()
         self.running: OrderedDict[int, Sequence] = OrderedDict()
         self.now_s = 0.0  # of the round that is planned
@@ -56,21 +54,21 @@ class RunningSet:
         self._refused = (0,)  # the last that found no room, and what was available then
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a new sequence."""
+        """Queue a new sequence by its key."""
         sequence.turn.found = known_slots(sequence)
-        self.waiting.submit(sequence, self.stats.rounds, self.now_s)
+        self.waiting.insert(sequence)
 
     def admit(self, sequence: Sequence) -> bool:
         """Run a sequence: find its prefix, take blocks for the rest; or leave it as it was."""
         if (sequence.sequence_id, *self.pools.available()) == self._refused:
             return False  # its prefix need not be named again while nothing has become free
-        if self._overflows(sequence):
+        if not self.admits(sequence):
             return False
         if (
             not sequence.enter()
             or self._is_cramped(sequence)
             or not self._has_later(sequence)
-            or self._overflows(sequence)
+            or not self.admits(sequence)
         ):
             sequence.leave()
             sequence.computed = sequence.planned = 0
@@ -151,14 +149,6 @@ class RunningSet:
             for running in self.running.values()
         )
 
-    def demote(self, sequence: Sequence) -> None:
-        """Put a sequence without a token behind those of its priority; its blocks it keeps."""
-        if sequence.sequence_id in self.running:
-            sequence.deadlines.demoted = True
-            sequence.queue_key += AGING_ROUNDS
-        else:
-            self.waiting.demote(sequence)
-
     def end(self, sequence: Sequence) -> None:
         """Remove a sequence, running or waiting."""
         sequence.ended = True
@@ -189,8 +179,6 @@ class RunningSet:
 
     def check(self) -> None:
         """Assert every invariant: each block's holders are the tables that name it."""
-        if self.lengths is not None:
-            self.lengths.check()
         self.waiting.check()
         for sequence in self.running.values():
             assert sequence.computed <= sequence.planned <= len(sequence.tokens), (
@@ -216,15 +204,6 @@ class RunningSet:
     def _is_cramped(self, sequence: Sequence) -> bool:
         """Return whether a sequence would have to give way for more blocks of its own."""
         return bool(self.running) and self.pool.available < sequence.further_blocks(self.pool)
-
-    def _overflows(self, entering: Sequence) -> bool:
-        """Return whether the pool will probably be too small for what runs and one more.
-
-        Before its blocks are reserved this is a lower bound: its prefix may be cached.
-        """
-        if self.lengths is None or not self.running:
-            return False
-        return overflows(self.pool, self.lengths, self.running.values(), entering)
 
     def preempt_last(self, asking: Sequence) -> bool:
         """Preempt the last in order that is in no round; False if there is none, or it asked."""

@@ -6,25 +6,16 @@ running --plan--> in flight --commit--> running --> ended
 """
 
 from collections import Counter
-from math import inf
 
 from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row, Verdict
-from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
+from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.sequence import RoundPlan, Sequence, SequenceProgress
-from draftwerk.speculative.scheduler.lengths import TextLengths
-from draftwerk.speculative.scheduler.overtaking import Overtaking
-from draftwerk.speculative.scheduler.promises import decoding_rows
-from draftwerk.speculative.scheduler.prompt_shares import PromptQueue
-from draftwerk.speculative.scheduler.rejections import Rejection, Rejections
-from draftwerk.speculative.scheduler.round_budget import RoundBudget
-from draftwerk.speculative.scheduler.round_times import RoundTimes
-from draftwerk.speculative.scheduler.rounds.prompt_rows import PromptRows
-from draftwerk.speculative.scheduler.rounds.round_commit import RoundCommit
-from draftwerk.speculative.scheduler.rounds.round_sizes import is_revised, revised_tokens
-from draftwerk.speculative.scheduler.rounds.run_ahead import may_run_ahead
+from draftwerk.speculative.scheduler.round_commit import RoundCommit
+from draftwerk.speculative.scheduler.run_ahead import may_run_ahead
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
+from draftwerk.speculative.scheduler.scheduling_policy import Policy, PolicyFactory, Rejection
 from draftwerk.speculative.scheduler.size_limits import RoundLimits
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
 
@@ -42,38 +33,22 @@ class Scheduler:
         limits: RoundLimits,
         stats: SchedulerStats | None = None,
         cost: StepCost | None = None,
-        lengths: TextLengths | None = None,
+        policy: PolicyFactory = Policy,
     ) -> None:
-        """`stats`, `cost` and `lengths` are of all schedulers, where there are several in turn.
-
-        Without `lengths` sequences enter by what is known of them alone.
-        """
+        """`stats` and `cost` outlive a scheduler: after a crash the next one gets the same."""
         self.pools = pools
         self.pool = pools.blocks
         self.limits = limits
         self.stats = SchedulerStats() if stats is None else stats
-        self.running_set = RunningSet(pools, self.stats, lengths)
+        self.running_set = RunningSet(pools, self.stats)
         self.cost = StepCost() if cost is None else cost
-        self.round_times = RoundTimes()
-        self._budget = RoundBudget(limits.tokens_max, self.cost, self.round_times, limits.pause_s)
-        self._rejections = Rejections(
-            self.running_set, self._budget, limits.slo_policy, limits.rows_max
-        )
-        self._commit = RoundCommit(self.running_set, self.stats)
-        self._overtaking = Overtaking(self.running_set, limits.tokens_max)
-        self.prompts = PromptRows(
-            self.running_set,
-            limits.rows_max,
-            self._budget.token_weight,
-            limits.in_order,
-            self._overtaking,
-        )
+        self.policy = policy(self.running_set, limits, self.cost)
+        self._commit = RoundCommit(self.running_set, self.policy, self.stats)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self.report = NO_STEP
         """Of the latest committed step."""
         self._continuous = False  # whether there was work ever since a round was in flight
         self._committed_s = 0.0  # when the latest round was
-        self._committed_count = 0
 
     @property
     def load(self) -> SchedulerLoad:
@@ -83,7 +58,7 @@ class Scheduler:
             blocks_total=self.pool.capacity,
             blocks_used=self.pool.used,
             blocks_cached=self.pool.cached,
-            round_tokens=self._budget.tokens_max,
+            round_tokens=self.policy.tokens_max,
         )
 
     @property
@@ -91,7 +66,8 @@ class Scheduler:
         return not (self.running_set.waiting or self.running_set.running)
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a sequence: by its priority, then by its age."""
+        """Queue a sequence."""
+        sequence.queue_key = self.policy.key(sequence)
         self.running_set.submit(sequence)
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
@@ -107,14 +83,14 @@ class Scheduler:
 
     def reject(self, now_s: float) -> list[Rejection]:
         """End what is not to be served any more, and return why; a row in flight is dropped."""
-        rejections = self._rejections.chosen(now_s)
+        rejections = self.policy.reject(now_s)
         for rejection in rejections:
             self.cancel(rejection.sequence.request.request_id)
         return rejections
 
     def expires_s(self) -> float:
         """Return when `reject` is due though nothing else happens; infinite if never."""
-        return self._rejections.expires_s()
+        return self.policy.expires_s()
 
     def plan(self, now_s: float = 0.0) -> Round | None:
         """Return the next round, or None if every pipeline slot is busy or nothing can run.
@@ -136,12 +112,12 @@ class Scheduler:
             self.pools,
             self.running_set.preempt_last,
             self.running_set.finished_ids,
-            self._tokens_max(decoding, reading, now_s),
+            self.policy.tokens(decoding, reading),
             before,
             decoding,
         )
         self._plan_decoding(plan)
-        self.prompts.plan(plan, reading)
+        self.policy.read(plan, reading)
         return self._send(plan, pipeline_slot) if plan.rows else None
 
     def blocks_in_flight(self) -> set[int]:
@@ -163,33 +139,18 @@ class Scheduler:
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
         self.report = report = verdict.report
-        self._learn_time(round_, report, now_s)
-        self.stats.count_step(verdict.report)
-        self._revise_sizes()
+        interval_ms = 1e3 * (now_s - self._committed_s) if round_.continuous else None
+        self._committed_s = now_s
+        self.policy.learn(report, interval_ms)
+        self.stats.count_step(report)
         updates = self._commit.apply(round_, members, verdict, drafts, now_s)
         self._continuous = not self.idle
         return updates
 
-    def _learn_time(self, round_: Round, report: StepReport, now_s: float) -> None:
-        if round_.continuous:
-            interval_ms = 1e3 * (now_s - self._committed_s)
-            expected_ms = self.cost.ms(report.load)
-            self.round_times.learn(interval_ms, report.device_ms, expected_ms, report.head_ms)
-        self._committed_s = now_s
-        self.cost.learn(report.load, report.device_ms)
-
-    def _revise_sizes(self) -> None:
-        """Follow what steps cost in service, and what lies between them."""
-        self._committed_count += 1
-        if self.limits.tokens_revised and is_revised(self._committed_count):
-            self._budget.tokens_max = revised_tokens(
-                self.cost, self.limits.rows_max, self._budget.tokens_max, self.round_times.gap_ms
-            )
-
     def check(self) -> None:
         """Assert every invariant, those of the blocks included."""
         self.running_set.check()
-        self.round_times.check()
+        self.policy.check()
         in_flight = Counter(
             s
             for _, members in self._rounds.values()
@@ -207,11 +168,10 @@ class Scheduler:
         None while their answers have to be awaited.
         """
         if not (self.limits.run_ahead and self._rounds):
-            self.running_set.preempt_for_first(self.limits.rows_max)
-            self._overtaking.give_way()
+            self.policy.make_way()
             return {}
         may_run = may_run_ahead(self.running_set, self._rounds.values())
-        if not may_run or self._overtaking.is_due():
+        if not may_run or self.policy.awaits_verdict():
             return None
         return {row.sequence_id: row for round_, _ in self._rounds.values() for row in round_.rows}
 
@@ -223,17 +183,9 @@ class Scheduler:
             if not sequence.fetching and (not sequence.in_flight or (is_ahead and sequence.goes_on))
         ]
 
-    def _tokens_max(self, decoding: list[Sequence], reading: list[Sequence], now_s: float) -> int:
-        """Return how many tokens the round may hold, by what its readers were promised."""
-        bounded = self.limits.pause_s < inf
-        rows = decoding_rows(decoding, now_s, bounded)
-        weighed = bounded or rows.tpot_s < inf
-        line = self.prompts.line(reading) if weighed else PromptQueue([])
-        return self._budget.tokens(now_s, rows, line)
-
     def _plan_decoding(self, plan: RoundPlan) -> None:
         """Give every decoding sequence its rows, and share what is left among their drafts."""
-        plan.unread = self.prompts.wanted(plan)
+        plan.unread = self.policy.unread(plan)
         room = self._draft_room(plan)
         for sequence in plan.decoding:
             if plan.tokens_left < 1:
@@ -243,7 +195,7 @@ class Scheduler:
             if sequence.draft_factor == 1:
                 plan.add(sequence, 1, room)
             else:
-                plan.unread = self.prompts.wanted(plan)
+                plan.unread = self.policy.unread(plan)
                 plan.add(sequence, 1, self._draft_room(plan, sequence.draft_factor))
 
     def _send(self, plan: RoundPlan, pipeline_slot: int) -> Round:

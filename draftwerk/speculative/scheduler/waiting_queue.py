@@ -1,11 +1,10 @@
 """The sequences that wait for blocks, in one order that also rules preemption and the return.
 
-    queue key = priority * AGING_ROUNDS + (the round in which it was submitted) + patience
+    queue key = priority * AGING_ROUNDS + (the round in which it was submitted)
 
-The least key goes first and is preempted last. Patience is how long the first token may take, by
-what was promised, and is at most so many rounds. A key changes once at most, to a larger one and
-before the sequence has a token; later sequences have larger ones. So every sequence comes to be the
-least in the end: none starves, and none is preempted for one that it will be preempted by.
+The least key goes first and is preempted last. A policy may add up to so many rounds, and raise a
+key once, before the sequence has a token; later sequences have larger ones. So every sequence is
+the least in the end: none starves, and none is preempted for one that it will be preempted by.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,7 +12,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from draftwerk.speculative.requests.sequence import Sequence, awaits_leader
-from draftwerk.speculative.scheduler.promises import patience
 
 AGING_ROUNDS = 256
 """Rounds for which a sequence goes before those of the next less urgent priority."""
@@ -40,19 +38,10 @@ class WaitingQueue:
         """The first that waits for no other choice of its request."""
         return next((one for one in self._sequences if not awaits_leader(one)), None)
 
-    def submit(self, sequence: Sequence, round_id: int, now_s: float) -> None:
-        """Queue a new sequence."""
-        submitted = sequence.request.priority * AGING_ROUNDS + round_id
-        sequence.queue_key = submitted + patience(sequence, now_s)
-        self._insert(sequence)
-
-    def demote(self, sequence: Sequence) -> None:
-        """Put a sequence behind those of its priority: once, or it might starve."""
-        assert not sequence.deadlines.demoted, "put back again"
-        sequence.deadlines.demoted = True
-        self.remove(sequence)
-        sequence.queue_key += AGING_ROUNDS
-        self._insert(sequence)
+    def insert(self, sequence: Sequence) -> None:
+        """Queue a sequence behind those of its key."""
+        index = bisect_right(self._sequences, sequence.queue_key, key=queue_key)
+        self._sequences.insert(index, sequence)
 
     def requeue(self, sequences: Iterable[Sequence]) -> None:
         """Return sequences, in their order, to the places that they had."""
@@ -68,10 +57,6 @@ class WaitingQueue:
         """Assert the order."""
         keys = [sequence.queue_key for sequence in self._sequences]
         assert keys == sorted(keys), "the queue is out of order"
-
-    def _insert(self, sequence: Sequence) -> None:
-        index = bisect_right(self._sequences, sequence.queue_key, key=queue_key)
-        self._sequences.insert(index, sequence)
 
 
 def queue_key(sequence: Sequence) -> int:

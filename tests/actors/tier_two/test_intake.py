@@ -24,8 +24,8 @@ from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.requests.sequence import Sequence as Text
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.text_sequence import TextSequence as Text
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.actors.loops import on_both_loops, settle

@@ -19,6 +19,7 @@ from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.beams.sampled import new_beams
 from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.options.beam_group import BeamGroup
+from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
@@ -68,7 +69,7 @@ class BeamWorld:
         if state_slots:
             self.states = StateRules(BlockPool(state_slots, 1), 2, block_size, 2 * block_size)
         pools = CachePools(BlockPool(block_count, block_size), states=self.states)
-        self.scheduler = Scheduler(pools, limits)
+        self.scheduler = Scheduler(pools, limits, policy=ServicePolicy)
         self.namer = BlockNamer(b"")
         self.target = ToyTarget(block_count, block_size, states=[(-1, 0)] * state_slots)
         self.guesser = Guesser(rng)

@@ -8,6 +8,7 @@ After every step the invariants hold, and each text is the plain model's.
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from random import Random
 
@@ -15,14 +16,16 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.recurrent_states import StateRules
+from draftwerk.speculative.options.service.lengths import TextLengths
+from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Deadlines, Promise, SloPolicy
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.lengths import TextLengths
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, plain_text
 
@@ -82,6 +85,7 @@ class World:
         lengths: TextLengths | None = None,
         hurry: Random | None = None,
         state_slots: int = 0,
+        policy: PolicyFactory | None = None,
     ) -> None:
         """With `hurry`, requests are promised something and have deadlines, as it draws them."""
         self.rng = rng
@@ -96,7 +100,7 @@ class World:
         self.scheduler = Scheduler(
             CachePools(BlockPool(block_count, block_size), states=self.states),
             self.limits,
-            lengths=lengths,
+            policy=policy or partial(ServicePolicy, lengths=lengths),
         )
         self.namer = BlockNamer(b"")
         self.context_max = min(CONTEXT, block_count * block_size)
@@ -107,6 +111,11 @@ class World:
         self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
         self.counters: Counter[str] = Counter()
         self.now_s = 0.0
+
+    @property
+    def service(self) -> ServicePolicy:
+        assert isinstance(self.scheduler.scheduling_policy, ServicePolicy)
+        return self.scheduler.scheduling_policy
 
     # --- what may happen ------------------------------------------------------------------------
 
@@ -436,7 +445,7 @@ def live(world: World) -> list[Sequence]:
     return [wanted.sequence for wanted in world.wanteds.values() if not wanted.ending]
 
 
-def story(seed: int, steps: int = 60) -> Counter[str]:
+def story(seed: int, steps: int = 60, policy: PolicyFactory | None = None) -> Counter[str]:
     """Run one random story to its end; returns what happened in it."""
     rng, hurry = Random(seed), Random(seed) if seed % 2 else None
     world = World(
@@ -458,6 +467,7 @@ def story(seed: int, steps: int = 60) -> Counter[str]:
         lengths=rng.choice([None, TextLengths()]),
         hurry=hurry,
         state_slots=(0, 5, 24)[seed % 3],
+        policy=policy,
     )
     for _ in range(steps):
         match rng.choice(["submit", "plan", "plan", "plan", "commit", "commit", "cancel", "error"]):

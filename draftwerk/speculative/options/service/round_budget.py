@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
-from draftwerk.speculative.scheduler.prompt_shares import PromptQueue
-from draftwerk.speculative.scheduler.round_times import RoundTimes
+from draftwerk.speculative.options.service.prompt_shares import PromptQueue
+from draftwerk.speculative.options.service.round_times import RoundTimes
 
 CHUNK_SHARE = 16
 """Of the largest round, one part in so many is for prompts, however slow steps are: every prompt

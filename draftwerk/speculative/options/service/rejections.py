@@ -1,13 +1,12 @@
 """Which requests are not served, or served last: deadlines that passed, promises out of reach."""
 
+from collections.abc import Callable
 from heapq import merge
 from itertools import chain
 from math import inf
-from typing import NamedTuple
 
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.slo import SloPolicy
-from draftwerk.speculative.scheduler.promises import (
+from draftwerk.speculative.options.service.lengths import TextLengths
+from draftwerk.speculative.options.service.promises import (
     LateText,
     Pace,
     decoding_rows,
@@ -17,27 +16,27 @@ from draftwerk.speculative.scheduler.promises import (
     rows_free_s,
     unread_prompts,
 )
-from draftwerk.speculative.scheduler.prompt_shares import PromptQueue
-from draftwerk.speculative.scheduler.round_budget import DecodingRows, RoundBudget
+from draftwerk.speculative.options.service.prompt_shares import PromptQueue
+from draftwerk.speculative.options.service.round_budget import DecodingRows, RoundBudget
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.slo import SloPolicy
 from draftwerk.speculative.scheduler.running_set import RunningSet
-from draftwerk.speculative.scheduler.waiting_queue import queue_key
-
-
-class Rejection(NamedTuple):
-    """A request that is not served, and why."""
-
-    sequence: Sequence
-    """Any of it; no text of it was delivered."""
-    retry_after_s: float | None = None
-    """When its promise could have been kept; None if its deadline has passed."""
+from draftwerk.speculative.scheduler.scheduling_policy import Rejection
+from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS, queue_key
 
 
 class Rejections:
     """Chosen by what was promised, and how long what is ahead takes."""
 
     def __init__(
-        self, running_set: RunningSet, budget: RoundBudget, policy: SloPolicy, rows_max: int
+        self,
+        running_set: RunningSet,
+        budget: RoundBudget,
+        policy: SloPolicy,
+        rows_max: int,
+        lengths: Callable[[], TextLengths | None],
     ) -> None:
+        self._lengths = lengths
         self.running_set = running_set
         self.budget = budget
         self.policy = policy
@@ -66,8 +65,22 @@ class Rejections:
             if self.policy == "refuse" and not late.is_out_of_reach:
                 rejections.append(Rejection(late.sequence, late.late_s))
             else:
-                self.running_set.demote(late.sequence)
+                self._demote(late.sequence)
         return rejections
+
+    def _demote(self, sequence: Sequence) -> None:
+        """Put a sequence without a token behind those of its priority: once, or it might starve.
+
+        The blocks that it has it keeps.
+        """
+        assert not sequence.deadlines.demoted, "put back again"
+        sequence.deadlines.demoted = True
+        waits = sequence.sequence_id not in self.running_set.running
+        if waits:
+            self.running_set.waiting.remove(sequence)
+        sequence.queue_key += AGING_ROUNDS
+        if waits:
+            self.running_set.waiting.insert(sequence)
 
     def _late(self, now_s: float) -> list[LateText]:
         waiting, running = self.running_set.waiting, self.running_set.running.values()
@@ -77,7 +90,7 @@ class Rejections:
         line = [*merge(sorted(reading, key=queue_key), waiting, key=queue_key)]
         decoding = decoding_rows([one for one in running if one.pending <= 1], now_s, priced=True)
         read_s = self.budget.pace(decoding, PromptQueue(unread_prompts(line))).read_s
-        lengths, round_s = self.running_set.lengths, self.budget.round_s(decoding)
+        lengths, round_s = self._lengths(), self.budget.round_s(decoding)
         others = [one for one in running if one.unread <= 1 or not may_be_late(one)]
         pace = Pace(
             read_s,

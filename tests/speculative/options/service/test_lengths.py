@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from draftwerk.speculative.protocol.rounds import Decision
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.sampling.params import Grammar, Sampling
-from draftwerk.speculative.scheduler.lengths import (
+from draftwerk.speculative.options.service.lengths import (
     KINDS_MAX,
     RunningText,
     TextLengths,
     expected_peak,
     kind_of,
 )
+from draftwerk.speculative.protocol.rounds import Decision
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_priority import decided
 from tests.speculative.scheduler.test_scheduler import decide, ids, make_world, planned, submit
@@ -122,7 +122,7 @@ def lengths_of(*ended: int) -> TextLengths:
 
 def test_a_sequence_waits_where_all_would_not_fit_to_their_ends() -> None:
     world = make_world(block_count=10)  # of four tokens
-    world.scheduler.running_set.lengths = lengths_of(*[24] * 200)
+    world.service.lengths = lengths_of(*[24] * 200)
     first, second = (submit(world, [n] * 8, tokens_max=24) for n in (1, 2))
     for one in (first, second):
         one.request = replace(one.request, sampling=ENDING)
@@ -135,7 +135,7 @@ def test_a_sequence_waits_where_all_would_not_fit_to_their_ends() -> None:
 
 def test_a_sequence_enters_once_the_others_are_near_their_ends() -> None:
     world = make_world(block_count=10)
-    world.scheduler.running_set.lengths = lengths_of(*[24] * 200)
+    world.service.lengths = lengths_of(*[24] * 200)
     first, second = (submit(world, [n] * 8, tokens_max=24) for n in (1, 2))
     for one in (first, second):
         one.request = replace(one.request, sampling=ENDING)
@@ -150,14 +150,14 @@ def test_a_sequence_enters_once_the_others_are_near_their_ends() -> None:
 
 def test_where_nothing_runs_the_first_enters_whatever_is_expected() -> None:
     world = make_world(block_count=2)
-    world.scheduler.running_set.lengths = lengths_of(*[4000] * 200)
+    world.service.lengths = lengths_of(*[4000] * 200)
     alone = submit(world, [1] * 4, tokens_max=12)
     assert ids(planned(world)) == [alone.sequence_id]
 
 
 def test_lengths_are_learnt_from_texts_that_end() -> None:
     world = make_world()
-    lengths = world.scheduler.running_set.lengths = TextLengths()
+    lengths = world.service.lengths = TextLengths()
     before = lengths.left(text(world, 0, 10_000))
     for _ in range(60):
         submit(world, [1, 2], tokens_max=2)

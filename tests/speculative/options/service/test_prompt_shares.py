@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.scheduler.prompt_shares import (
+from draftwerk.speculative.options.service.prompt_shares import (
     CREDIT_ROUNDS,
     DUE_SOON_S,
     PromptQueue,

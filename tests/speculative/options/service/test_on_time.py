@@ -4,7 +4,7 @@ from itertools import combinations, combinations_with_replacement, product
 from math import inf
 from random import Random
 
-from draftwerk.speculative.scheduler.on_time import ReadingTimes, TextInLine, left_out
+from draftwerk.speculative.options.service.on_time import ReadingTimes, TextInLine, left_out
 
 
 def is_in_time(line: list[TextInLine], rows_s: tuple[float, ...] = ()) -> bool:

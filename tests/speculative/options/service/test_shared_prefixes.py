@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from draftwerk.speculative.options.service.shared_prefixes import SHARED_MIN
 from draftwerk.speculative.protocol.rounds import Round
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.scheduler.rounds.shared_prefixes import SHARED_MIN
 from tests.speculative.scheduler.scheduler_world import World
 from tests.speculative.scheduler.test_priority import decided
 from tests.speculative.scheduler.test_scheduler import GREEDY, make_world, planned

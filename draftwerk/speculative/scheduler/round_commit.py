@@ -5,15 +5,16 @@ from itertools import starmap
 
 from draftwerk.speculative.protocol.rounds import Draft, Round, Verdict, VerifiedRow
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
-from draftwerk.speculative.scheduler.lengths import kind_of
 from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.scheduler.scheduling_policy import Policy
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 
 class RoundCommit:
     """Applies verdicts, and tells what each sequence's client is told of them."""
 
-    def __init__(self, running_set: RunningSet, stats: SchedulerStats) -> None:
+    def __init__(self, running_set: RunningSet, policy: Policy, stats: SchedulerStats) -> None:
+        self._policy = policy
         self._running_set = running_set
         self._stats = stats
 
@@ -56,8 +57,8 @@ class RoundCommit:
         if taken.verified is not None:
             self._stats.count(taken.verified.decision, taken.verified.draft)
         self._stats.generated_tokens += sum(len(update.tokens) for update in taken.updates)
-        if taken.length is not None and self._running_set.lengths is not None:
-            self._running_set.lengths.learn(taken.length, kind_of(sequence))
+        if taken.length is not None:
+            self._policy.ended(sequence, taken.length)
         if taken.ends:
             self._running_set.end(sequence)
         return taken.updates

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge, nsmallest
 
+from draftwerk.speculative.options.service.overtaking import Overtaking
+from draftwerk.speculative.options.service.promises import unread_prompt
+from draftwerk.speculative.options.service.prompt_shares import PromptQueue, next_credit, rank
+from draftwerk.speculative.options.service.shared_prefixes import awaits_prefix
 from draftwerk.speculative.requests.sequence import (
     RoundPlan,
     Sequence,
     awaits_leader,
     known_slots,
 )
-from draftwerk.speculative.scheduler.overtaking import Overtaking
-from draftwerk.speculative.scheduler.promises import unread_prompt
-from draftwerk.speculative.scheduler.prompt_shares import PromptQueue, next_credit, rank
-from draftwerk.speculative.scheduler.rounds.shared_prefixes import awaits_prefix
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.waiting_queue import queue_key
 

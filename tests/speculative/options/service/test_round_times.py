@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.options.service.round_times import RoundTimes
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Verdict
 from draftwerk.speculative.protocol.step_report import StepReport
-from draftwerk.speculative.scheduler.round_times import RoundTimes
+from tests.speculative.options.service.test_promises import submit, world_of
 from tests.speculative.scheduler.scheduler_world import World
-from tests.speculative.scheduler.test_promises import submit, world_of
 
 
 def test_a_step_has_the_time_that_lies_not_between_two() -> None:
@@ -84,7 +84,7 @@ def committed(world: World, begun_s: float, ended_s: float, device_ms: float) ->
 
 def test_what_lies_between_rounds_is_learnt_and_idle_time_is_not() -> None:
     def limit_ms(world: World) -> float:
-        return world.scheduler.round_times.limit_ms(0.05)
+        return world.service.round_times.limit_ms(0.05)
 
     world = world_of()
     submit(world, tokens_max=2)

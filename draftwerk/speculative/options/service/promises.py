@@ -13,12 +13,12 @@ from math import inf
 from typing import NamedTuple
 
 from draftwerk.speculative.costs.work import NO_LOAD
+from draftwerk.speculative.options.service.lengths import TextLengths
+from draftwerk.speculative.options.service.on_time import TextInLine, left_out
+from draftwerk.speculative.options.service.prompt_shares import DUE_SOON_S, UnreadPrompt
+from draftwerk.speculative.options.service.round_budget import DecodingRows
 from draftwerk.speculative.requests.sequence import Sequence as Text
 from draftwerk.speculative.requests.sequence import known_slots
-from draftwerk.speculative.scheduler.lengths import TextLengths
-from draftwerk.speculative.scheduler.on_time import TextInLine, left_out
-from draftwerk.speculative.scheduler.prompt_shares import DUE_SOON_S, UnreadPrompt
-from draftwerk.speculative.scheduler.round_budget import DecodingRows
 
 ROUND_S = 0.05
 """What a round takes, about: it turns times into ranks, so that only the order depends on it."""

@@ -8,12 +8,13 @@ import pytest
 from benchmarks.support.virtual_server import VirtualServer, VirtualText
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
-from draftwerk.speculative.scheduler.overtaking import (
+from draftwerk.speculative.options.service.overtaking import (
     PASSED_MAX,
     EndingText,
     Overtaking,
     rounds_until_free,
 )
+from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 
 BLOCKS, SIZE = 128, 16
@@ -34,7 +35,7 @@ def served(lives: list[Life], passes: bool) -> tuple[list[VirtualText], list[int
     """Serve texts, one round a second; returns them, and the places of those that were passed, once
     for each time."""
     limits = RoundLimits(rows_max=64, tokens_max=16384)
-    scheduler = Scheduler(CachePools(BlockPool(BLOCKS, SIZE)), limits)
+    scheduler = Scheduler(CachePools(BlockPool(BLOCKS, SIZE)), limits, policy=ServicePolicy)
     passed = list[int]()
     count = Overtaking.count
 

@@ -15,7 +15,7 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.scheduler.rounds.round_sizes import (
+from draftwerk.speculative.options.service.round_sizes import (
     FIRST_REVISIONS,
     NEAR_LEAST,
     ROWS_ALWAYS,
@@ -29,6 +29,7 @@ from draftwerk.speculative.scheduler.rounds.round_sizes import (
     rows_of,
     tokens_of,
 )
+from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -131,7 +132,7 @@ def served(
     seeds = ((n, machine.products_ms(StepLoad(n, n))) for n in SIZES if n <= 128)
     cost = StepCost(((n, ms * (told if n > 64 else 1.0)) for n, ms in seeds), machine)
     limits = RoundLimits(rows_max=ROWS_MIN, tokens_max=TOKENS_MIN, tokens_revised=revised)
-    scheduler = Scheduler(CachePools(BlockPool(4096, 16)), limits, cost=cost)
+    scheduler = Scheduler(CachePools(BlockPool(4096, 16)), limits, cost=cost, policy=ServicePolicy)
     texts = [VirtualText(prompt=1000, answer=2) for _ in range(40)]
     VirtualServer(scheduler, texts, step_ms, 4096, users=ROWS_MIN, gap_ms=gap_ms).run()
     assert len(sizes) > FIRST_REVISIONS[0]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
-from draftwerk.speculative.scheduler.prompt_shares import PromptQueue, UnreadPrompt
-from draftwerk.speculative.scheduler.round_budget import (
+from draftwerk.speculative.options.service.prompt_shares import PromptQueue, UnreadPrompt
+from draftwerk.speculative.options.service.round_budget import (
     CHUNK_SHARE,
     DecodingRows,
     RoundBudget,

@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.costs.context_cost import ContextCost
 from draftwerk.speculative.costs.work import NO_LOAD
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.slo import Promise
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.lengths import TextLengths
-from draftwerk.speculative.scheduler.promises import (
+from draftwerk.speculative.options.service.lengths import TextLengths
+from draftwerk.speculative.options.service.promises import (
     PATIENCE_ROUNDS,
     Pace,
     decoding_rows,
@@ -23,7 +20,10 @@ from draftwerk.speculative.scheduler.promises import (
     rows_free_s,
     unread_prompts,
 )
-from draftwerk.speculative.scheduler.prompt_shares import UnreadPrompt
+from draftwerk.speculative.options.service.prompt_shares import UnreadPrompt
+from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.requests.slo import Promise
+from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS
 from tests.speculative.costs.test_step_cost import ROOFLINE
 from tests.speculative.scheduler.scheduler_world import World, led

@@ -9,9 +9,10 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.options.service.prompt_shares import CREDIT_ROUNDS
+from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.requests.slo import Promise
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.prompt_shares import CREDIT_ROUNDS
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.speculative.scheduler.scheduler_world import World
 
@@ -24,7 +25,9 @@ def served(*texts: VirtualText, in_order: bool = False, blocks: int = 2000) -> V
     """Serve texts on a device like two cores, in the order of their arrival."""
     cost = StepCost(((n, ROOFLINE.products_ms(StepLoad(n, n))) for n in SIZES), ROOFLINE)
     limits = RoundLimits(rows_max=128, tokens_max=ROUND, pause_s=0.06, in_order=in_order)
-    scheduler = Scheduler(CachePools(BlockPool(blocks, 16)), limits, cost=cost)
+    scheduler = Scheduler(
+        CachePools(BlockPool(blocks, 16)), limits, cost=cost, policy=ServicePolicy
+    )
     ordered = sorted(texts, key=lambda text: text.arrives_s)
     server = VirtualServer(scheduler, ordered, ROOFLINE.ms, 16384, gap_ms=GAP_MS)
     server.run()

@@ -9,13 +9,13 @@ it has room without those that passed, they are preempted.
 One that waits is passed by `PASSED_MAX` others, and a sequence passes `PASSES_MAX` times.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from math import inf
 from typing import NamedTuple
 
+from draftwerk.speculative.options.service.lengths import TextLengths, overflows
 from draftwerk.speculative.requests.sequence import Sequence, entry_blocks, held_blocks
-from draftwerk.speculative.scheduler.lengths import overflows
 from draftwerk.speculative.scheduler.running_set import RunningSet
 
 PASSED_MAX = 64
@@ -44,8 +44,11 @@ def rounds_until_free(need: int, available: int, running: Iterable[EndingText]) 
 class Overtaking:
     """Decides who passes the first that waits, and when those give way."""
 
-    def __init__(self, running_set: RunningSet, tokens_max: int) -> None:
+    def __init__(
+        self, running_set: RunningSet, tokens_max: int, lengths: Callable[[], TextLengths | None]
+    ) -> None:
         """`tokens_max` are those of a round."""
+        self._lengths = lengths
         self._running_set = running_set
         self._tokens_max = tokens_max
 
@@ -79,7 +82,7 @@ class Overtaking:
         others = [one for one in running.values() if one not in passed]
         if pool.available + held < entry_blocks(first, pool) + self._growth(others):
             return False
-        lengths = self._running_set.lengths
+        lengths = self._lengths()
         return lengths is None or not others or not overflows(pool, lengths, others, first, held)
 
     def give_way(self) -> None:
@@ -123,7 +126,7 @@ class Overtaking:
 
     def _left(self, sequence: Sequence) -> int:
         """Return how many tokens a sequence probably generates still."""
-        lengths = self._running_set.lengths
+        lengths = self._lengths()
         if lengths is not None:
             return lengths.left(sequence)
         return sequence.request.tokens_max - sequence.generated

@@ -1,0 +1,115 @@
+"""The policy of a server: what requests were promised, and what they will probably need.
+
+promises, rejections    who is due when, who comes last, and who is refused
+lengths, overtaking     who enters, so that all that run fit to their ends
+budget, prompt rows     how much a round reads, so that no text waits for long
+"""
+
+from math import inf
+
+from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.options.service.lengths import TextLengths, kind_of, overflows
+from draftwerk.speculative.options.service.overtaking import Overtaking
+from draftwerk.speculative.options.service.promises import decoding_rows, patience
+from draftwerk.speculative.options.service.prompt_rows import PromptRows
+from draftwerk.speculative.options.service.prompt_shares import PromptQueue
+from draftwerk.speculative.options.service.rejections import Rejections
+from draftwerk.speculative.options.service.round_budget import RoundBudget
+from draftwerk.speculative.options.service.round_sizes import is_revised, revised_tokens
+from draftwerk.speculative.options.service.round_times import RoundTimes
+from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.requests.sequence import RoundPlan, Sequence
+from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.scheduler.scheduling_policy import Policy, Rejection
+from draftwerk.speculative.scheduler.size_limits import RoundLimits
+
+
+class ServicePolicy(Policy):
+    """Deadlines, lengths and budgets."""
+
+    def __init__(
+        self,
+        running_set: RunningSet,
+        limits: RoundLimits,
+        cost: StepCost,
+        lengths: TextLengths | None = None,
+    ) -> None:
+        """Without `lengths` sequences enter by what is known of them alone."""
+        super().__init__(running_set, limits, cost)
+        self.lengths = lengths
+        self.round_times = RoundTimes()
+        self._budget = RoundBudget(limits.tokens_max, cost, self.round_times, limits.pause_s)
+        self._overtaking = Overtaking(running_set, limits.tokens_max, lambda: self.lengths)
+        self._rejections = Rejections(
+            running_set, self._budget, limits.slo_policy, limits.rows_max, lambda: self.lengths
+        )
+        self.prompts = PromptRows(
+            running_set,
+            limits.rows_max,
+            self._budget.token_weight,
+            limits.in_order,
+            self._overtaking,
+        )
+        self._committed_count = 0
+        running_set.admits = self._admits
+
+    def key(self, sequence: Sequence) -> int:
+        return super().key(sequence) + patience(sequence, self.running_set.now_s)
+
+    def make_way(self) -> None:
+        super().make_way()
+        self._overtaking.give_way()
+
+    def awaits_verdict(self) -> bool:
+        return self._overtaking.is_due()
+
+    def tokens(self, decoding: list[Sequence], reading: list[Sequence]) -> int:
+        """Return how many tokens the round may hold, by what its readers were promised."""
+        now_s, bounded = self.running_set.now_s, self.limits.pause_s < inf
+        rows = decoding_rows(decoding, now_s, bounded)
+        weighed = bounded or rows.tpot_s < inf
+        line = self.prompts.line(reading) if weighed else PromptQueue([])
+        return self._budget.tokens(now_s, rows, line)
+
+    def unread(self, plan: RoundPlan) -> int:
+        return self.prompts.wanted(plan)
+
+    def read(self, plan: RoundPlan, reading: list[Sequence]) -> None:
+        self.prompts.plan(plan, reading)
+
+    def learn(self, report: StepReport, interval_ms: float | None) -> None:
+        """Follow what steps cost in service, and what lies between them."""
+        if interval_ms is not None:
+            expected_ms = self.cost.ms(report.load)
+            self.round_times.learn(interval_ms, report.device_ms, expected_ms, report.head_ms)
+        super().learn(report, interval_ms)
+        self._committed_count += 1
+        if self.limits.tokens_revised and is_revised(self._committed_count):
+            self.tokens_max = self._budget.tokens_max = revised_tokens(
+                self.cost, self.limits.rows_max, self.tokens_max, self.round_times.gap_ms
+            )
+
+    def ended(self, sequence: Sequence, length: int) -> None:
+        if self.lengths is not None:
+            self.lengths.learn(length, kind_of(sequence))
+
+    def reject(self, now_s: float) -> list[Rejection]:
+        return self._rejections.chosen(now_s)
+
+    def expires_s(self) -> float:
+        return self._rejections.expires_s()
+
+    def check(self) -> None:
+        self.round_times.check()
+        if self.lengths is not None:
+            self.lengths.check()
+
+    def _admits(self, entering: Sequence) -> bool:
+        """Return whether the pool will probably hold what runs and one more.
+
+        Before its blocks are reserved this asks for too little: its prefix may be cached.
+        """
+        running = self.running_set.running
+        if self.lengths is None or not running:
+            return True
+        return not overflows(self.running_set.pool, self.lengths, running.values(), entering)

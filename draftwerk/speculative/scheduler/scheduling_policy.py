@@ -1,0 +1,96 @@
+"""The policy of a scheduler: whose turn it is, how much a round holds, and who is not served.
+
+The plain one serves by priority and age, fills its rounds, and reads prompts one after another.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple
+
+from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.requests.sequence import RoundPlan, Sequence
+from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.scheduler.size_limits import RoundLimits
+from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS, queue_key
+
+
+class Rejection(NamedTuple):
+    """A request that is not served, and why."""
+
+    sequence: Sequence
+    """Any of it; no text of it was delivered."""
+    retry_after_s: float | None = None
+    """When it could have been served in time; None if its time has passed."""
+
+
+class Policy:
+    """Decisions of a scheduler that change when a text is served, and never the text."""
+
+    def __init__(self, running_set: RunningSet, limits: RoundLimits, cost: StepCost) -> None:
+        """`cost` is that of the target's steps."""
+        self.running_set = running_set
+        self.limits = limits
+        self.cost = cost
+        self.tokens_max = limits.tokens_max
+        """Tokens of the largest round."""
+
+    def key(self, sequence: Sequence) -> int:
+        """Return a new sequence's place in the queue; the least key goes first."""
+        return sequence.request.priority * AGING_ROUNDS + self.running_set.stats.rounds
+
+    def make_way(self) -> None:
+        """Preempt what is less urgent than the first that waits, if that has room then."""
+        self.running_set.preempt_for_first(self.limits.rows_max)
+
+    def awaits_verdict(self) -> bool:
+        """Return whether no round is planned ahead of the verdict, though one could be."""
+        return False
+
+    def tokens(self, decoding: list[Sequence], reading: list[Sequence]) -> int:
+        """Return how many tokens the next round may hold."""
+        return self.tokens_max
+
+    def unread(self, plan: RoundPlan) -> int:
+        """Return how many tokens prompts could read in a round, up to all of it."""
+        running = self.running_set.running.values()
+        reading = [one for one in running if plan.before or not one.in_flight]
+        free = self.limits.rows_max - len(running)
+        entering = [*self.running_set.waiting][: max(0, free)]
+        prompts = (one for one in (*reading, *entering) if one.pending > 1 and not one.fetching)
+        return min(plan.tokens_max, sum(one.unread for one in prompts))
+
+    def read(self, plan: RoundPlan, reading: list[Sequence]) -> None:
+        """Add rows of prompts to a round, and admit waiting sequences to it."""
+        running, waiting = self.running_set.running, self.running_set.waiting
+        for sequence in sorted(reading, key=queue_key):
+            if plan.tokens_left and sequence.sequence_id in running:
+                plan.add(sequence, plan.tokens_left)
+        while plan.tokens_left and len(running) < self.limits.rows_max:
+            first = waiting.first_ready
+            if first is None or not self.running_set.admit(first):
+                return
+            waiting.remove(first)
+            if not first.fetching:
+                plan.add(first, plan.tokens_left)
+
+    def learn(self, report: StepReport, interval_ms: float | None) -> None:
+        """Take in what a step cost, and how long its round took if another followed at once."""
+        self.cost.learn(report.load, report.device_ms)
+
+    def ended(self, sequence: Sequence, length: int) -> None:
+        """Take in that a text has ended after so many tokens."""
+
+    def reject(self, now_s: float) -> list[Rejection]:
+        """Return the requests that are to end unserved."""
+        return []
+
+    def expires_s(self) -> float:
+        """Return when `reject` is due though nothing else happens; infinite if never."""
+        return inf
+
+    def check(self) -> None:
+        """Assert every invariant."""
+
+
+PolicyFactory = Callable[[RunningSet, RoundLimits, StepCost], Policy]
