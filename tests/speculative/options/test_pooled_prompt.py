@@ -25,6 +25,7 @@ def fixed(number: int) -> bytes:
 
 def decided(row: Row) -> Decision:
     """Answer with the square of each position, in place of its state."""
+    assert not (row.samples and (row.pools or row.answers)), "a token behind a prompt that is read"
     if row.answers:
         assert row.scored == (row.stop - 1, row.stop)
         return Decision(prompt_logprobs=tuple(ChosenLogprob(-float(each)) for each in row.answers))
