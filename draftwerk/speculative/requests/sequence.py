@@ -93,11 +93,12 @@ class RoundPlan:
 
     def add(self, sequence: "Sequence", count_max: int, draft_max: int = 0) -> None:
         """Add a sequence's rows, if blocks can be had for them."""
-        if rows := sequence.rows(self, count_max, draft_max):
-            sequence.in_flight += 1
-            self.rows += rows
-            self.members += [sequence] * len(rows)
-            self.tokens_left -= sum(row.token_count + row.draft_max for row in rows)
+        rows = sequence.rows(self, count_max, draft_max)
+        for row in rows:
+            self.rows.append(row)
+            self.members.append(sequence)
+            self.tokens_left -= row.token_count + row.draft_max
+        sequence.in_flight += bool(rows)
 
     def free(self, sequence: "Sequence", counts: Ordered[int]) -> bool:
         """Make so many blocks of each pool available at the cost of the last in order; False if

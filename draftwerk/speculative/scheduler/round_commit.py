@@ -34,7 +34,10 @@ class RoundCommit:
         for sequence, row in zip(members, rows, strict=True):
             parts.setdefault(sequence, []).append(row)
         # Groups come last: what single rows give back is free before.
-        for sequence, rows in sorted(parts.items(), key=lambda item: is_of_group(item[1])):
+        groups = [(one, rows) for one, rows in parts.items() if rows[0].row.branch is not None]
+        for sequence, _ in groups:
+            del parts[sequence]
+        for sequence, rows in (*parts.items(), *groups):
             sequence.deadlines.begin_prefill(begun_s)
             sequence.in_flight -= 1
             if sequence.ended:
@@ -56,14 +59,10 @@ class RoundCommit:
         taken = sequence.take(rows, now_s)
         if taken.verified is not None:
             self._stats.count(taken.verified.decision, taken.verified.draft)
-        self._stats.generated_tokens += sum(len(update.tokens) for update in taken.updates)
+        for update in taken.updates:
+            self._stats.generated_tokens += len(update.tokens)
         if taken.length is not None:
             self._policy.ended(sequence, taken.length)
         if taken.ends:
             self._running_set.end(sequence)
         return taken.updates
-
-
-def is_of_group(rows: list[VerifiedRow]) -> bool:
-    """Return whether rows are those of branches."""
-    return rows[0].row.branch is not None

@@ -114,8 +114,8 @@ class World:
 
     @property
     def service(self) -> ServicePolicy:
-        assert isinstance(self.scheduler.scheduling_policy, ServicePolicy)
-        return self.scheduler.scheduling_policy
+        assert isinstance(self.scheduler.policy, ServicePolicy)
+        return self.scheduler.policy
 
     # --- what may happen ------------------------------------------------------------------------
 
