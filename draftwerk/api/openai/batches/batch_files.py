@@ -30,6 +30,8 @@ class BatchFiles:
     """`custom_id` of the requests that have a line."""
     counts: list[int] = field(default_factory=lambda: [0, 0])
     """Lines in either file."""
+    size: int = 0
+    """Bytes of both."""
     has_expired: bool = False
     """Whether requests have a line because the batch's time was over."""
     _files: list[BinaryIO] = field(default_factory=list[BinaryIO])
@@ -48,6 +50,7 @@ class BatchFiles:
                     break
                 whole += len(line)
                 self._count(index, LINE.decode(line))
+            self.size += whole
             file.truncate(whole)
             file.seek(whole)
             self._files.append(file)
@@ -57,7 +60,7 @@ class BatchFiles:
         is_good = line.response is not None and line.response.status_code < 300
         index = 0 if is_good else 1
         file = self._files[index]
-        file.write(msgspec.json.encode(line) + b"\n")
+        self.size += file.write(msgspec.json.encode(line) + b"\n")
         file.flush()
         self._count(index, line)
 

@@ -112,6 +112,8 @@ class TenantFiles:
     now: Callable[[], float]
     arriving: Counter[int] = field(default_factory=Counter[int])
     """Uploads under way, by what each may take."""
+    growing: dict[str, int] = field(default_factory=dict[str, int])
+    """Bytes of what each batch under way has come to."""
     files: ObjectFolder[FileObject] = field(init=False)
     batches: ObjectFolder[BatchObject] = field(init=False)
 
@@ -128,8 +130,14 @@ class TenantFiles:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
-        return sum(each.bytes for each in self.files.objects.values())
+        """Bytes of all files, and of those that batches are writing."""
+        kept = sum(each.bytes for each in self.files.objects.values())
+        return kept + sum(self.growing.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a batch has no room for another answer."""
+        return self.size >= BYTES_MAX
 
     @contextmanager
     def room_for(self, size: int) -> Generator[None]:

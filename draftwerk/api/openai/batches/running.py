@@ -40,6 +40,9 @@ WORKS_MAX = 4
 RETRY_S = 1.0
 """After a full or a leaving server has refused a line."""
 
+EXPIRED = "batch_expired", "The batch's time was over before this request's turn."
+NO_ROOM = "too_many_files", "The files of this key have no room for an answer: delete some."
+
 log = logging.getLogger("draftwerk")
 
 
@@ -98,6 +101,7 @@ class BatchWork:
         try:
             async with self.places:
                 await self._run()
+            self.tenant.growing.pop(self.name, None)
         except Exception as error:
             log.exception("batch=%s broke", self.name)
             said = f"The batch could not be worked off: {type(error).__name__}."
@@ -108,6 +112,7 @@ class BatchWork:
             return
         output = BatchFiles(self.tenant.batches.folder, self.name)
         await asyncio.to_thread(output.open)
+        self.tenant.growing[self.name] = output.size
         try:
             if self.batch.status == "in_progress":
                 await self._lines(output)
@@ -148,6 +153,9 @@ class BatchWork:
     async def _line(self, custom_id: str, url: str, body: bytes, output: BatchFiles) -> None:
         """Have one line answered, however often it gives way."""
         while not self._is_stopped():
+            if self.tenant.is_full:
+                output.add(_unanswered(custom_id, *NO_ROOM))
+                return
             name = LINE_ID + uuid4().hex
             answer = await self._answer(name, url, body)
             if answer is not None:
@@ -155,7 +163,7 @@ class BatchWork:
                 self._count(output)
                 return
         if self.batch.status != "cancelling":
-            output.add(_expired(custom_id))
+            output.add(_unanswered(custom_id, *EXPIRED))
 
     async def _answer(self, name: str, url: str, body: bytes) -> LineAnswer | None:
         """Return a line's answer; None where it has to be asked again, or no more."""
@@ -204,6 +212,7 @@ class BatchWork:
 
     def _count(self, output: BatchFiles) -> None:
         """Count the lines; after a restart they are counted again."""
+        self.tenant.growing[self.name] = output.size
         counts = RequestCounts(self.batch.request_counts.total, *output.counts)
         self.tenant.batches.objects[self.name] = replace(self.batch, request_counts=counts)
 
@@ -211,8 +220,8 @@ class BatchWork:
         return int(self.tenant.now())
 
 
-def _expired(custom_id: str) -> AnswerLine:
-    error = LineError("batch_expired", "The batch's time was over before this request's turn.")
+def _unanswered(custom_id: str, code: str, words: str) -> AnswerLine:
+    error = LineError(code, words)
     return AnswerLine(id=LINE_ID + uuid4().hex, custom_id=custom_id, error=error)
 
 

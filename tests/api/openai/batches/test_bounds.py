@@ -5,16 +5,17 @@ import json
 from contextlib import ExitStack
 from pathlib import Path
 
+import openai
 import pytest
 
 from draftwerk.api.core.errors import ApiError
-from draftwerk.api.openai.batches import kept_files
+from draftwerk.api.openai.batches import kept_files, running
 from draftwerk.api.openai.batches.batch_lines import faults_of, request_of
 from draftwerk.api.openai.batches.kept_files import BYTES_MAX, UPLOADS_MAX, TenantFiles
 from draftwerk.api.openai.batches.objects import BatchObject, LineFault
 from draftwerk.api.openai.batches.running import WORKS_MAX, BatchWork
 from tests.api.conftest import DOOR, serving
-from tests.api.openai.batches.test_batches import CHAT, begun, ended, jsonl, line
+from tests.api.openai.batches.test_batches import CHAT, begun, ended, jsonl, line, lines_of
 from tests.api.support.fake_engine import FakeEngine
 from tests.support.waiting import until
 
@@ -94,3 +95,24 @@ async def test_a_few_batches_of_a_key_are_under_way_at_once(
         for batch in batches:
             assert (await ended(served, batch.id)).status == "failed"
     assert most == WORKS_MAX
+
+
+async def test_answers_of_a_batch_take_no_more_room_than_files_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LINES_MAX", 1)
+    async with serving(FakeEngine(), files=str(tmp_path / "kept")) as served:
+        data = jsonl(*(line(str(number)) for number in range(20)))
+        room = len(data) + 1500
+        monkeypatch.setattr(kept_files, "BYTES_MAX", room)
+        batch = await ended(served, (await begun(served, data)).id)
+        assert batch.status == "completed" and batch.request_counts is not None
+        answered, unanswered = batch.request_counts.completed, batch.request_counts.failed
+        assert answered > 0 and unanswered > 0 and answered + unanswered == 20
+        faults = await lines_of(served, batch.error_file_id)
+        assert {each["error"]["code"] for each in faults.values()} == {"too_many_files"}
+        assert len(await lines_of(served, batch.output_file_id)) == answered
+        assert batch.output_file_id is not None
+        assert (await served.openai.files.retrieve(batch.output_file_id)).bytes < 3000
+        with pytest.raises(openai.BadRequestError, match="delete some"):
+            await served.openai.files.create(file=("in.jsonl", data), purpose="batch")
