@@ -11,7 +11,8 @@ The cache's memory is used before anything is measured, up to 256 MiB: a run in 
 comes into use takes up to a tenth longer, as huge pages are made meanwhile.
 `--short` takes about five minutes: three categories, and of each prompt its beginning.
 `--model hybrid` is a hybrid shape with an MTP layer and random weights: what drafting costs where
-it gains nothing. `--draft-head eagle` is an EAGLE-3 head with random weights.
+it gains nothing. `--draft-head eagle` is an EAGLE-3 head with random weights, `dflash` a DFlash
+drafter of 5 layers with blocks of 16.
 """
 
 import argparse
@@ -28,7 +29,7 @@ import anyio
 import torch
 from msgspec.structs import replace
 
-from benchmarks.speed.random_models import save_eagle, save_hybrid
+from benchmarks.speed.random_models import save_dflash, save_eagle, save_hybrid
 from benchmarks.support.bench import ResultTable, in_turn, parser, run, show, user_columns
 from benchmarks.support.engine import chat, engine, generate
 from benchmarks.support.paired import Uncertain, location, ratio
@@ -39,7 +40,8 @@ from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
 ADVERSARIAL = "adversarial"
-HYBRID, EAGLE = "hybrid", "eagle"
+HYBRID, EAGLE, DFLASH = "hybrid", "eagle", "dflash"
+DFLASH_LAYERS, DFLASH_BLOCK = 5, 16
 NOISE_TEMPERATURE = 1.5
 WARM_WAVES = 8
 """Of 2,000 tokens each: as many as 256 MiB hold of the default model in bf16."""
@@ -208,7 +210,9 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--short", action="store_true", help="in five minutes")
     options.add_argument("--model", default="", help='a model, or "hybrid"')
     options.add_argument(
-        "--draft-head", default="auto", help='as of `draftwerk serve`: mtp for hybrid; or "eagle"'
+        "--draft-head",
+        default="auto",
+        help="as of `draftwerk serve`: mtp for hybrid; eagle or dflash",
     )
     given = options.parse_args(argv)
     if given.short:
@@ -221,6 +225,11 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
         if given.draft_head == EAGLE:
             save_eagle(Path(directory), given.model or None)
             given.draft_head = directory
+        if given.draft_head == DFLASH:
+            folder = Path(directory) / DFLASH
+            folder.mkdir()
+            save_dflash(folder, given.model or None, DFLASH_LAYERS, DFLASH_BLOCK)
+            given.draft_head = str(folder)
         measured = run(cells, given)
     found = ResultTable(["category, T", *user_columns(given.users)])
     for category, temperature in dict.fromkeys(key[:2] for key in measured):

@@ -73,6 +73,40 @@ def save_eagle(directory: Path, target: str | None) -> None:
     _save(directory, hf, stored)
 
 
+def save_dflash(directory: Path, target: str | None, layers: int, block: int) -> None:
+    """Write a DFlash drafter of a target's shape."""
+    config = read_config(locate(target).directory)
+    heads, key_heads = (config.head_size * n for n in (config.num_heads, config.num_kv_heads))
+    hf: dict[str, Any] = {
+        **{"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu"},
+        **{"vocab_size": config.vocab_size, "hidden_size": config.hidden_size},
+        **{"num_hidden_layers": layers, "intermediate_size": config.ffn_size},
+        **{"num_attention_heads": config.num_heads, "num_key_value_heads": config.num_kv_heads},
+        **{"head_dim": config.head_size, "max_position_embeddings": config.context_max},
+        **{"rms_norm_eps": config.norm_eps, "block_size": block, "rope_theta": 1e6},
+    }
+    taps = [round(place * (config.layer_count - 2) / 4) for place in range(5)]
+    taps = sorted({*taps})
+    hf["dflash_config"] = {"target_layer_ids": taps, "mask_token_id": config.vocab_size - 1}
+    hidden, ffn = config.hidden_size, config.ffn_size
+    own = {
+        **{"self_attn.q_proj": (heads, hidden), "self_attn.o_proj": (hidden, heads)},
+        **dict.fromkeys(("self_attn.k_proj", "self_attn.v_proj"), (key_heads, hidden)),
+        **dict.fromkeys(("self_attn.q_norm", "self_attn.k_norm"), (config.head_size,)),
+        **dict.fromkeys(("mlp.gate_proj", "mlp.up_proj"), (ffn, hidden)),
+        "mlp.down_proj": (hidden, ffn),
+        **dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (hidden,)),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"fc": (hidden, len(taps) * hidden)}
+    shapes |= dict.fromkeys(("hidden_norm", "norm"), (hidden,))
+    for index in range(layers):
+        shapes |= {f"layers.{index}.{name}": shape for name, shape in own.items()}
+    stored = {
+        f"{name}.weight": _spread(shape) + (len(shape) == 1) for name, shape in shapes.items()
+    }
+    _save(directory, hf, stored)
+
+
 def save_hybrid(directory: Path) -> None:
     """Write a model of Qwen3.5's layers with an MTP layer."""
     hf = dict(completed(HYBRID | {"vocab_size": read_info(locate(None)).vocab_size}))

@@ -16,7 +16,7 @@ HEAD = "dflash"
 """The folder in the target's."""
 LAYERS, BLOCK, MASK = 6, 7, 96
 """Of a target; tokens of a block; the token that stands for what is not known."""
-PERIOD = 8
+PERIOD = 4
 """Of planted texts."""
 DEEP: dict[str, dict[str, Any]] = {
     "qwen3_5_text": {"layer_types": ["linear_attention", "full_attention"] * 3},
@@ -93,7 +93,7 @@ class DFlashOracle:
         """Have greedy texts repeat themselves, and the drafter guess so from what was before.
 
         A token follows from the one before, by a permutation that comes round after some steps.
-        Masks attend to the positions whose tokens stand before theirs in earlier rounds: a pair of
+        Masks attend to the position whose token stands before theirs in the last round: a pair of
         each head turns once a round. What the target's layers add counts for a `share`.
         """
         for name, value in self.target.named_parameters():
@@ -112,15 +112,19 @@ class DFlashOracle:
         tokens = tokens[: len(tokens) // PERIOD * PERIOD].view(-1, PERIOD)
         followers = torch.arange(vocabulary)
         followers[tokens] = tokens.roll(-1, 1)
-        self.target.lm_head.weight[followers] = 4 * embedding
+        self.target.lm_head.weight[followers] = 8 * embedding
         self.target.model.norm.weight.fill_(1.0)
-        self.said |= {"model_type": "llama", "num_key_value_heads": self.heads}
-        self.said |= {"rope_theta": 1e30}
+        self.said |= {"num_key_value_heads": self.heads, "rope_theta": 1e30}
+        self.said |= {"layer_types": ["sliding_attention"] * self.layers}
+        self.said |= {"sliding_window": BLOCK + PERIOD, "use_sliding_window": True}
         self.said["rope_scaling"] = {"rope_type": "linear", "factor": PERIOD / (2 * pi)}
         self.tensors = {
             name: torch.ones(shape) if "norm" in name else torch.zeros(shape)
             for name, shape in self._shapes().items()
         }
+        for name, value in self.tensors.items():
+            if name.endswith(("q_norm.weight", "k_norm.weight")):
+                value *= 5
         self.tensors["fc.weight"][:, :hidden] = torch.eye(hidden)
         turn = -2 * pi / PERIOD
         for head in range(self.heads):

@@ -53,7 +53,7 @@ def save_pair(folder: Path, case: str) -> dict[str, str]:
         copy_text(folder)
         return {"speculate": "head", "draft_head": str(folder / ASSISTANT)}
     if case.endswith("DFlash drafter"):
-        DFlashOracle(folder, sizes=sizes).make_right(0.03)
+        DFlashOracle(folder, sizes=sizes).make_right(0.0)
         copy_text(folder)
         return {"speculate": "head", "draft_head": str(folder / DFLASH)}
     if case.endswith("head"):

@@ -52,6 +52,8 @@ def draft_head_bytes(wanted: str, target: Path, dtype: str) -> int:
     """
     if wanted in WITHOUT_FILE:
         return 0
+    if wanted.endswith(".gguf"):
+        raise Refused(f"draft head {wanted}: drafters are read from safetensors, not from a GGUF")
     if wanted != MTP and not Path(wanted).is_dir():
         return 2 * Path(wanted).stat().st_size
     hf = read_supported(target)

@@ -66,6 +66,9 @@ def test_what_is_no_head_is_refused_and_none_takes_nothing(tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     with pytest.raises(Refused, match=r"draft head .*: it has no config\.json"):
         draft_head_bytes(str(tmp_path / "empty"), tmp_path, "bf16")
+    (tmp_path / "drafter.gguf").write_bytes(b"GGUF")
+    with pytest.raises(Refused, match=r"drafter\.gguf: drafters are read from safetensors"):
+        draft_head_bytes(str(tmp_path / "drafter.gguf"), tmp_path, "bf16")
     file = tmp_path / "head.safetensors"
     file.write_bytes(bytes(50))
     assert draft_head_bytes(str(file), tmp_path, "bf16") == 100
