@@ -3,7 +3,7 @@
 import { $ } from "./dom.js";
 import { headers } from "./settings.js";
 
-const AWAY = "The server does not answer.", LOST = "the connection to the server was lost";
+const AWAY = "The server did not answer.", LOST = "the connection to the server was lost";
 const START = "chatcmpl-";
 const AGAIN_MS = 300, TRIES = 4;
 
