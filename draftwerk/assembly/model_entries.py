@@ -95,9 +95,15 @@ def _found_in(word: str) -> list[tuple[str, str]]:
     if folder is None or not folder.is_dir() or (folder / CONFIG).exists():
         return []
     directories = {path.parent.name: path.parent for path in folder.glob(f"*/{CONFIG}")}
-    files = sorted(str(path.relative_to(folder)) for path in folder.glob("**/*.gguf"))
+    paths = [path.relative_to(folder) for path in folder.glob("**/*.gguf")]
+    files = sorted(str(path) for path in paths if not _is_hidden(path))
     found = {model_name(Path(parts[0])): folder / parts[0] for parts in gguf_models(files).values()}
     return sorted((name, str(path)) for name, path in {**found, **directories}.items())
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether a part of a path is hidden, as a virtual environment is, which may hold models."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _of_file(settings: Settings) -> list[ModelEntry]:

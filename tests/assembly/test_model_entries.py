@@ -43,7 +43,7 @@ def test_several_words_are_several_models() -> None:
 
 def test_a_folder_has_the_models_in_it_with_their_names(tmp_path: Path) -> None:
     for name in ("two/config.json", "one-Q4.gguf", "deep/three-00001-of-00002.gguf",
-                 "deep/three-00002-of-00002.gguf", "notes.txt"):  # fmt: skip
+                 "deep/three-00002-of-00002.gguf", ".venv/four.gguf", "notes.txt"):  # fmt: skip
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     assert serves_several(settings(str(tmp_path)))

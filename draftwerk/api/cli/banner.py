@@ -10,12 +10,12 @@ def banner(
     url: str,
     elsewhere: str = "",
     keyed: bool = False,
-    more: Sequence[str] = (),
+    more: Sequence[str] | None = None,
 ) -> str:
     """Return what is served, where, and how to try it.
 
     `elsewhere` is its URL on other machines; `keyed` if requests need a key, which is not shown.
-    `more` are the names of further models, which are loaded when they are asked for.
+    `more` are the names of further models where all are loaded when they are asked for.
     """
     facts = [model.name, model.device, model.dtype, model.attention]
     drafts = ", ".join((*model.draft_sources, model.draft_model)).strip(", ") or "none"
@@ -35,7 +35,7 @@ def banner(
         f"{' · '.join(fact for fact in facts if fact)}\n  context {model.context_max} tokens · "
         f"drafts: {drafts} · exact: {exact}{kernels}{ranks}{sampling}"
     )
-    if more:
+    if more is not None:
         about = f"loaded on request: {', '.join((model.name, *more))}"
     return f"""
   {about}

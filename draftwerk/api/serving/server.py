@@ -182,7 +182,7 @@ class HttpServer:
             self.ready.set()
             bound_collections()
             keyed = bool(self.settings.api_key)
-            others = [each.model.name for each in states[1:]]
+            others = None if models is None else [each.model.name for each in states[1:]]
             said = banner(state.model, self.url, self.url_elsewhere, keyed, others)
             printed(f"{said}\n", sys.stdout)
             watches = [

@@ -359,3 +359,5 @@ def test_the_banner_names_all_models() -> None:
     shown = banner(CARD, "http://x", more=["b", "c"])
     assert f"loaded on request: {CARD.name}, b, c" in shown
     assert "exact" not in shown
+    alone = banner(CARD, "http://x", more=[])
+    assert f"loaded on request: {CARD.name}\n" in alone and "exact" not in alone
