@@ -57,6 +57,7 @@ class Agent:
 CODEX = Package("@openai/codex", is_npm=True)
 CLAUDE = Package("@anthropic-ai/claude-code", is_npm=True)
 OPENCODE = Package("opencode-ai", is_npm=True)
+QWEN = Package("@qwen-code/qwen-code", is_npm=True)
 PROVIDER = "model_providers.draftwerk"
 
 
@@ -125,6 +126,18 @@ def opencode_calls(place: AgentPlace) -> Sequence[ForcedCall]:
     )
 
 
+def qwen(package: Package, place: AgentPlace) -> list[str]:
+    """Return Qwen Code with one prompt."""
+    return [*package.program(place.packages, "qwen"), "-m", place.model, "-p", PROMPT]
+
+
+def qwen_calls(place: AgentPlace) -> Sequence[ForcedCall]:
+    return (
+        ForcedCall("glob", {"pattern": "*"}),
+        ForcedCall("read_file", {"file_path": str(place.work / FILE)}),
+    )
+
+
 def script(name: str) -> Callable[[Package, AgentPlace], list[str]]:
     """Return what starts a script of this repository that uses a package."""
     return lambda package, place: package.script(place.packages, name)
@@ -150,6 +163,7 @@ AGENTS = (
         "claude -p, tool search", CLAUDE, claude, claude_calls, (("ENABLE_TOOL_SEARCH", "true"),)
     ),
     Agent("opencode run", OPENCODE, opencode, opencode_calls),
+    Agent("qwen -p", QWEN, qwen, qwen_calls),
     Agent(
         "tool runner, Python",
         Package("anthropic"),

@@ -34,6 +34,15 @@ CLIENTS = (
     Client("instructor", Package("instructor"), "instructor_modes.py"),
     Client("openai-agents", Package("openai-agents"), "openai_agents.py"),
     Client("llm", Package("llm"), "llm_library.py"),
+    Client("haystack", Package("haystack-ai"), "haystack_generators.py"),
+    Client(
+        "llama-index",
+        Package(
+            "llama-index-llms-openai-like",
+            requirements="llama-index-core llama-index-llms-openai-like",
+        ),
+        "llama_index_llm.py",
+    ),
     Client("anthropic", Package("anthropic"), "anthropic_messages.py"),
     Client("ollama", Package("ollama"), "ollama_python.py"),
     Client("anthropic-npm", Package("@anthropic-ai/sdk", is_npm=True), "anthropic_npm.mjs"),

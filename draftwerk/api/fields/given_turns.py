@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.core.errors import refused
-from draftwerk.api.fields.decode import refused_fields
+from draftwerk.api.fields.decode import check_served, refused_fields
 
 
 def check_turns(turns: Sequence[ChatMessage], path: str) -> None:
@@ -21,6 +21,7 @@ def check_turns(turns: Sequence[ChatMessage], path: str) -> None:
 
 def check_message(message: Struct, path: str) -> None:
     """Refuse fields of a message, or of another part, that are known and not served."""
-    for name in refused_fields(message):
-        words = "are not supported by this model" if name == "images" else "is not supported"
-        raise refused(f"`{path}.{name}` {words}.", f"{path}.{name}", "unsupported")
+    if "images" in refused_fields(message):
+        said = f"`{path}.images` are not supported by this model."
+        raise refused(said, f"{path}.images", "unsupported")
+    check_served(message, f"{path}.")
