@@ -38,6 +38,7 @@ class AgentPlace:
             "ANTHROPIC_BASE_URL": self.url,
             "ANTHROPIC_API_KEY": KEY,
             "MODEL": self.model,
+            "OPENAI_MODEL": self.model,
         }
 
 
@@ -128,7 +129,7 @@ def opencode_calls(place: AgentPlace) -> Sequence[ForcedCall]:
 
 def qwen(package: Package, place: AgentPlace) -> list[str]:
     """Return Qwen Code with one prompt."""
-    return [*package.program(place.packages, "qwen"), "-m", place.model, "-p", PROMPT]
+    return [*package.program(place.packages, "qwen"), "-p", PROMPT]
 
 
 def qwen_calls(place: AgentPlace) -> Sequence[ForcedCall]:
