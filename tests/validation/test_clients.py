@@ -54,7 +54,7 @@ FORCED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 
 
 def test_every_client_has_its_script_and_every_script_its_client(tmp_path: Path) -> None:
-    scripts = {path.name for path in SCRIPTS.glob("*") if path.suffix in (".py", ".mjs")}
+    scripts = {path.name for path in SCRIPTS.rglob("*") if path.suffix in (".py", ".mjs")}
     shared = {"harness.py", "harness.mjs", "city.py"}
     place = AgentPlace("http://127.0.0.1:1", "m", tmp_path, tmp_path)
     commands = [each.command(each.package, place) for each in AGENTS]
