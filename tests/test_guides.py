@@ -74,8 +74,8 @@ def test_a_recipe_lists_the_files_of_its_specimen(heading: str):
     assert listed == files_with(specimen)
 
 
-def test_there_are_seven_recipes():
-    assert len(recipes()) == 7
+def test_there_are_eight_recipes():
+    assert len(recipes()) == 8
 
 
 BYTES_MAX, README_WORDS_MAX = 160_000, 700
