@@ -45,6 +45,9 @@ def _weights(location: Location, settings: EngineSettings) -> Iterator[Finding]:
     stored = info.stored_text or f"{info.stored_bytes / 1e6:.0f} MB of safetensors"
     words = f"{info.family}, {info.elements / 1e6:.0f} million numbers, {stored}"
     yield Finding("good", "weights", f"{words}, context {info.context_max} tokens")
+    if info.vectors.sees_all:
+        words = "vectors alone: each token sees all of its text (is_causal false)"
+        yield Finding("good", "what it makes", words)
     ends = ", ".join(map(str, info.eos_token_ids))
     yield Finding(
         "good" if ends else "poor",

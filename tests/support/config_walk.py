@@ -20,6 +20,7 @@ WORDS: dict[str, tuple[Any, ...]] = {
     "hidden_activation": ACTIVATIONS,
     "position_embedding_type": ("rope", "nope", None),
     "use_bidirectional_attention": ("all", "vision", True, None),
+    "is_causal": (True, False, None, 0, "no"),
     "mamba_d_head": (8, 16),
     "dtype": ("bfloat16",),
     **dict.fromkeys(("_experts_implementation", "experts_implementation"), ("eager",)),

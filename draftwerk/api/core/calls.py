@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import HalfTurn, Prompt
 from draftwerk.actors.messages import Event, Failed
@@ -14,10 +15,13 @@ from draftwerk.api.core.errors import (
     ApiError,
     deadline_exceeded,
     draining,
+    refused,
     slo_unmet,
     unavailable,
 )
+from draftwerk.api.core.ports import ServedModel
 from draftwerk.speculative.replies.grammar import function_fault
+from draftwerk.speculative.requests.checked_options import check_options
 from draftwerk.speculative.requests.request import Options
 
 log = logging.getLogger("draftwerk")
@@ -135,3 +139,16 @@ class SessionNotes:
         self.noted.move_to_end(key)
         while len(self.noted) > NOTED_MAX:
             self.noted.popitem(last=False)
+
+
+def checked(call: Call, model: ServedModel) -> Call:
+    """Return a call as its model computes it. Raises OptionsError and ApiError."""
+    check_options(call.options)
+    reading = call.options.reading
+    if not model.vectors.sees_all:
+        return call
+    if reading is None or reading.pooling is None:
+        said = f"{model.name} makes vectors of texts alone: its tokens see those behind them too."
+        raise refused(f"{said} Use /v1/embeddings.", "model", "unsupported")
+    options = replace(call.options, reading=replace(reading, whole=True))
+    return replace(call, options=options)

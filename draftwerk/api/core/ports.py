@@ -134,12 +134,13 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def capabilities(self) -> tuple[str, ...]:
         """What it can do, by Ollama's words."""
+        writes = not self.vectors.sees_all
         kinds = {
-            "completion": True,
-            "tools": self.calls is not None,
-            "thinking": self.reasoning is not None,
-            "insert": self.middle is not None,
-            "embedding": bool(self.vectors.source),
+            "completion": writes,
+            "tools": writes and self.calls is not None,
+            "thinking": writes and self.reasoning is not None,
+            "insert": writes and self.middle is not None,
+            "embedding": bool(self.vectors.source) or not writes,
         }
         return tuple(kind for kind, there in kinds.items() if there)
 

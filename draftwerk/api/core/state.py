@@ -19,7 +19,7 @@ from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.half_turns import HalfTurnError, gone_on
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.admission import Admission
-from draftwerk.api.core.calls import Call, EventObserver, SessionNotes, printable, signed
+from draftwerk.api.core.calls import Call, EventObserver, SessionNotes, checked, printable, signed
 from draftwerk.api.core.config import Settings
 from draftwerk.api.core.errors import ApiError, draining, overloaded, refused, slo_unmet
 from draftwerk.api.core.generation import Generation, opened
@@ -30,7 +30,7 @@ from draftwerk.api.core.request_timer import Clock, Histograms, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
 from draftwerk.settings.approximations import of_request
 from draftwerk.settings.setting_fields import bytes_of
-from draftwerk.speculative.requests.checked_options import OptionsError, check_options
+from draftwerk.speculative.requests.checked_options import OptionsError
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, read_promise
 
@@ -155,7 +155,7 @@ class ServerState:
         # A client may repeat a request id; the engine must not see it twice.
         engine_id = f"{call.request_id}.{next(self.serials)}"
         try:
-            check_options(options)
+            call = checked(call, self.model)
             if self.draining:
                 raise DrainingError
             if self.memory.full:

@@ -33,7 +33,7 @@ def _card(card: ServedModel) -> dict[str, object]:
         "aliases": card.aliases,
         "adapters": {each.name: each.digest for each in card.adapters},
         "reasons": card.reasons,
-        "tools": card.calls is not None,
+        "tools": "tools" in card.capabilities,
         "chat_template_kwargs": card.variables,
         "template_documents": card.shows_documents,
         "context_max": card.context_max,

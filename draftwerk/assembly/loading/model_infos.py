@@ -38,6 +38,9 @@ def read_infos(settings: EngineSettings, report: Report) -> tuple[ModelInfo, Mod
         found = read(locate(settings.model or None, report), settings.pooling)
         target = _with_head(_sampled(found, settings), settings)
         draft = read(locate(settings.draft, report), "auto") if settings.draft else None
+        for info in (target, draft) if draft else ():
+            if info.vectors.sees_all:
+                raise ConfigError(f"draft: {info.name} makes vectors of texts, and writes none")
         return (
             _served(settings, settings.model, target, report),
             draft and _served(settings, settings.draft, draft, report),

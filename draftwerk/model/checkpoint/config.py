@@ -61,6 +61,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the hidden state is multiplied by a number behind each layer."""
     per_layer_size: int = 0
     """Of the embedding that each layer has of its own; 0 for none."""
+    sees_all: bool = False
+    """Whether each token sees all of its text, and not those before it alone."""
 
 
 class Experts(msgspec.Struct, frozen=True, kw_only=True):

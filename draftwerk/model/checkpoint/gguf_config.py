@@ -94,6 +94,7 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
         "eos_token_id": _end_tokens(source),
         "torch_dtype": "bfloat16",
         POOLING_FIELD: source.get(".pooling_type"),
+        "is_causal": _is_causal(source),
     }
     if row.output_bias:
         config[row.output_bias] = config.get(row.output_bias) or "blk.0.attn_output.bias" in names
@@ -105,6 +106,14 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     check_general_keys(source.model.fields)
     check_gguf_keys(source.architecture, source.model.fields, source.looked_up, own.keys)
     return dict(completed(config))
+
+
+def _is_causal(source: GgufSource) -> bool:
+    """Return whether tokens see those before them alone."""
+    found = source.get(".attention.causal", True)
+    if not isinstance(found, bool):
+        raise Refused(f"{source.architecture}.attention.causal {found!r} is no truth value")
+    return found
 
 
 def _heads(source: GgufSource, by_layer: bool) -> tuple[int, int]:

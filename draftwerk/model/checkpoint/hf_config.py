@@ -19,6 +19,7 @@ from draftwerk.model.checkpoint.supported import (
     check_supported,
     experts_of,
     recurrence_of,
+    sees_all,
     sizes_of,
 )
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -84,7 +85,7 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
         tied_embeddings=bool(hf.get("tie_word_embeddings", False)),
         query_key_norm=row.query_key_norm(hf),
         eos_token_ids=declared_ends(hf, generation),
-        graph=msgspec.structs.replace(graph, activation=activation_of(hf)),
+        graph=msgspec.structs.replace(graph, activation=activation_of(hf), sees_all=sees_all(hf)),
         experts=experts_of(hf),
         taps=row.taps(hf) if any(kind.mixer == "convolution" for kind in kinds) else 0,
         recurrence=recurrence_of(hf),

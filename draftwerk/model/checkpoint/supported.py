@@ -64,6 +64,7 @@ def check_supported(hf: Json) -> None:
     architecture.taps(hf)
     recurrence_of(hf)
     architecture.graph(hf)
+    sees_all(hf)
     experts_of(hf)
 
 
@@ -81,6 +82,23 @@ def recurrence_of(hf: Json) -> Recurrence | None:
     if activation_of(hf) != "silu":
         raise Refused(f"{row.activation} {hf[row.activation]!r} is not supported in a recurrence")
     return row.recurrence(hf)
+
+
+def sees_all(hf: Json) -> bool:
+    """Return whether each token sees all of its text. Raises Refused.
+
+    Such a model makes vectors of texts, and generates none.
+    """
+    is_causal = hf.get("is_causal")
+    if not isinstance(is_causal, bool | None):
+        raise Refused(f"is_causal {is_causal!r} is neither true nor false")
+    if is_causal is not False:
+        return False
+    for kind in architecture_of(hf).layers(hf):
+        if kind.window or kind.mixer != "attention":
+            found = f"a window of {kind.window}" if kind.window else f"a {kind.mixer}"
+            raise Refused(f"is_causal false is not supported with {found}")
+    return True
 
 
 def _check_sizes(hf: Json) -> None:

@@ -125,6 +125,8 @@ def gpu_parts(
     The model's weights are already on the device, in the dtype that FORMATS names.
     """
     config, device = model.config, model.weights.embedding.device
+    if config.graph.sees_all:
+        raise Refused("is_causal false is served on a CPU: take device cpu")
     switch = "an adapter" if settings.adapted else unlike_llama(model)
     if switch:
         check_any_graph(model, settings, switch)

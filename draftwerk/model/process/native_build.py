@@ -27,6 +27,7 @@ from draftwerk.model.process.parts import NativePart, kernel_words, native_part
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.step.backend import Backend, LoadedModel
 from draftwerk.model.step.presampled import Presampled, RoundRequests
+from draftwerk.model.step.whole_prompts import one_by_one, seeing
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.blend.rules import CHECK_LAYER
 from draftwerk.speculative.protocol.frames import OnProgress
@@ -58,7 +59,7 @@ def build_native(
         presample=partial(_presample, sampler),
     )
     parts = LoadedModel(
-        forward=forward,
+        forward=seeing(forward, model.config.graph.sees_all, one_by_one),
         pages=pages,
         vocab_size=model.config.vocab_size,
         backend=backend,

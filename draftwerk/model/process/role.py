@@ -24,6 +24,7 @@ from draftwerk.model.process.measuring import (
 )
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.rank_round import RankRound
+from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.drafted_target import DraftedTarget, DraftedTargets
 from draftwerk.model.step.target_runner import TargetRunner
@@ -35,7 +36,6 @@ from draftwerk.speculative.protocol.rounds import (
     Proposal,
     Round,
     Row,
-    Verdict,
     chain,
 )
 from draftwerk.speculative.sampling.params import Sampling
@@ -111,7 +111,7 @@ def build_role(
 
     def make_target() -> Computing:
         target = make()
-        return Computing(noting_use(built.parts, target.step), target.check)
+        return Computing(attached(built.parts, target.step), target.check)
 
     return Role(Proposal, make_target, _ready(built, costs), built.group)
 
@@ -148,30 +148,6 @@ def _rank(built: BuiltRank, options: ModelOptions) -> Role:
 
 def nothing_known() -> None:
     """Do nothing: a further rank knows no sequences."""
-
-
-def noting_use(
-    parts: LoadedModel, step: Callable[[Proposal], Verdict]
-) -> Callable[[Proposal], Verdict]:
-    """Return the step; over shared pages it first notes which blocks come into use.
-
-    Those behind a row's start, that is; a new sequence's and a blended prompt's all.
-    """
-    if parts.shared is None:
-        return step
-    shared, block_size = parts.shared, parts.pages.block_size
-
-    def noting(proposal: Proposal) -> Verdict:
-        found: list[int] = []
-        for row in proposal.round.rows:
-            known = row.new_sequence is None and row.blend is None
-            first = row.start // block_size if known else 0
-            found += row.blocks[first:]
-            found += row.window_blocks[first:]
-        shared.use(found)
-        return step(proposal)
-
-    return noting
 
 
 def _step_costs(

@@ -16,6 +16,7 @@ from draftwerk.model.process.drafters.drafter_table import torch_head
 from draftwerk.model.process.parts import DTYPES, generic_part, torch_part
 from draftwerk.model.ranks.share import Share, grid_of
 from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.whole_prompts import all_seen, seeing
 from draftwerk.model.text.grammar import grammars_of
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -30,7 +31,7 @@ def build_torch(
     part = torch_part(options, device, share, progress)
     model, pages, forward = part.model, part.pages, part.forward
     parts = LoadedModel(
-        forward=forward,
+        forward=seeing(forward, model.config.graph.sees_all, all_seen),
         pages=pages,
         vocab_size=model.config.vocab_size,
         grammars=grammars_in(model),

@@ -25,8 +25,15 @@ class PooledPrompt(ScoredPrompt):
     def scores(self) -> bool:
         return self.reading.takes_all and self.scored < self.request.prompt_count
 
+    @property
+    def reusable(self) -> list[int]:
+        return self.tokens[:1] if self.reading.whole else super().reusable
+
     def scored_span(self, start: int, stop: int) -> tuple[int, int]:
         last = self.request.prompt_count - 1
+        if self.reading.whole:  # reported by the last row, which is computed from the beginning
+            first = 0 if self.reading.pooling == "mean" else last
+            return (first, stop) if stop > last else (stop, stop)
         first = max(start, self.scored if self.reading.takes_all else last)
         return first, max(first, stop)
 

@@ -18,11 +18,13 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the states whose sum is wanted; None wants none."""
     answers: Annotated[tuple[TokenId, ...], Meta(max_length=64)] = ()
     """Tokens whose log-probabilities right behind the prompt are wanted."""
+    whole: bool = False
+    """Whether each token sees all of the prompt: it is computed at once, with its last tokens."""
 
     @property
     def takes_all(self) -> bool:
         """Whether every token's state counts: then none may be found in the prefix cache."""
-        return self.pooling == "mean"
+        return self.pooling == "mean" or self.whole
 
 
 class VectorForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,8 @@ class VectorForm(msgspec.Struct, frozen=True, kw_only=True):
     """What its makers put before texts, by name."""
     prompt_name: str = ""
     """Of the one that stands before a text unless another is asked for; empty for none."""
+    sees_all: bool = False
+    """Whether each token sees all of its text: then vectors are all that the model makes."""
 
 
 class RerankForm(msgspec.Struct, frozen=True, kw_only=True):

@@ -121,7 +121,12 @@ REFUSALS = {
         "clip_qkv 8.0",
     ),
     "no norms around": ("HyperCLOVAXForCausalLM", {"use_post_norm": False}, "use_post_norm"),
-    "no order of time": ("LlamaForCausalLM", {"is_causal": False}, "is_causal False"),
+    "both ways in a window": (
+        "MistralForCausalLM",
+        {"is_causal": False, "sliding_window": 8},
+        "is_causal false is not supported with a window of 8",
+    ),
+    "an order of time": ("LlamaForCausalLM", {"is_causal": "no"}, "is_causal 'no'"),
     "NoPE list": ("SmolLM3ForCausalLM", {"no_rope_layers": [[1]] * 6}, "no_rope_layers"),
     "multiplier": ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling 0"),
     "experts": (

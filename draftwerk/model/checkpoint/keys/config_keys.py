@@ -15,7 +15,7 @@ READ = frozenset(
         *("architectures", "model_type", "dtype", "torch_dtype", "text_config", "eos_token_id"),
         *("quantization_config", "compression_config", "pooling_type", "head_dim"),
         *("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"),
-        *("vision_config", "audio_config"),
+        *("vision_config", "audio_config", "is_causal"),
     }
 )
 """By the part that is common to all classes."""
@@ -107,7 +107,6 @@ WITHOUT_EFFECT = {
 }
 """By key, why it changes no text."""
 ONLY: Mapping[str, tuple[Any, ...]] = {
-    "is_causal": (True,),
     **dict.fromkeys(("is_encoder_decoder", "add_cross_attention", "use_mrope"), (False,)),
     **dict.fromkeys(("tie_encoder_decoder", "rope_interleaved", "lm_head_bias"), (False,)),
     **dict.fromkeys(("use_mla", "use_cla", "use_mup", "use_moe"), (False,)),

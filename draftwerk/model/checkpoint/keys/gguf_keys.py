@@ -22,7 +22,6 @@ KEYS = KnownKeys(
     )
     | because("images are not read", ".mm.tokens_per_image", ".n_deepstack_layers"),
     only={
-        ".attention.causal": (True,),
         **dict.fromkeys((".expert_group_count", ".expert_group_used_count"), _NO_LAYERS),
         **dict.fromkeys((".interleave_moe_layer_step", ".moe_every_n_layers"), _NO_LAYERS),
         **dict.fromkeys(

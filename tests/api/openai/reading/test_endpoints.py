@@ -250,3 +250,25 @@ async def test_other_servers_bodies_are_refused_by_name(
 ) -> None:
     reply = await embedder.http.post(path, json=body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
+
+
+TEXTS = {
+    "/v1/completions": {"prompt": "a"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
+    "/v1/responses": {"input": "a"},
+    "/v1/messages": {"max_tokens": 3, "messages": [{"role": "user", "content": "a"}]},
+    "/api/generate": {"prompt": "a"},
+    "/v1/rerank": {"query": "Which?", "documents": ["a"]},
+}
+
+
+async def test_a_model_whose_tokens_see_all_makes_vectors_alone(embedder: Served) -> None:
+    model = embedder.state.model
+    whole = replace(model, vectors=replace(model.vectors, sees_all=True))
+    assert "completion" in model.capabilities and whole.capabilities == ("embedding",)
+    embedder.state.model = whole
+    for path, body in TEXTS.items():
+        reply = await embedder.http.post(path, json={"model": MODEL, **body})
+        assert reply.status_code == 400 and "vectors of texts alone" in reply.text, path
+    assert (await embed(embedder, "a")).status_code == 200
+    assert embedder.engine.submitted[-1][1].reading == Reading("mean", whole=True)

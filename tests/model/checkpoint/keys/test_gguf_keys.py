@@ -59,7 +59,7 @@ def config_of(
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
-    "no order of time": ("qwen3.attention.causal False", {"attention__causal": False}),
+    "an order of time": ("qwen3.attention.causal 0", {"attention__causal": 0}),
     "a scale": ("qwen3.attention.scale 0.5", {"attention__scale": 0.5}),
     "a cap": ("qwen3.attn_logit_softcapping 50.0", {"attn_logit_softcapping": 50.0}),
     "a window": ("qwen3.attention.sliding_window 64", {"attention__sliding_window": 64}),

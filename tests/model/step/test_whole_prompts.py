@@ -1,0 +1,161 @@
+"""Models whose tokens see all of their text: Transformers' states, and equal bits in company."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from draftwerk.model.attention.reference import attend
+from draftwerk.model.attention.tiled import TiledAttention
+from draftwerk.model.batch.batch import StatesForward
+from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.step.around_steps import attached
+from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.whole_prompts import NO_TEXT, Step, all_seen, one_by_one, seeing
+from draftwerk.speculative.options.pooled_prompt import PooledPrompt
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
+from draftwerk.speculative.protocol.state_sums import summed
+from draftwerk.speculative.requests.reading import Pooling, Reading
+from draftwerk.speculative.sampling.params import Sampling
+from tests.support.tiny_models import FAMILIES, VOCAB, save_tiny
+
+LENGTHS = (50, 1, 17, 40, 63)
+TEXTS = [tuple(Random(5 + n).choices(range(VOCAB), k=n)) for n in LENGTHS]
+BLOCKS = 4
+"""Of 16 slots, for each text."""
+SERVED = ("llama", "qwen2", "qwen3", "gemma", "cohere", "olmo2", "qwen3_moe", "stablelm")
+
+
+def save_both_ways(directory: Path, family: str) -> None:
+    save_tiny(directory, family, **({"use_sliding_window": False} if family == "qwen2" else {}))
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
+
+
+def make_step(directory: Path, pool: Pool | None, dtype: str = "fp32", tiled: bool = False) -> Step:
+    """Return the step of a model process; of torch without a pool."""
+    model = load(str(directory), torch.float32)
+    page_dtype, width = torch.float32, 0
+    attention = TiledAttention() if tiled else attend
+    forward: StatesForward = TorchForward(model.config, model.weights, attention)
+    if pool is not None:
+        native = NativeForward(model.config, model.weights, dtype, pool)
+        forward, page_dtype, width = native, native.page_dtype, native.page_width
+    pages = allocate(model.config, len(TEXTS) * BLOCKS, 16, page_dtype, torch.device("cpu"), width)
+    size = model.config.vocab_size
+    view = all_seen if pool is None else one_by_one
+    whole = seeing(forward, model.config.graph.sees_all, view)
+    parts = LoadedModel(forward=whole, pages=pages, vocab_size=size)
+    return attached(parts, TargetRunner(parts).step)
+
+
+def rows_of(number: int, cuts: list[int], pooling: Pooling) -> list[Row]:
+    """Return the rows of a text, as the scheduler plans them."""
+    tokens = TEXTS[number]
+    reading = Reading(pooling, whole=True)
+    found: list[Row] = []
+    for start, stop in zip([0, *cuts], [*cuts, len(tokens)], strict=True):
+        scored = span(reading, len(tokens), start, stop)
+        found.append(
+            Row(
+                sequence_id=number,
+                start=start,
+                stop=stop,
+                samples=False,
+                draft_max=0,
+                blocks=tuple(range(number * BLOCKS, (number + 1) * BLOCKS)),
+                new_sequence=NewSequence(tokens, len(tokens), Sampling()) if not start else None,
+                scored=scored,
+                pools=scored[0] < scored[1],
+            )
+        )
+    return found
+
+
+def span(reading: Reading, count: int, start: int, stop: int) -> tuple[int, int]:
+    sequence = object.__new__(PooledPrompt)
+    sequence.reading = reading
+    sequence.request = type("Asked", (), {"prompt_count": count})()
+    return sequence.scored_span(start, stop)
+
+
+def sums(step: Step, *rounds: list[Row]) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for number, rows in enumerate(rounds):
+        round_ = Round(round_id=number, pipeline_slot=0, rows=tuple(rows))
+        verdict = step(Proposal(round_, (NO_DRAFT,) * len(rows)))
+        for row, decision in zip(rows, verdict.decisions, strict=True):
+            assert not decision.error
+            assert bool(decision.state_sum) == row.pools
+            if row.pools:
+                found[row.sequence_id] = decision.state_sum
+    return found
+
+
+def wanted(directory: Path, family: str, number: int, pooling: Pooling) -> list[float]:
+    model = FAMILIES[family].from_pretrained(directory, attn_implementation="eager")
+    with torch.no_grad():
+        states = model.eval().base_model(torch.tensor([TEXTS[number]])).last_hidden_state[0]
+    return (states.sum(0) if pooling == "mean" else states[-1]).tolist()
+
+
+@pytest.mark.parametrize("backend", ["torch", "tiled", "native"])
+@pytest.mark.parametrize("family", SERVED)
+def test_vectors_are_transformers(family: str, backend: str, tmp_path: Path, pool: Pool) -> None:
+    save_both_ways(tmp_path, family)
+    for pooling in ("mean", "last"):
+        step = make_step(tmp_path, pool if backend == "native" else None, tiled=backend == "tiled")
+        found = sums(step, [*rows_of(0, [], pooling), *rows_of(2, [], pooling)])
+        for number, state_sum in found.items():
+            expected = wanted(tmp_path, family, number, pooling)
+            assert summed(state_sum) == pytest.approx(expected, abs=1e-4 * LENGTHS[number])
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_chunks_and_company_change_no_bit(
+    pooling: Pooling, dtype: str, tmp_path: Path, pool: Pool
+) -> None:
+    save_both_ways(tmp_path, "llama")
+    alone = {
+        number: sums(make_step(tmp_path, pool, dtype), rows_of(number, [], pooling))[number]
+        for number in range(len(TEXTS))
+    }
+    together = [row for number in range(len(TEXTS)) for row in rows_of(number, [], pooling)]
+    assert sums(make_step(tmp_path, pool, dtype), together) == alone
+    first, then, last = rows_of(0, [7, 30], pooling)
+    (one,), (other, rest) = rows_of(1, [], pooling), rows_of(3, [16], pooling)
+    found = sums(make_step(tmp_path, pool, dtype), [first, other], [then, one], [rest, last])
+    assert found == {number: alone[number] for number in found} and len(found) == 3
+
+
+def test_what_stands_behind_a_token_moves_it(tmp_path: Path, pool: Pool) -> None:
+    save_both_ways(tmp_path, "llama")
+    both = sums(make_step(tmp_path, pool), rows_of(0, [], "mean"))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": True}))
+    assert sums(make_step(tmp_path, pool), rows_of(0, [], "mean")) != both
+
+
+def test_no_text_is_generated(tmp_path: Path, pool: Pool) -> None:
+    save_both_ways(tmp_path, "llama")
+    tokens = TEXTS[0]
+    row = Row(
+        sequence_id=0,
+        start=0,
+        stop=len(tokens),
+        samples=True,
+        draft_max=0,
+        blocks=tuple(range(BLOCKS)),
+        new_sequence=NewSequence(tokens, len(tokens), Sampling(seed=1)),
+    )
+    proposal = Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (NO_DRAFT,))
+    (decision,) = make_step(tmp_path, pool)(proposal).decisions
+    assert decision.error == NO_TEXT and not decision.tokens
