@@ -215,3 +215,9 @@ def test_what_a_file_recommends_is_obeyed_or_refused_by_its_key(tmp_path: Path) 
     config_of(other, more=lambda writer: writer.add_float32("general.sampling.mirostat_x", 1.0))
     with pytest.raises(Refused, match=r"general.sampling.mirostat_x 1.0.*--generation-config none"):
         recommended(other / "out")
+
+
+def test_a_file_without_an_order_of_time_makes_vectors(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    assert not config_of(tmp_path / "plain").graph.sees_all
+    assert config_of(tmp_path, attention__causal=False).graph.sees_all
