@@ -99,11 +99,22 @@ def compiled(source: Path, includes: Sequence[Path]) -> Path:
     if target.exists():
         return target
     begun, part = perf_counter(), target.with_suffix(".part")
-    compiler = ("nvcc", *CUDA_FLAGS) if source.suffix == ".cu" else ("g++", "-fPIC")
     words = [f"-DFLASHATTENTION_DISABLE_{name}" for name in LEFT_OUT]
     words += [f"-DTORCH_EXTENSION_NAME={MODULE}", *(f"-I{each}" for each in includes)]
     subprocess.run(
-        [*compiler, "-O3", "-std=c++17", "-w", *words, "-c", str(source), "-o", str(part)],
+        # Of C++ too: it knows where CUDA's headers are.
+        [
+            "nvcc",
+            *CUDA_FLAGS,
+            "-O3",
+            "-std=c++17",
+            "-w",
+            *words,
+            "-c",
+            str(source),
+            "-o",
+            str(part),
+        ],
         check=True,
     )
     os.replace(part, target)
