@@ -1,12 +1,13 @@
-"""A GGUF's blocks, arranged for the kernels: the same codes, scales and steps in planes.
+"""A file's blocks, arranged for the kernels: the same codes, scales and steps in planes.
 
     block of a file   | scale | ... | codes of 32 or 256 columns |   one behind another, by row
     arranged          codes, high bits, scales, steps: a plane each, as `Quantised` has them
 
-The formats are those of ggml's `ggml-common.h`.
+The formats are those of ggml's `ggml-common.h`, and of `checkpoint.quantised.group_blocks`. Codes
+that stand for values of a table are arranged as these, in a byte each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ class Unpacked(NamedTuple):
     codes: Tensor
     """uint8 [R, n]; signed where they have eight bits."""
     scales: Tensor
-    """[R, groups]."""
+    """[R, groups] of 16 columns or more."""
     minima: Tensor | None = None
     steps: Tensor | None = None
     """[R, n / 256]."""
@@ -31,7 +32,7 @@ class Unpacked(NamedTuple):
 
 
 class BlockFormat(NamedTuple):
-    """A type of a GGUF."""
+    """A type of blocks."""
 
     byte_count: int
     """Of a block."""
@@ -59,7 +60,9 @@ def arranged(matrix: StoredMatrix, device: torch.device) -> Quantised:
 def _arranged(kind: BlockFormat, rows: Tensor, columns: int) -> Quantised:
     found = kind.unpack(rows.unflatten(1, (-1, kind.byte_count)))
     codes = found.codes.unflatten(1, (-1, BLOCK)).transpose(0, 1)
-    high, groups = None, found.scales.shape[1] // len(codes)
+    high, groups = None, max(1, found.scales.shape[1] // len(codes))
+    wider = len(codes) * groups // found.scales.shape[1]
+    """Groups of the kernels in one of the file."""
     if kind.bits == 8:
         codes = codes.view(torch.int8)
     else:
@@ -75,7 +78,8 @@ def _arranged(kind: BlockFormat, rows: Tensor, columns: int) -> Quantised:
         return None if values is None else values.T.contiguous()
 
     def group_plane(values: Tensor) -> Tensor:
-        return pad(values.T, (0, 0, 0, blocks * groups - values.shape[1])).contiguous()
+        own = values.T.repeat_interleave(wider, dim=0)
+        return pad(own, (0, 0, 0, blocks * groups - len(own))).contiguous()
 
     return Quantised(
         codes.contiguous(),
@@ -156,7 +160,78 @@ def _q6_k(blocks: Tensor) -> Unpacked:
     return Unpacked(low.flatten(1) | high.flatten(1) << 4, scales, steps=_numbers(blocks, 208))
 
 
+def _pairs(values: Tensor) -> Tensor:
+    """Return the codes of two bits of 256 columns: of 32 bytes the lowest bits first."""
+    return _bits(values.unflatten(-1, (2, 32)), 2).flatten(1)
+
+
+def _q2_k(blocks: Tensor) -> Unpacked:
+    """Scales and minima of 16 columns are halves of a byte."""
+    both = blocks[..., :16].flatten(1)
+    steps, minimum_steps = _numbers(blocks, 80), -_numbers(blocks, 82)
+    return Unpacked(_pairs(blocks[..., 16:80]), both & 15, both >> 4, steps, minimum_steps)
+
+
+def _q3_k(blocks: Tensor) -> Unpacked:
+    """The third bit of column i of block b is bit b of byte i."""
+    codes = _pairs(blocks[..., 32:96]) | _bits(blocks[..., :32], 1).flatten(1) << 2
+    low = _bits(blocks[..., 96:104], 4).flatten(2)
+    high = _bits(blocks[..., 104:108], 2).flatten(2)
+    scales = (low | high << 4).to(torch.int8) - 32
+    return Unpacked(codes, scales.flatten(1), steps=_numbers(blocks, 108))
+
+
+def _of_table(blocks: Tensor, table: Sequence[int]) -> Tensor:
+    """Return the values of codes of four bits: byte i has those of columns i and i + 16."""
+    codes = _bits(blocks.unflatten(-1, (-1, 16)), 4).flatten(1)
+    values = torch.tensor(table, dtype=torch.int8, device=blocks.device)
+    return values[codes.int()].view(torch.uint8)
+
+
+def _iq4_nl(blocks: Tensor) -> Unpacked:
+    return Unpacked(_of_table(blocks[..., 2:], IQ4), _numbers(blocks, 0))
+
+
+def _iq4_xs(blocks: Tensor) -> Unpacked:
+    low = _bits(blocks[..., 4:8], 4).transpose(-1, -2).flatten(2)
+    high = _bits(blocks[..., 2:4], 2).transpose(-1, -2).flatten(2)
+    scales = (low | high << 4).to(torch.int8) - 32
+    return Unpacked(_of_table(blocks[..., 8:], IQ4), scales.flatten(1), steps=_numbers(blocks, 0))
+
+
+def _mxfp4(blocks: Tensor) -> Unpacked:
+    """The scale is a power of two, of which the byte is the exponent; the table has halves."""
+    exponents = blocks[..., 0].int() - 128
+    scales = torch.ldexp(torch.ones_like(exponents, dtype=torch.float32), exponents)
+    return Unpacked(_of_table(blocks[..., 1:], FP4), scales)
+
+
+def _words(blocks: Tensor) -> Tensor:
+    return blocks[..., :4].contiguous().view(torch.int32).flatten(1)
+
+
+def _of_nibbles(blocks: Tensor) -> Unpacked:
+    """The lowest byte of the scale is what is taken off each code."""
+    scales = (_words(blocks) & ~255).view(torch.float32)
+    codes = _bits(blocks[..., 4:].unflatten(-1, (-1, 16)), 4).flatten(1)
+    return Unpacked(codes, scales, -blocks[..., 0].float() * scales)
+
+
+def _of_bytes(blocks: Tensor) -> Unpacked:
+    return Unpacked(blocks[..., 4:].flatten(1), _words(blocks).view(torch.float32))
+
+
+IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+FP4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 FORMATS = {
+    "IQ4_NL": BlockFormat(18, 8, 0, _iq4_nl),
+    "IQ4_XS": BlockFormat(136, 8, 0, _iq4_xs),
+    "MXFP4": BlockFormat(17, 8, 0, _mxfp4),
+    "Q2_K": BlockFormat(84, 4, 0, _q2_k),
+    "Q3_K": BlockFormat(110, 4, 4, _q3_k),
+    "G4_32": BlockFormat(20, 4, 0, _of_nibbles),
+    "G4_128": BlockFormat(68, 4, 0, _of_nibbles),
+    "G8_128": BlockFormat(132, 8, 0, _of_bytes),
     "Q4_0": BlockFormat(18, 4, 8, _of_32(has_minima=False, has_high=False)),
     "Q4_1": BlockFormat(20, 4, 0, _of_32(has_minima=True, has_high=False)),
     "Q5_0": BlockFormat(22, 5, 16, _of_32(has_minima=False, has_high=True)),

@@ -36,7 +36,8 @@ class Quantised(NamedTuple):
     codes: Tensor
     """int8 [blocks, rows, 32], or uint8 [blocks / 2, rows, 32]."""
     scales: Tensor
-    """float16 [groups, rows] of 32 or 16 columns; or whole numbers of `steps`, in a byte."""
+    """[groups, rows] of 32 or 16 columns, in halves or float32; or whole numbers of `steps`, in a
+    byte."""
     minima: Tensor | None
     """As the scales; None where the blocks are symmetric."""
     columns: int

@@ -10,9 +10,15 @@ from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.gpu.kernels.gguf_blocks import FORMATS, arranged
 from tests.model.gpu.support.device import DEVICE, HALF
 from tests.support.runners import FP32
-from tests.support.stored_twin import random_blocks
+from tests.support.stored_twin import INPUTS, random_blocks
 
 pytest.importorskip("triton", reason="Triton is not installed")
+
+BITS = {
+    **{"Q2_K": 5.125, "Q3_K": 4.5625, "IQ4_NL": 8.5, "IQ4_XS": 8.3125, "MXFP4": 9},
+    **{"G4_32": 6, "G4_128": 6, "G8_128": 9},
+}
+"""A weight, of types that are arranged in wider planes than theirs."""
 
 
 def drawn(kind: str, rows: int, columns: int) -> StoredMatrix:
@@ -39,7 +45,7 @@ def test_arranged_blocks_stand_for_what_the_file_says(kind: str):
     assert torch.equal(dequantised(found, HALF, some), expected[some.long()].to(HALF))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FORMATS if not kind.endswith("_K")])
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if INPUTS[kind] == 32])
 def test_a_row_need_not_fill_the_units(kind: str):
     from draftwerk.model.gpu.kernels.weight_only import product
     from draftwerk.model.gpu.kernels.widening import dequantised
@@ -67,7 +73,8 @@ def test_products_are_those_of_the_dequantised_weights(kind: str, count: int, he
 def test_no_more_is_read_than_the_file_has_and_a_fortieth(kind: str):
     matrix = drawn(kind, 4, 2048)
     held = matrix.data.nbytes / 2
-    assert held <= arranged(matrix, DEVICE).byte_count <= held * 1.04
+    most = 4 * 2048 * BITS[kind] / 8 if kind in BITS else held * 1.04
+    assert held <= arranged(matrix, DEVICE).byte_count <= most
 
 
 def test_rows_arranged_a_few_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch):
