@@ -66,12 +66,7 @@ def _served(settings: EngineSettings, source: str, info: ModelInfo, report: Repo
         except Refused as error:
             raise ConfigError(f"approximate: window: {error}") from None
     found = own_format(
-        info.stored_format,
-        info.stored_kinds,
-        settings.device,
-        settings.attention,
-        report,
-        info.switch or ("an adapter" if settings.lora else ""),
+        info.stored_format, info.stored_kinds, settings.device, settings.attention, report
     )
     if settings.dtype == STORED and found != STORED:
         raise ConfigError(

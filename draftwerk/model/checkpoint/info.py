@@ -59,8 +59,6 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the draft head takes that it is served with."""
     family: str = ""
     """Its architecture, as its configuration calls it."""
-    switch: str = ""
-    """The first thing that its graph has beside Llama's; empty for none."""
     stored_format: str = "bf16"
     """The weights' own: bf16 for whole numbers of any width, stored for quantised ones."""
     stored_kinds: dict[str, int] = {}
@@ -135,7 +133,6 @@ def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
         window_heads=windowed,
         other_heads=others if windowed.heads else TokenHeads(0, 0),
         family=hf.get("model_type", ""),
-        switch=config.unlike_llama(),
         vectors=vector_form(location.directory, hf, pooling),
     )
 

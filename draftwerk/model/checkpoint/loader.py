@@ -95,7 +95,7 @@ def load(
         tensors = _safetensors(directory, dtype, device, matrices, keeps_blocks, dequantise)
         tensors.merged, tensors.is_exact = MergedAdapters(merged), is_exact
         progress(f"reading {name}")
-        lazily = isinstance(tensors, QuantisedTensors)
+        lazily = isinstance(tensors, QuantisedTensors) and dtype is None
         return Checkpoint(name, directory, config, weights_of(tensors, config, shard, lazily))
     card.check_unchanged()
     files = GgufFiles(card, progress)

@@ -26,10 +26,6 @@ GGUF_KINDS = {
     "MXFP4": 39,
 }
 """Types of a GGUF, by its numbers."""
-PLAIN_KINDS = ("F32", "F16", "BF16")
-"""Types whose blocks are one number."""
-GPU_KINDS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", *PLAIN_KINDS)
-"""Types that are served on a GPU as they are: those of `model.gpu.kernels.gguf_blocks`."""
 GROUP_KINDS = {"G4_32": 1000, "G4_128": 1001, "G8_128": 1002, "F8_128": 1003}
 """Groups of 32 or 128 inputs with a float scale, into which other files' matrices are arranged."""
 KINDS = GGUF_KINDS | GROUP_KINDS
@@ -47,3 +43,8 @@ class StoredMatrix(NamedTuple):
     """[rows, bytes a row], a view of the mapped file; it may be read-only."""
     rows: NDArray[np.int64] | None = None
     """The source row of each output row where the order differs; None: as they lie."""
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes in the file."""
+        return self.shape[0] * self.data.shape[1]

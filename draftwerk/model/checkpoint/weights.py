@@ -1,8 +1,8 @@
 """A model's tensors, with query, key and value fused, and gate and up fused."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeAlias, cast
 
 from torch import Tensor
 from typing_extensions import TypeVar
@@ -12,6 +12,7 @@ from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 WeightMatrix: TypeAlias = Tensor | tuple[StoredMatrix, ...]
 """A matrix [out, in], or the parts of it that a file has quantised, one above the other."""
 M = TypeVar("M", bound=WeightMatrix, covariant=True, default=Tensor)
+N = TypeVar("N", bound=WeightMatrix)
 
 
 @dataclass(slots=True)
@@ -144,6 +145,19 @@ class LayerWeights(Generic[M]):
         if self.input is not None:
             found += [self.input.gate, self.input.output]
         return found
+
+    def with_matrices(self, change: Callable[[M], N]) -> "LayerWeights[N]":
+        """Return the layer with each of its `matrices` changed."""
+        names = ("qkv", "output", "gate_up", "down")
+        found: dict[str, Any] = {
+            name: change(held) for name in names if (held := getattr(self, name)) is not None
+        }
+        if (own := self.experts) is not None:
+            gate_up, down = ([change(each) for each in some] for some in (own.gate_up, own.down))
+            found["experts"] = replace(own, gate_up=gate_up, down=down)
+        if (given := self.input) is not None:
+            found["input"] = replace(given, gate=change(given.gate), output=change(given.output))
+        return cast("LayerWeights[N]", replace(self, **found))
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from draftwerk.model.gpu.kernels.w8a8 import w8a8
 from draftwerk.model.gpu.kernels.weight_only import weight_only
 from draftwerk.model.gpu.presampled import GpuPresample
 from draftwerk.model.gpu.warm_up import warm_up
+from draftwerk.model.gpu.weight_products import with_products
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import TORCH_BACKEND, BoundHead, LoadedModel
@@ -72,8 +73,6 @@ FORMATS: dict[str, WeightFormat] = {
     "int4": _weight_only(to_int4),
     STORED: WeightFormat(torch.bfloat16, *[stored(exact=False)] * 2, *[stored(exact=True)] * 2),
 }
-PLAIN_DTYPES = ("bf16", "fp16", "fp32")
-"""Formats of plain numbers."""
 FP8_CAPABILITY = (8, 9)
 """The first that converts e4m3."""
 GPU_BACKEND = replace(TORCH_BACKEND, choose=sampler.choose_many)
@@ -109,7 +108,7 @@ def load_for_gpu(
     """Load a model's weights onto the device, as FORMATS takes them. Raises Refused."""
     keeps_blocks, kept = dtype == STORED, FORMATS[dtype].dtype
     model = load(source, kept, device, progress, keeps_blocks=keeps_blocks, merged=merged)
-    return on_device(model, kept, device) if keeps_blocks else model
+    return on_device(model, kept, device, progress) if keeps_blocks else model
 
 
 def gpu_parts(
@@ -128,8 +127,11 @@ def gpu_parts(
     if config.graph.sees_all:
         raise Refused("is_causal false is served on a CPU: take device cpu")
     switch = "an adapter" if settings.adapted else unlike_llama(model)
-    if switch:
-        check_any_graph(model, settings, switch)
+    if switch and (settings.exact or settings.kv_dtype == "fp8"):
+        option = "exact" if settings.exact else "kv_dtype fp8"
+        raise Refused(
+            f"{option} on a GPU is for Llama's plain graph, and {config.architecture} has {switch}"
+        )
     context_max = min(config.context_max, settings.block_count * settings.block_size)
     fp8_pages = settings.kv_dtype == "fp8"
     if fp8_pages:
@@ -144,7 +146,6 @@ def gpu_parts(
             fp8_pages,
             model.weights.embedding.dtype,
             config.head_size,
-            scored=bool(switch),
         ),
     )
     for reason in chosen.passed_over:
@@ -153,8 +154,11 @@ def gpu_parts(
     dtype = FP8 if fp8_pages else model.weights.embedding.dtype
     blocks = settings.block_count, settings.block_size
     pages = allocate(config, *blocks, dtype, device, state_slots=settings.state_slots)
-    served, chains = TorchForward(config, model.weights, chosen.attention), None
-    if not switch:
+    if switch:
+        kept = FORMATS[settings.dtype]
+        weights = with_products(model.weights, kept.layers, kept.head)
+        served, chains = TorchForward(config, weights, chosen.attention), None
+    else:
         served, chains = _fused(model, settings, chosen, pages, recorder, progress)
     sampler.warm_up(config.vocab_size, device)
     draft_head = None
@@ -216,16 +220,6 @@ def unlike_llama(model: Checkpoint) -> str:
     norms = layer.attention_norm, layer.ffn_norm
     is_before = None not in norms and layer.after_attention is layer.after_ffn is None
     return "" if is_before else "norms behind its layers' parts"
-
-
-def check_any_graph(model: Checkpoint, settings: GpuSettings, switch: str) -> None:
-    """Raise Refused for a format of weights that needs the kernels of Llama's graph."""
-    if settings.dtype not in PLAIN_DTYPES:
-        known = ", ".join(PLAIN_DTYPES)
-        raise Refused(
-            f"dtype {settings.dtype} on a GPU has products for Llama's plain graph alone, and "
-            f"{model.config.architecture} has {switch}: take one of {known}"
-        )
 
 
 def check_fp8_pages(model: Checkpoint) -> None:

@@ -1,7 +1,6 @@
 """Which attention serves a device: an explicit table of backends and what each can do."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
@@ -36,8 +35,6 @@ class Needs(NamedTuple):
     dtype: torch.dtype = torch.bfloat16
     """Of activations."""
     head_size: int = 128
-    scored: bool = False
-    """Whether layers have windows, caps, sinks or scales of their own."""
 
 
 class AttentionBackend(NamedTuple):
@@ -72,19 +69,11 @@ def _triton(needs: Needs) -> ScoredAttention:
         raise Refused(f"attention triton: {error} (pip install triton)") from error
     if not can_launch(needs.device):
         raise Refused("attention triton needs a GPU, or TRITON_INTERPRET=1 to be very slow")
-    triton = TritonAttention(needs.exact, needs.context_max)
-    if not needs.scored:
-        return triton
-    if needs.exact or needs.fp8:
-        option = "exact" if needs.exact else "kv_dtype fp8"
-        raise Refused(
-            f"{option} on a GPU is for Llama's attention, without windows, caps and sinks"
-        )
-    return WithFallback(triton, PaddedAttention())
+    return WithFallback(TritonAttention(needs.exact, needs.context_max), PaddedAttention())
 
 
 def _flash(name: str, make: Callable[[], PartialAttention], needs: Needs) -> Attention:
-    """Leave what it does not serve to Triton where that is, and to torch."""
+    """Leave what it does not serve to Triton and to torch."""
     if needs.dtype not in DTYPES:
         raise Refused(f"attention {name} computes in bf16 or fp16")
     if needs.head_size % 8 or needs.head_size > HEAD_MAX:
@@ -92,8 +81,7 @@ def _flash(name: str, make: Callable[[], PartialAttention], needs: Needs) -> Att
             f"attention {name} takes heads of a multiple of 8 up to {HEAD_MAX}, not "
             f"{needs.head_size}"
         )
-    has_triton = find_spec("triton") is not None
-    return WithFallback(make(), _triton(needs) if has_triton else PaddedAttention())
+    return WithFallback(make(), _triton(needs))
 
 
 BACKENDS: dict[str, AttentionBackend] = {

@@ -2,10 +2,9 @@
 
 import shutil
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 
 from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS
-from draftwerk.model.checkpoint.stored_matrix import GPU_KINDS, KINDS, STORED
+from draftwerk.model.checkpoint.stored_matrix import KINDS, STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable, obtain
 
@@ -46,11 +45,8 @@ def own_format(
     device: str,
     attention: str,
     progress: Callable[[str], None],
-    switch: str = "",
 ) -> str:
     """Return what `--dtype auto` comes to for weights of a format; `kinds` are a GGUF's types.
-
-    `switch` is what the model's graph has beside Llama's.
 
     A quantised GGUF is served as it is where kernels run that know all of its types, else
     dequantised to bf16.
@@ -58,17 +54,11 @@ def own_format(
     on_gpu = may_use_gpu(device)
     if stored != STORED or (attention not in ("auto", "native") and not on_gpu):
         return "bf16"
-    if on_gpu and switch:
-        progress(
-            f"served as bf16: a GPU's kernels read a file's types in Llama's graph, not {switch}"
-        )
-        return "bf16"
-    if unknown := [kind for kind in kinds if kind not in (GPU_KINDS if on_gpu else KINDS)]:
-        whose = "a GPU's" if on_gpu else "the native"
-        progress(f"served as bf16: {whose} kernels have no products with {unknown[0]}")
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        progress(f"served as bf16: no kernel has products with {unknown[0]}")
         return "bf16"
     if on_gpu:
-        return stored if find_spec("triton") is not None else "bf16"
+        return stored
     try:
         obtain(progress=progress)
     except NativeUnavailable:

@@ -24,7 +24,10 @@ class TiledProducts:
         """Matrices in float32 by the identity of their bf16 ones: for steps of several tokens."""
 
     def __call__(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return [T, out]."""
+        """Return [T, out]; a weight of another format than torch's is its own product."""
+        if callable(weight):
+            found = weight(values)
+            return found if bias is None else found + bias
         if self.tile:
             return tiled_linear(values, weight, bias, self.tile)
         wide = self.wide.get(id(weight)) if len(values) > 1 else None

@@ -13,7 +13,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
 from draftwerk.model.checkpoint.loader import Checkpoint, load
-from draftwerk.model.checkpoint.stored_matrix import GPU_KINDS, PLAIN_KINDS, StoredMatrix
+from draftwerk.model.checkpoint.stored_matrix import KINDS, StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import fingerprint
 from draftwerk.model.reference.forward import TorchForward
@@ -88,11 +88,8 @@ def widened(model: Checkpoint) -> Checkpoint:
     def plain(parts) -> Tensor:
         return torch.cat([plain_values(part) for part in parts]).to(DEVICE)
 
-    names, weights = ("qkv", "output", "gate_up", "down"), model.weights
-    layers = [
-        replace(layer, **{name: plain(getattr(layer, name)) for name in names})
-        for layer in weights.layers
-    ]
+    weights = model.weights
+    layers = [layer.with_matrices(plain) for layer in weights.layers]
     ends = {name: plain(getattr(weights, name)) for name in ("embedding", "lm_head")}
     return replace(model, weights=replace(weights, layers=layers, **ends))
 
@@ -132,19 +129,20 @@ def test_a_draft_head_tells_its_target_by_the_embeddings_blocks(tmp_path: Path):
     assert torch.equal(found.embedding[some], widened(model).weights.embedding[some.long()])
 
 
-def test_what_no_kernel_reads_is_refused(tmp_path: Path):
+def test_what_is_not_quantised_has_no_blocks(tmp_path: Path):
     from draftwerk.model.gpu.build import load_for_gpu
-    from draftwerk.model.gpu.device_blocks import DeviceBlocks
 
     save_tiny(tmp_path / "plain", "llama")
-    with pytest.raises(Refused, match="the blocks of a quantised GGUF, which this is not"):
+    with pytest.raises(Refused, match="the blocks of a quantised file, which this is not"):
         load_for_gpu(str(tmp_path / "plain"), "stored", DEVICE, print)
-    odd = StoredMatrix("IQ4_NL", (4, 32), random_blocks("IQ4_NL", 4, 32))
-    with pytest.raises(Refused, match="no kernel reads IQ4_NL on a GPU, but Q4_0, "):
-        DeviceBlocks([odd], FP32, DEVICE)
 
 
-def test_the_types_that_are_served_are_those_that_kernels_read():
-    from draftwerk.model.gpu.kernels.gguf_blocks import FORMATS
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_type_of_the_cpu_is_held(kind: str):
+    """By a kernel, or as numbers of the activations' dtype."""
+    from draftwerk.model.gpu.device_blocks import DeviceBlocks
 
-    assert set(GPU_KINDS) == {*FORMATS, *PLAIN_KINDS}
+    blocks = StoredMatrix(kind, (4, 256), random_blocks(kind, 4, 256))
+    some = torch.tensor([3, 1], dtype=torch.int32, device=DEVICE)
+    found = DeviceBlocks([blocks], FP32, DEVICE)[some]
+    assert torch.equal(found, plain_values(blocks).to(DEVICE)[some.long()])

@@ -95,11 +95,11 @@ def test_layers_that_the_kernel_does_not_serve_go_to_torch(name: str, tmp_path: 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"dtype": "int8"}, "dtype int8 on a GPU has products for Llama's plain graph alone.*norm"),
-        ({"attention": "triton", "exact": True}, "exact on a GPU is for Llama's attention"),
-        ({"attention": "triton", "kv_dtype": "fp8"}, "kv_dtype fp8 on a GPU is for Llama's"),
+        ({"attention": "triton", "exact": True}, "exact on a GPU is for Llama's plain graph.*norm"),
+        ({"attention": "triton", "kv_dtype": "fp8"}, "kv_dtype fp8 on a GPU is for Llama's plain"),
+        ({"attention": "reference", "kv_dtype": "fp8"}, "kv_dtype fp8 on a GPU is for Llama's"),
     ],
-    ids=["few bits", "exact", "fp8 pages"],
+    ids=["exact", "fp8 pages", "fp8 pages, read by torch"],
 )
 def test_what_needs_llamas_kernels_is_refused(changes, reason: str, tmp_path: Path):
     save_tiny(tmp_path, "gemma2")

@@ -81,13 +81,8 @@ def test_the_weights_own_format_is_served_where_the_kernels_run(
     assert own_format("stored", kinds, "cpu", "padded", print) == "bf16"
     lines: list[str] = []
     assert own_format("stored", (*kinds, "IQ1_S"), "auto", "auto", lines.append) == "bf16"
-    assert own_format("stored", (*kinds, "IQ4_NL"), "cuda", "auto", lines.append) == "bf16"
-    assert lines == [
-        "served as bf16: the native kernels have no products with IQ1_S",
-        "served as bf16: a GPU's kernels have no products with IQ4_NL",
-    ]
-    monkeypatch.setattr(servable, "find_spec", lambda name: None)
-    assert own_format("stored", kinds, "cuda", "auto", print) == "bf16"
+    assert own_format("stored", (*kinds, "IQ4_NL"), "cuda", "auto", lines.append) == "stored"
+    assert lines == ["served as bf16: no kernel has products with IQ1_S"]
 
 
 @pytest.mark.usefixtures("without_kernels")

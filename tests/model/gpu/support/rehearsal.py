@@ -33,9 +33,10 @@ from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.draft_head.chains import LENGTH_MAX, Wanted
 from draftwerk.model.draft_head.head import HEADS, DraftHead
 from draftwerk.model.gpu import build, sampler
-from draftwerk.model.gpu.build import FORMATS, PLAIN_DTYPES, GpuSettings, gpu_parts
+from draftwerk.model.gpu.build import FORMATS, GpuSettings, gpu_parts
 from draftwerk.model.gpu.device_blocks import on_device
 from draftwerk.model.gpu.kernels import attention
+from draftwerk.model.gpu.kernels.products import dense
 from draftwerk.model.process.measuring import LARGE_SIZES, WARM_UP_SIZES
 from draftwerk.model.process.role import verification
 from draftwerk.model.reference.sampler import SamplingRequest
@@ -91,7 +92,7 @@ def default_model(dtype: str) -> tuple[Checkpoint, DraftHead | None]:
 
 def shape(dtype: str, **changes: int) -> tuple[Checkpoint, None]:
     """Return layers of the shape of Llama-3.1-8B, or of another; few where they are quantised."""
-    layers = LAYERS if dtype in PLAIN_DTYPES else 1
+    layers = LAYERS if FORMATS[dtype].layers is dense else 1
     config = shape_of_8b(**{"layer_count": layers, "vocab_size": VOCABULARY, **changes})
     return random_model(config, FORMATS[dtype].dtype, CPU), None
 
