@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace as dataclass_replace
 from functools import partial
-from importlib.util import find_spec
 from typing import NamedTuple, get_args
 
 import torch
@@ -82,10 +81,10 @@ def build(
         check_adapters(options)
     if device.type == "cuda" and options.window is not None:
         raise Refused("window needs the native kernels of a CPU: take device cpu")
-    if device.type == "cuda" and find_spec("triton") is not None:
+    if device.type == "cuda":
         return build_gpu(options, device, progress, drafts)
     why = ""
-    if device.type == "cpu" and options.attention in ("auto", NATIVE):
+    if options.attention in ("auto", NATIVE):
         check_kv_dtype(options, *NATIVE_KV_FORMATS)
         try:
             kernels = obtain(progress=progress)  # first: it fails before anything large is read
@@ -98,9 +97,9 @@ def build(
         else:
             make = partial(build_native, kernels=kernels, progress=progress, grammars=grammars)
             return _whole_or_divided(replace(options, attention=NATIVE), make, progress)
-    check_torch(options, device)
-    name = choose_attention(options.attention, needs_of(options, device)).name
-    make = partial(build_torch, device=device, progress=progress, why=why)
+    check_torch(options)
+    name = choose_attention(options.attention, needs_of(options)).name
+    make = partial(build_torch, progress=progress, why=why)
     return _whole_or_divided(replace(options, attention=name), make, progress)
 
 
@@ -127,7 +126,7 @@ def build_rank(options: ModelOptions, progress: OnProgress = lambda _: None) -> 
         torch.set_num_threads(1)
         part = native_part(options, obtain(progress=progress), share, progress)
     else:
-        part = torch_part(options, torch.device("cpu"), share, progress)
+        part = torch_part(options, share, progress)
     keys = part.pages.keys
     scratch = private_pages(tuple(keys.shape), keys.dtype)
     return BuiltRank(share.stage(part.forward), part.pages, scratch, part.threads)

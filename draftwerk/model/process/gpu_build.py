@@ -8,6 +8,7 @@ import torch
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.built import Built, grammars_in
 from draftwerk.model.process.drafters.drafter_table import draft_head_of, refuse_layer_on
 from draftwerk.model.process.lora_cards import TakesAdapters, add_adapters, lora_cards
@@ -19,9 +20,11 @@ def build_gpu(
     options: ModelOptions, device: torch.device, progress: OnProgress, drafts: bool
 ) -> Built:
     """Build a model with Triton's kernels, to draft for another or not."""
-    # Triton is not everywhere, and takes a second to import.
-    from draftwerk.model.gpu.build import GpuSettings, gpu_parts, load_for_gpu
-    from draftwerk.model.gpu.graphs import CudaRecorder
+    try:  # Triton is not everywhere, and takes a second to import
+        from draftwerk.model.gpu.build import GpuSettings, gpu_parts, load_for_gpu
+        from draftwerk.model.gpu.graphs import CudaRecorder
+    except ImportError as error:
+        raise Refused(f"device cuda: {error} (pip install triton)") from error
 
     check_kv_dtype(options, "fp8")
     _, directory = locate(options.source, progress, reads=True)

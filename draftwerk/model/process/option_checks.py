@@ -30,13 +30,12 @@ def check_plain(config: ModelConfig, where: str) -> None:
         raise Refused(f"{config.architecture}: {switch} is not served {where}")
 
 
-def check_torch(options: ModelOptions, device: torch.device) -> None:
+def check_torch(options: ModelOptions) -> None:
     """Raise Refused for a format, or a place of weights, that torch alone does not serve."""
     if options.weight_store:
         raise Refused("weight_store needs the native kernels of a CPU")
     if options.dtype not in DTYPES:
-        needed = "Triton" if device.type == "cuda" else "the native kernels of a CPU"
-        raise Refused(f"dtype {options.dtype!r} needs {needed}")
+        raise Refused(f"dtype {options.dtype!r} needs the native kernels of a CPU")
     if options.window is not None:
         raise Refused("window needs the native kernels of a CPU")
     check_kv_dtype(options)

@@ -20,7 +20,7 @@ from draftwerk.model.checkpoint.attention_window import windowed_config
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.model.checkpoint.loader import Checkpoint, load, load_vocabulary
+from draftwerk.model.checkpoint.loader import CPU, Checkpoint, load, load_vocabulary
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.packed_weights import (
     WeightStore,
@@ -39,7 +39,7 @@ from draftwerk.model.native.trials import trial_s
 from draftwerk.model.process.lora_cards import add_adapters, lora_cards
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import allocate, page_shape
+from draftwerk.model.reference.kv_pages import page_shape
 from draftwerk.model.reference.shared_pages import (
     NO_STATES,
     NO_WINDOW,
@@ -166,32 +166,22 @@ def _pages(
     return shared, pages
 
 
-def torch_part(
-    options: ModelOptions, device: torch.device, share: Share, progress: OnProgress
-) -> TorchPart:
+def torch_part(options: ModelOptions, share: Share, progress: OnProgress) -> TorchPart:
     """Load a share of a model, and make it ready to run in torch."""
-    dtype, threads = DTYPES[options.dtype], 0
-    if device.type == "cpu":
-        threads = options.threads or usable_cpus()
-        torch.set_num_threads(threads)
-    attention = choose_attention(options.attention, needs_of(options, device)).attention
+    dtype, threads = DTYPES[options.dtype], options.threads or usable_cpus()
+    torch.set_num_threads(threads)
+    attention = choose_attention(options.attention, needs_of(options)).attention
     is_exact = share.shard is not None or options.exact
-    if is_exact and isinstance(attention, PaddedAttention) and device.type == "cpu":
+    if is_exact and isinstance(attention, PaddedAttention):
         attention = TiledAttention()
     _, directory = locate(options.source, progress, reads=True)
     merged = lora_cards(options.lora_merge, read_config(directory))
-    model = load(options.source, dtype, device, progress, shard=share.shard, merged=merged)
+    model = load(options.source, dtype, CPU, progress, shard=share.shard, merged=merged)
     forward = TorchForward(model.config, model.weights, attention, share.shard, share.gather)
     if not is_exact:
         forward.linear.prefer_speed(forward.weights, machine_bytes())
     adapters = add_adapters(forward, options.lora, model.config)
-    if device.type == "cpu":
-        shared, pages = _pages(options, model.config, dtype)
-    else:
-        shared = None
-        slots = options.state_slots
-        blocks = options.block_count, options.block_size
-        pages = allocate(model.config, *blocks, dtype, device, state_slots=slots)
+    shared, pages = _pages(options, model.config, dtype)
     return TorchPart(model, forward, pages, shared, threads, adapters)
 
 
@@ -222,8 +212,8 @@ def _check_blocks(options: ModelOptions, weights: AnyWeights) -> None:
         raise Refused(f"dtype {STORED!r} is the blocks of a quantised GGUF, which this is not")
 
 
-def needs_of(options: ModelOptions, device: torch.device) -> Needs:
-    return Needs(device, options.block_size, options.exact and device.type == "cuda")
+def needs_of(options: ModelOptions) -> Needs:
+    return Needs(CPU, options.block_size)
 
 
 def vocabulary_of(

@@ -24,11 +24,9 @@ TORCH_SLOWNESS = "3 to 5 times slower"
 """Measured: docs/measurements.md."""
 
 
-def build_torch(
-    options: ModelOptions, share: Share, *, device: torch.device, progress: OnProgress, why: str
-) -> Built:
-    """Build the fallback; `why` says what keeps the native kernels from a CPU."""
-    part = torch_part(options, device, share, progress)
+def build_torch(options: ModelOptions, share: Share, *, progress: OnProgress, why: str) -> Built:
+    """Build the fallback of a CPU; `why` says what keeps the native kernels from it."""
+    part = torch_part(options, share, progress)
     model, pages, forward = part.model, part.pages, part.forward
     parts = LoadedModel(
         forward=seeing(forward, model.config.graph.sees_all, all_seen),
@@ -43,7 +41,7 @@ def build_torch(
     words = options.attention, torch.__version__, *state_words(model.config)
     return Built(
         parts,
-        device.type,
+        "cpu",
         options.attention,
         exact=False,
         kernels=kernels,

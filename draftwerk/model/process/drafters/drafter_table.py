@@ -48,7 +48,6 @@ KINDS = (
 
 def torch_head(options: ModelOptions, part: TorchPart, share: Share) -> BoundHead | None:
     """Return a target's draft head in torch, if it has one."""
-    refuse_layer_on(part.model.weights.embedding.device, options)
     return _head(torch_target(options, part, share), options, share)
 
 
