@@ -1,4 +1,4 @@
-"""What a beam search may ask for."""
+"""The options of a beam search."""
 
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling

@@ -16,12 +16,12 @@ class ChoiceText:
 
     stream: TextStream
     scanner: StopScanner
-    """Of the whole text, or of the answer in a reply that is told apart."""
+    """The stops of the whole text, or of the answer in a reply that is told apart."""
     preface: str = ""
     """The echoed prompt, until it has been sent."""
     token_count: int = 0
     parser: ReplyParser | None = None
-    """What tells reasoning, text and calls apart, if the request has a reply format."""
+    """The parser that tells reasoning, text and calls apart, if the request has a reply format."""
     parts: list[ReplyPart] = field(default_factory=list[ReplyPart])
     """Read, and not yet sent."""
     reasoning_count: int = 0
@@ -32,7 +32,7 @@ class ChoiceText:
     opened: Opened | None = None
     """Its request, where texts are shown that may change."""
     known: KnownParts = field(default_factory=KnownParts)
-    """What its reader has already of text that was held back."""
+    """The parts that its reader has already of text that was held back."""
     tokens: list[int] = field(default_factory=list[int])
     """All of them, those of a half-written reply too."""
     is_silent: bool = False

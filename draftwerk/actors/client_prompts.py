@@ -1,4 +1,4 @@
-"""What clients ask to have continued: a conversation, passages, a text, or tokens."""
+"""Prompts that clients ask to have continued: a conversation, passages, a text, or tokens."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     """A call of a tool in an earlier answer."""
 
     id: str
-    """What the tool's result names it by."""
+    """The id by which the tool's result names it."""
     name: str
     """The function's name."""
     arguments: str
@@ -22,15 +22,15 @@ class ChatMessage(msgspec.Struct, frozen=True):
     content: str
     """The turn's text."""
     name: str = ""
-    """Of the participant, for templates that show it."""
+    """The participant's name, for templates that show it."""
     tokens: tuple[int, ...] = ()
-    """Of an earlier answer: the tokens that it was generated as, where they are known."""
+    """The tokens that an earlier answer was generated as, where they are known."""
     calls: tuple[ToolCall, ...] = ()
-    """Of an earlier answer: the tools that it called."""
+    """The tools that an earlier answer called."""
     call_id: str = ""
-    """Of a tool's result: the call it belongs to."""
+    """The call that a tool's result belongs to."""
     reasoning: str = ""
-    """Of an earlier answer: what came before it, for templates that show it."""
+    """The reasoning before an earlier answer, for templates that show it."""
     segments: tuple[tuple[int, int], ...] = ()
     """(start, stop) in the content of each declared segment, in characters, ascending."""
     parts: tuple[int, ...] = ()
@@ -49,7 +49,7 @@ class HalfTurn(msgspec.Struct, frozen=True):
 
 Scalar = bool | int | str
 Variable = Scalar | tuple[dict[str, str], ...]
-"""What a chat template is given: of several parts where it is documents."""
+"""A value that a chat template is given: of several parts where it is documents."""
 DOCUMENTS = "documents"
 """The variable that holds them."""
 
@@ -71,18 +71,18 @@ class Passages(msgspec.Struct, frozen=True, tag=True):
     documents: tuple[str, ...]
     """The segments."""
     text: str
-    """What stands behind them."""
+    """The text behind them."""
 
 
 class QueryPair(msgspec.Struct, frozen=True, tag=True):
     """A document that is weighed for a query."""
 
     query: str
-    """What is looked for."""
+    """The query."""
     document: str
-    """What may answer it."""
+    """The document that may answer it."""
     instruction: str = ""
-    """What the model judges by; empty for its own."""
+    """The model's instruction; empty for its own."""
 
 
 Prompt = Chat | Passages | QueryPair | str | tuple[int, ...]

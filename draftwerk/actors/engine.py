@@ -163,7 +163,7 @@ class Engine:
 
     @property
     def name_secret(self) -> bytes:
-        """What keys the names of cached blocks."""
+        """The key of the names of cached blocks."""
         return self._parts.name_secret
 
     @property

@@ -1,4 +1,4 @@
-"""What an engine is made of, and what it measures across restarts."""
+"""The parts of an engine, and what it measures across restarts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,16 +43,16 @@ def text_proposer() -> Proposer:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EngineParts:
-    """What an engine is made of; devices come from factories, so that they can be made again."""
+    """The parts of an engine; devices come from factories, so that they can be made again."""
 
     text: TextTools
     target: Callable[[], Device[Proposal, Verdict]]
     block_count: int
     block_size: int
     states: StateSlots = NO_STATES
-    """Of a model with recurrent layers."""
+    """The states of a model with recurrent layers."""
     windows: WindowBlocks = NO_WINDOW_BLOCKS
-    """Of a model whose layers with windows have blocks of their own."""
+    """The window blocks of a model whose layers with windows have blocks of their own."""
     context_max: int
     """Tokens that the model can attend to."""
     stop_token_ids: tuple[int, ...]
@@ -79,7 +79,7 @@ class EngineParts:
     trace: Trace = field(default_factory=Trace)
     audit: Audit = field(default_factory=lambda: Audit(0.0))
     recoveries: RecoveryStats = field(default_factory=RecoveryStats)
-    """Of the target's device, if it recovers by itself."""
+    """The recoveries of the target's device, if it recovers by itself."""
     store: BlockStore | None = None
     """Tier two: where blocks are kept that are lost here."""
     state_store: BlockStore | None = None
@@ -112,7 +112,7 @@ def cache_pools(parts: EngineParts) -> CachePools:
 
 @dataclass(slots=True)
 class Measurements:
-    """What is counted and learnt across all pipelines."""
+    """Counters and what is learnt, across all pipelines."""
 
     step_cost: StepCost
     policy: PolicyFactory

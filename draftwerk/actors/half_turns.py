@@ -30,7 +30,7 @@ HELD_MAX = 256
 
 
 class Generator(Protocol):
-    """What generates texts."""
+    """A generator of texts."""
 
     def generate(
         self, prompt: Prompt, options: Options, *, request_id: str

@@ -54,7 +54,7 @@ class Entry:
     scored: int = 0
     """Prompt tokens whose log-probabilities its client was sent."""
     suspicion: int = 0
-    """Of restarts since its client was last sent a token."""
+    """Restarts since its client was last sent a token."""
     computed_count: ComputedCount = NOWHERE
     """How far the actors had come with it at any restart since then."""
     ended_early: bool = False

@@ -47,7 +47,7 @@ def loop_clock() -> Callable[[], float]:
 
 
 class MailboxQueue:
-    """What is in a mailbox, and who waits at its ends.
+    """The messages in a mailbox, and those who wait at its ends.
 
     anyio's memory streams ask the event loop for a turn before they wait, and note who waits: at
     a message for each stream and round, that was an eighth of what an event cost.
@@ -69,9 +69,9 @@ class MailboxQueue:
         self.bound = bound
         self.messages: deque[Stamped] = deque()
         self.receivers: deque[anyio.Event] = deque()
-        """Of those who wait for a message, to be woken in turn."""
+        """Events of those who wait for a message, to be woken in turn."""
         self.senders: deque[tuple[anyio.Event, Stamped]] = deque()
-        """Of those who wait for room, each with its message."""
+        """Events of those who wait for room, each with its message."""
         self.waking = 0
         """Receivers that were woken and have not run yet: each has a place for a message."""
         self.is_written = self.is_read = True

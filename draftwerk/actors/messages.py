@@ -22,7 +22,7 @@ class Submit(ActorMessage, frozen=True):
     """A new request, or one that is submitted again after a crash."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
     prompt: Prompt
     """A conversation, a text, or token ids."""
     options: Options
@@ -39,7 +39,7 @@ class Cancel(ActorMessage, frozen=True):
     """Follows the data's path, so it never overtakes the request it ends."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
     choice: int | None = None
     """None means all of them."""
 
@@ -60,7 +60,7 @@ class Decided(ActorMessage, frozen=True):
     verdict: Verdict
     """The target's decision about each row."""
     drafts: tuple[Draft, ...]
-    """What was verified, one draft per row."""
+    """The drafts that were verified, one per row."""
 
 
 class Fetched(ActorMessage, frozen=True):
@@ -74,7 +74,7 @@ CacheMessage = Encoded | Cancel | Decided | Fetched
 
 
 class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What one choice cost; counts of tokens unless stated otherwise."""
+    """The costs of one choice; counts of tokens unless stated otherwise."""
 
     prompt_count: int = 0
     """Tokens of the prompt, and of a half-written reply that goes on."""
@@ -95,24 +95,24 @@ class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
     repaired_count: int = 0
     """Tokens of segments that were computed where they stand."""
     segments: tuple[tuple[int, int, int], ...] = ()
-    """Of each declared segment: its tokens, those that were found in the cache, and those that were
-    not computed where they stand."""
+    """Each declared segment's counts: its tokens, those that were found in the cache, and those
+    that were not computed where they stand."""
     score: float | None = None
-    """Of a finished beam search's text: its log-probability over the length penalty."""
+    """The score of a finished beam search's text: its log-probability over the length penalty."""
     waited_s: float | None = None
     """From its arrival at the engine until its own tokens were computed; None if it was submitted
     before."""
     device_wait_s: float | None = None
-    """Of that, in front of the model process."""
+    """The part of it in front of the model process."""
     read_s: float | None = None
     """From there to its first tokens."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """What one round committed to one choice."""
+    """The tokens that one round committed to one choice."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
     choice: int
     """Number of the choice within its request."""
     tokens: tuple[int, ...]
@@ -135,9 +135,9 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     """Why the choice failed; empty unless the finish reason is one of the last three."""
     retry_after_ms: int = 0
-    """Of one whose promise cannot be kept: when it could have been."""
+    """The time after which the promise could have been kept."""
     read_prompt: ReadPrompt | None = None
-    """What a prompt came to that was only to be read."""
+    """The result of a prompt that was only to be read."""
     stats: SequenceStats = SequenceStats()
     """The choice's cost so far."""
     times: StageTimes | None = None
@@ -148,7 +148,7 @@ class Opened(ActorMessage, frozen=True):
     """Comes before the first piece of a request."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
     prompt: tuple[int, ...]
     """The prompt's token ids."""
     options: Options
@@ -193,7 +193,7 @@ class Started(ActorMessage, frozen=True):
     """The first event of a request that was taken: its prompt has been tokenized."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
     prompt: tuple[int, ...]
     """The prompt's token ids, and those of a half-written reply that goes on."""
     choice: int = 0
@@ -204,7 +204,7 @@ class Delta(ActorMessage, frozen=True):
     """New text of one choice; it may lag behind its tokens (half a code point or stop string)."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
     choice: int
     """Number of the choice within its request."""
     text: str
@@ -229,7 +229,7 @@ class Ended(ActorMessage, frozen=True):
     """The end of one choice, with any text still held back."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
     choice: int
     """Number of the choice within its request."""
     finish_reason: str
@@ -239,7 +239,7 @@ class Ended(ActorMessage, frozen=True):
     token_count: int
     """Generated tokens, the one that ended the text included."""
     stats: SequenceStats
-    """Of the whole choice."""
+    """The statistics of the whole choice."""
     stopped_by: str = ""
     """The stop string that was found, if one was."""
     parts: tuple[ReplyPart, ...] = ()
@@ -247,7 +247,7 @@ class Ended(ActorMessage, frozen=True):
     reasoning_count: int = 0
     """Generated tokens that were reasoning."""
     read_prompt: ReadPrompt | None = None
-    """What a prompt came to that was only to be read."""
+    """The result of a prompt that was only to be read."""
     token_ids: tuple[int, ...] = ()
     """All tokens of a text that was cut where it does not tell them."""
 
@@ -256,7 +256,7 @@ class Failed(ActorMessage, frozen=True):
     """The last event of a request that could not be served."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
     kind: str
     """"refused" (the request's fault, HTTP 400), "failed" (ours, HTTP 500), "deadline_exceeded"
     (HTTP 504), "slo_unmet" (what it was promised cannot be kept, HTTP 503), or "unavailable" (what
@@ -266,10 +266,9 @@ class Failed(ActorMessage, frozen=True):
     field: str = ""
     """The request's field that is to blame."""
     retry_after_ms: int = 0
-    """Of one whose promise cannot be kept: when it could have been; of one that was unavailable:
-    when to try again."""
+    """When to try again: a promise that cannot be kept, or a server that was unavailable."""
     context_max: int = 0
-    """Of a prompt that is too long: the most tokens of a text; 0 otherwise."""
+    """The limit that a prompt exceeds: the most tokens of a text; 0 otherwise."""
     count: int = 0
     """Tokens of a prompt that is too long."""
     more: int = 0
@@ -280,7 +279,7 @@ class Closed(ActorMessage, frozen=True):
     """The answer to a Cancel of a whole request: no message of it will follow."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
 
 
 Event = Started | Delta | Ended | Failed
@@ -290,7 +289,7 @@ class Delivery(ActorMessage, frozen=True):
     """What one piece means for its client: a crash loses all of it or nothing."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
     events: tuple[Event, ...]
     """In the order in which the client reads them."""
 

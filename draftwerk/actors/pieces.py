@@ -1,4 +1,4 @@
-"""What the scheduler's progress means, as pieces for the detokenizer."""
+"""The scheduler's progress, as pieces for the detokenizer."""
 
 from math import ceil
 

@@ -1,4 +1,4 @@
-"""What the actors need of a tokenizer."""
+"""The actors' needs of a tokenizer."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -29,7 +29,8 @@ class TierTwo:
     """The actors of the second tier; they end together."""
 
     writers: tuple[WriteBehind, ...]
-    """Of blocks, and of snapshots; none where the store keeps nothing of this server's."""
+    """The writers of blocks and of snapshots; none where the store keeps nothing of this server's.
+    """
     fetching: Fetching
     warming: Warming
 

@@ -40,7 +40,7 @@ log = logging.getLogger("draftwerk")
 
 @dataclass(slots=True, frozen=True)
 class TextLimits:
-    """What a request must fit into; counts of tokens."""
+    """The limits of a request; counts of tokens."""
 
     context_max: int
     """Prompt and generated tokens together."""
@@ -53,7 +53,7 @@ class TextLimits:
     round_max: int = 2**31
     """Tokens in one round."""
     width_max: int = WIDTH_MAX
-    """Of a beam: each member reads and writes a state of recurrent layers."""
+    """The most members of a beam: each reads and writes a state of recurrent layers."""
     windows: tuple[int, int] = (0, 0)
     """Blocks of layers with windows, if they have some of their own, and what a text holds of them.
     """
@@ -91,7 +91,7 @@ class Tokenizer:
         default_factory=lambda: anyio.Semaphore(TEXTS_AT_ONCE, fast_acquire=True)
     )
     _held: dict[str, list[Cancel]] = field(default_factory=dict[str, list[Cancel]])
-    """Of requests that are being encoded, the cancels that came since: none overtakes its own."""
+    """Cancels that came since of requests that are being encoded: none overtakes its own."""
 
     async def run(self) -> None:
         """Encode a few requests at once; nothing waits behind the text of another."""

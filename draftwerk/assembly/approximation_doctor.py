@@ -32,9 +32,9 @@ ANSWER = 64
 PROMPTS = 8
 """Without a file."""
 NEEDLE_TOKENS = 2048
-"""Of a prompt without a file, and of a text with a needle in it."""
+"""The tokens of a prompt without a file, and of a text with a needle in it."""
 KEYS = ("48172", "90356", "27481", "63905", "15738", "80264", "39517", "72640")
-"""What is hidden, each a little further on in the text."""
+"""The keys that are hidden, each a little further on in the text."""
 ROWS = (1, 4, 16)
 T = TypeVar("T")
 

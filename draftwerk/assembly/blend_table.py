@@ -1,4 +1,4 @@
-"""What blending a model's prompts changes and saves, and what `blend: true` stands for."""
+"""The changes and savings of blending a model's prompts, and what `blend: true` stands for."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ SOONER_LEAST = 2.0
 
 
 class BlendTable(Struct, frozen=True):
-    """What `draftwerk doctor --approximate blend` found."""
+    """The findings of `draftwerk doctor --approximate blend`."""
 
     prompts: int
     prompt_tokens: int
-    """Of the longest prompt."""
+    """The tokens of the longest prompt."""
     rows: tuple[Quality, ...]
 
     @property

@@ -43,11 +43,11 @@ from draftwerk.speculative.sources.store import Memories
 
 
 class RunningEngine(RunningServer, frozen=True, kw_only=True):
-    """What `build_engine` yields."""
+    """The engine that `build_engine` yields."""
 
     engine: Engine
     ready: Ready
-    """What the target's process measured."""
+    """The measurements of the target's process."""
     peer_port: int = 0
     """Where others fetch blocks of this one; 0 if they cannot."""
 

@@ -39,7 +39,7 @@ TOPICS = (
     "Write a poem about the sea.",
 )
 SEED = 1
-"""Of the texts; those by which files are measured have another."""
+"""The seed of the texts; those by which files are measured have another."""
 
 
 class CalibrationTexts(NamedTuple):

@@ -14,7 +14,7 @@ from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 
 NUMBER_BYTES = 4
-"""Of an adapter's numbers at most, which are float32 or bf16."""
+"""The most bytes of an adapter's numbers, which are float32 or bf16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class LoraAdapters:
 
     @property
     def bytes(self) -> int:
-        """What one process has of them in memory."""
+        """The bytes of them that one process has in memory."""
         return NUMBER_BYTES * sum(card.elements for card in self.named.values())
 
     @property
@@ -41,7 +41,7 @@ class LoraAdapters:
 
     @property
     def served(self) -> tuple[ServedAdapter, ...]:
-        """What clients are shown of them."""
+        """The description of them for clients."""
         return tuple(ServedAdapter(name, card.digest) for name, card in self.named.items())
 
 

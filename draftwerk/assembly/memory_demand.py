@@ -15,7 +15,7 @@ STATES_EACH = 4
 
 @dataclass(frozen=True, slots=True)
 class MemoryDemand:
-    """Of a target, and of what drafts for it."""
+    """The memory that a target takes, and what drafts for it."""
 
     free: int
     """Memory of the device that will serve."""
@@ -29,19 +29,19 @@ class MemoryDemand:
     """The target's format."""
     draft_dtype: str
     target_token: int
-    """Of a token, in the target's pages."""
+    """The bytes of a token in the target's pages."""
     draft_token: int
     sequence: int
-    """Of the longest text, in all pages."""
+    """The bytes of the longest text in all pages."""
 
     @property
     def loading(self) -> int:
-        """Of all that is loaded."""
+        """The bytes of all that is loaded."""
         return self.target + self.head + self.draft
 
     @property
     def token(self) -> int:
-        """Of a token, in all pages."""
+        """The bytes of a token in all pages."""
         return self.target_token + self.draft_token
 
 

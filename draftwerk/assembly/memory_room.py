@@ -10,10 +10,10 @@ from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 KV_SHARE = 0.75
-"""Of the memory that the models leave, what `--kv-memory auto` takes."""
+"""The share that `--kv-memory auto` takes of the memory that the models leave."""
 KV_AUTO_MIN = 64 * 2**20
 FILE_SHARE = 0.8
-"""Of the free memory, what weights in a file are left of it at most."""
+"""The most that weights in a file may take of the free memory."""
 
 
 def free_memory(settings: EngineSettings) -> int:

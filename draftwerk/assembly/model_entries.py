@@ -30,7 +30,7 @@ OF_ONE_MODEL = (
 )
 """Settings that a row of a file may have, and a server of several models may not."""
 OF_NO_SHELF = ("pipeline_parallel", "tensor_parallel")
-"""What a model that is loaded and unloaded cannot have yet."""
+"""Settings that a model that is loaded and unloaded cannot have yet."""
 CONFIG = "config.json"
 
 
@@ -46,7 +46,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a row of the file has beside settings of the engine."""
+    """The fields of a row of the file beside settings of the engine."""
 
     name: str = ""
     path: str = ""

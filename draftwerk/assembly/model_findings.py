@@ -1,4 +1,4 @@
-"""What the doctor says of a model that was measured."""
+"""The doctor's findings on a model that was measured."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING

@@ -37,16 +37,16 @@ SPARE_ROOM = 4
 
 @dataclass(frozen=True, slots=True)
 class ModelMemory:
-    """What the processes of one model share: memory of the server's."""
+    """The memory that the processes of one model share: memory of the server's."""
 
     weights: SharedMemory
     """Packed by the first of them; its size comes with them."""
     pages: SharedMemory | None = None
     """None where they end with their process, as a GPU's do."""
     rank_weights: tuple[SharedMemory, ...] = ()
-    """Of the other ranks of a divided model."""
+    """The weights of the other ranks of a divided model."""
     draft_weights: SharedMemory | None = None
-    """Of its draft model."""
+    """The weights of its draft model."""
 
     def given(self, options: ModelOptions) -> ModelOptions:
         """Return the options of a process that finds this memory open."""
@@ -65,7 +65,7 @@ class ModelMemory:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What a model process finds open."""
+        """The descriptors that a model process finds open."""
         return tuple(memory.descriptor for memory in self._all)
 
     def close(self) -> None:
@@ -104,13 +104,13 @@ def model_memory(settings: EngineSettings, page_bytes: int) -> ModelMemory:
 
 @dataclass(frozen=True, slots=True)
 class TargetProcesses:
-    """What starts the target's process, and later ones like it."""
+    """A starter of the target's process, and of later ones like it."""
 
     options: ModelOptions
     memory: ModelMemory
     silence_s: float
     nursery: Nursery | None = None
-    """What forks them, where there is one."""
+    """The process that forks them, where there is one."""
 
     def after(self, ready: Ready) -> "TargetProcesses":
         """Return what starts further processes: they find all measured and packed."""

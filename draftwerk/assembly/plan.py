@@ -38,11 +38,12 @@ NO_HEADS = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What follows from the settings."""
+    """The plan that follows from the settings."""
 
     target_options: ModelOptions
     target_page_bytes: int
-    """Of the target's keys and values, all blocks together, and of its recurrent states."""
+    """The bytes of the target's keys and values, all blocks together, and of its recurrent states.
+    """
     block_count: int
     block_size: int
     states: StateSlots

@@ -34,7 +34,7 @@ from draftwerk.speculative.protocol.frames import OnProgress
 SAMPLED = 64
 """Tokens of each text."""
 ROWS = (1, 4, 16, 64)
-"""Of the steps that are timed."""
+"""The rows of the steps that are timed."""
 
 
 class QuantiseOptions(NamedTuple):
@@ -46,7 +46,7 @@ class QuantiseOptions(NamedTuple):
     method: str = NONE
     alpha: float | None = None
     texts: int | None = None
-    """That the method sees."""
+    """The number of texts that the method sees."""
     text_tokens: int | None = None
 
 

@@ -22,7 +22,7 @@ from draftwerk.speculative.scheduler.scheduler import RoundLimits
 
 
 class MeasuredModel(NamedTuple):
-    """What was measured of a model, and the limits of its rounds that follow."""
+    """The measurements of a model, and the limits of its rounds that follow."""
 
     ready: Ready
     limits: RoundLimits
@@ -30,11 +30,11 @@ class MeasuredModel(NamedTuple):
     snapshot_interval: int = 0
     """Tokens of a prompt between snapshots of recurrent states."""
     drafting: str = ""
-    """What drafting takes of memory, for people."""
+    """The memory that drafting takes, for people."""
 
 
 PAUSE_S = 0.06
-"""What prompts may let texts wait, where low latency is preferred."""
+"""The time that prompts may let texts wait, where low latency is preferred."""
 
 
 def round_limits(

@@ -14,7 +14,7 @@ from draftwerk.loadtest.server.metrics import MetricsPage
 PATIENCE_S = 1.0
 PAGE_MAX = 2**24
 TITLE = "draftwerk"
-"""Of the description of the API."""
+"""The title of the description of the API."""
 ANYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 """An address to listen on at all of a machine's, and one to reach it by."""
 

@@ -36,7 +36,7 @@ LEAVE_S = 20.0
 
 
 class ToldPeers(NamedTuple):
-    """What a cluster tells a replica of the others."""
+    """A cluster's word to a replica on the others."""
 
     secret: PeerSecret
     listen: PeerAddress | None
@@ -46,11 +46,11 @@ class ToldPeers(NamedTuple):
 
 
 class Peering(NamedTuple):
-    """What servers have that hand each other blocks."""
+    """The parts of servers that hand each other blocks."""
 
     identity: PeerIdentity
     records: PeerRecords
-    """Of the peers that this server asks."""
+    """The records of the peers that this server asks."""
     addresses: Callable[[], Awaitable[Collection[PeerAddress]]]
     """Returns where those are."""
     listener: SocketListener | None
@@ -67,7 +67,7 @@ class SecondTier(NamedTuple):
 
     store: PageStore
     state_store: PageStore | None
-    """Of snapshots of recurrent states."""
+    """The store of snapshots of recurrent states."""
     name_key: bytes
     """Keys the names of blocks."""
     peering: Peering | None = None

@@ -41,13 +41,14 @@ from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.protocol.frames import Ready
 
 MODELS_SHARE = 0.9
-"""Of the memory that a server may take: the rest is for requests, and for what no estimate has."""
+"""The models' share of the memory that a server may take: the rest is for requests, and for what no
+estimate has."""
 FREE_SHARE = 0.9
-"""Of the memory that is free at the start, where no limit is given."""
+"""The share of the memory that is free at the start, where no limit is given."""
 NURSERY_BYTES = 192 * 2**20
 PROCESS_BYTES = 192 * 2**20
-"""What a forked model process takes beside weights and pages: its heap, and what it changes of
-what the nursery has imported."""
+"""The bytes that a forked model process takes beside weights and pages: its heap, and what it
+changes of what the nursery has imported."""
 AUTO_MODELS = 2
 """Models whose caches `--kv-memory auto` leaves room for."""
 
@@ -67,7 +68,7 @@ class LoadableModel:
     memory_bytes: int
     nursery: Nursery | None = None
     ready: Ready | None = None
-    """What its process measured when it was last loaded."""
+    """The measurements of its process when it was last loaded."""
 
     @asynccontextmanager
     async def load(self, report: Report) -> AsyncGenerator[RunningServer, None]:

@@ -16,14 +16,14 @@ TEXTS_MIN = 2
 
 
 class GroupSizes(msgspec.Struct, frozen=True):
-    """What is known of a model, and of its blocks."""
+    """The sizes of a model and of its blocks."""
 
     together_bytes: int
-    """Of a block of all layers; a draft model's are among them."""
+    """The bytes of a block of all layers; a draft model's are among them."""
     shared_bytes: int
-    """Of a block, in layers without windows; a draft model's are among them."""
+    """The bytes of a block in layers without windows; a draft model's are among them."""
     window_bytes: int
-    """Of a block, in layers with windows."""
+    """The bytes of a block in layers with windows."""
     window: int
     """The longest of these."""
     context_max: int

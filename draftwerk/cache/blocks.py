@@ -50,7 +50,7 @@ class BlockPool:
         self._block_by_name: dict[bytes, int] = {}
         self._name_by_block: dict[int, bytes] = {}
         self._origins: dict[int, Origin] = {}
-        """Of the named blocks."""
+        """The origins of the named blocks."""
         self.watcher: PoolWatcher | None = None
 
     @property

@@ -13,12 +13,12 @@ KvDtype = Literal["auto", "int8", "int4", "fp8"]
 
 
 class PagedHeads(NamedTuple):
-    """What pages are to hold of a model."""
+    """The heads of a model that pages are to hold."""
 
     convolves: bool
     """Whether some layers keep inputs of a convolution."""
     sizes: frozenset[int] = frozenset()
-    """Of all layers' heads."""
+    """The sizes of all layers' heads."""
 
 
 class KvFormat(NamedTuple):
@@ -26,9 +26,9 @@ class KvFormat(NamedTuple):
 
     name: str
     meaning: str
-    """What is no longer exact, in one line."""
+    """The exactness that is lost, in one line."""
     bits: float
-    """Of a number, in the mean of keys and values."""
+    """The bits of a number, in the mean of keys and values."""
     scale_bytes: int = 0
     """Behind a head's key, and behind its value."""
     native_code: int | None = None
@@ -36,7 +36,7 @@ class KvFormat(NamedTuple):
     learns: bool = False
     """Whether a model that is whole learns how to keep keys, as it is loaded."""
     refusals: tuple[tuple[str, Callable[[PagedHeads], bool]], ...] = ()
-    """What a model is refused with, and where."""
+    """The words with which a model is refused, and where."""
 
     def head_bytes(self, size: int) -> int:
         """Return what a key or a value of a head takes."""
@@ -76,7 +76,7 @@ ROWS: tuple[KvFormat, ...] = (
 )
 KV_FORMATS = {row.name: row for row in ROWS}
 NATIVE_KV_FORMATS = {name: row for name, row in KV_FORMATS.items() if row.native_code is not None}
-"""Those of a CPU's kernels."""
+"""The formats of a CPU's kernels."""
 
 
 def needed_for(kv_dtype: str) -> str:

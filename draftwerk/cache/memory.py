@@ -42,11 +42,11 @@ class SequenceMemory:
     window: WindowTable | None = None
     """Blocks of layers with windows, where those have a pool of their own."""
     states: SequenceStates | None = None
-    """Of a model with recurrent layers."""
+    """The states of a model with recurrent layers."""
     prompt_count: int = 0
     """Tokens of the prompt, for the snapshots of states."""
     names: list[bytes] = field(default_factory=list[bytes])
-    """Of its first blocks, as far as they were looked for: one that waits is named once."""
+    """Names of its first blocks, as far as they were looked for: one that waits is named once."""
 
     @property
     def block_size(self) -> int:

@@ -22,22 +22,22 @@ class PageLayout(msgspec.Struct, frozen=True):
     """Keys and values of each layer."""
     block_count: int
     unit_bytes: int
-    """What a block takes in one plane."""
+    """The bytes of a block in one plane."""
     start: int = 0
     """Where the first plane begins."""
     first: int = 0
     """The first block's id."""
     window: "PageLayout | None" = None
-    """Of layers with windows, where they have blocks of their own."""
+    """The pages of layers with windows, where they have blocks of their own."""
 
     @property
     def block_bytes(self) -> int:
-        """What a block takes in all planes."""
+        """The bytes of a block in all planes."""
         return self.planes * self.unit_bytes
 
     @property
     def page_bytes(self) -> int:
-        """What all planes take."""
+        """The bytes of all planes."""
         own = self.block_count * self.block_bytes
         return own if self.window is None else own + self.window.page_bytes
 

@@ -25,7 +25,7 @@ START = -1
 
 
 class StateUse(NamedTuple):
-    """What one row does with slots."""
+    """The use that one row makes of slots."""
 
     source: int
     target: int
@@ -55,10 +55,10 @@ def snapshot_interval(state_bytes: int, block_bytes: int, block_size: int) -> in
 
 @dataclass(frozen=True, slots=True)
 class StateRules:
-    """What is common to the states of all sequences."""
+    """The rules common to the states of all sequences."""
 
     pool: BlockPool
-    """Of slots."""
+    """The pool of slots."""
     own: int
     """Slots of each sequence that runs: one more than rows under way."""
     block_size: int
@@ -80,14 +80,14 @@ class SequenceStates:
     """Where the prompt leaves the blocks that were found, if no snapshot was there."""
     _own: list[int] = field(default_factory=list[int])
     _free: deque[int] = field(default_factory=deque[int])
-    """Of its own slots, those that no row under way reads or writes."""
+    """Its own slots that no row under way reads or writes."""
     _entry: int = START
     """The snapshot that it began from, until its first row is answered."""
     _latest: int = START
     _rows: deque[StateUse] = field(default_factory=deque[StateUse])
     """Under way."""
     _branches: frozenset[int] = frozenset()
-    """What the branches of a beam search go on from."""
+    """The slots that the branches of a beam search go on from."""
     _of_reply: frozenset[bytes] = frozenset()
     """The snapshots of its reply, of a beam search those of its texts."""
 

@@ -14,14 +14,14 @@ NONE: frozenset[int] = frozenset()
 USES_MAX = 3
 """Reuses that are told apart."""
 PRIOR = 20.0
-"""What is taken to have been seen before anything was, in blocks."""
+"""The number that is taken to have been seen before anything was, in blocks."""
 FADING = 0.9998
-"""Of the counts, at each block of their kind."""
+"""The factor by which counts fade at each block of their kind."""
 TENANTS_MAX = 4096
 """Tenants whose reuse is known apart."""
 FLOOR_SHARE = 0.5
-"""Of the cached blocks, what is kept for all tenants alike; the rest is for those who reuse most.
-"""
+"""The share of the cached blocks that is kept for all tenants alike; the rest is for those who
+reuse most."""
 DEPTH_DOUBLES = 256
 """Blocks before a block that double what computing it again takes: attention, beside products."""
 
@@ -40,7 +40,7 @@ class _Place(NamedTuple):
 
     value: float
     number: int
-    """Of the insertion: of equals the oldest goes first, and so a sequence's end."""
+    """The number of the insertion: of equals the oldest goes first, and so a sequence's end."""
     block: int
 
 
@@ -113,9 +113,9 @@ class CostAware:
         self._heap: list[_Place] = []
         """With entries that are cached no longer, to be skipped."""
         self._uses: dict[bytes, int] = {}
-        """Of names that have a block and were reused; none is zero."""
+        """Uses of names that have a block and were reused; none is zero."""
         self._values: dict[bytes, float] = {}
-        """Of names whose block is held again: what followed it may still be cached."""
+        """Values of names whose block is held again: what followed it may still be cached."""
         self._evicted: OrderedDict[bytes, int] = OrderedDict()
         """Uses of names evicted of late, at most as many as blocks were ever cached."""
         self._cached_max = 0

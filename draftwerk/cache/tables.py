@@ -42,7 +42,7 @@ class BlockTable(HeldBlocks):
 
     @property
     def names(self) -> Sequence[bytes]:
-        """Of the first blocks, those that are full and committed."""
+        """The names of the first blocks, as far as they are full and committed."""
         return self._names
 
     def match(

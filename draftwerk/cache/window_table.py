@@ -38,7 +38,7 @@ NO_WINDOW_BLOCKS = WindowBlocks()
 
 @dataclass(frozen=True, slots=True)
 class WindowGroup:
-    """What is common to the window tables of all sequences."""
+    """The parts common to the window tables of all sequences."""
 
     pool: BlockPool
     """Its ids begin where those of the other layers' blocks end."""

@@ -1,4 +1,4 @@
-"""What a cluster needs to be told: the settings of one server, and how many of what."""
+"""The settings of a cluster: those of one server, and how many of what."""
 
 import os
 from hashlib import sha256

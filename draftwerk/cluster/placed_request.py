@@ -13,9 +13,9 @@ class PlacedRequest:
 
     entry: Entry
     prompt_field: str
-    """What its client calls the prompt."""
+    """Its client's name for the prompt."""
     tokens: tuple[int, ...]
-    """Of the prompt; empty where the replica has to refuse it."""
+    """The prompt's tokens; empty where the replica has to refuse it."""
     pool: str = ""
     """Empty until it was first placed."""
     link: ReplicaLink | None = None
@@ -29,5 +29,5 @@ class PlacedRequest:
 
     @property
     def wire_id(self) -> str:
-        """What its present replica calls it."""
+        """Its present replica's name for it."""
         return f"{self.entry.submit.request_id}~{self.attempts}"

@@ -17,12 +17,12 @@ from draftwerk.api.core.ports import ServedModel
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a door must know of a replica before it sends it anything."""
+    """The facts that a door must know of a replica before it sends it anything."""
 
     replica_id: str
     """Unique in the cluster, and new for each process."""
     version: str
-    """Of draftwerk."""
+    """The version of draftwerk."""
     fingerprint: str
     """Digest of what its engine computes; equal ones give equal texts."""
     model: ServedModel
@@ -39,7 +39,7 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pool(self) -> str:
-        """What replicas share that may take over each other's requests."""
+        """The pool of replicas that may take over each other's requests."""
         return f"{self.version}/{self.fingerprint}"
 
 
@@ -116,7 +116,7 @@ class Placement(ActorMessage, frozen=True):
 
     submit: Submit
     missing_tokens: float
-    """What the door expects to be computed before the first token."""
+    """The tokens that the door expects to be computed before the first token."""
 
 
 FromDoor = Hello | Placement | Cancel | Depart

@@ -1,4 +1,4 @@
-"""What a replica is known to hold and to compute."""
+"""The known cache and work of a replica."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingCosts:
-    """What is weighed against prompt tokens that have to be computed."""
+    """The costs that are weighed against prompt tokens that have to be computed."""
 
     decode_tokens: float = 384.0
-    """What a text being generated costs a newcomer, in prompt tokens (fitted with
-    `python -m benchmarks.cluster.routing --fit`)."""
+    """The cost of a text being generated to a newcomer, in prompt tokens (fitted with `python -m
+    benchmarks.cluster.routing --fit`)."""
     tie_tokens: float = 16.0
     """Costs that differ by less are equal: a block."""
     fetched_share: float = 0.15
-    """What a block costs that is fetched from another replica, as a share of computing it."""
+    """The cost of a block that is fetched from another replica, as a share of computing it."""
     hot_uses: float = 8.0
     """A block used more often than this by each of its holders in `HEAT_S` counts less where it
     is missing: computed once more it serves many, so hot prefixes come to have more holders."""
@@ -31,7 +31,7 @@ class Reservation:
 
     load: "ReplicaLoad"
     serial: int
-    """Of the requests that this router sent there."""
+    """The newest number of the requests that this router sent there."""
     keys: tuple[int, ...]
     """Its prompt's full blocks."""
     missing_tokens: float
@@ -49,7 +49,7 @@ class Reservation:
 
 @dataclass(slots=True, eq=False)
 class ReplicaLoad:
-    """What the router knows of one replica."""
+    """The router's knowledge of one replica."""
 
     replica_id: str
     bit: int
@@ -58,7 +58,7 @@ class ReplicaLoad:
     queued_tokens: float = 0.0
     decode_rows: float = 0.0
     pending_tokens: float = 0.0
-    """Of reservations that no report knows of."""
+    """The tokens of reservations that no report knows of."""
     pending_rows: int = 0
     pending: OrderedDict[int, Reservation] = field(default_factory=OrderedDict[int, Reservation])
     keys: set[int] = field(default_factory=set[int])

@@ -1,4 +1,4 @@
-"""What runs on a replica: its engine, the doors that are connected, and their live requests."""
+"""The work on a replica: its engine, the doors that are connected, and their live requests."""
 
 import asyncio
 from contextlib import suppress
@@ -11,19 +11,19 @@ from draftwerk.cluster.protocol import FromDoor, Leaving, ReplicaWork
 
 PACE_S = 1.0
 PACE_SHARE = 0.3
-"""Of the latest second in the pace of prefill."""
+"""The weight of the latest second in the pace of prefill."""
 
 
 @dataclass(slots=True, eq=False)
 class LiveRequest:
-    """What a request still costs here."""
+    """The cost that a request still has here."""
 
     tokens: float
     """To be computed before its first token, as the door expects; 0 once that has come."""
     rows: int
     """Texts that it generates now."""
     choices_left: int
-    """Of the texts that its client waits for; a beam search generates more than these."""
+    """The number of texts that its client waits for; a beam search generates more than these."""
     since_s: float
     """When it came, on the event loop's clock."""
 

@@ -6,7 +6,7 @@ from math import ceil
 GROWTH_MAX = 2.0
 """Times as many replicas at most, at once: waits lag behind what was just started."""
 IDLE_SHARE = 0.25
-"""Of the wait that is aimed at; below it a replica is one too many."""
+"""The share of the wait that is aimed at; below it a replica is one too many."""
 
 
 def replicas_for(

@@ -23,7 +23,7 @@ ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 FEATURE_LINES = ("flags", "Features")
 """Where /proc/cpuinfo names a CPU's features: on x86, on ARM."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""What glibc's mallopt calls its parameters."""
+"""The numbers of mallopt's parameters in glibc."""
 ALLOCATION_KEPT_MAX = 2**20
 """Bytes above which a block is a mapping of its own, and free ones at the end are returned."""
 REUSED_MAX, REUSED_BLOCK_MAX = 2**28, 2**25
@@ -35,7 +35,7 @@ APPLE_FEATURES = {
     "hw.optional.arm.FEAT_DotProd": "asimddp",
     "hw.optional.arm.FEAT_I8MM": "i8mm",
 }
-"""What sysctl calls a feature, to what Linux calls it."""
+"""Linux's names of features, by those of sysctl."""
 
 
 def architecture() -> str:

@@ -1,15 +1,16 @@
-"""What a process does, as the system counts it: a starved one is told from one that hangs."""
+"""The activity of a process, as the system counts it: a starved one is told from one that hangs."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 TICKS_PER_S = 100
-"""Of the clock that Linux counts a process's time by, on every architecture that this runs on."""
+"""The ticks of the clock that Linux counts a process's time by, on every architecture that this
+runs on."""
 STOPPED = "TtZX"
 
 
 class ProcessActivity(NamedTuple):
-    """What is known of a process at a moment."""
+    """The activity of a process up to a moment."""
 
     cpu_s: float
     """Time that it was given on CPUs, in all of its threads."""

@@ -1,4 +1,4 @@
-"""What a container may use: a limit of its control group or of one above it.
+"""The limits of a container: those of its control group or of one above it.
 
 version 2    cpu.max             "200000 100000": 200 ms of CPU time every 100 ms; or "max ..."
 version 1    cpu.cfs_quota_us    200000, or -1; beside cpu.cfs_period_us, 100000

@@ -79,7 +79,7 @@ class Mapping:
     """A descriptor's memory as it lies in this process; never unmapped, for tensors view it."""
 
     view: memoryview
-    """Of bytes."""
+    """The memory's bytes."""
     address: int
     _keeps: object = field(repr=False)
 

@@ -1,4 +1,4 @@
-"""What the Python API raises, besides ConfigError for settings."""
+"""Exceptions of the Python API, besides ConfigError for settings."""
 
 
 class RequestError(ValueError):

@@ -15,7 +15,8 @@ RequestRun = Callable[[Take], Coroutine[Any, Any, RequestOutput]]
 
 @dataclass(slots=True)
 class Feed:
-    """What the request's task and the reader share: the task must not keep the stream alive."""
+    """The feed that the request's task and the reader share: the task must not keep the stream
+    alive."""
 
     deltas: deque[OutputDelta] = field(default_factory=deque[OutputDelta])
     changed: asyncio.Event = field(default_factory=asyncio.Event)

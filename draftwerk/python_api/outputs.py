@@ -1,4 +1,4 @@
-"""What the Python API returns: whole outputs, and the deltas of a stream."""
+"""Results of the Python API: whole outputs, and the deltas of a stream."""
 
 from dataclasses import dataclass, field
 
@@ -36,11 +36,11 @@ class CompletionOutput(msgspec.Struct, frozen=True, kw_only=True):
     stop: str
     """The stop string that ended the text, if one did."""
     score: float | None
-    """Of a beam search: the log-probability over the length penalty."""
+    """The score of a beam search: the log-probability over the length penalty."""
     reasoning: str = ""
-    """What a model that reasons wrote before its answer."""
+    """The reasoning of a model that reasons before its answer."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """What it called, in order; a call that `max_tokens` cut is not among them."""
+    """The calls, in order; a call that `max_tokens` cut is not among them."""
 
     def __repr__(self) -> str:
         said = f"CompletionOutput(index={self.index}, {_short(self.text)}"
@@ -125,7 +125,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seed(self) -> int:
-        """What gives the same text again."""
+        """The seed that gives the same text again."""
         return self.metrics.seed
 
 
@@ -149,10 +149,10 @@ class TextScore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one text since its last delta; the text may lag behind the tokens."""
+    """The addition to one text since its last delta; the text may lag behind the tokens."""
 
     index: int
-    """Of the text among the request's `n`."""
+    """The number of the text among the request's `n`."""
     text: str
     token_ids: tuple[int, ...] = ()
     origins: tuple[str, ...] = ()

@@ -57,7 +57,7 @@ class SamplingParams(SamplingFields, frozen=True, kw_only=True):
     priority: int = 0
     """Lower is sooner."""
     slo: Mapping[str, str | float] | None = None
-    """What its reader is promised: `ttft` and `tpot`, such as "500ms"; a number is of seconds."""
+    """The promise to its reader: `ttft` and `tpot`, such as "500ms"; a number is of seconds."""
     deadline: str | float | None = None
     """From its arrival until it fails unless its text has begun."""
     lora: str | None = None

@@ -1,4 +1,4 @@
-"""What `draftwerk doctor --approximate` found: kept with the model, shown where it is served."""
+"""Findings of `draftwerk doctor --approximate`: kept with the model, shown where it is served."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ class NeedleScore(Struct, frozen=True):
     """How often a number was found again in a long text."""
 
     tokens: int
-    """Of the text."""
+    """The tokens of the text."""
     exact: int
     found: int
     asked: int
@@ -27,7 +27,7 @@ class ApproximationQuality(Struct, frozen=True, kw_only=True):
 
     prompts: int
     prompt_tokens: int
-    """Of the longest prompt."""
+    """The tokens of the longest prompt."""
     places: int
     """Tokens of all answers."""
     kl_mean: float
@@ -40,7 +40,7 @@ class ApproximationQuality(Struct, frozen=True, kw_only=True):
     answer_tokens: int
     needles: tuple[NeedleScore, ...]
     token_bytes: int
-    """Of keys and values."""
+    """The bytes of a token's keys and values."""
     exact_token_bytes: int
     steps: tuple[StepTime, ...]
 

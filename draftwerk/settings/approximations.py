@@ -18,7 +18,7 @@ from draftwerk.cache.kv_formats import KV_FORMATS, NATIVE_KV_FORMATS
 from draftwerk.speculative.blend.rules import RATIO, RULE, Blend, RuleName
 
 ApproximatedPart = Literal["weights", "kv", "attention", "reuse"]
-"""What an approximation applies to."""
+"""The parts that an approximation applies to."""
 ParameterValue = str | int | float
 
 
@@ -35,7 +35,7 @@ class AppliedApproximation(Struct, frozen=True):
 
 
 class NoParameters(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of an approximation that has none."""
+    """The parameters of an approximation that has none."""
 
 
 class BlendParameters(Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class BlendParameters(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WindowParameters(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a token sees, in positions."""
+    """The window that a token sees, in positions."""
 
     size: Annotated[int, Meta(ge=256, le=2**20)] = 1024
     """The last ones, its own among them."""
@@ -59,7 +59,7 @@ class Conflict(NamedTuple):
 
     setting: str
     allowed: tuple[object, ...]
-    """What it may be."""
+    """The values that it may have."""
     reason: str
 
 
@@ -69,7 +69,7 @@ class Approximation(NamedTuple):
     name: str
     part: ApproximatedPart
     meaning: str
-    """What is no longer exact, in one line."""
+    """The exactness that is lost, in one line."""
     parameters: type[Struct] = NoParameters
     sets: tuple[str, str] | None = None
     """A setting and its value that ask for the same."""

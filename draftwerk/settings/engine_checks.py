@@ -1,4 +1,4 @@
-"""What settings of the engine may not go together."""
+"""Checks of settings of the engine that may not go together."""
 
 import re
 from pathlib import Path
@@ -14,9 +14,9 @@ from draftwerk.speculative.requests.slo import read_promise
 
 LORA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DRAFT_HEADS = ("auto", "mtp", "off")
-"""What is asked for by no path."""
+"""Values that are no path."""
 LATEST = "latest"
-"""What Ollama's clients put behind every name."""
+"""The tag that Ollama's clients put behind every name."""
 OF_TRANSFORMERS = {
     "device": ("auto", "cpu"),
     "dtype": ("auto", "bf16", "fp32"),
@@ -28,7 +28,7 @@ OF_TRANSFORMERS = {
     "pipeline_parallel": (1,),
     "tensor_parallel": (1,),
 }
-"""What settings may be with backend transformers."""
+"""The values that settings may have with backend transformers."""
 
 S = TypeVar("S", bound=EngineSettings)
 

@@ -19,7 +19,7 @@ from draftwerk.speculative.sources.registry import SETTINGS
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the models and the engine need: `serve` and the Python API alike have these."""
+    """The settings of the models and the engine: `serve` and the Python API alike have these."""
 
     model: Annotated[
         str, Meta(description="a directory, GGUF file or hub name; without it, the built-in model")
@@ -271,7 +271,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def approximations(self) -> tuple[AppliedApproximation, ...]:
-        """What every text is computed with."""
+        """The approximations that every text is computed with."""
         return served_approximations(self.approximate, msgspec.structs.asdict(self))
 
     @property

@@ -14,14 +14,14 @@ STEP = re.compile(r"\w+|\[[^\]]*\]")
 
 
 class ErrorDetails(msgspec.Struct, frozen=True):
-    """What Anthropic's clients go by: without what is named they go on by themselves."""
+    """The codes that Anthropic's clients go by: without what is named they go on by themselves."""
 
     error_code: str
     unsupported: tuple[str, ...]
 
 
 class FieldFault(NamedTuple):
-    """What is wrong, in a sentence, and which field is to blame."""
+    """A fault in a sentence, and the field that is to blame."""
 
     message: str
     param: str | None = None

@@ -1,4 +1,4 @@
-"""What a setting is made of: sizes, descriptions for the command line, sentences that refuse."""
+"""The parts of a setting: sizes, descriptions for the command line, sentences that refuse."""
 
 import re
 from collections.abc import Mapping

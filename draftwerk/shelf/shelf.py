@@ -44,7 +44,7 @@ class ShelfPlace(Generic[T]):
     load: Callable[[Callable[[str], None]], AbstractAsyncContextManager[T]]
     """Loads it while the block lasts, and tells how far it is."""
     keep_alive_s: float
-    """What is kept of it by default."""
+    """The time for which it is kept by default."""
     busy: Callable[[], int] = int
     """How many requests need it beside those that hold it."""
     holds: int = 0
@@ -56,7 +56,7 @@ class ShelfPlace(Generic[T]):
     loads: int = 0
     """How often it was loaded."""
     requests: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
-    """Those that wait for it, in the order of their arrival."""
+    """Requests that wait for it, in the order of their arrival."""
     unload: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 

@@ -19,7 +19,7 @@ class Shelved:
 
     name: str
     size: int
-    """What it takes at most while it is loaded and serves."""
+    """The most memory that it takes while it is loaded and serves."""
     is_pinned: bool = False
     """Whether it stays loaded: the server was started so."""
     keep_alive_s: float = inf
@@ -42,7 +42,7 @@ class Shelved:
     used_s: float = 0.0
     """When a request last began or ended."""
     load_s: float | None = None
-    """What loading it took last."""
+    """The time that loading it took last."""
 
     @property
     def stays(self) -> bool:

@@ -56,7 +56,7 @@ class ProcessDevice(Generic[W, R]):
     result_type: type[R]
     silence_s: float = SILENCE_S
     ready: Ready | None = None
-    """What the child reported."""
+    """The child's report."""
     _child: Child | None = None
     _stale: bool = False
     """Whether the child holds sequences of an earlier pipeline."""

@@ -21,7 +21,7 @@ from draftwerk.speculative.protocol.frames import OnProgress, Ready
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
 LOSSES_MAX = 1
-"""Of processes over one round; a round that takes a second one with it may be the cause."""
+"""The most processes lost over a round; one that takes a second with it may be the cause."""
 SPARE_PAUSE_S = 0.5
 """Before a spare is started: text goes first, and a spare takes a core for seconds."""
 SPARE_PAUSE_MAX_S = 60.0
@@ -62,7 +62,7 @@ class RecoveringTarget:
 
     @property
     def process_id(self) -> int | None:
-        """That of the process that works, while there is one."""
+        """The id of the process that works, while there is one."""
         return self.process.process_id
 
     @property

@@ -1,4 +1,4 @@
-"""What a target's process knows and does, kept beside it: enough to tell another one.
+"""The state of a target's process, kept beside it: enough to tell another one.
 
 Pages that outlive the process hold every committed token's keys and values. What is lost with it is
 the sequences that it was told of, and the rounds that it was sent and has not answered. A round

@@ -18,7 +18,7 @@ class DeviceClock:
     """Sums over the steps of all pipelines, from the reports of the process that ran them."""
 
     gaps: Histogram = field(default_factory=lambda: Histogram(GAPS_S))
-    """Of a step that followed another while there was work, the wait before it; in seconds."""
+    """Waits before steps that followed others while there was work; in seconds."""
     busy_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     """Seconds of computing, by stage of a step."""
 

@@ -41,7 +41,7 @@ class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
     moves: dict[str, int] = {}
     """Streams that went on at another replica, by why."""
     replicas: dict[str, "Snapshot"] = {}
-    """What the sums in the other parts were made from."""
+    """The parts that the sums in the others were made from."""
     open_replicas: tuple[str, ...] = ()
     """Replicas that new requests go to."""
 

@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Struct)
 N = TypeVar("N", int, float)
 
 STORE_GAUGES = ("bytes", "blocks")
-"""What of a store is no counter."""
+"""The figures of a store that are no counters."""
 
 
 def counted(found: list[Snapshot], now: Snapshot) -> Snapshot:

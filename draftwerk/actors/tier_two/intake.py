@@ -35,12 +35,12 @@ SMOOTHING = 0.2
 
 @dataclass(slots=True)
 class LoadCosts:
-    """What loading takes, and what computing would."""
+    """The costs of loading, and of computing instead."""
 
     byte_ms: float = 0.0
-    """Of loading one; 0 until something was loaded."""
+    """The time of loading one; 0 until something was loaded."""
     token_ms: float = 0.0
-    """Of computing a prompt's token; 0 until a chunk was computed."""
+    """The time of computing a prompt's token; 0 until a chunk was computed."""
 
     def loaded(self, size: int, ms: float) -> None:
         self.byte_ms = _smoothed(self.byte_ms, ms / size)
@@ -62,7 +62,7 @@ def _smoothed(before: float, now: float) -> float:
 
 
 class KeptName(NamedTuple):
-    """What is to be had from a store."""
+    """A name that a store has."""
 
     kept: KeptPool
     name: bytes
@@ -86,7 +86,7 @@ class Intake:
     namer: BlockNamer
     blocks: KeptPool
     snapshots: KeptPool | None
-    """Of a model with recurrent layers."""
+    """The snapshots of a model with recurrent layers."""
     worker: Worker
     trace: Trace = field(default_factory=Trace)
     costs: LoadCosts = field(default_factory=LoadCosts)

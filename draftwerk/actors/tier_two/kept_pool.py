@@ -66,7 +66,7 @@ class KeptPool:
     copies: OrderedDict[bytes, Any] = field(default_factory=OrderedDict[bytes, Any])
     """Content that is gone from the pool and not kept yet."""
     coming: dict[bytes, anyio.Event] = field(default_factory=dict[bytes, anyio.Event])
-    """What is being loaded, and when it is there."""
+    """Events of names that are being loaded."""
 
     def holds(self, name: bytes) -> bool:
         """Return whether the pool has it."""

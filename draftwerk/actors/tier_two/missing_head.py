@@ -11,7 +11,7 @@ from draftwerk.actors.tier_two.kept_pool import KeptPool
 
 
 class MissingHead(NamedTuple):
-    """What is to be loaded for a text."""
+    """The blocks to be loaded for a text."""
 
     blocks: tuple[bytes, ...] = ()
     snapshots: tuple[bytes, ...] = ()

@@ -39,7 +39,7 @@ REPORT_S = 0.1
 SIGN_OF_LIFE = 10
 """Reports without a change, of which one is sent all the same."""
 CONNECTIONS_MAX = 256
-"""Of peers at once; each has one to follow and a few to fetch."""
+"""The most connections of peers at once; each has one to follow and a few to fetch."""
 STRANGERS_MAX = 64
 """Connections at once that have not shown yet that they are a peer's: of more, the oldest ends."""
 BATCH = 8

@@ -38,7 +38,7 @@ class PeerLinks:
     """Links to all peers, whether they are there or not."""
 
     peers: list[Peer]
-    """Those that are followed."""
+    """The peers that are followed."""
     addresses: Callable[[], Awaitable[Collection[PeerAddress]]]
     """Returns where peers are now."""
     identity: PeerIdentity

@@ -17,7 +17,7 @@ WARM_MAX = 512
 
 @dataclass(slots=True)
 class Warming:
-    """What is to be loaded, order after order."""
+    """Orders to load, one after the other."""
 
     intake: Intake
     _orders: deque[tuple[list[bytes], anyio.Event]] = field(

@@ -41,7 +41,7 @@ class NewInput(Struct, frozen=True, tag_field="type", tag="input_json_delta"):
 
 
 class BlockDelta(MessageEvent, frozen=True, tag="content_block_delta"):
-    """What is new in a block."""
+    """An addition to a block."""
 
     index: int
     delta: NewText | NewThinking | NewInput
@@ -59,7 +59,8 @@ class Ending(Struct, frozen=True):
     stop_reason: StopReason
     stop_sequence: str | None
     token_ids: tuple[int, ...] | UnsetType = UNSET
-    """Of a text that was cut where it does not tell its tokens: what to send back with it; ours."""
+    """The tokens of a text that was cut where it does not tell them: what to send back with it;
+    ours."""
 
 
 class MessageDelta(MessageEvent, frozen=True, tag="message_delta"):
@@ -75,7 +76,7 @@ class MessageStop(MessageEvent, frozen=True, tag="message_stop"):
 
 
 class MessageFault(Struct, frozen=True):
-    """What went wrong."""
+    """A fault, in the protocol's words."""
 
     type: str
     message: str

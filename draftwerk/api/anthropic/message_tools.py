@@ -32,7 +32,7 @@ HOSTED = re.compile(
 )
 """Types of tools that Anthropic runs itself, or has models trained for."""
 SEARCHES = "tool_search_tool_"
-"""What the types of hosted searches for tools begin with."""
+"""The beginning of the types of hosted searches for tools."""
 
 
 class MessageTools(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What `/v1/messages` takes, and what it answers: Anthropic's Messages API.
+"""Requests and replies of `/v1/messages`: Anthropic's Messages API.
 
 Fields not named here are ignored, as elsewhere; `cache_control` is among them, since prefixes are
 found without it.
@@ -43,7 +43,7 @@ class AnthropicMessage(Struct, frozen=True):
     role: Literal["user", "assistant", "system"]
     content: BodyText | Blocks
     token_ids: TokenIds | None = None
-    """Of an assistant's message: those that it was generated as, where they are known; ours."""
+    """The tokens that an assistant's message was generated as, where they are known; ours."""
 
 
 @knows(
@@ -197,7 +197,8 @@ class AnthropicUsage(Struct, frozen=True):
     cache_creation_input_tokens: int = 0
     """Always 0: writing to the cache is not charged."""
     approximations: Approximations = UNSET
-    """What the text was computed with, by name; left out where it is the exact one."""
+    """The approximations that the text was computed with, by name; left out where it is the exact
+    one."""
 
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
@@ -215,7 +216,8 @@ class MessageReply(Struct, frozen=True, tag_field="type", tag="message"):
     usage: AnthropicUsage
     role: str = "assistant"
     token_ids: tuple[int, ...] | UnsetType = UNSET
-    """Of a text that was cut where it does not tell its tokens: what to send back with it; ours."""
+    """The tokens of a text that was cut where it does not tell them: what to send back with it;
+    ours."""
     metrics: RequestMetrics | UnsetType = UNSET
     system_fingerprint: str = ""
     """Equal ones, with equal requests and seeds, give equal texts; ours."""

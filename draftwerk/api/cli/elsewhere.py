@@ -23,7 +23,7 @@ SAME_FLAGS = {
     "--lora-modules": "--lora",
     **dict.fromkeys(("--lora-paths", "--lora-adapters"), "--lora"),
 }
-"""What other servers call a flag of ours, which takes the same values."""
+"""Other servers' names for a flag of ours, which takes the same values."""
 
 CONTEXT = "a text may be as long as the model's context; --kv-memory SIZE bounds the cache"
 DEVICE = "all layers run on one device: --device cpu or --device cuda"
@@ -121,7 +121,7 @@ OTHER_FLAGS = {
         "--log-format text|json; the log has a line for each request",
     ),
 }
-"""What ours have in place of other flags."""
+"""Our flags in place of others."""
 
 SAME_COMMANDS = {
     **dict.fromkeys(("list", "ls"), "models"),
@@ -130,7 +130,7 @@ SAME_COMMANDS = {
     **dict.fromkeys(("server", "start", "launch", "launch_server", "api_server"), "serve"),
     "download": "pull",
 }
-"""What other programs call a command of ours that does the same."""
+"""Other programs' names for a command of ours that does the same."""
 
 OTHER_COMMANDS = {
     "run": "`draftwerk serve MODEL`, then `draftwerk chat`",
@@ -148,7 +148,7 @@ OTHER_COMMANDS = {
     "version": "`draftwerk --version`",
     "help": "`draftwerk --help`",
 }
-"""What there is in place of other commands."""
+"""Our commands in place of others."""
 
 
 def translated(words: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TextIO
 
 OVER_LAST = "\x1b[1A\x1b[2K"
-"""What moves a terminal's cursor to the line above, and empties it."""
+"""The characters that move a terminal's cursor to the line above, and empties it."""
 QUIET_S = 10.0
 """Between two lines on the same subject, where they cannot be written over."""
 

@@ -31,7 +31,7 @@ WRITTEN_MAX = 200
 
 
 class SentBody(msgspec.Struct, frozen=True):
-    """What a client sent, for the record."""
+    """A body as a client sent it, for the record."""
 
     path: str
     body: bytes
@@ -74,12 +74,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     prompts: list[Prompt]
     options: Options
     names: dict[str, str] = {}
-    """What this endpoint calls the fields that the engine may blame."""
+    """This endpoint's names for the fields that the engine may blame."""
     sent: SentBody | None = None
     """None where nothing is recorded."""
     observers: tuple[EventObserver, ...] = ()
     half: HalfTurn | None = None
-    """What the text goes on from, which the prompt is without."""
+    """The half turn that the text goes on from, which the prompt is without."""
     overflow: Overflow = openai_overflow
 
     def too_long(self, field: str, count: int, more: int, context_max: int) -> ApiError:

@@ -185,7 +185,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 PLACEHOLDER = "REPLACE-ME"
-"""What example files of a deployment have in the place of a key."""
+"""The word that example files of a deployment have in the place of a key."""
 
 
 def load(

@@ -38,9 +38,9 @@ OUT_OF_TIME = ("slo_unmet", "deadline_exceeded")
 """Codes of requests that were not served because of what they or the server said of times."""
 TOO_LONG = "context_length_exceeded"
 OLLAMA = "/api/"
-"""What the paths of Ollama's API begin with."""
+"""The beginning of the paths of Ollama's API."""
 OUTCOMES = {404: "not_found", 405: "method_not_allowed"}
-"""What an error without a code is counted as."""
+"""The outcome as which an error without a code is counted."""
 SENTENCES = {
     404: "There is nothing at this address.",
     405: "This address does not answer to this method.",

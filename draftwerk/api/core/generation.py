@@ -23,7 +23,7 @@ from draftwerk.speculative.replies.parser import joined_parts
 from draftwerk.speculative.requests.request import Options
 
 GenerationEvent = Delta | Ended | Failed
-"""What a client is told of."""
+"""Events that a client is told of."""
 
 log = logging.getLogger("draftwerk")
 

@@ -1,4 +1,4 @@
-"""What every handler needs, and the rows that routes and `/openapi.json` are made from."""
+"""The needs of every handler, and the rows that routes and `/openapi.json` are made from."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -45,7 +45,7 @@ class Endpoint(NamedTuple):
     path: str
     handler: EndpointHandler
     sentence: str
-    """What it does, for the reference."""
+    """A sentence on what it does, for the reference."""
     body: type[Struct] | None = None
     reply: type[Struct] | None = None
     """None is any JSON."""

@@ -18,10 +18,10 @@ from draftwerk.api.core.errors import ApiError, internal, response
 STREAMS_MAX = 256
 """Streams kept for one API key; beyond it the oldest that has ended and has no reader goes."""
 BYTES_MAX = 32 * 2**20
-"""Of one key's events. Beyond it streams that have ended and have no reader go, the oldest first;
-then the stream that has most loses the older half of its events."""
+"""The most bytes of one key's events. Beyond it streams that have ended and have no reader go, the
+oldest first; then the stream that has most loses the older half of its events."""
 COMMENT = b":"
-"""What an event that means nothing begins with."""
+"""The beginning of an event that means nothing."""
 
 log = logging.getLogger("draftwerk")
 

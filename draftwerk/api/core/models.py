@@ -27,11 +27,11 @@ class ModelShelving(Struct, frozen=True, kw_only=True):
     pinned: bool = True
     """Whether it stays loaded."""
     memory_bytes: int = 0
-    """What it takes at most while it is loaded."""
+    """The most memory that it takes while it is loaded."""
     expected_wait_s: float = 0.0
     """How long a request would wait for it now."""
     requests: int = 0
-    """That need it now."""
+    """Requests that need it now."""
     waiting: int = 0
     """Requests that wait for it."""
     loads: int = 1

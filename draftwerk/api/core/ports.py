@@ -1,4 +1,4 @@
-"""What the API needs from the engine, as protocols that a fake implements as well."""
+"""The API's needs of the engine, as protocols that a fake implements as well."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -56,30 +56,31 @@ class ServedAdapter(msgspec.Struct, frozen=True):
 
     name: str
     digest: str
-    """Of all that decides what it computes."""
+    """The digest of all that decides what it computes."""
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients and the banner show of the models; counts of tokens unless stated otherwise."""
+    """The description of the models for clients and the banner; counts of tokens unless stated
+    otherwise."""
 
     name: str
-    """What replies call the model."""
+    """The model's name in replies."""
     aliases: tuple[str, ...] = ()
-    """What requests may call it too."""
+    """Other names of it that requests may use."""
     adapters: tuple[ServedAdapter, ...] = ()
     """Beside it; a request has one by its name behind the model's and a colon, or by `lora`."""
     adapter: str = ""
-    """Of a request's own, the digest."""
+    """The digest of a request's own adapter."""
     context_max: int
     vocab_size: int = 0
     family: str = ""
     """Its architecture, as its checkpoint calls it."""
     stored_bytes: int = 0
-    """Of its weights as they are read."""
+    """The bytes of its weights as they are read."""
     file_format: str = ""
-    """What a quantised GGUF calls its mix of types, such as Q4_K_M; empty for another file."""
+    """A quantised GGUF's name for its mix of types, such as Q4_K_M; empty for another file."""
     sampling: SamplingDefaults = SamplingDefaults()
-    """What its makers recommend, for requests that do not say it."""
+    """The sampling that its makers recommend, for requests that do not say it."""
     sampling_source: str = ""
     """Where they say so."""
     suppressed: tuple[int, ...] = ()
@@ -90,7 +91,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     dtype: str = ""
     weights: str = ""
-    """What a file that is served as it is holds: its types, and their sizes."""
+    """The content of a file that is served as it is: its types, and their sizes."""
     attention: str = ""
     kernels: str = ""
     """The native kernels' instruction set and origin, or why a CPU has none."""
@@ -113,27 +114,28 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: ReasoningFormat | None = None
     """How it sets its reasoning apart; None where it has no way that is known."""
     middle: MiddleTokens | None = None
-    """What asks for the text between two others; None where its vocabulary has no tokens for it."""
+    """Tokens that ask for the text between two others; None where its vocabulary has no tokens for
+    it."""
     vectors: VectorForm = VectorForm()
     """How it makes vectors of texts."""
     rerank: RerankForm | None = None
     """How it is asked whether a document answers a query; None for one that is no reranker."""
     variables: tuple[str, ...] = ()
-    """What `chat_template_kwargs` may hold."""
+    """Variables that `chat_template_kwargs` may hold."""
     shows_documents: bool = False
     """Whether its chat template has a place for `documents`."""
     approximations: tuple[AppliedApproximation, ...] = ()
-    """What every text is computed with; requests may ask for more."""
+    """Approximations that every text is computed with; requests may ask for more."""
     quality: ApproximationQuality | None = None
     """How far that is from the exact model; None where it was never measured."""
     blends: bool = False
     """Whether segments can be reused with this model, device and format."""
     blend: Blend = Blend(())
-    """What `blend: true` stands for, as measured."""
+    """The blend that `blend: true` stands for, as measured."""
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What it can do, by Ollama's words."""
+        """Its capabilities, in Ollama's words."""
         writes = not self.vectors.sees_all
         kinds = {
             "completion": writes,
@@ -152,7 +154,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def adapter_names(self) -> tuple[str, ...]:
-        """What its adapters are called without it, where no other model has the name."""
+        """The names of its adapters without its own, where no other model has the name."""
         return tuple(each.name for each in self.adapters)
 
     def adapted(self, digest: str) -> "ServedModel | None":
@@ -181,7 +183,7 @@ class ShelvedModel(msgspec.Struct, frozen=True, kw_only=True):
     load: "Callable[[Callable[[str], None]], AbstractAsyncContextManager[RunningServer]]"
     """Runs it while the block lasts; told how far loading is."""
     memory_bytes: int
-    """What it takes at most while it runs."""
+    """The most memory that it takes while it runs."""
     keep_alive_s: float
     """How long it stays loaded without a request."""
     is_pinned: bool = False
@@ -194,7 +196,7 @@ class ShelvedModels(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[ShelvedModel, ...]
     """The first is the default."""
     memory_bytes: int
-    """What those that are loaded may take together."""
+    """The memory that those that are loaded may take together."""
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from draftwerk.speculative.replies.formats import ReplyFormat
 
 NO_NAMES: Mapping[str, str] = {}
 TEMPLATE_TOKENS, TURN_TOKENS = 1024, 32
-"""What a chat template may add to a conversation, and to each turn of it."""
+"""The tokens that a chat template may add to a conversation, and to each turn of it."""
 LARGE, BEGINNING = 2**20, 16
 """Bytes of a large text, and the characters of its beginning for each token that there is room for.
 """

@@ -32,7 +32,7 @@ TOKEN_COUNTS = tuple(float(one * 10**power) for power in range(6) for one in (1,
 
 @dataclass(slots=True)
 class Histograms:
-    """Of times in seconds, and of counts of tokens."""
+    """Histograms of times in seconds, and of counts of tokens."""
 
     queue: Histogram = field(default_factory=lambda: Histogram(LATENCY_S))
     first_token: Histogram = field(default_factory=lambda: Histogram(LATENCY_S))
@@ -86,7 +86,7 @@ class RequestTimer:
     blends: bool = False
     """Whether segments of the prompt are reused, so that the text is approximate."""
     approximations: tuple[AppliedApproximation, ...] = ()
-    """What the text is computed with."""
+    """The approximations that the text is computed with."""
 
     def __post_init__(self) -> None:
         self.arrived = self.clock()

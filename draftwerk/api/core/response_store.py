@@ -13,11 +13,11 @@ import msgspec
 from draftwerk.actors.client_prompts import ChatMessage
 
 ITEMS_MAX = 4096
-"""Of one conversation; a request holds no more."""
+"""The most items of one conversation; a request holds no more."""
 BYTES_MAX = 32 * 2**20
 """For one key, by `StoredResponse.size`."""
 MESSAGE_BYTES = 200
-"""Of a message besides its text and tokens."""
+"""The bytes of a message besides its text and tokens."""
 TOKEN_BYTES = 8
 
 

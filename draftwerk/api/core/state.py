@@ -37,13 +37,13 @@ from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, read_p
 TEXTS_AT_ONCE = 4
 """Texts of a model that the API has encoded at once, beside those of its engine."""
 SEED_BITS = 53
-"""Of the seeds we choose: as many as a JSON number keeps in every language."""
+"""Bits of the seeds that the server chooses: as many as a JSON number keeps in every language."""
 
 
 CLIENTS_NAMES = {"choices": "n", "tokens_max": "max_tokens", "sampling.tokens_min": "min_tokens"}
-"""What requests call fields of Options that have other names."""
+"""Requests' names for fields of Options that have other names."""
 TURNED_AWAY = {"slo_unmet": "refused", "deadline_exceeded": "expired"}
-"""What is counted of promises, by how requests ended that were not served."""
+"""Counters of promises, by how requests ended that were not served."""
 
 log = logging.getLogger("draftwerk")
 
@@ -70,9 +70,9 @@ class ServerState:
     now: Callable[[], float] = time.time
     new_seed: Callable[[], int] = lambda: secrets.randbits(SEED_BITS)
     signer: ReceiptSigner | None = None
-    """What signs receipts, if they are to be."""
+    """The signer of receipts, if they are to be."""
     recorder: RequestRecorder | None = None
-    """What keeps receipts and writes the log, if that is wanted."""
+    """The recorder that keeps receipts and writes the log, if that is wanted."""
     histograms: Histograms = field(default_factory=Histograms)
     outcomes: Counter[str] = field(default_factory=Counter[str])
     """Requests by how they ended: stop, length, refused, failed, cancelled, overloaded…"""

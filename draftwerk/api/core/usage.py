@@ -1,4 +1,4 @@
-"""What a request took: counts of tokens, and times."""
+"""The costs of a request: counts of tokens, and times."""
 
 from typing import Literal
 
@@ -36,7 +36,7 @@ class PromptDetails(Struct, frozen=True):
     recomputed_share: float | UnsetType = UNSET
     """Share of the segments' tokens that were computed where they stand."""
     segments: tuple[SegmentDetails, ...] | UnsetType = UNSET
-    """Of requests with `blend`: each segment, in the order of the prompt."""
+    """Each segment of a request with `blend`, in the order of the prompt."""
 
 
 class CompletionDetails(Struct, frozen=True):
@@ -64,7 +64,8 @@ class Usage(Struct, frozen=True):
     completion_tokens_details: CompletionDetails | UnsetType = UNSET
     """Only of requests with a `prediction`, and of models that reason first."""
     approximations: Approximations = UNSET
-    """What the text was computed with, by name; left out where it is the exact one."""
+    """The approximations that the text was computed with, by name; left out where it is the exact
+    one."""
 
 
 class SpeculativeDecoding(Struct, frozen=True):
@@ -95,7 +96,7 @@ class RequestMetrics(Struct, frozen=True):
     """From the request's arrival until its own tokens were computed: for a place, for the
     tokenizer, for blocks, for a share of a round, and in front of the model process."""
     device_wait_time_ms: float | None
-    """Of that, in front of the model process."""
+    """The part of it in front of the model process."""
     prefill_time_ms: float | None
     """From there to its first token: its prompt is read, perhaps in turns with others."""
     generation_time_ms: float | None
@@ -107,7 +108,7 @@ class RequestMetrics(Struct, frozen=True):
     speculative_decoding: SpeculativeDecoding | None
     """Acceptance over all choices; null if no step was counted."""
     seed: int
-    """What to send to get the same text again."""
+    """The seed that gives the same text again."""
 
 
 class ReadingUsage(Struct, frozen=True):

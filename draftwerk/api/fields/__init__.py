@@ -1,1 +1,1 @@
-"""What requests say: fields with their bounds, and what each family of them means."""
+"""Fields of requests with their bounds, and what each family of them means."""

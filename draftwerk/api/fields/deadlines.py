@@ -1,4 +1,4 @@
-"""What a request says of its times: `slo` and `deadline`."""
+"""The times that a request names: `slo` and `deadline`."""
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ from draftwerk.speculative.requests.slo import Promise, read_time
 
 
 class TimeLimits(Struct, frozen=True):
-    """What a request is promised by itself, and when it fails; in seconds."""
+    """The times that a request is promised by itself, and when it fails; in seconds."""
 
     promise: Promise | None = None
     deadline_s: float = 0.0

@@ -14,9 +14,10 @@ from draftwerk.speculative.sampling.fields import SamplingFields
 from draftwerk.speculative.sampling.params import Sampling
 
 NO_DEFAULTS = SamplingDefaults()
-"""Of a protocol that leaves the distribution as it is."""
+"""Defaults of a protocol that leaves the distribution as it is."""
 SEARCH_DEFAULTS = SamplingDefaults(temperature=0.0)
-"""Of a beam search, which does not sample unless asked to; it has nothing of the model's."""
+"""Defaults of a beam search, which does not sample unless asked to; it has nothing of the model's.
+"""
 WHOLE_WINDOWS = (-1, 64)
 """Values of `repeat_last_n` that are taken for all of the text: that, and what clients send without
 having been asked."""

@@ -45,7 +45,7 @@ class FieldRow(Struct, frozen=True):
     harmless: Values = ()
     """Values of a refused one that ask for nothing, beside null, false and what is empty."""
     details: ErrorDetails | UnsetType = UNSET
-    """What the refusal tells clients that go by it."""
+    """The details of a refusal, for clients that go by it."""
 
 
 FieldRows = dict[str, FieldRow]
@@ -168,5 +168,5 @@ OTHERS: FieldRows = {
         "safe_prompt",
     ),
 }
-"""Of llama.cpp, vLLM, SGLang, TGI, Ollama, OpenRouter and others: what would change a text and is
-not obeyed here."""
+"""Fields of llama.cpp, vLLM, SGLang, TGI, Ollama, OpenRouter and others that would change a text
+and is not obeyed here."""

@@ -47,7 +47,7 @@ Time = (
 
 
 class SloBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the request's reader is promised, in place of the server's `--slo`."""
+    """The promise to the request's reader, in place of the server's `--slo`."""
 
     ttft: Time | None = None
     """From the request's arrival to its first token."""

@@ -1,4 +1,4 @@
-"""What the turns of a conversation must be, in every protocol."""
+"""The rules for turns of a conversation, in every protocol."""
 
 from collections.abc import Sequence
 

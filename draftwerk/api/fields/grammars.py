@@ -22,7 +22,7 @@ from draftwerk.speculative.sampling.params import Grammar
 NULL = msgspec.Raw(b"null")
 ANY_OBJECT = Grammar("json_schema", '{"type":"object"}')
 ONE_TOKEN_MAX = 2**14
-"""Of a text of one token again and again, which nobody wants longer."""
+"""The longest text of one token again and again, which nobody wants longer."""
 
 
 def grammar_of(requested: ResponseFormat | None) -> Grammar | None:
@@ -109,7 +109,7 @@ def schema_grammar(schema: msgspec.Raw, path: str) -> Grammar:
 
 
 class TextForm(msgspec.Struct, frozen=True):
-    """What a text must be, and the field that says so."""
+    """The form that a text must have, and the field that says so."""
 
     grammar: Grammar | None = None
     """None for plain text."""

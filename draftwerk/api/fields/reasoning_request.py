@@ -1,4 +1,4 @@
-"""What a request says of reasoning, and what that means for a model."""
+"""The reasoning that a request asks for, and what that means for a model."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ SWITCHES = ("enable_thinking", "thinking")
 
 
 class ReasoningRequest(Struct, frozen=True):
-    """What a request says of reasoning."""
+    """The reasoning that a request asks for."""
 
     effort: Effort | None = None
     enabled: bool | None = None
@@ -26,7 +26,7 @@ class ReasoningRequest(Struct, frozen=True):
     budget: int | None = None
     """Tokens."""
     variables: Mapping[str, Scalar] | None = None
-    """Of the chat template, as the request has them."""
+    """The chat template's variables, as the request has them."""
     effort_field: str = "reasoning_effort"
     budget_field: str = "thinking_budget"
 
@@ -35,7 +35,7 @@ class Reasoning(Struct, frozen=True):
     """How a reply's reasoning begins and ends."""
 
     variables: tuple[tuple[str, Scalar], ...] = ()
-    """Of the chat template."""
+    """The chat template's variables."""
     reasons: bool = False
     budget: int | None = None
     """Tokens; None for no bound."""

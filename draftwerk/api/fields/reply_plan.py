@@ -1,4 +1,4 @@
-"""What a reply must be, from what a request says of tools, reasoning and text."""
+"""The form that a reply must have, from what a request says of tools, reasoning and text."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from draftwerk.speculative.sampling.params import Grammar
 
 
 class ReplyPlan(Struct, frozen=True):
-    """What a reply must be, and what the prompt tells of it."""
+    """The form that a reply must have, and what the prompt tells of it."""
 
     grammar: Grammar | None = None
     form: ReplyFormat | None = None

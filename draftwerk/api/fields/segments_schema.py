@@ -57,7 +57,7 @@ class GivenDocument(Struct, frozen=True):
     module: Name | None = None
     """In place of a text: the name of one that was given in `modules`."""
     parameters: dict[Name, BodyText] | None = None
-    """What stands in the module for {name}."""
+    """The values that stand in the module for {name}."""
     title: BodyText | None = None
     doc_id: BodyText | None = None
 

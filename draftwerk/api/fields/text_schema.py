@@ -1,4 +1,4 @@
-"""What clients may send about the text: its form, its words, its end."""
+"""Fields of clients about the text: its form, its words, its end."""
 
 from typing import Annotated, Literal
 
@@ -49,7 +49,8 @@ FormatType = Literal["text", "json_object", "json_schema", "regex", "grammar"]
 
 
 class ResponseFormat(Struct, frozen=True):
-    """What the text must be; `regex` and `grammar` (in Lark's notation or GBNF) are ours."""
+    """The form that the text must have; `regex` and `grammar` (in Lark's notation or GBNF) are
+    ours."""
 
     type: FormatType
     json_schema: JsonSchema | None = None
@@ -90,7 +91,7 @@ class TextFields(SamplingFields, frozen=True, kw_only=True):
     ebnf: GrammarText | None = None
     """llama.cpp's and SGLang's names for it."""
     bad_words: Annotated[list[BadWord], Meta(max_length=BAD_WORDS_MAX)] | None = None
-    """What the text does not contain."""
+    """Words that the text does not contain."""
     allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=BIAS_MAX)] | None = (
         None
     )

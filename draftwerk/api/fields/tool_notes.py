@@ -1,4 +1,4 @@
-"""What a client is told of tools that the model is not told of, or not held to."""
+"""Notes to a client on tools that the model is not told of, or not held to."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a request says of tools, in any protocol's words, and the calls of earlier answers."""
+"""The tools of a request, in any protocol's words, and the calls of earlier answers."""
 
 import json
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ SCHEMAS_MAX = 256 * 2**10
 
 
 class ToolRequest(Struct, frozen=True):
-    """What a request says of tools, in any protocol's words."""
+    """The tools of a request, in any protocol's words."""
 
     functions: tuple[ToolFunction, ...] = ()
-    """Those that may be called."""
+    """The functions that may be called."""
     fields: tuple[str, ...] = ()
     """The request's field of each one's schema."""
     shown: tuple[str, ...] = ()

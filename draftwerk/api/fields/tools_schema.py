@@ -1,4 +1,4 @@
-"""What clients may send about tools: chat's nested form, and Responses' flat one."""
+"""Fields of clients about tools: chat's nested form, and Responses' flat one."""
 
 from collections.abc import Collection
 from typing import Annotated, Any, ClassVar, Literal
@@ -44,7 +44,7 @@ class ChatTool(Struct, frozen=True):
 
 
 class CustomFormat(Struct, frozen=True):
-    """What the text that a custom tool takes must be."""
+    """The form that a custom tool's input must have."""
 
     type: Literal["text", "grammar"] = "text"
     syntax: Literal["lark", "regex"] | None = None
@@ -77,7 +77,7 @@ class SpacedTool(Struct, frozen=True):
     parameters: msgspec.Raw | UnsetType = UNSET
     strict: bool | None = None
     format: CustomFormat | None = None
-    """Of a custom tool."""
+    """The format of a custom tool's input."""
 
 
 class FlatTool(SpacedTool, frozen=True):
@@ -85,7 +85,7 @@ class FlatTool(SpacedTool, frozen=True):
     which the model is not told of."""
 
     tools: Annotated[list[SpacedTool], Meta(max_length=TOOLS_MAX)] | None = None
-    """Of a namespace."""
+    """The tools of a namespace."""
 
     kinds: ClassVar[Collection[str]] = HOSTED
 

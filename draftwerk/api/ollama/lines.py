@@ -1,4 +1,4 @@
-"""What Ollama's API answers: lines of JSON, one after the other or one alone."""
+"""Replies of Ollama's API: lines of JSON, one after the other or one alone."""
 
 from typing import Literal
 
@@ -26,14 +26,15 @@ class OllamaToolCall(Struct, frozen=True):
 
 
 class OllamaReplyMessage(Struct, frozen=True, kw_only=True):
-    """What is new in an answer, or all of it."""
+    """The addition to an answer, or all of it."""
 
     role: str = "assistant"
     content: str = ""
     thinking: str | UnsetType = UNSET
     tool_calls: tuple[OllamaToolCall, ...] | UnsetType = UNSET
     token_ids: tuple[int, ...] | UnsetType = UNSET
-    """Of a text that was cut where it does not tell its tokens: what to send back with it; ours."""
+    """The tokens of a text that was cut where it does not tell them: what to send back with it;
+    ours."""
 
 
 class OllamaLine(Struct, frozen=True, kw_only=True):
@@ -58,24 +59,25 @@ class OllamaLine(Struct, frozen=True, kw_only=True):
     system_fingerprint: str | UnsetType = UNSET
     """Equal ones, with equal requests and seeds, give equal texts; ours."""
     approximations: Approximations = UNSET
-    """What the text was computed with, by name; left out where it is the exact one; ours."""
+    """The approximations that the text was computed with, by name; left out where it is the exact
+    one; ours."""
 
 
 class ChatLine(OllamaLine, frozen=True, kw_only=True):
-    """Of `/api/chat`."""
+    """A line of `/api/chat`."""
 
     message: OllamaReplyMessage = OllamaReplyMessage()
 
 
 class GenerateLine(OllamaLine, frozen=True, kw_only=True):
-    """Of `/api/generate`."""
+    """A line of `/api/generate`."""
 
     response: str = ""
     thinking: str | UnsetType = UNSET
 
 
 class EmbedReply(Struct, frozen=True, kw_only=True):
-    """Of `/api/embed`; times are in nanoseconds."""
+    """The reply of `/api/embed`; times are in nanoseconds."""
 
     model: str
     embeddings: tuple[tuple[float, ...], ...]
@@ -87,7 +89,7 @@ class EmbedReply(Struct, frozen=True, kw_only=True):
 
 
 class EmbeddingsReply(Struct, frozen=True):
-    """Of `/api/embeddings`."""
+    """The reply of `/api/embeddings`."""
 
     embedding: tuple[float, ...]
 
@@ -119,7 +121,7 @@ class ListedModel(Struct, frozen=True, kw_only=True):
     size: int
     """Bytes of the weights as they are read."""
     digest: str
-    """Of what is told of the model here, not of its weights."""
+    """The digest of what is told of the model here, not of its weights."""
     details: ModelDetails
 
 
@@ -141,7 +143,7 @@ class RunningModels(Struct, frozen=True):
 
 
 class ShownModel(Struct, frozen=True, kw_only=True):
-    """What is known of a model."""
+    """The description of a model."""
 
     details: ModelDetails
     model_info: dict[str, str | int]
@@ -153,4 +155,5 @@ class ServerVersion(Struct, frozen=True):
     draftwerk: str
     """This server's own version."""
     version: str = "0.13.5"
-    """Of the Ollama whose API is spoken: clients refuse versions that lack what they need."""
+    """The version of the Ollama whose API is spoken: clients refuse versions that lack what they
+    need."""

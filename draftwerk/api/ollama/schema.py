@@ -1,4 +1,4 @@
-"""What `/api/chat`, `/api/generate` and `/api/show` take: Ollama's API.
+"""Requests to `/api/chat`, `/api/generate` and `/api/show`: Ollama's API.
 
 Fields not named here are ignored, as elsewhere; so are options, which a header then names.
 """
@@ -108,13 +108,13 @@ class OllamaMessage(Struct, frozen=True):
     role: Literal["system", "user", "assistant", "tool"]
     content: BodyText | None = None
     thinking: BodyText | None = None
-    """Of an assistant's message, for templates that show it."""
+    """The reasoning of an assistant's message, for templates that show it."""
     tool_calls: Annotated[list[OllamaCall], Meta(max_length=TOOLS_MAX)] | None = None
     tool_name: FunctionName | None = None
-    """Of a tool's message: what was called; without it, the first call without a result."""
+    """The function that a tool's message answers; without it, the first call without a result."""
     tool_call_id: CallId | None = None
     token_ids: TokenIds | None = None
-    """Of an assistant's message: those that it was generated as, where they are known; ours."""
+    """The tokens that an assistant's message was generated as, where they are known; ours."""
 
 
 class OllamaTool(Struct, frozen=True):
@@ -131,7 +131,7 @@ class OllamaTool(Struct, frozen=True):
     no_effect("keep_alive", why="a server's only model stays loaded"),
 )
 class OllamaBody(Struct, frozen=True, kw_only=True):
-    """What chat and generate share."""
+    """Fields that chat and generate share."""
 
     model: Name
     stream: bool | None = None
@@ -176,7 +176,7 @@ class GenerateBody(OllamaBody, frozen=True, kw_only=True):
     """Empty: whether the model is there."""
     system: BodyText | None = None
     suffix: BodyText | None = None
-    """What stands behind the text that is asked for, where the vocabulary has tokens for that."""
+    """The text behind the one that is asked for, where the vocabulary has tokens for that."""
     raw: bool | None = None
     """Whether the prompt is the model's text as it stands, without a chat template."""
 
@@ -190,7 +190,7 @@ class EmbedOptions(Struct, frozen=True):
     no_effect("options", why="no option changes a vector"),
 )
 class EmbeddingFields(Struct, frozen=True, kw_only=True):
-    """What both of Ollama's addresses for vectors take."""
+    """The fields of both of Ollama's addresses for vectors."""
 
     model: Name
     options: EmbedOptions | None = None

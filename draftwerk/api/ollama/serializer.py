@@ -35,9 +35,9 @@ class OllamaSerializer(Serializer):
     is_chat: bool
     reason: Literal["stop", "length"] = "stop"
     token_ids: tuple[int, ...] | UnsetType = UNSET
-    """Of a text that was cut where it does not tell its tokens."""
+    """The tokens of a text that was cut where it does not tell them."""
     answer: AnswerParts = field(default_factory=AnswerParts)
-    """What was streamed of the calls: each is sent when it is whole."""
+    """The calls that were streamed: each is sent when it is whole."""
 
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return a line for each part that is new."""

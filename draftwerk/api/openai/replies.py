@@ -1,4 +1,4 @@
-"""What clients get back: the bodies of chat and completions."""
+"""Replies to clients: the bodies of chat and completions."""
 
 from typing import Generic, TypeVar
 
@@ -72,7 +72,7 @@ class ReplyBody(Struct, Generic[ChoiceT], frozen=True):
     """A whole reply, or a chunk of one."""
 
     id: str
-    """Of the request; equal in all chunks."""
+    """The request's id; equal in all chunks."""
     object: str
     """The kind of this object, as OpenAI names it."""
     created: int
@@ -90,14 +90,14 @@ class ReplyBody(Struct, Generic[ChoiceT], frozen=True):
     system_fingerprint: str = ""
     """Equal ones, with equal requests and seeds, give equal texts."""
     receipt: Receipt | UnsetType = UNSET
-    """Of a request that asks for one; of a stream, in its last chunk."""
+    """The receipt of a request that asks for one; of a stream, in its last chunk."""
 
 
 # --- chat -----------------------------------------------------------------------------------------
 
 
 class FunctionDelta(Struct, frozen=True, omit_defaults=True):
-    """What one chunk adds to a function's name and arguments."""
+    """The addition of one chunk to a function's name and arguments."""
 
     name: str | UnsetType = UNSET
     """In the first chunk of a call."""
@@ -106,12 +106,12 @@ class FunctionDelta(Struct, frozen=True, omit_defaults=True):
 
 
 class CallDelta(Struct, frozen=True, omit_defaults=True):
-    """What one chunk adds to a call."""
+    """The addition of one chunk to a call."""
 
     index: int
     """Number of the call within its message."""
     function: FunctionDelta
-    """What the chunk adds."""
+    """The addition of the chunk."""
     id: str | UnsetType = UNSET
     """In the first chunk of a call: what its result names it by."""
     type: str | UnsetType = UNSET
@@ -122,7 +122,7 @@ class CallReply(Struct, frozen=True):
     """A call of a function."""
 
     id: str
-    """What its result names it by."""
+    """The id by which its result names it."""
     function: CalledFunction
     """The function's name and arguments."""
     type: str = "function"
@@ -130,7 +130,7 @@ class CallReply(Struct, frozen=True):
 
 
 class ChatDelta(Struct, frozen=True, omit_defaults=True):
-    """What one chunk adds to a message."""
+    """The addition of one chunk to a message."""
 
     role: str = ""
     """In the first chunk of a choice."""
@@ -139,9 +139,10 @@ class ChatDelta(Struct, frozen=True, omit_defaults=True):
     reasoning_content: str | None = None
     """The new part of the reasoning, of a model that reasons first."""
     tool_calls: tuple[CallDelta, ...] | UnsetType = UNSET
-    """What is new of calls."""
+    """Additions to calls."""
     token_ids: tuple[int, ...] | UnsetType = UNSET
-    """Of a text that was cut where it does not tell its tokens: all of them, in the last chunk."""
+    """The tokens of a text that was cut where it does not tell them: all of them, in the last
+    chunk."""
 
 
 class ChatChunkChoice(Struct, frozen=True):
@@ -150,7 +151,7 @@ class ChatChunkChoice(Struct, frozen=True):
     index: int
     """Number of the choice within its request."""
     delta: ChatDelta
-    """What the chunk adds."""
+    """The addition of the chunk."""
     logprobs: ChatLogprobs | None
     """Null unless the request asks for them."""
     finish_reason: str | None
@@ -169,7 +170,7 @@ class ChatChunk(ReplyBody[ChatChunkChoice], frozen=True):
     prompt_token_ids: tuple[int, ...] | UnsetType = UNSET
     """Ids of the prompt's tokens, if they are asked for; of a stream, in its first chunk."""
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
-    """Those that have come since the last chunk, of a request that asks for them."""
+    """Log-probabilities that came since the last chunk, of a request that asks for them."""
 
 
 class ChatMessageReply(Struct, frozen=True):
@@ -182,11 +183,11 @@ class ChatMessageReply(Struct, frozen=True):
     refusal: None = None
     """Always null: no model here marks refusals."""
     reasoning_content: str | UnsetType = UNSET
-    """What came before the text, of a model that reasons first."""
+    """The reasoning before the text, of a model that reasons first."""
     tool_calls: tuple[CallReply, ...] | UnsetType = UNSET
     """The calls of tools, if there are any."""
     token_ids: tuple[int, ...] | UnsetType = UNSET
-    """Of a text that was cut where it does not tell its tokens: what to send back with it."""
+    """The tokens of a text that was cut where it does not tell them: what to send back with it."""
 
 
 class ChatChoice(Struct, frozen=True):
@@ -214,7 +215,7 @@ class ChatReply(ReplyBody[ChatChoice], frozen=True):
     prompt_token_ids: tuple[int, ...] | UnsetType = UNSET
     """Ids of the prompt's tokens, if they are asked for; of a stream, in its first chunk."""
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
-    """Of the prompt's tokens, if the request asks for them."""
+    """Log-probabilities of the prompt's tokens, if the request asks for them."""
 
 
 # --- completions ----------------------------------------------------------------------------------
@@ -240,7 +241,8 @@ class CompletionChoice(Struct, frozen=True):
     prompt_token_ids: tuple[int, ...] | UnsetType = UNSET
     """Ids of the prompt's tokens, if they are asked for; of a stream, in its first chunk."""
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
-    """Of the prompt's tokens, in its first choice, if the request asks for them."""
+    """Log-probabilities of the prompt's tokens, in the first choice, if the request asks for them.
+    """
 
 
 class CompletionReply(ReplyBody[CompletionChoice], frozen=True):

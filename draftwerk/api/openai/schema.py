@@ -1,4 +1,4 @@
-"""What clients may send: every field with its bounds in the type.
+"""Requests of clients: every field with its bounds in the type.
 
 All fields may be null, which means absent. What is known and not obeyed has a row in `knows`.
 """
@@ -58,7 +58,7 @@ Alternatives = Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)]
 SERVED_AS: dict[ServiceTier, ServiceTier] = {
     "auto": "default", "scale": "default", "fast": "priority",
 }  # fmt: skip
-"""What a reply calls a tier that is one of the others."""
+"""The name of a tier in a reply that is one of the others."""
 ReasoningBudget = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 
 
@@ -72,15 +72,15 @@ class Message(Struct, frozen=True):
     name: Annotated[str, Meta(max_length=256)] | None = None
     """For the model's chat template; few show it to the model."""
     tool_calls: Annotated[list[MessageCall], Meta(max_length=TOOLS_MAX)] | None = None
-    """Of an assistant's message: what it called."""
+    """The calls of an assistant's message."""
     tool_call_id: CallId | None = None
-    """Of a tool's message: the call it answers."""
+    """The call that a tool's message answers."""
     refusal: BodyText | None = None
-    """Of an assistant's message that was one; read where there is no content."""
+    """The refusal that an assistant's message was; read where there is no content."""
     reasoning_content: BodyText | None = None
-    """Of an assistant's message: what came before it, for templates that show it."""
+    """The reasoning before an assistant's message, for templates that show it."""
     token_ids: TokenIds | None = None
-    """Of an assistant's message: those that it was generated as, where they are known."""
+    """The tokens that an assistant's message was generated as, where they are known."""
 
 
 class StreamOptions(Struct, frozen=True):
@@ -152,7 +152,7 @@ class SamplingBody(TextFields, frozen=True, kw_only=True):
     early_stopping: bool | None = None
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
     slo: SloBody | None = None
-    """What this request is promised, in place of the server's `--slo`; ours."""
+    """The promise to this request, in place of the server's `--slo`; ours."""
     deadline: Time | None = None
     """From its arrival until it fails unless its text has begun; ours."""
 
@@ -238,7 +238,7 @@ class ChatBody(OpenAIBody, frozen=True, kw_only=True):
     tools: ChatTools | None = None
     tool_choice: Mode | ChatToolChoice | None = None
     chat_template_kwargs: TemplateVariables | None = None
-    """Of those that the chat template asks for."""
+    """Variables that the chat template asks for."""
     thinking_budget: ReasoningBudget | None = None
     """Tokens of reasoning, after which it is ended; ours."""
     metadata: Metadata | None = None
@@ -278,7 +278,7 @@ class CompletionBody(OpenAIBody, frozen=True, kw_only=True):
     truncation_side: Literal["left", "right"] | None = None
     """Where a prompt is cut; left if absent."""
     suffix: BodyText | None = None
-    """What stands behind the text that is asked for, where the vocabulary has tokens for that."""
+    """The text behind the one that is asked for, where the vocabulary has tokens for that."""
 
     @property
     def fills_gap(self) -> bool:

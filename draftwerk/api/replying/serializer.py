@@ -1,4 +1,4 @@
-"""What the protocols share: reply metadata, gathered choices, and the serializer interface."""
+"""Parts of all protocols: reply metadata, gathered choices, and the serializer interface."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ class ReplyMetadata(msgspec.Struct, frozen=True):
     """Unix seconds."""
     model: str
     fingerprint: str = ""
-    """Of the server, which equal replies have in common."""
+    """The server's fingerprint, which equal replies have in common."""
     logprobs: bool = False
     origins: bool = False
     """Whether the client asked where each token came from."""
@@ -77,7 +77,7 @@ class ReplyMetadata(msgspec.Struct, frozen=True):
     is_parsed: bool = False
     """Whether the reply is told apart into reasoning, text and calls."""
     half: HalfTurn | None = None
-    """What it goes on from."""
+    """The text that it goes on from."""
 
     def call_id(self, choice: int, index: int, goes_on: bool) -> str:
         """Return a call's id: of one that had begun before, as its client has it."""
@@ -117,7 +117,7 @@ class GatheredChoice:
     origins: list[str] = field(default_factory=list[str])
     logprobs: list[TokenText] = field(default_factory=list[TokenText])
     scored: list[TokenText] = field(default_factory=list[TokenText])
-    """Of the prompt, in the first choice of a request that asks for them."""
+    """The prompt's tokens, in the first choice of a request that asks for them."""
     tokens: list[int] = field(default_factory=list[int])
     """Generated, without the one that ended the text."""
     token_ids: list[int] = field(default_factory=list[int])
@@ -127,9 +127,9 @@ class GatheredChoice:
     """The stop string that was found, if one was."""
     score: float | UnsetType = UNSET
     answer: AnswerParts = field(default_factory=AnswerParts)
-    """Of a request with a reply format: its parts."""
+    """The parts of an answer whose request has a reply format."""
     untold: tuple[int, ...] | UnsetType = UNSET
-    """What is to be sent back with a text that was cut where it does not tell its tokens."""
+    """The tokens to be sent back with a text that was cut where it does not tell its tokens."""
 
     def add(self, event: Delta | Ended) -> None:
         """Take in one event of this choice."""

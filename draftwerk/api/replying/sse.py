@@ -55,7 +55,7 @@ class StreamForm(msgspec.Struct, frozen=True):
     headers: list[tuple[bytes, bytes]]
     framed: Callable[[msgspec.Struct], bytes]
     keep_alive: bytes
-    """What means nothing, and is sent where nothing comes for long; empty where there is none."""
+    """The comment that is sent where nothing comes for long; empty where there is none."""
 
 
 EVENTS = StreamForm(STREAM_HEADERS, framed, KEEP_ALIVE)
@@ -73,7 +73,7 @@ class GenerationResponse:
     counts: bool = False
     """Whether every chunk carries usage."""
     end: bytes = DONE
-    """What comes after the last event."""
+    """The bytes after the last event."""
     form: StreamForm = EVENTS
     headers: Headers = ()
     """Besides those of the form."""
@@ -128,9 +128,9 @@ class EventStream:
     unwatch: Callable[[], bool]
     started: bool = False
     idle: Deadline = field(init=False)
-    """Of waiting for events: then a comment is sent."""
+    """The deadline of waiting for events: then a comment is sent."""
     writing: Deadline = field(init=False)
-    """Of waiting for the client to read."""
+    """The deadline of waiting for the client to read."""
     _stalled: bool = False
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a prompt that was read comes to: a vector of length 1, or how likely a document answers.
+"""The result of a prompt that was read: a vector of length 1, or how likely a document answers.
 
 Nothing here depends on a machine's library: square roots and divisions are exact to the last bit,
 and a sum of squares is rounded once.

@@ -78,7 +78,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """The body of `/ready`, in either state."""
 
     restarts: int
-    """Of the actors, since the server began."""
+    """Restarts of actors since the server began."""
     progress_age_s: float
     """Since a round was committed, while there is work."""
     actor_ages_s: dict[str, float]
@@ -86,11 +86,11 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     loop_lag_ms: float
     """How late the event loop woke last."""
     replicas: dict[str, str] | UnsetType = UNSET
-    """Of a cluster: "ready" for each replica, or why none of its requests would come on. The
-    figures above are of the worst."""
+    """The replicas of a cluster: "ready" for each replica, or why none of its requests would come
+    on. The figures above are of the worst."""
     models: dict[str, str] | UnsetType = UNSET
-    """Of a server of several: ready, unloaded, loading or leaving for each, or why it makes no
-    progress. The figures above are of one that is loaded."""
+    """The models of a server of several: ready, unloaded, loading or leaving for each, or why it
+    makes no progress. The figures above are of one that is loaded."""
 
 
 def not_ready(state: ServerState, snapshot: Snapshot) -> str:

@@ -37,7 +37,7 @@ class ModelRow(Struct, frozen=True, kw_only=True):
     root: str
     """Its first name."""
     parent: str | None
-    """Of an adapter, the model that it is for."""
+    """The model that an adapter is for."""
     max_model_len: int
     capabilities: tuple[str, ...]
     """completion, and what else it can do: tools, thinking, insert (a text in the middle)."""
@@ -53,11 +53,11 @@ class ModelRow(Struct, frozen=True, kw_only=True):
     pinned: bool
     """Whether it stays loaded."""
     memory_bytes: int
-    """What it takes at most while it is loaded; 0 for a server's only model."""
+    """The most memory that it takes while it is loaded; 0 for a server's only model."""
     expected_wait_s: float
     """How long a request would wait for it now."""
     requests: int
-    """That need it now."""
+    """Requests that need it now."""
     waiting: int
     """Requests that wait for it."""
     loads: int

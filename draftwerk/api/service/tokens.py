@@ -68,7 +68,7 @@ class TokenPiece(Struct, frozen=True):
 
 
 class TokenizeReply(Struct, frozen=True):
-    """Of `/tokenize`."""
+    """The reply of `/tokenize`."""
 
     tokens: list[int | TokenPiece]
     """Ids; objects with `with_pieces`."""
@@ -77,7 +77,7 @@ class TokenizeReply(Struct, frozen=True):
 
 
 class DetokenizeReply(Struct, frozen=True):
-    """Of `/detokenize`."""
+    """The reply of `/detokenize`."""
 
     prompt: str
     content: str

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 WHERE = "All addresses are in /openapi.json."
 PATH_MAX = 128
 LIKENESS = 0.7
-"""Of an address that was meant, from 0 to 1."""
+"""The least likeness of an address that was meant, from 0 to 1."""
 NOT_SERVED = {
     **dict.fromkeys(("score", "classify", "pooling"), "scoring of texts is"),
     **dict.fromkeys(("audio", "images", "videos", "realtime"), "images, sound and video are"),
@@ -19,7 +19,7 @@ NOT_SERVED = {
     **dict.fromkeys(("pull", "push", "create", "copy", "delete", "blobs"), "a store of models is"),
     **dict.fromkeys(("props", "slots"), "a list of slots is"),
 }
-"""What has no address here, by a part of the path that other servers have for it."""
+"""The things that have no address here, by a part of the path that other servers have for it."""
 
 
 def nothing_at(path: str, addresses: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a server does every so often: memory, places, the event loop's lag, the collector."""
+"""A server's periodic work: memory, places, the event loop's lag, the collector."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ COLLECTOR = (400, 2, 500)
 LAG_PERIOD_S = 0.1
 MEMORY_PERIOD_S = 1.0
 MEMORY_SHARE = 0.005
-"""Of the time: the kernel looks at every page, for 50 ms where a gigabyte is held."""
+"""The share of the time: the kernel looks at every page, for 50 ms where a gigabyte is held."""
 TRIM_PERIOD_S = 10.0
 PLACES_PERIOD_S = 0.5
 

@@ -48,19 +48,19 @@ class LoadedModels:
     methods: tuple[str, ...]
     """Draft sources of this server, the draft head among them only if the target has one."""
     ready: Ready
-    """What the target's process measured."""
+    """The measurements of the target's process."""
     memory: ModelMemory
-    """What the target's processes share."""
+    """The memory that the target's processes share."""
     adapters: LoraAdapters = NO_ADAPTERS
-    """Those that requests may name."""
+    """The adapters that requests may name."""
     fingerprint: str = ""
     """As in `ServedModel`."""
     nursery: Nursery | None = None
-    """What forks the target's processes, where there is such a process of its own."""
+    """The process that forks the target's, where there is such a process of its own."""
 
     @property
     def recoveries(self) -> RecoveryStats:
-        """What the target's device counts, if it recovers by itself."""
+        """The counts of the target's device, if it recovers by itself."""
         return self.target.stats if isinstance(self.target, RecoveringTarget) else RecoveryStats()
 
     def processes(self) -> dict[str, int | None]:
@@ -76,13 +76,13 @@ class LoadedModels:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """What need not be found out again of a model that is loaded once more, or beside others."""
+    """Known facts of a model that is loaded once more, or beside others."""
 
     text: TextTokenizer | None = None
     ready: Ready | None = None
-    """What its last process measured."""
+    """The measurements of its last process."""
     nursery: Nursery | None = None
-    """What forks the processes of all models."""
+    """The process that forks those of all models."""
 
 
 NOTHING_KNOWN = KnownModel()

@@ -1,4 +1,4 @@
-"""What clients are shown of a model."""
+"""The description of a model for clients."""
 
 from pathlib import Path
 

@@ -16,10 +16,10 @@ HEADER_BYTES = FIELDS.size + CHECKSUM_BYTES
 
 
 class RecordKey(NamedTuple):
-    """What a record must be of, to be read."""
+    """The key that a record must have to be read."""
 
     fingerprint: bytes
-    """Of everything that decides a block's bytes beside its tokens."""
+    """The fingerprint of everything that decides a block's bytes beside its tokens."""
     name: bytes
     """The block's: a keyed hash of its tokens, all before them, and the name space."""
 

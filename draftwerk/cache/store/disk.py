@@ -62,15 +62,15 @@ class DiskStore:
     folder: Path
     fingerprint: bytes
     block_bytes: int
-    """Of a block in all planes."""
+    """The bytes of a block in all planes."""
     size_max: int
     """Bytes of all records in the folder, those of other fingerprints included."""
     stats: StoreStats = field(default_factory=StoreStats)
     state_bytes: int = 0
-    """Of a recurrent state, which is kept like a block; 0 where none is."""
+    """The bytes of a recurrent state, which is kept like a block; 0 where none is."""
     clock: Callable[[], float] = monotonic
     _names: set[bytes] = field(default_factory=set[bytes])
-    """Of the records that are likely there."""
+    """The names of the records that are likely there."""
     _sizes: OrderedDict[Path, int] = field(default_factory=OrderedDict[Path, int])
     """Every record of the folder, least recently used first."""
     _total: int = 0

@@ -41,7 +41,7 @@ class PageStore:
     records: Records
     pages: BlockBytes
     kind: bytes = b""
-    """Of what has the name of a block and is none: it has a record of its own."""
+    """The kind of what has the name of a block and is none: it has a record of its own."""
 
     @property
     def size(self) -> int:

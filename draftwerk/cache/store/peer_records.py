@@ -99,7 +99,7 @@ class Peer:
 
     address: PeerAddress
     names: dict[bytes, None] = field(default_factory=dict[bytes, None])
-    """Of its blocks, in the order in which it told of them."""
+    """The names of its blocks, in the order in which it told of them."""
     paused_until: float = float("-inf")
     idle: deque[PeerConnection] = field(default_factory=deque[PeerConnection])
     """Open connections that nobody uses."""

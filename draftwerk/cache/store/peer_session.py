@@ -48,7 +48,7 @@ class OtherAddressError(PeerRefusedError):
 
 
 class PeerSecret(NamedTuple):
-    """What servers share that hand blocks to each other."""
+    """The secret that servers share that hand blocks to each other."""
 
     links: bytes
     """Shown, never said, by both sides of a connection."""
@@ -61,7 +61,7 @@ class PeerIdentity(NamedTuple):
 
     secret: PeerSecret
     fingerprint: bytes
-    """Of everything that decides a block's bytes beside its tokens."""
+    """The fingerprint of everything that decides a block's bytes beside its tokens."""
     instance: bytes
     """Its own, drawn at its start."""
 
@@ -112,9 +112,9 @@ class PeerSession(NamedTuple):
     """A connection between two servers that have shown who they are."""
 
     own: Seal
-    """Of what this side sends."""
+    """The seal of what this side sends."""
     other: Seal
-    """Of what it gets."""
+    """The seal of what it gets."""
 
 
 @dataclass(slots=True, eq=False)
@@ -124,9 +124,9 @@ class DoorHandshake:
     identity: PeerIdentity
     address: bytes
     hello: bytes = b""
-    """What it says first."""
+    """Its first message."""
     purpose: Purpose = "fetch"
-    """What the asker wants, once it is known."""
+    """The asker's purpose, once it is known."""
 
     def __post_init__(self) -> None:
         self.hello = self.identity.instance + token_bytes(CHALLENGE_BYTES)

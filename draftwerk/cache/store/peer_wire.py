@@ -20,7 +20,7 @@ from draftwerk.cache.store.block_record import NAME_BYTES
 from draftwerk.cache.store.peer_session import SEAL_BYTES, PeerRefusedError, Seal
 
 LENGTH_BYTES = 4
-"""Of a message's size, before it."""
+"""The bytes of a message's size, before it."""
 NAMES_MAX = 2**18
 """Names of one peer that are known: the last ones; some 40 MB."""
 REPORTED_MAX = 2**14
@@ -38,7 +38,7 @@ BlockNames = Annotated[tuple[BlockName, ...], Meta(max_length=REPORTED_MAX)]
 
 
 class Holdings(msgspec.Struct, frozen=True, array_like=True):
-    """What changed in a server's cache since it last said so."""
+    """The changes in a server's cache since its last message."""
 
     added: BlockNames = ()
     """A text's blocks in their order."""
@@ -51,7 +51,7 @@ HOLDINGS = msgspec.msgpack.Decoder(Holdings)
 
 
 class AnswerHead(NamedTuple):
-    """What stands before a block's bytes."""
+    """The head before a block's bytes."""
 
     is_found: bool
     size: int

@@ -37,7 +37,7 @@ class Failure(Exception):
 
 @dataclass(slots=True)
 class Exchange:
-    """What came back so far; times are the transport's clock in seconds.
+    """The reply so far; times are the transport's clock in seconds.
 
     `chunk_tokens[i]` is the count of output tokens after `chunk_times[i]`, where the server sends
     it.

@@ -43,12 +43,12 @@ class ReplayedRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def response_id(self) -> str:
-        """What a later response calls this one."""
+        """The name of this response in a later one."""
         return "resp_" + self.id
 
 
 class Replayed(Struct, frozen=True):
-    """What became of one request."""
+    """The outcome of one request."""
 
     request: ReplayedRequest
     seconds: float

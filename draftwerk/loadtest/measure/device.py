@@ -6,11 +6,11 @@ from typing import NamedTuple
 BUSY, GAP = "draftwerk_device_busy_seconds_total", "draftwerk_device_gap_seconds"
 STAGE = "draftwerk_request_stage_seconds"
 STAGES = ("inbox", "tokenise", "queue", "device_wait", "prefill", "decode", "detokenise")
-"""Of a request, in order."""
+"""The stages of a request, in order."""
 
 
 class DeviceUse(NamedTuple):
-    """Of the time in which the server had work."""
+    """Shares of the time in which the server had work."""
 
     busy: float
     """The share that its device was computing."""

@@ -1,1 +1,1 @@
-"""What a run leaves behind: rows, files, tables and comparisons."""
+"""The results of a run: rows, files, tables and comparisons."""

@@ -1,4 +1,4 @@
-"""What differs between the receipts of a request and those of the same request sent again."""
+"""The differences between the receipts of a request and those of the same request sent again."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the variants of a sweep differ by, and whether more than chance and drift."""
+"""The differences of a sweep's variants, and whether more than chance and drift."""
 
 import math
 from statistics import fmean

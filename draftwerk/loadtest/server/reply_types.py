@@ -147,7 +147,7 @@ class Fault(Struct):
 
 
 class FaultReply(Struct):
-    """What servers send with a status that is not 200."""
+    """The body that servers send with a status that is not 200."""
 
     error: Fault
 

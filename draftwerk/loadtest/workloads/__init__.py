@@ -1,1 +1,1 @@
-"""What is asked: prompts from files, made-up prompts, and prompts with a checkable answer."""
+"""Prompts to ask: those from files, made-up prompts, and prompts with a checkable answer."""

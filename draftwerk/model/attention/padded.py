@@ -18,7 +18,7 @@ SHORT_MAX = 16
 """New tokens up to which rows share a call."""
 KEYS_MULTIPLE = 64
 KEYS_AT_ONCE = 512
-"""Of a product's sums, whose order would depend on their number."""
+"""The keys of a product's sums, whose order would depend on their number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from draftwerk.model.batch.batch import Batch
 
 
 class Scoring(NamedTuple):
-    """What becomes of scores; `PLAIN` is Llama's."""
+    """The steps that scores go through; `PLAIN` is Llama's."""
 
     scale: float = 0.0
     """0 for 1 / sqrt(D)."""

@@ -21,7 +21,8 @@ class Pages:
     states: Tensor | None = None
     """Slots of recurrent states, [slots, numbers] in float32; None without recurrent layers."""
     window: "Pages | None" = None
-    """Of layers with windows, where they have blocks of their own; these are the others' then."""
+    """Pages of layers with windows, where they have blocks of their own; these are the others'
+    then."""
     window_blocks: WindowBlocks = NO_WINDOW_BLOCKS
     """Which of these blocks a row reads."""
     block_count: int = field(init=False)
@@ -47,7 +48,7 @@ class BatchState:
     first: int
     count: int
     parents: tuple[int, ...]
-    """Of a draft tree's nodes, by index; -1 for the last known token."""
+    """The parents of a draft tree's nodes, by index; -1 for the last known token."""
     start: int
     source: int
     """The slot that is read; -1 for the state before the first token."""
@@ -101,7 +102,7 @@ class Batch:
     layers: int | None = None
     """Layers to run; fewer than all compute no logits, and of the last keys and values alone."""
     states: tuple[BatchState, ...] = ()
-    """Of each sequence, in the order of tokens."""
+    """The state of each sequence, in the order of tokens."""
     paths: Tensor | None = None
     """[T, 64] the new tokens of each path, sorted once for the layers of an attention in order."""
     window: "Batch | None" = None
@@ -153,12 +154,12 @@ class RecurrentForward(Forward, Protocol):
 
 
 class HeldStates(Protocol):
-    """What a draft head reads of its target."""
+    """The states that a draft head reads of its target."""
 
     @property
     def states(self) -> Tensor | None:
-        """Of the outputs of the latest call [S, width], in any dtype; the hidden states that the
-        target's head read, or several layers' side by side."""
+        """The states of the outputs of the latest call [S, width], in any dtype; the hidden states
+        that the target's head read, or several layers' side by side."""
         ...
 
 
@@ -174,5 +175,5 @@ class KeepingForward(Protocol):
 
     @property
     def kept(self) -> Tensor | None:
-        """Those of the outputs of the latest call, side by side [S, layers * hidden]."""
+        """The kept states of the outputs of the latest call, side by side [S, layers * hidden]."""
         ...

@@ -15,7 +15,7 @@ from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.rounds import Draft, RowState
 
 NO_STATE = RowState(-1, -1)
-"""Of a row that begins a text, and whose end is of no interest."""
+"""The state of a row that begins a text, and whose end is of no interest."""
 MASKED_MAX = 63
 """New tokens of a row with ancestor masks: the bits of an int64 without its sign."""
 
@@ -47,7 +47,7 @@ class BatchBuilder:
     scattered: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     """Slots, in the row's sequence, of rows whose tokens are not in line, by the row's number."""
     adapters: list[int] = field(default_factory=list[int])
-    """Of the rows, -1 for none."""
+    """The adapters of the rows, -1 for none."""
     offsets: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     """(first token, tokens, what is added to their positions) of rows at other positions."""
     states: list[BatchState] = field(default_factory=list[BatchState])

@@ -50,7 +50,7 @@ class AssistantWeights(NamedTuple):
     """An assistant's weights, of hidden size h, for a target of size H."""
 
     config: ModelConfig
-    """Of its layers; their `kv_from` are the target's."""
+    """The configuration of its layers; their `kv_from` are the target's."""
     layers: list[LayerWeights]
     norm: Tensor
     head: Tensor

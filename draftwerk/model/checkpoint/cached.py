@@ -1,4 +1,4 @@
-"""What is kept in the cache folder: listed, bounded, and removed by name.
+"""The cache folder: its entries listed, bounded, and removed by name.
 
 Every entry can be made again: what is read of GGUF files at a model's next start, kernels by a
 compiler.

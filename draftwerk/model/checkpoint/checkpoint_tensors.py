@@ -27,7 +27,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 NamedRows = list[tuple[str, range]]
 """Tensors by name, and which of their rows."""
 STORED = {torch.bfloat16: torch.bfloat16}
-"""What is kept as it is stored; everything else is read as float32."""
+"""The types that are kept as they are stored; everything else is read as float32."""
 
 
 def rounded(values: Tensor, dtype: torch.dtype | None) -> Tensor:

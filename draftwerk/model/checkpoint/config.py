@@ -18,7 +18,7 @@ Mixer = Literal["attention", "convolution", "recurrence"]
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """What all layers compute; the defaults are Llama's."""
+    """The graph that all layers compute; the defaults are Llama's."""
 
     norm: NormKind = "rms"
     activation: Activation = "silu"
@@ -36,7 +36,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     norms_after_rotation: bool = False
     """Whether queries and keys are normed behind the rotation."""
     rotary_rounding: Literal["all", "angles", "result"] = "all"
-    """What of a rotation bf16 rounds."""
+    """The parts of a rotation that bf16 rounds."""
     embedding_multiplier: float = 1.0
     rounds_embedding_multiplier: bool = False
     """Whether the multiplier has the weights' dtype."""
@@ -60,7 +60,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     has_layer_scalar: bool = False
     """Whether the hidden state is multiplied by a number behind each layer."""
     per_layer_size: int = 0
-    """Of the embedding that each layer has of its own; 0 for none."""
+    """The size of the embedding that each layer has of its own; 0 for none."""
     sees_all: bool = False
     """Whether each token sees all of its text, and not those before it alone."""
 
@@ -72,7 +72,7 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     """By each token: those whose scores are the highest."""
     ffn_size: int
-    """Of each expert."""
+    """The size of each expert."""
     scores: Literal["softmax", "sigmoid"] = "softmax"
     has_choice_bias: bool = False
     """Whether a bias is added to scores where experts are chosen, and nowhere else."""
@@ -80,13 +80,13 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True):
     normalises: bool = True
     """Whether the weights of those that are used sum to one; else they are shares of all."""
     shared_ffn_size: int = 0
-    """Of an FFN that every token has beside them; 0 for none."""
+    """The size of an FFN that every token has beside them; 0 for none."""
     shared_is_gated: bool = False
     """Whether what that comes to is multiplied with sigmoid(w normed), one number a token."""
 
 
 class LayerKind(msgspec.Struct, frozen=True):
-    """What is one layer's own."""
+    """The fields that are one layer's own."""
 
     window: int = 0
     """Positions that a token sees at most, itself included; 0 for all."""
@@ -125,7 +125,7 @@ class LayerPlanes(NamedTuple):
 
 
 LayerGroup = Literal["all", "windowed", "others"]
-"""Of layers that have blocks together."""
+"""The layers that have blocks together."""
 
 
 def window_planes(kinds: Sequence[LayerKind]) -> int:
@@ -156,7 +156,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     context_max: int
     norm_eps: float
     rope_inverse_frequencies: tuple[float, ...]
-    """Of the first rotary."""
+    """The inverse frequencies of the first rotary."""
     rope_magnitude: float = 1.0
     local_rotary: Rotary | None = None
     """The second."""

@@ -11,7 +11,7 @@ from draftwerk.model.checkpoint.supported import check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 
 VARIANTS = ("norm_before_fc", "fc_norm", "norm_output")
-"""What a config may ask for that is not computed."""
+"""Variants that a config may ask for and that are not computed."""
 
 
 class EagleConfig(NamedTuple):

@@ -23,7 +23,7 @@ from draftwerk.model.checkpoint.hf_config import model_config
 from draftwerk.model.checkpoint.unsupported import Refused
 
 PREFIXES = re.compile(r"(?:model\.)?(?:midlayer\.|layers\.0\.)?")
-"""Of tensors: the layer has had several names."""
+"""The prefixes of tensors: the layer has had several names."""
 NORMS = ("input_layernorm", "hidden_norm", "post_attention_layernorm", "norm")
 MATRICES = {
     "fc": ("fc",),
@@ -33,7 +33,7 @@ MATRICES = {
     "down": ("mlp.down_proj",),
     "lm_head": ("lm_head",),
 }
-"""Those that are kept stacked, by what they are called here."""
+"""Weights that are kept stacked, by what they are called here."""
 EMBEDDING, OFFSETS = "embed_tokens.weight", "d2t"
 UNREAD = ("t2d", "rotary_emb.inv_freq", "self_attn.rotary_emb.inv_freq")
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
@@ -43,7 +43,7 @@ class EagleHead(NamedTuple):
     """A head's weights."""
 
     config: ModelConfig
-    """Of a Llama of this one layer, with as many tokens as the head guesses."""
+    """The configuration of a Llama of this one layer, with as many tokens as the head guesses."""
     target_layers: tuple[int, ...]
     """Before which of the target's the hidden states are read, ascending."""
     norms_residual: bool

@@ -10,19 +10,19 @@ ANY_DRAFTS = "a model"
 
 
 class FamilyRow(NamedTuple):
-    """What is served of one class of Transformers."""
+    """A class of Transformers as it is served."""
 
     family: str
     """Its `model_type`."""
     classes: tuple[str, ...]
     """The class, and those that have it as the text beside images or sound."""
     gguf: str
-    """What llama.cpp calls it; empty where its files are not read."""
+    """The name of it in llama.cpp; empty where its files are not read."""
     devices: str
     layers: str
     """How its layers differ from Llama's."""
     drafts: str
-    """What drafts for it beside sources that need the text alone, and heads trained for it."""
+    """The drafters for it beside sources that need the text alone, and heads trained for it."""
 
     @property
     def files(self) -> str:

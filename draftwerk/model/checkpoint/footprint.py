@@ -1,11 +1,11 @@
-"""What loading a model takes of memory, known before anything of it is read."""
+"""The memory that loading a model takes, known before anything of it is read."""
 
 BITS = {"fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "fp8": 8.0, "w8a8": 8.0, "int8": 8.5, "int4": 4.5}
 """A weight, packed."""
 TYPES = {"Q8_0": 8.5, "Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.9, "Q3_K_M": 3.9, "Q2_K": 3.2}
 """A weight of a GGUF's usual types, on average."""
 WINDOW_BYTES = 64 * 2**20
-"""Of a file that is being packed, with the libraries' own."""
+"""The bytes of a file that is being packed, with the libraries' own."""
 ROUNDED_UP = 1.05
 """Rows to whole panels, norms, and what is dequantised meanwhile."""
 

@@ -1,4 +1,4 @@
-"""What is kept of a GGUF in the cache folder: config, tokenizer, and where its tensors are.
+"""A GGUF's entry in the cache folder: config, tokenizer, and where its tensors are.
 
     ~/.cache/draftwerk/NAME-8-IDENTITY/   config.json, tokenizer.json, ..., gguf.json
 
@@ -33,9 +33,10 @@ class CardTensor(msgspec.Struct, frozen=True, array_like=True):
     size: int
     """Bytes."""
     heads: int = 0
-    """Of a query or key projection whose rows are in the order of neighbours that turn; else 0."""
+    """The heads of a query or key projection whose rows are in the order of neighbours that turn;
+    else 0."""
     turned: int = 0
-    """Of each head's rows."""
+    """The number of each head's rows that turn."""
 
 
 class GgufCard(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ class GgufCard(msgspec.Struct, frozen=True):
 
     name: str
     file_type: str
-    """What the file calls its mix of types, such as Q4_K_M; empty where it does not say."""
+    """The file's name for its mix of types, such as Q4_K_M; empty where it does not say."""
     paths: tuple[str, ...]
     statuses: tuple[Hashed, ...]
     tensors: dict[str, CardTensor]

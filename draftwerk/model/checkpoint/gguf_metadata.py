@@ -1,4 +1,4 @@
-"""What kind of value a field of a GGUF's metadata has, held where it is read."""
+"""The kinds of values in a GGUF's metadata, held where it is read."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What GGUF files and Transformers call the same tensor."""
+"""The names of one tensor in GGUF files and in Transformers."""
 
 from draftwerk.model.checkpoint.families.architecture import Architecture
 from draftwerk.model.checkpoint.inventory import FUSED, STACKED

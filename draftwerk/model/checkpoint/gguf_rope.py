@@ -23,7 +23,7 @@ LLAMA3_DEFAULTS = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
-"""Those of every Llama 3.x; a GGUF does not name them."""
+"""Values of every Llama 3.x; a GGUF does not name them."""
 TURNS_OR_NOT = np.array([1, 1e30], np.float32)
 """Divisors of pairs of which only some turn."""
 SCALING = ".rope.scaling."

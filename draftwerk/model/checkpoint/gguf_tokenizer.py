@@ -27,7 +27,7 @@ from draftwerk.model.checkpoint.vocabularies.splits import COMPOSED, SPLITS, WHO
 GgufFields = dict[str, Any]
 PREFIX = "tokenizer.ggml."
 BYTE_LEVEL, SENTENCEPIECE, MERGED_PIECES = "gpt2", "llama", "gemma4"
-"""Of `model`."""
+"""The values of `model`."""
 NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 WHOLE = "tokenizer.huggingface.json"
 """Where a file may hold a whole `tokenizer.json`."""

@@ -26,15 +26,15 @@ NAME = re.compile(
     r"(/(blob|resolve)/(?P<branch>[^/]+))?(/(?P<file>.+\.gguf)(\?.*)?)?(:(?P<tag>[\w.-]+))?"
 )
 DEFAULT_TAGS = ("Q4_K_M", "Q4_0")
-"""What a name without a tag stands for, where there are several types."""
+"""The tags that a name without one stands for, where there are several types."""
 LATEST = "latest"
 """As Ollama calls the tag of a name without one."""
 NO_MODEL = ("mmproj", "imatrix")
-"""What the names of GGUF files that are no language model begin with."""
+"""The beginnings of the names of GGUF files that are no language model."""
 
 
 class HubName(NamedTuple):
-    """What is wanted of which repository."""
+    """The file that is wanted of a repository."""
 
     repo: str
     revision: str = "main"

@@ -1,4 +1,4 @@
-"""What the rest of the server needs of a model: numbers and names, read without torch."""
+"""The facts of a model that the rest of the server needs: numbers and names, read without torch."""
 
 from collections.abc import Mapping
 from math import prod
@@ -46,17 +46,17 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Keys and values, of all planes of the pages."""
     head_size: int
     state_bytes: int = 0
-    """Of a slot for a recurrent state; 0 where no layer is recurrent."""
+    """The bytes of a slot for a recurrent state; 0 where no layer is recurrent."""
     window: int = 0
     """The longest attention window of its layers; 0 where none has one."""
     window_heads: TokenHeads = TokenHeads(0, 0)
-    """Of layers with windows, where they have blocks of their own."""
+    """The heads of layers with windows, where they have blocks of their own."""
     other_heads: TokenHeads = TokenHeads(0, 0)
     """Then of the others."""
     kept: int = 0
     """Positions at a text's beginning that tokens see beside their window."""
     draft_head_bytes: int = 0
-    """What the draft head takes that it is served with."""
+    """The bytes of the draft head that it is served with."""
     family: str = ""
     """Its architecture, as its configuration calls it."""
     stored_format: str = "bf16"
@@ -64,15 +64,15 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     stored_kinds: dict[str, int] = {}
     """Bytes of the matrices in each type, the most first; empty for whole numbers."""
     file_format: str = ""
-    """What a quantised file calls its types, such as Q4_K_M or AWQ."""
+    """A quantised file's name for its types, such as Q4_K_M or AWQ."""
     method: str = ""
     """By what `draftwerk quantise` rounded it, where not each number by itself."""
     stored_bytes: int = 0
-    """Of the weights as they are read."""
+    """The bytes of the weights as they are read."""
     elements: int = 0
     """Numbers in all weights."""
     sampling: SamplingDefaults = SamplingDefaults()
-    """What its makers recommend, as far as it is obeyed."""
+    """The sampling that its makers recommend, as far as it is obeyed."""
     sampling_source: str = ""
     """Where they say so."""
     suppressed: tuple[int, ...] = ()
@@ -98,7 +98,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stored_text(self) -> str:
-        """What a GGUF is made of, for people; empty for safetensors."""
+        """The types that a GGUF is made of, for people; empty for safetensors."""
         sizes = [f"{kind} {size / 1e6:.0f} MB" for kind, size in self.stored_kinds.items()]
         named = f"{self.file_format}: " if self.file_format else ""
         method = f", by {self.method}" if self.method else ""

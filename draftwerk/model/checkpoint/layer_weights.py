@@ -24,7 +24,7 @@ from draftwerk.model.checkpoint.weights import (
 
 
 class MixerMatrices(TypedDict):
-    """What is before and behind a mixer, by the names of `LayerWeights`."""
+    """The matrices before and behind a mixer, by the names of `LayerWeights`."""
 
     qkv: Tensor
     qkv_bias: Tensor | None

@@ -44,7 +44,7 @@ class Checkpoint:
     config: ModelConfig
     weights: Weights
     files: GgufFiles | None = None
-    """What a GGUF's weights are read from."""
+    """The files that a GGUF's weights are read from."""
 
     def layer_done(self, index: int) -> None:
         """Say that a layer was read."""

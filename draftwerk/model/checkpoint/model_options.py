@@ -19,12 +19,12 @@ class LoraFolder(msgspec.Struct, frozen=True):
 
 
 class AttentionWindow(msgspec.Struct, frozen=True):
-    """What a token sees, in positions."""
+    """The window that a token sees, in positions."""
 
     size: int
-    """Of the last ones, its own among them."""
+    """The number of the last ones, its own among them."""
     kept: int
-    """Of the first ones."""
+    """The number of the first ones."""
 
 
 class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,7 +42,7 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     threads: int = 0
     """0 means as many as are fastest, of the CPUs that affinity and the container's quota leave."""
     kv_dtype: str = "auto"
-    """Of keys and values: auto (as the activations), int8 on a CPU, or fp8 on a GPU."""
+    """The format of keys and values: auto (as the activations), int8 on a CPU, or fp8 on a GPU."""
     lora: tuple[LoraFolder, ...] = ()
     """Adapters that rows may have."""
     lora_merge: tuple[LoraFolder, ...] = ()
@@ -50,9 +50,9 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     block_count: int = 256
     block_size: int = 16
     state_slots: int = 0
-    """Of a model with recurrent layers."""
+    """The slots of a model with recurrent layers."""
     window: AttentionWindow | None = None
-    """Of a model without one."""
+    """The window of a model without one."""
     window_blocks: int = 0
     """Blocks that layers with windows have of their own; 0 where all layers share theirs."""
     sources: tuple[str, ...] | None = None
@@ -64,12 +64,13 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     successor_count: int = 0
     """How many of the best next tokens to report of every node computed."""
     pages_descriptor: int = -1
-    """Of shared memory for the pages, which the parent owns; -1: the process has its own."""
+    """The descriptor of shared memory for the pages, which the parent owns; -1: the process has its
+    own."""
     hands_over_pages: bool = False
     """Whether pages outlive the server, or reach others: their names then tell the weights' bytes,
     wherever these lie."""
     weights_descriptor: int = -1
-    """Of shared memory for packed weights, likewise."""
+    """The descriptor of shared memory for packed weights, likewise."""
     draft_weights_descriptor: int = -1
     """The same of the draft model's."""
     weight_store: str = ""
@@ -83,12 +84,12 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     rendezvous: str = ""
     """A file by which torch's ranks find each other."""
     group_descriptor: int = -1
-    """Of the memory in which ranks meet, which rank 0 owns."""
+    """The descriptor of the memory in which ranks meet, which rank 0 owns."""
     rank_weights_descriptors: tuple[int, ...] = ()
-    """Of memory for the packed weights of ranks 1, 2, ..., likewise the parent's."""
+    """Descriptors of memory for the packed weights of ranks 1, 2, ..., likewise the parent's."""
     measures: bool = True
     """Whether steps and memory are measured; one that succeeds another only warms up."""
     step_costs: tuple[tuple[StepLoad, float], ...] = ()
     """Steps that an earlier process has measured, with their milliseconds."""
     roofline: Roofline | None = None
-    """What it has measured of the machine."""
+    """The machine's rates as measured."""

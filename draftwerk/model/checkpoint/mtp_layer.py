@@ -30,7 +30,7 @@ from draftwerk.model.checkpoint.weights import LayerWeights
 
 PREFIX = "mtp."
 NAMES = {"mtp.layers.0.": "model.layers.0.", "mtp.norm.": "model.norm.", PREFIX: ""}
-"""Of tensors, and what they are called in a model of one layer."""
+"""The names of tensors, and what they are called in a model of one layer."""
 FC, EMBEDDING_NORM, HIDDEN_NORM = "fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden"
 BESIDE = tuple(f"{name}.weight" for name in (FC, EMBEDDING_NORM, HIDDEN_NORM))
 ONE_LAYER: Json = {
@@ -40,10 +40,10 @@ ONE_LAYER: Json = {
 
 
 class MtpWeights(NamedTuple):
-    """What an MTP layer has beside the target's embedding and head."""
+    """The weights that an MTP layer has beside the target's embedding and head."""
 
     config: ModelConfig
-    """Of a model of this one layer."""
+    """The configuration of a model of this one layer."""
     layer: LayerWeights
     norm: Tensor
     fc: Tensor

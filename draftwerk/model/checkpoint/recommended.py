@@ -15,7 +15,7 @@ from draftwerk.speculative.sampling.defaults import SamplingDefaults
 REMEDY = "--generation-config none leaves it aside"
 SUPPRESSED_MAX = 512
 CARDS = {DEFAULT_NAME: SamplingDefaults(temperature=0.2, top_p=0.9)}
-"""Of model cards, for the built-in model, whose file has none."""
+"""The sampling of model cards, for the built-in model, whose file has none."""
 
 
 def recommended(directory: Path, built_in: str = "") -> tuple[SamplingDefaults, str]:

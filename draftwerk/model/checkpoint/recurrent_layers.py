@@ -1,11 +1,11 @@
-"""What recurrent layers compute of tokens, and what their states take."""
+"""The rules of recurrent layers, and the sizes of their states."""
 
 from typing import Literal
 
 import msgspec
 
 Rule = Literal["delta", "mamba"]
-"""Of a recurrence: the gated delta rule, or Mamba-2."""
+"""The rule of a recurrence: the gated delta rule, or Mamba-2."""
 STATE_HEADER = 16
 """Numbers before the layers' states in a slot; the first is the position."""
 STATE_LAYOUT = "header, and of each layer matrices and inputs"
@@ -13,7 +13,8 @@ STATE_LAYOUT = "header, and of each layer matrices and inputs"
 
 
 class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """What tokens do to the state of a layer: each value head has a matrix that they change."""
+    """The rule by which tokens change the state of a layer: each value head has a matrix that they
+    change."""
 
     rule: Rule = "delta"
     key_heads: int

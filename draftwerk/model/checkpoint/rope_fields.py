@@ -11,7 +11,7 @@ from draftwerk.model.checkpoint.supported import sizes_of
 from draftwerk.model.checkpoint.unsupported import Refused
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
-"""What rules are called where there are two."""
+"""The names of rules where there are two."""
 LOCAL_THETA = "rope_local_base_freq"
 REQUIRED = {
     "default": (),

@@ -40,7 +40,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one rank has: some layers, and of their products some columns."""
+    """The part of one rank: some layers, and of their products some columns."""
 
     layers: range
     heads: range

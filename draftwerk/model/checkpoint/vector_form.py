@@ -31,7 +31,7 @@ class StoredModule(msgspec.Struct):
 
 
 class StoredPrompts(msgspec.Struct):
-    """What `config_sentence_transformers.json` says of prompts."""
+    """The prompts of `config_sentence_transformers.json`."""
 
     prompts: dict[str, str] = {}
     default_prompt_name: str | None = None

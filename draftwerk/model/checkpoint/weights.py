@@ -35,12 +35,13 @@ class ExpertWeights(Generic[M]):
     down_bias: Tensor | None = None
     """[experts, hidden]"""
     norm: Tensor | None = None
-    """Of the hidden state that experts read; None where they read what the FFN beside does."""
+    """The norm of the hidden state that experts read; None where they read what the FFN beside
+    does."""
     after: Tensor | None = None
-    """Of what they come to; next of what that FFN does."""
+    """The norm of what they compute; the next is of what that FFN does."""
     after_dense: Tensor | None = None
     router_norm: Tensor | None = None
-    """Of the hidden state that the router reads then."""
+    """The norm of the hidden state that the router reads then."""
     scales: Tensor | None = None
     """[experts], factors of their weights."""
 
@@ -52,28 +53,28 @@ class ExpertWeights(Generic[M]):
 
 @dataclass(slots=True)
 class RecurrentWeights:
-    """What a recurrent layer has beside its matrices."""
+    """The weights of a recurrent layer beside its matrices."""
 
     decay: Tensor
     """[value heads], -exp(A_log) in float32."""
     step_bias: Tensor
     """[value heads]"""
     norm: Tensor
-    """Of what heads come to: [value_size] by the delta rule, [width] of Mamba-2."""
+    """The norm of what heads compute: [value_size] by the delta rule, [width] of Mamba-2."""
     skip: Tensor | None = None
     """[value heads], of Mamba-2: how much of a token's values its outcome has beside."""
 
 
 @dataclass(slots=True)
 class LayerInput(Generic[M]):
-    """What adds a layer's own embedding to the hidden state."""
+    """The matrices that add a layer's own embedding to the hidden state."""
 
     gate: M
     """[per_layer_size, hidden]"""
     output: M
     """[hidden, per_layer_size]"""
     norm: Tensor
-    """Of what is added."""
+    """The norm of what is added."""
 
 
 @dataclass(slots=True)
@@ -117,8 +118,8 @@ class LayerWeights(Generic[M]):
     after_ffn: Tensor | None = None
     experts: ExpertWeights[M] | None = None
     taps: Tensor | None = None
-    """Of a convolution, a recurrence's too: [taps, channels], that of the own token last; a row of
-    biases if any."""
+    """The taps of a convolution, a recurrence's too: [taps, channels], that of the own token last;
+    a row of biases if any."""
     sinks: Tensor | None = None
     """[heads], scores of nothing."""
     recurrent: RecurrentWeights | None = None

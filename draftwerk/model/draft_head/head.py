@@ -48,7 +48,7 @@ class DraftHead:
 
 
 class Steps(NamedTuple):
-    """What the head thinks after one more token, row by row."""
+    """The head's states after one more token, row by row."""
 
     states: Tensor
     """[n, H] float32"""

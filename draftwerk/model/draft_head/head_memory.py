@@ -1,4 +1,4 @@
-"""What a draft head takes of memory beside its target, read without torch.
+"""The memory of a draft head beside its target, read without torch.
 
 A decoder layer keeps keys and values of texts that it drafts for, and states that wait to be read;
 an assistant reads the target's, and keeps nothing.
@@ -33,14 +33,14 @@ from draftwerk.model.draft_head.head_windows import (
 )
 
 WITHOUT_FILE = ("auto", "off")
-"""What names no head: those that come with the server take a few megabytes."""
+"""The values that name no head: those that come with the server take a few megabytes."""
 MTP = "mtp"
 """The draft head that is asked for where a model's own MTP layer is to draft."""
 NO_MTP = "draft_head mtp: the model's files hold no MTP layer"
 VOCABULARY_MAX = 1 << 16
-"""Of tokens that an MTP layer guesses: a head of all would cost much of what a small target's does.
-They are the first, since BPE numbers its tokens by how frequent they are (after FR-Spec), and those
-that end a text."""
+"""The most tokens that an MTP layer guesses: a head of all would cost much of what a small target's
+does. They are the first, since BPE numbers its tokens by how frequent they are (after FR-Spec), and
+those that end a text."""
 STATES_EACH = 3
 """States of the target that an EAGLE-3 layer reads of a token."""
 

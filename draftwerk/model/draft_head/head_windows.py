@@ -1,4 +1,5 @@
-"""What a draft head that attends keeps of each sequence: the last tokens that it has read.
+"""The window that a draft head that attends keeps of each sequence: the last tokens that it has
+read.
 
     slot        0 ............ length | length ...............
     position    first ............... | waiting: not read yet
@@ -21,13 +22,14 @@ CAPACITY = 128
 """Texts that are drafted for at once; of more the head drafts for these."""
 BLOCK_SIZE = 16
 BLOCKS = 33
-"""Of a window."""
+"""The blocks of a window."""
 LONG_CAPACITY, LONG_BLOCKS = 32, 129
 """The same of a drafter that reads whole prompts: as many slots, for fewer texts."""
 WAITING_MAX = 128
 """Tokens that wait for the head; of more the last, and nothing is kept of those before."""
 ROWS_SHARED = 16
-"""Of a step's states, so many stay as they are if some of them wait; of more those are copied."""
+"""The number of a step's states that stay as they are if some of them wait; of more those are
+copied."""
 
 
 @dataclass(slots=True)
@@ -39,9 +41,9 @@ class HeadWindow:
     length: int = 0
     """Tokens read."""
     blocks: tuple[int, ...] = ()
-    """Of the head's pages; none where nothing is read."""
+    """The blocks of the head's pages; none where nothing is read."""
     states: "list[StateRow]" = field(default_factory=list["StateRow"])
-    """Of tokens that wait: what the target's head reads there."""
+    """The states of tokens that wait: what the target's head reads there."""
     tokens: list[int] = field(default_factory=list[int])
     """After each of these."""
 

@@ -42,7 +42,7 @@ class TextPages(NamedTuple):
 
 
 UNREAD = TextPages(None, 0, (), ())
-"""Of what a head does not read."""
+"""The pages that a head does not read."""
 
 
 class Start(NamedTuple):
@@ -53,7 +53,7 @@ class Start(NamedTuple):
     token: int
     """The last token."""
     position: int
-    """Of the token after it."""
+    """The position of the token after it."""
     noise: SequenceNoise
     sequence_id: int = 0
     text: TextPages = UNREAD
@@ -70,7 +70,7 @@ class _Open(NamedTuple):
 
 
 LAYOUT = TreeLayout(LEVELS, EXPANDED, BEST)
-"""Of trees that a device grows."""
+"""The layout of trees that a device grows."""
 ScoredCandidates = Sequence[tuple[float, int, int]]
 """(score, token, loss) of candidates, best first."""
 

@@ -33,7 +33,7 @@ from draftwerk.speculative.sampling.params import Sampling
 EXPECTED = Path(__file__).parent / "fingerprints.json"
 BLOCK_SIZE = 16
 BLOCKS = 12
-"""Of each of the two sequences."""
+"""The blocks of each of the two sequences."""
 KINDS = (
     *((dtype, "auto") for dtype in FORMATS),
     *(("bf16", kv_dtype) for kv_dtype in NATIVE_KV_FORMATS),

@@ -46,9 +46,9 @@ class CausalLM(NamedTuple):
     """A model of Transformers, and what its pages are made by."""
 
     config: PreTrainedConfig
-    """Of the text, where a model has images or sound beside it."""
+    """The configuration of the text, where a model has images or sound beside it."""
     model_class: Any
-    """Of Transformers."""
+    """The class of Transformers."""
     beside_others: bool
     """Whether it is the text of a model with images or sound."""
     vocab_size: int
@@ -57,9 +57,9 @@ class CausalLM(NamedTuple):
     layers: tuple[LayerPages, ...]
     plane_count: int
     num_kv_heads: int
-    """Of a plane; 1 where layers differ, and all of a token counts as one head."""
+    """The heads of a plane; 1 where layers differ, and all of a token counts as one head."""
     head_size: int
-    """Of keys and of values; a plane has room for the largest layer."""
+    """The size of keys and of values; a plane has room for the largest layer."""
 
     def planes_in(self, group: LayerGroup) -> int:
         """Return how many planes there are; no group of layers has its own."""

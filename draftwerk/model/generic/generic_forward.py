@@ -20,7 +20,7 @@ TEXT_NAMES = {
     r"^language_model\.(?=lm_head)": "",
     r"^(?:model\.)?language_model\.(?!lm_head)(?:model\.)?": "model.",
 }
-"""What names of a text's weights begin with beside images or sound, and without them."""
+"""The beginnings of names of a text's weights beside images or sound, and without them."""
 
 
 class GenericForward:
@@ -34,7 +34,7 @@ class GenericForward:
         self.attention = attention
         self.layers = layers
         self.states: Tensor | None = None
-        """What the head read in the latest call [S, hidden]."""
+        """The states that the head read in the latest call [S, hidden]."""
         head: Any = model.get_output_embeddings()
         head.register_forward_pre_hook(self._keep_states)
 

@@ -15,7 +15,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.generic.causal_lm import LayerPages
 
 NAME = "draftwerk"
-"""Of the attention, in Transformers."""
+"""The name of the attention in Transformers."""
 ROUND = "draftwerk_round"
 """The argument in which a model hands its attention the round."""
 OBEYED = ("scaling", "softcap", "sliding_window", "s_aux")
@@ -64,7 +64,7 @@ class ProbedRound(PagedRound):
     """A model's first round: it checks how the model calls its attention."""
 
     windows: list[int] = field(default_factory=list[int])
-    """Of the layers so far; 0 for none."""
+    """The windows of the layers so far; 0 for none."""
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, given: Arguments

@@ -82,4 +82,4 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     ),
     "scaled_dot_product_attention": _refuse,
 }
-"""What is done instead of functions of torch, by their names."""
+"""The replacements of functions of torch, by their names."""

@@ -41,7 +41,7 @@ class WeightFormat(NamedTuple):
     """How a model is kept and computed."""
 
     dtype: torch.dtype
-    """Of activations, embedding and pages."""
+    """The dtype of activations, embedding and pages."""
     layers: Prepare
     head: Prepare
     exact_layers: Prepare
@@ -89,7 +89,7 @@ class GpuSettings(NamedTuple):
     rows_max: int = ROWS[-1]
     """Rows of a round up to which graphs are recorded."""
     kv_dtype: str = "auto"
-    """Of the pages: auto (as the activations) or fp8, plain e4m3 without scales."""
+    """The format of the pages: auto (as the activations) or fp8, plain e4m3 without scales."""
     drafts: bool = False
     """Whether the model is to guess chains."""
     state_slots: int = 0

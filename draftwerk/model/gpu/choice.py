@@ -23,7 +23,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 
 class Needs(NamedTuple):
-    """What a backend is to work with."""
+    """The needs that a backend has to meet."""
 
     device: torch.device
     block_size: int = 16
@@ -33,7 +33,7 @@ class Needs(NamedTuple):
     fp8: bool = False
     """Whether the pages are in e4m3."""
     dtype: torch.dtype = torch.bfloat16
-    """Of activations."""
+    """The dtype of activations."""
     head_size: int = 128
 
 
@@ -52,7 +52,7 @@ class AttentionBackend(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What "auto" or a name came to."""
+    """The backend that "auto" or a name stands for."""
 
     name: str
     attention: Attention

@@ -41,7 +41,7 @@ from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 LANES = power_of_two(LOOKED)
 WORDS = 6
-"""Of eight bytes, that a row's question takes."""
+"""The words, of eight bytes, that a row's question takes."""
 BEST_: tl.constexpr = tl.constexpr(BEST)
 EXPANDED_: tl.constexpr = tl.constexpr(EXPANDED)
 SLOTS_: tl.constexpr = tl.constexpr(LAYOUT.slots)
@@ -151,7 +151,7 @@ def draft_tree_kernel(
 
 
 class Level(NamedTuple):
-    """What is open at one depth, for each row `n` tokens: all [rows, n]."""
+    """The open tokens at one depth, for each row `n` tokens: all [rows, n]."""
 
     tokens: Tensor
     """int32"""
@@ -162,7 +162,7 @@ class Level(NamedTuple):
 
 
 class Buffers:
-    """What trees of so many rows are grown from, and what is found."""
+    """The buffers from which trees of so many rows are grown, and of what is found."""
 
     def __init__(self, rows: int, hidden: int, device: torch.device) -> None:
         self.rows = rows

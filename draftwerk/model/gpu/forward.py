@@ -57,7 +57,7 @@ class GpuForward:
         self.device = weights.embedding.device
         self.frequencies = torch.tensor(config.rope_inverse_frequencies, device=self.device)
         self.states: Tensor | None = None
-        """What the head read in the latest call, [S, hidden]."""
+        """The states that the head read in the latest call, [S, hidden]."""
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:

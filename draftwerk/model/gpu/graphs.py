@@ -19,7 +19,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 LENGTHS = (1, 2, 4, 8, 16)
 """New tokens of a row: the known token and its drafts."""
 TOKENS_MAX = 512
-"""Of a bucket: beyond it launching kernels costs little beside running them."""
+"""The most tokens of a bucket: beyond it launching kernels costs little beside running them."""
 FREE_TOKENS = 128
 """Padding up to this many tokens costs nothing: reading the weights takes as long."""
 PADDING_MAX = 2.0
@@ -112,7 +112,7 @@ class GraphedForward:
         self.forward = forward
         self.pages = pages
         self.states: Tensor | None = None
-        """What the head read in the latest call, [S, hidden]."""
+        """The states that the head read in the latest call, [S, hidden]."""
         # One for all graphs, and outside their memory, which the next one writes again.
         tokens = max(bucket.rows * bucket.length for bucket in which)
         width, dtype = forward.embedding.shape[1], forward.embedding.dtype

@@ -25,7 +25,7 @@ class BatchShape(NamedTuple):
     tokens: int
     outputs: int
     width: int
-    """Of the block tables."""
+    """The width of the block tables."""
 
     def sizes(self) -> tuple[int, ...]:
         """Return the elements of each part, in the buffer's order; ancestors are int64."""

@@ -48,7 +48,7 @@ class SiluMul(Protocol):
 
 
 class Ops(NamedTuple):
-    """What a layer is made of besides matrix products and attention."""
+    """The operations of a layer besides matrix products and attention."""
 
     add_norm: AddNorm
     rotate_and_store: RotateAndStore

@@ -222,7 +222,7 @@ def kind_of(requests: Sequence[SamplingRequest]) -> ChoiceKind:
 
 
 WORDS = 9
-"""Of eight bytes, that a question takes."""
+"""The words, of eight bytes, that a question takes."""
 
 
 def queue_choice(

@@ -29,7 +29,7 @@ class TextSample(NamedTuple):
 
 
 class Distances(NamedTuple):
-    """Of the places of one answer."""
+    """The distances at the places of one answer."""
 
     kl: list[float]
     """KL(exact || other), in nats."""
@@ -43,7 +43,7 @@ class Distances(NamedTuple):
 
 
 class DistanceSummary(NamedTuple):
-    """Of many answers."""
+    """The distances of many answers."""
 
     kl_mean: float
     kl_p99: float

@@ -102,13 +102,14 @@ class NativeForward:
         if shard is not None:
             self._library.model_split(self.handle, columns_of(shard), meeting)
         self.states: Tensor | None = None
-        """What the head read in the latest call, float32 [S, hidden]."""
+        """The states that the head read in the latest call, float32 [S, hidden]."""
         self.kept_layers: tuple[int, ...] = ()
         self.kept: Tensor | None = None
         self._node_starts: dict[int, int] = {}
-        """Of the latest batch, by a row's first token."""
+        """The nodes' beginnings in the latest batch, by a row's first token."""
         self._page_shapes: dict[LayerGroup, tuple[int, ...]] = {}
-        """Of groups that were asked for, without blocks: they never change, and take a while."""
+        """The page shapes of groups that were asked for, without blocks: they never change, and
+        take a while."""
         packing = Packing(self.handle, self._pool, config, dtype, self._shard, store, on_layer)
         self.embedding = packing.pack(weights)
         self._kept = packing.kept

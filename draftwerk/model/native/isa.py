@@ -26,7 +26,7 @@ class Isa(NamedTuple):
     name: str
     architecture: str
     features: tuple[str, ...]
-    """What the CPU must have, by Linux's names."""
+    """The features that the CPU must have, by Linux's names."""
     flags: tuple[str, ...]
     """For g++ and clang++."""
     zig_cpu: str

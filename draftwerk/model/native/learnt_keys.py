@@ -1,4 +1,4 @@
-"""What int4 needs to know of a model's keys, learnt once from one text as the model is loaded."""
+"""The facts that int4 needs of a model's keys, learnt once from one text as the model is loaded."""
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256

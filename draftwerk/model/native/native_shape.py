@@ -1,4 +1,4 @@
-"""What the kernels are told of a model: its shape, the formats of its weights and pages."""
+"""The description of a model for the kernels: its shape, the formats of its weights and pages."""
 
 from math import sqrt
 
@@ -16,12 +16,12 @@ from draftwerk.model.native.calls.structs import LayerShape, Shape, ShardColumns
 
 STORED_FORMAT = 2
 FORMATS = {"fp32": 0, "bf16": 1, "int8": STORED_FORMAT, "int4": STORED_FORMAT}
-"""What weights that are not quantised can be served as."""
+"""The formats in which weights that are not quantised can be served."""
 QUANTISED = {"int8": "Q8_0", "int4": "IQ4_NL"}
 """The types of blocks to which they are quantised: of those of their size the nearest to the
 weights, by `benchmarks.bit_widths --kinds`."""
 HEAD_KIND = "Q8_0"
-"""Of the head then: it decides between tokens."""
+"""The type of the head then: it decides between tokens."""
 PLAIN_PAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 KV_CODES = {kind: FORMATS[kind] for kind in PLAIN_PAGES} | {
     name: row.native_code for name, row in NATIVE_KV_FORMATS.items()
@@ -36,7 +36,7 @@ HIDDEN_MAX, EXPERTS_MAX = 16384, 1024
 INPUTS_MAX = 1 << 16
 """Numbers of a token in embeddings that layers have of their own."""
 KEY_MAX, TAPS_MAX = 256, 8
-"""Of a recurrence."""
+"""The limits of a recurrence."""
 GROUP_MAX = 256
 KEPT_TILE = 128
 """Positions of a tile, of which those that are kept beside windows are whole ones."""

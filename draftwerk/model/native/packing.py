@@ -28,7 +28,7 @@ LAYER_VECTORS = (
     *("attention_norm", "ffn_norm", "query_norm", "key_norm", "after_attention", "after_ffn"),
     *("taps", "sinks", "value_norm", "scalar"),
 )
-"""Those of `LayerWeights` that the kernels call the same."""
+"""Fields of `LayerWeights` that the kernels call the same."""
 
 
 class Packing:

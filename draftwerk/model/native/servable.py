@@ -1,4 +1,5 @@
-"""What a CPU can serve without its kernels, told before anything is read, fetched or packed."""
+"""The models that a CPU can serve without its kernels, told before anything is read, fetched or
+packed."""
 
 import shutil
 from collections.abc import Callable, Iterable

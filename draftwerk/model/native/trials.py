@@ -1,4 +1,4 @@
-"""What is measured of a machine: the kernels on so many threads, and its peaks in each format."""
+"""Measurements of a machine: the kernels on so many threads, and its peaks in each format."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +26,7 @@ STEPS = (1, 16)
 REPEATS = 3
 BLOCK_SIZE = 16
 PEAK_STEPS = 20_000
-"""Of chains of multiply-adds in registers: about a millisecond."""
+"""The steps of chains of multiply-adds in registers: about a millisecond."""
 PEAK_READINGS = 5
 
 

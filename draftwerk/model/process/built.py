@@ -32,11 +32,11 @@ class Built(NamedTuple):
     reading: tuple[int, float] = (0, 0.0)
     """Bytes that every step reads, and the milliseconds that this takes; 0 if not measured."""
     measured_s: float = 0.0
-    """What measuring has taken so far."""
+    """The time that measuring has taken so far."""
     roofline: Roofline | None = None
     """Where the machine's rates were measured."""
     fingerprint: str = ""
-    """Of everything that decides the bytes of keys and values beside the tokens."""
+    """The fingerprint of everything that decides the bytes of keys and values beside the tokens."""
     blends: bool = False
     """Whether segments of prompts can be reused."""
     group: RankGroup | None = None

@@ -1,4 +1,4 @@
-"""What is measured before the first request: two seconds at most; service refines it."""
+"""Measurements before the first request: two seconds at most; service refines it."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -9,7 +9,8 @@ from draftwerk.speculative.costs.work import StepLoad
 MEASURING_S = 2.0
 """For everything together; a machine so slow that one step takes longer is asked for two."""
 LARGE_S = 0.25
-"""Of that, for large steps: a machine on which they take longer computes no more with them."""
+"""The share of it for large steps: a machine on which they take longer computes no more with them.
+"""
 REPEATS = 3
 
 
@@ -34,7 +35,7 @@ WARM_UP_SIZES: tuple[StepSize, ...] = (
 LARGE_SIZES: tuple[StepSize, ...] = tuple(
     StepSize(tokens, 0, prompt=True) for tokens in (256, 512, 1024)
 )
-"""Of prompts: what a step may hold on a machine of many cores."""
+"""The sizes of prompts: what a step may hold on a machine of many cores."""
 ROW_TOKENS = 64
 """A row's last known token and as many drafts as it may carry."""
 StepTimes = tuple[tuple[StepLoad, float], ...]

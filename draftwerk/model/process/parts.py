@@ -1,4 +1,4 @@
-"""What one process has of a model on a CPU: weights, forward pass, pages."""
+"""The parts of a model in one process on a CPU: weights, forward pass, pages."""
 
 from contextlib import nullcontext
 from dataclasses import replace

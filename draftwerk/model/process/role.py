@@ -1,4 +1,4 @@
-"""What a model process is for: the target, its draft model beside it, or a further rank of one."""
+"""The role of a model process: the target, its draft model beside it, or a further rank of one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -27,7 +27,7 @@ class Division:
     """Rank 0's view of a divided model."""
 
     options: ModelOptions
-    """Those of rank 0, which has part of the model."""
+    """The options of rank 0, which has part of the model."""
     group: RankGroup
     """The other ranks."""
 

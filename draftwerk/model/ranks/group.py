@@ -38,7 +38,7 @@ class RankLostError(ValueError):
 
 
 def nothing_to_stop() -> None:
-    """Of a group whose memory is not made yet."""
+    """The stop of a group whose memory is not made yet."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from draftwerk.model.ranks.rank_round import encoded
 
 
 class Stage(StatesForward, Protocol):
-    """What one rank computes; rank 0's result is logits."""
+    """The stage that one rank computes; rank 0's result is logits."""
 
     def give_up(self) -> None:
         """Let no rank wait for this one."""
@@ -29,7 +29,7 @@ class LeadingForward:
 
     @property
     def states(self) -> Tensor | None:
-        """What the head read in the latest call."""
+        """The states that the head read in the latest call."""
         return self.stage.states
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:

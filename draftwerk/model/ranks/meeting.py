@@ -9,7 +9,7 @@ from draftwerk.model.native.library import library
 
 HEAD_BYTES = 4096
 BUFFER_BYTES = 2**22
-"""Of each of two buffers: more rows than fit are handed over in turns."""
+"""The bytes of each of two buffers: more rows than fit are handed over in turns."""
 FLOAT_BYTES = 4
 
 

@@ -1,4 +1,4 @@
-"""What one rank computes of a batch, with the native kernels."""
+"""The stage that one rank computes of a batch, with the native kernels."""
 
 from dataclasses import dataclass
 

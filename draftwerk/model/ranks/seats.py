@@ -24,7 +24,7 @@ class Seats:
 
     @property
     def columns_handle(self) -> int | None:
-        """That of the meeting with its own stage, for the kernels."""
+        """The handle of the meeting with its own stage, for the kernels."""
         return None if self.columns is None else self.columns.handle
 
     def give_up(self) -> None:

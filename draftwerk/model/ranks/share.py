@@ -31,13 +31,13 @@ class Share:
     seats: Seats = NO_SEATS
     """Where ranks on the native kernels meet."""
     exchange: "GlooExchange | None" = None
-    """What connects ranks in torch."""
+    """The connection of ranks in torch."""
     words: tuple[str, ...] = ()
-    """What tells its packed weights from those of other ranks."""
+    """The words that tell its packed weights from those of other ranks."""
 
     @property
     def gather(self) -> GatherColumns:
-        """What puts the columns of all ranks together, in torch."""
+        """The function that puts the columns of all ranks together, in torch."""
         return all_mine if self.exchange is None else self.exchange.gather
 
     def stage(self, forward: Any) -> Stage:

@@ -1,4 +1,4 @@
-"""What one rank computes of a batch, with torch on a CPU."""
+"""The stage that one rank computes of a batch, with torch on a CPU."""
 
 from dataclasses import dataclass
 from pathlib import Path

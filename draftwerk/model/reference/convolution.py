@@ -33,7 +33,7 @@ def tap_slots(batch: Batch, block_size: int, taps: int) -> Tensor:
 
 
 class TapSlots:
-    """Those slots of the latest batch, which are the same for every layer."""
+    """The slots of the latest batch, which are the same for every layer."""
 
     def __init__(self, taps: int) -> None:
         self._taps = taps

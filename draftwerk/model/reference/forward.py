@@ -27,12 +27,12 @@ from draftwerk.model.reference.tiled_products import TILE, TiledProducts
 
 
 class Mixed(NamedTuple):
-    """What a layer keeps of a batch's tokens until they are mixed."""
+    """The inputs that a layer keeps of a batch's tokens until they are mixed."""
 
     query: Tensor
-    """Of attention, rotated [T, heads, D]; of a recurrence what the tokens come to."""
+    """The queries of attention, rotated [T, heads, D]; of a recurrence what the tokens come to."""
     gate: Tensor | None = None
-    """Of what they come to [T, ...]."""
+    """The gate of what they compute [T, ...]."""
 
 
 class TorchForward:
@@ -47,7 +47,7 @@ class TorchForward:
         gather: GatherColumns = all_mine,
         host: ModelConfig | None = None,
     ) -> None:
-        """Of a `shard` the weights are those that a rank has, and pages those of its layers.
+        """The weights of a `shard` are those that a rank has, and pages those of its layers.
 
         A model that keeps nothing reads the pages of its `host`, to which its layers' `kv_from`
         refer.
@@ -63,15 +63,15 @@ class TorchForward:
             for i in self.shard.layers
         ]
         self.planes = config.layer_planes(self.shard.layers, host)
-        """Of the pages, by layer."""
+        """The planes of the pages, by layer."""
         self.kinds = [config.kind(index) for index in self.shard.layers]
         self.mixers = [kind.mixer for kind in self.kinds]
         self.heads = [config.key_heads(index) for index in self.shard.layers]
-        """Of keys, by layer."""
+        """The heads of keys, by layer."""
         self.recurrent = None if config.recurrence is None else RecurrentLayers(config.recurrence)
         self.tapped = TapSlots(config.taps)
         self.states: Tensor | None = None
-        """What the head read in the latest call, [S, hidden] in any dtype."""
+        """The states that the head read in the latest call, [S, hidden] in any dtype."""
         self.kept_layers: tuple[int, ...] = ()
         self.kept: Tensor | None = None
         device = weights.embedding.device

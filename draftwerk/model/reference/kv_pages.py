@@ -15,7 +15,7 @@ from draftwerk.model.reference.transfer import to_device
 
 
 class CachedHeads(Protocol):
-    """What is cached of each token, as a config says it."""
+    """The heads that are cached of each token, as a config says it."""
 
     @property
     def head_size(self) -> int: ...

@@ -36,7 +36,7 @@ class EditedTokens:
 
 
 class LogitEdits:
-    """What a growing text does to the logits after it, kept up to date token by token.
+    """The changes that a growing text makes to the logits after it, kept up to date token by token.
 
     Column i of `table` holds the rate, loss, bias and count of token `tokens[i]`; `column_of` finds
     the column of a token. Both arrays have room beyond `len(column_of)`.

@@ -25,7 +25,7 @@ from draftwerk.model.checkpoint.recurrent_layers import STATE_HEADER, Recurrence
 from draftwerk.model.checkpoint.weights import RecurrentWeights
 
 NORM_EPS = 1e-6
-"""Of the lengths of queries and keys."""
+"""The epsilon of the lengths of queries and keys."""
 
 
 class LayerState(NamedTuple):
@@ -44,7 +44,7 @@ class TokenInputs(NamedTuple):
     beta: Tensor
     """[T, value heads], as the decay: of Mamba-2 the steps dt."""
     decay: Tensor
-    """Of the state, in float32."""
+    """The decay of the state, in float32."""
     skip: Tensor | None
     """[value heads], the layer's: how much of a token's values its outcome has beside."""
 
@@ -56,7 +56,7 @@ class RecurrentLayers:
         self._rule = rule
         self._is_mamba = rule.rule == "mamba"
         self._kept: dict[int, tuple[Tensor, TokenInputs]] = {}
-        """Of the latest batch, by number among such layers: taps and inputs."""
+        """The latest batch's, by number among such layers: taps and inputs."""
 
     def mix(
         self,

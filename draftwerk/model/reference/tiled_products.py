@@ -12,7 +12,7 @@ TILE = 32
 The most up to which oneDNN's bf16 products were measured to be row-invariant.
 """
 WIDE_SHARE = 0.25
-"""Of the machine's memory, that copies of the matrices in float32 may take."""
+"""The share of the machine's memory that copies of the matrices in float32 may take."""
 
 
 class TiledProducts:

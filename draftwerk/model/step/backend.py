@@ -33,7 +33,7 @@ from draftwerk.speculative.protocol.rounds import ChosenLogprob
 
 HeadT = TypeVar("HeadT", bound=Drafter, covariant=True)
 UNREAD_JOURNAL = MoveJournal()
-"""Of private pages, which end with their process."""
+"""The journal of private pages, which end with their process."""
 
 
 class Choose(Protocol):

@@ -53,7 +53,7 @@ class Guess:
     sequence: CachedSequence
     reading: ReadProgress
     index: int
-    """Of the row in its round."""
+    """The index of the row in its round."""
     logits_row: int
     length_max: int
     tokens: list[int] = field(default_factory=list)

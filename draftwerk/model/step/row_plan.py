@@ -25,7 +25,7 @@ class RowPlan(NamedTuple):
     """
 
     number: int
-    """Of the row in its round."""
+    """The number of the row in its round."""
     row: Row
     sequence: CachedSequence
     draft: Draft
@@ -33,9 +33,9 @@ class RowPlan(NamedTuple):
     """The row's first row of logits."""
     block_size: int
     state: BatchState | None = None
-    """Of a model with recurrent layers."""
+    """The state of a model with recurrent layers."""
     pooled: range = range(0)
-    """Of the round's states without logits, its own."""
+    """The range of the round's states without logits, its own."""
 
     @property
     def begins_known(self) -> bool:

@@ -32,7 +32,7 @@ class CachedSequence:
     """Where the generated tokens stand in the grammar, if there is one."""
     logit_edits: LogitEdits | None = field(init=False)
     checked_blocks: int = field(init=False, default=0)
-    """Of its block table, those that an earlier row named."""
+    """The number of blocks of its table that an earlier row named."""
 
     def __post_init__(self) -> None:
         self.logit_edits = None

@@ -44,7 +44,7 @@ from draftwerk.speculative.protocol.rounds import (
 from draftwerk.speculative.protocol.step_report import StepReport
 
 UNDECIDED = Decision()
-"""Of a row that samples nothing, or had nothing to compute."""
+"""The decision of a row that samples nothing, or had nothing to compute."""
 NO_REPORT = RowReport()
 NO_HEAD_DRAFT = HeadDraft()
 
@@ -54,7 +54,7 @@ class StepAnswers(NamedTuple):
 
     presampled: Presampled
     rows: list[WalkedRow]
-    """Those that came through, then those that failed."""
+    """The rows that came through, then those that failed."""
     scored: dict[int, tuple[ChosenLogprob, ...]]
     """Log-probabilities of known tokens, by the numbers of their rows."""
     pooled: dict[int, bytes | None]

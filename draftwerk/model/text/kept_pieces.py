@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 PIECE_MIN = 256
 """Characters of a piece, but for the last: shorter ones are encoded sooner than looked up."""
 CHARACTERS_MAX = 2**22
-"""Of all pieces; the least lately used go first."""
+"""The most characters of all pieces; the least lately used go first."""
 
 
 class KeptPieces:

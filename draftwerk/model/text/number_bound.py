@@ -13,7 +13,7 @@ ENDS = b",]}<\n "
 """What follows a number in JSON, or in arguments that stand between tags."""
 GOES_ON = b".eE"
 NO_BYTE = -1
-"""Of a token that is none of the text, or has no bytes."""
+"""The byte of a token that is none of the text, or has no bytes."""
 
 
 class NumberBound:

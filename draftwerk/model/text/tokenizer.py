@@ -96,7 +96,7 @@ class TextTokenizer(VocabularyText):
             )
             """How it is asked whether a document answers a query, if it is a reranker."""
         self.middle = middle_tokens(self.tokenizer.token_to_id)
-        """What asks for the text between two others, if its vocabulary has that."""
+        """The tokens that ask for the text between two others, if its vocabulary has that."""
         source = "" if self.chat_template is None else self.chat_template.source
         self.has_channels = has_channels(source)
         """Whether its messages have headers, as harmony's."""
@@ -315,7 +315,7 @@ def _analysed(turn: Turn) -> dict[str, str]:
 
 
 class _Asked(NamedTuple):
-    """What a chat template is given."""
+    """The arguments of a chat template."""
 
     guard: ControlGuard
     messages: list[dict[str, Any]]

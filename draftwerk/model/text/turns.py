@@ -40,24 +40,24 @@ class Turn(Protocol):
     def content(self) -> str: ...
     @property
     def name(self) -> str:
-        """Of the participant; empty for none."""
+        """The participant's name; empty for none."""
         ...
 
     @property
     def tokens(self) -> Sequence[int]:
-        """What an earlier answer was generated as; empty where that is not known."""
+        """The tokens that an earlier answer was generated as; empty where that is not known."""
         ...
 
     @property
     def calls(self) -> Sequence[EarlierCall]: ...
     @property
     def call_id(self) -> str:
-        """Of a tool's result: the call it belongs to."""
+        """The call that a tool's result belongs to."""
         ...
 
     @property
     def reasoning(self) -> str:
-        """What came before an earlier answer, where that is known."""
+        """The reasoning before an earlier answer, where that is known."""
         ...
 
     @property

@@ -31,7 +31,7 @@ class BeamRules(msgspec.Struct, frozen=True, kw_only=True):
     early_stopping: bool = False
     """Whether `width` finished hypotheses are enough."""
     seed: int | None = None
-    """Of the noise under which texts are drawn; None searches for the likeliest."""
+    """The seed of the noise under which texts are drawn; None searches for the likeliest."""
     prompt_count: int = 0
     """Tokens before the generated ones: noise goes by position."""
 
@@ -56,7 +56,7 @@ class Hypothesis:
     """Sum of the tokens' log-probabilities; divided by the length penalty once finished."""
     parent: "Hypothesis | None" = None
     chosen_from: tuple[Candidate, ...] = ()
-    """What the last token was chosen from."""
+    """The candidates that the last token was chosen from."""
     perturbed: float = 0.0
     """Where texts are drawn, what they compete by."""
 

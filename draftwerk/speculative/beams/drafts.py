@@ -62,7 +62,7 @@ class _LevelEstimate(NamedTuple):
     """How likely a level is to be enough."""
 
     chance: float
-    """That all that its step needs is in it, if the guesses are what they seem."""
+    """The chance that all that its step needs is in it, if the guesses are what they seem."""
     guessed: float
     """The share of its parents after which the target was not evaluated."""
 
@@ -73,7 +73,7 @@ class _Search:
 
     memory: BeamMemory
     estimates: list[_LevelEstimate] = field(default_factory=list[_LevelEstimate])
-    """Of each level of the last trees."""
+    """Estimates of each level of the last trees."""
     expected: float = ACCURACY_WEIGHT
     came_true: float = ACCURACY_WEIGHT * ACCURACY_START
 

@@ -36,7 +36,7 @@ class Member:
     """The sequence to copy; 0 once the devices hold this one."""
     path: tuple[int, ...] = ()
     known: tuple[Candidate, ...] = ()
-    """What comes after the last token, if that was a drafted node; then nothing is pending."""
+    """The candidates after the last token, if that was a drafted node; then nothing is pending."""
     state: int | None = None
     """The slot of its recurrent state at base, of a model with recurrent layers: what is drafted
     has none, so `path` is empty, and its tokens are read again."""

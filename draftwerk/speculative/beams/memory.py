@@ -17,7 +17,8 @@ ORDERS = 5
 CLOSER = 2.0
 """Each token more that agrees makes the candidates count so many times as much."""
 COPIES = (0.4, 0.8, 1.6, 6.0, 6.0)
-"""What followed in the prompt, by the level of the match, beside candidates after one token."""
+"""The weights of what followed in the prompt, by the level of the match, beside candidates after
+one token."""
 HEAD_WEIGHT = 1.0
 """Weight of the draft head's candidates, beside the same."""
 CANDIDATES_MAX = 8

@@ -19,7 +19,7 @@ class BeamPosition(NamedTuple):
     position: TreePosition | None
     """Where its last token is, if that was a node."""
     known: tuple[Candidate, ...] | None
-    """What comes after it in that case."""
+    """The candidates after it in that case."""
 
 
 def take_steps(

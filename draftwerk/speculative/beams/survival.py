@@ -1,4 +1,4 @@
-"""What a node of a beam draft tree is worth: its chance to survive, and the price it must beat.
+"""The worth of a node of a beam draft tree: its chance to survive, and the price it must beat.
 
 A candidate whose score leads its rivals by x nats, found after k tokens of context, survives with
 
@@ -26,7 +26,7 @@ class Sureness(NamedTuple):
     edge: float
     """The lead over its rivals, in nats, with which a candidate survives half the time."""
     slope: float
-    """Of its log-odds, per nat."""
+    """The slope of its log-odds, per nat."""
     doubt: float
     """How much its level depends on the accuracy of guesses: the exponent of that."""
 
@@ -48,7 +48,7 @@ KNOWN = 6
 LEAD_MAX = 5.0
 """Nats; more is no surer."""
 CHANCE_MIN = 0.06
-"""Of a node, however little it costs."""
+"""The least chance of a node, however little it costs."""
 PRICE_MAX = 0.3
 """Above it nothing is drafted: a whole level that sure is rare, and looking for it takes time."""
 
@@ -74,7 +74,7 @@ def chance(lead: float, sureness: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NodeCost:
-    """What a node costs a round, as the chance to survive that it must have."""
+    """The cost of a node to a round, as the chance to survive that it must have."""
 
     width: int
     load: int
@@ -82,7 +82,7 @@ class NodeCost:
     if not in this round, then in the next."""
     rows: int
     costs: Sequence[float]
-    """Of a round in ms, by its tokens."""
+    """The cost of a round in ms, by its tokens."""
     is_read_again: bool = False
     """Whether nodes that survive are computed once more in the next round."""
 

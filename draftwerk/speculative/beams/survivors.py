@@ -10,7 +10,7 @@ from draftwerk.speculative.protocol.rounds import Draft
 
 
 class VerifiedBranch(NamedTuple):
-    """What a round computed for one branch."""
+    """The results of a round for one branch."""
 
     score: float
     draft: Draft

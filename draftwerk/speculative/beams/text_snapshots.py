@@ -18,7 +18,7 @@ Text = tuple[int, ...]
 
 @dataclass(slots=True)
 class TextSnapshots:
-    """Those of one search."""
+    """The snapshots of one search."""
 
     _names: dict[Text, bytes] = field(default_factory=dict[Text, bytes])
     """By the tokens before them; empty names while their rows are under way."""

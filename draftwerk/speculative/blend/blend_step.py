@@ -1,4 +1,4 @@
-"""What a blended prompt does next, part by part."""
+"""The next step of a blended prompt, part by part."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,9 +13,9 @@ class SegmentUse(NamedTuple):
 
     tokens: int
     found: int
-    """Of them in the cache, read before."""
+    """The tokens of them in the cache, read before."""
     kept: int
-    """Of them not computed where they stand."""
+    """The tokens of them that are not computed where they stand."""
 
 
 PROBE_MAX = 1024
@@ -38,7 +38,7 @@ class PartState:
 
 @dataclass(slots=True)
 class BlendStep:
-    """What the next row does: it covers slots start .. stop of the sequence."""
+    """The work of the next row: it covers slots start .. stop of the sequence."""
 
     start: int
     stop: int

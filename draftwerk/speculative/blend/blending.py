@@ -46,7 +46,7 @@ class Blending:
     found: int = 0
     """Canonical tokens that were found in the pool, over all admissions."""
     found_first: dict[int, int] = field(default_factory=dict[int, int])
-    """Of each part, by where it begins: its tokens that were found when it was first looked for."""
+    """The tokens of each part that were found, by where it begins, when it was first looked for."""
     _uses: tuple[SegmentUse, ...] = ()
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What blending changes and saves, as figures: without torch, for the server that shows them."""
+"""Changes and savings of blending, as figures: without torch, for the server that shows them."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from draftwerk.speculative.blend.rules import RuleName
 
 
 class Quality(Struct, frozen=True, kw_only=True):
-    """What one rule at one ratio came to over all prompts."""
+    """The result of one rule at one ratio over all prompts."""
 
     rule: RuleName
     ratio: float

@@ -24,8 +24,8 @@ RuleName = Literal["hkvd", "head", "none"]
 RULES: tuple[RuleName, ...] = ("hkvd", "head", "none")
 RULE: RuleName = "hkvd"
 RATIO = 0.15
-"""What `blend: true` stands for: a rule, and the share of the canonical tokens that it computes
-again."""
+"""The blend that `blend: true` stands for: a rule, and the share of the canonical tokens that it
+computes again."""
 CHECK_LAYER = 1
 """The layer whose keys and values are compared; those below and its own are computed for all
 tokens."""
@@ -36,7 +36,7 @@ too."""
 
 
 class Blend(msgspec.Struct, frozen=True, array_like=True):
-    """What a request declared: its segments, and by which rule they are reused."""
+    """A request's declaration: its segments, and by which rule they are reused."""
 
     spans: tuple[tuple[int, int], ...]
     """(start, stop) of each segment in the prompt's tokens, ascending."""

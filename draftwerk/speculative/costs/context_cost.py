@@ -1,4 +1,4 @@
-"""What the context of a step costs: attention's arithmetic and its reading, each times a factor.
+"""The cost of a step's context: attention's arithmetic and its reading, each times a factor.
 
 The factors are a ridge regression towards 1, the roofline's estimate. They are learnt from how the
 times of steps of one size differ as their contexts do (a "within" estimate, of fixed effects), so
@@ -10,8 +10,8 @@ from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 
 PRIOR_WEIGHT = 0.01
-"""Of the roofline's factors, in squared relative errors: an error of 10 % counts as much as a
-factor of 2."""
+"""The weight of the roofline's factors, in squared relative errors: an error of 10 % counts as much
+as a factor of 2."""
 FACTOR_MIN, FACTOR_MAX = 0.05, 20.0
 Features = tuple[float, float]
 """Milliseconds of attention's arithmetic and of its reading, by the roofline."""
@@ -31,7 +31,7 @@ class ContextCost:
 
     @property
     def factors(self) -> Features:
-        """What attention's arithmetic and its reading take, in the roofline's times."""
+        """The times of attention's arithmetic and its reading, in the roofline's times."""
         return self._factors
 
     def features(self, load: StepLoad) -> Features:

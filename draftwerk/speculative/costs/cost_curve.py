@@ -7,7 +7,8 @@ from itertools import pairwise
 CostPoint = tuple[float, float]
 """Tokens and milliseconds."""
 SLOPE_PRIOR = 0.01
-"""What a token adds to a step of one, as a share of it, while only one bucket is known."""
+"""The share that a token adds to a step of one, as a share of it, while only one bucket is known.
+"""
 
 
 def with_prior(points: list[CostPoint], priors: Sequence[CostPoint]) -> list[CostPoint]:

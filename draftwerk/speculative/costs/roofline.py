@@ -10,19 +10,19 @@ import msgspec
 from draftwerk.speculative.costs.work import ModelShape, StepLoad
 
 ATTENTION_SHARE = 0.6
-"""Of the peak in its format, what attention reaches before anything is measured: its products are
-narrow, and a softmax lies between them."""
+"""The share of the peak in its format that attention reaches before anything is measured: its
+products are narrow, and a softmax lies between them."""
 
 
 class MachineRates(msgspec.Struct, frozen=True, kw_only=True):
-    """What this machine was measured to do at most."""
+    """The rates that this machine was measured to do at most."""
 
     flops_per_s: float
-    """Of matrix products in the weights' format."""
+    """The rate of matrix products in the weights' format."""
     bytes_per_s: float
-    """Of reading the weights."""
+    """The rate of reading the weights."""
     attention_flops_per_s: float
-    """Of products in the format in which attention is computed."""
+    """The rate of products in the format in which attention is computed."""
 
 
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,13 +29,13 @@ EDGES = (
 WEIGHT_MAX = 16.0
 """Steps after which a bucket's old ones fade."""
 WEIGHT_START = 4.0
-"""What a measurement at start is worth, in steps."""
+"""The weight of a measurement at start, in steps."""
 WEIGHT_KNOWN = 0.5
 """Below this, a bucket has been idle for so long that it does not count."""
 FADING = 0.998
-"""Of every bucket's weight, at each step."""
+"""The factor by which every bucket's weight fades at each step."""
 STEPS_COUNTED = 16
-"""Of a size, for how its measurement at start has turned out."""
+"""The steps of a size that count for how its measurement at start has turned out."""
 DRIFT = 0.05
 """How much of an unexpected cost is put down to the machine's pace, at every size."""
 SURPRISE_MAX = 2.0
@@ -43,7 +43,8 @@ SURPRISE_MAX = 2.0
 TOLD_MAX = 4.0
 """A step moves its bucket's means by so many times more, or less, than another at most."""
 BASE_MIN = 0.1
-"""Of a step's time, what is left for its products at least, whatever its context seems to cost."""
+"""The least share of a step's time that is left for its products, whatever its context seems to
+cost."""
 REFRESH_STEPS = 8
 """Steps between two updates of the curve."""
 MeasuredStep = tuple[StepLoad | int, float]

@@ -1,4 +1,4 @@
-"""What a step computes and reads: exact counts of tokens, FLOPs and bytes."""
+"""The work and the reading of a step: exact counts of tokens, FLOPs and bytes."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ class StepLoad(msgspec.Struct, frozen=True, array_like=True):
     tokens: int = 0
     """Tokens computed."""
     outputs: int = 0
-    """Those of them whose logits are computed: all but a prompt's, of which the last at most."""
+    """Tokens of them whose logits are computed: all but a prompt's, of which the last at most."""
     context_tokens: int = 0
     """Keys that each token attends to, itself included, summed over the tokens."""
     kv_tokens: int = 0
@@ -52,26 +52,26 @@ def slots_read(start: int, count: int) -> int:
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decoder's cost depends on; sizes are counts of elements."""
+    """The shape that a decoder's cost depends on; sizes are counts of elements."""
 
     layer_count: int
     without_keys: int = 0
-    """Of the layers, those that do not attend; their matrices count as the others'."""
+    """The number of layers that do not attend; their matrices count as the others'."""
     hidden_size: int
     num_heads: int
     num_kv_heads: int
     head_size: int
     ffn_size: int
-    """Of what every token has; with experts alone 0."""
+    """The size of what every token has; with experts alone 0."""
     expert_size: int = 0
     expert_count: int = 0
     experts_used: int = 0
     """By each token."""
     vocab_size: int
     weight_bytes: float
-    """Of one weight as it is kept, scales included."""
+    """The bytes of one weight as it is kept, scales included."""
     kv_bytes: float
-    """Of one number of a key or value as it is kept, scales included."""
+    """The bytes of one number of a key or value as it is kept, scales included."""
 
     @property
     def layer_weights(self) -> int:

@@ -17,7 +17,7 @@ class CandidateNodes(NamedTuple):
     weight: float = 1.0
     """Weight of a token of this row, relative to other rows."""
     context_ms: float = 0.0
-    """What each node adds to the round for the context that it attends to."""
+    """The time that each node adds to the round for the context that it attends to."""
 
 
 class BudgetChoice(NamedTuple):
@@ -30,7 +30,7 @@ class BudgetChoice(NamedTuple):
     rate: float
     """Tokens per millisecond of the whole round, weighted."""
     node_ms: float
-    """What verifying each of them takes, but for its context."""
+    """The time of verifying each of them, but for its context."""
 
     def saved_ms(self, row: CandidateNodes, node: int) -> float:
         """Return the time that an admitted node is expected to save, its verification deducted."""

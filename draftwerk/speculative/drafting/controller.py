@@ -55,7 +55,7 @@ class RowTree:
     capacity: int
     weight: float = 1.0
     context_ms: float = 0.0
-    """What each drafted node adds for the context that it attends to."""
+    """The time that each drafted node adds for the context that it attends to."""
 
     def candidate_nodes(self) -> CandidateNodes:
         """Return this row's candidate draft nodes, with their costs and weight."""
@@ -71,13 +71,13 @@ class Controller:
         self._greedy, self._sampled = AcceptanceStats(PRIORS), AcceptanceStats(PRIORS)
         self.cost = StepCost(measured, roofline)
         self._chain: RowCost | None = None
-        """Of the draft model's longest chain, by its tokens; None while unknown."""
+        """The cost of the draft model's longest chain, by its tokens; None while unknown."""
         self.model_pays = True
         """Whether the draft model was last asked because it pays; so it is believed at first."""
         self._probes_owed_ms = 0.0
         """Time that probes of the draft model have taken and rounds have not brought in yet."""
         self._probe_part = 1.0
-        """Of the share for probes, what is spent."""
+        """The part of the share for probes that is spent."""
         self._has_answered = False
         """Whether it has guessed since it was last decided whether it pays."""
         self._probes_again = False

@@ -38,7 +38,7 @@ class DraftedRounds:
     clock: Callable[[], float] = perf_counter
     continuations: Continuations = field(default_factory=Continuations)
     _feedback: dict[int, Feedback] = field(default_factory=dict[int, Feedback])
-    """Of each sequence's newest decision, until its next row."""
+    """Feedback on each sequence's newest decision, until its next row."""
     _report: StepReport = NO_STEP
 
     def step(self, proposal: Proposal) -> Verdict:

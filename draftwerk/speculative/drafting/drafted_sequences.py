@@ -29,14 +29,14 @@ know later."""
 
 
 FOLLOWED = Draft(wants_topk=False, wants_head=False)
-"""Of a row that only the draft head is told of."""
+"""The draft of a row that only the draft head is told of."""
 
 
 class ReadRows(NamedTuple):
-    """What may be drafted for in a round, by the rows' places."""
+    """The rows that may be drafted for in a round, by the rows' places."""
 
     states: dict[int, DraftedSequence]
-    """Of rows that drafts may be for, now or after the step."""
+    """The states of rows that drafts may be for, now or after the step."""
     texts: RationedTexts
     grown: set[int]
     """Rows that the draft head has run for."""

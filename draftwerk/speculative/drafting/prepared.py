@@ -34,10 +34,10 @@ class DraftedSequence:
     """Tokens of the new-sequence data: output from before a preemption is stored already."""
     takes_model: bool
     savings: TextSavings
-    """Of its sources but the head."""
+    """The savings of its sources but the head."""
     head_savings: TextSavings
     given: tuple[int, ...] = ()
-    """What is drafted in place of any guess."""
+    """The tokens that are drafted in place of any guess."""
     prompt_count: int = 0
     model_read: int = 0
     """Tokens that the draft model knew when it last drafted."""
@@ -97,7 +97,7 @@ class Prepared(NamedTuple):
     token_ms: float = 0.0
     """Time of a token without drafts."""
     prepare_ms: float = 0.0
-    """What this took so far."""
+    """The time that this took so far."""
     steady: bool = False
     """Whether no sequence begins and no search runs: these take time of their own."""
 

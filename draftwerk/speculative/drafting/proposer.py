@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REPORTS_AT_ONCE = 4
 """Steps whose costs are learnt together."""
 NO_ROUND = RoundLoad(0, 0, 0)
-"""Of a round in which nothing is drafted."""
+"""The load of a round in which nothing is drafted."""
 
 
 _Drafting = tuple[int, DraftedSequence, bool]
@@ -73,7 +73,7 @@ class Proposer:
         self._unread: list[Round] = []
         """Rounds that rested."""
         self._reports: list[StepReport] = []
-        """Of steps that nothing was learnt from yet."""
+        """Reports of steps that nothing was learnt from yet."""
 
     def drafts(self, round_: Round) -> tuple[Draft, ...]:
         """Return a draft for every row of a round, without a draft model."""

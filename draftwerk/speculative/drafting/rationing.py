@@ -13,7 +13,7 @@ from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
 from draftwerk.speculative.protocol.step_report import StepReport
 
 ASK_MS = 0.05
-"""What it takes to ask a row's sources, until it is measured."""
+"""The time of asking a row's sources, until it is measured."""
 TOPK_MS = 0.03
 """About what the target's top-k of a row takes, until it is measured."""
 HEAD_MS = 0.5
@@ -40,11 +40,11 @@ class RationedTexts(NamedTuple):
     """The texts of a round that may be drafted for, by their rows' places."""
 
     sources: dict[int, TextSavings]
-    """Of rows with room for drafts."""
+    """The savings of rows with room for drafts."""
     heads: dict[int, TextSavings]
-    """Of rows that the draft head serves."""
+    """The savings of rows that the draft head serves."""
     probed: dict[int, TextSavings]
-    """Those of them that it may be probed for."""
+    """The rows of them that it may be probed for."""
 
 
 class ChosenRows(NamedTuple):
@@ -57,7 +57,7 @@ class ChosenRows(NamedTuple):
 
 
 class Price(NamedTuple):
-    """What drafting for some rows takes: something, and so much for each."""
+    """The price of drafting for some rows: something, and so much for each."""
 
     fixed_ms: float
     row_ms: float
@@ -78,7 +78,7 @@ class ProbeAccount:
     def __init__(self) -> None:
         self.ms, self._count = inf, 0
         self._part = 1.0
-        """Of the income, what is saved."""
+        """The part of the income that is saved."""
         self.is_near = True
         """Whether rows are probed soon: half of what many take is there."""
 
@@ -132,11 +132,11 @@ class DraftRationing:
     def __init__(self) -> None:
         self.asking, self.topk = AskingCost(ASK_MS), RowCost(TOPK_MS)
         self.head = RowCost(HEAD_MS)
-        """Of the draft head, where it takes time of its own."""
+        """The cost of the draft head, where it takes time of its own."""
         self._records: dict[tuple[str, bool], SavingsRecord] = {}
         self._source_account, self._head_account = ProbeAccount(), ProbeAccount()
         self._token_ms = 0.0
-        """Of the newest round."""
+        """The time of a token in the newest round."""
         self._rests_left = self._rested = 0
         """Rounds that may rest, and those that have since anything was decided."""
 

@@ -54,7 +54,8 @@ class RowCost:
 
 
 class AskingCost(RowCost):
-    """Of asking sources: what a round of the proposer takes longer than one in which it rests.
+    """The cost of asking sources: what a round of the proposer takes longer than one in which it
+    rests.
 
     What was asked for in a round is read and learnt from in the next one, which counts as well.
     """

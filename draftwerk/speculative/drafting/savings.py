@@ -1,4 +1,4 @@
-"""What drafts have saved of late: a record of all texts of a kind, and one of each text.
+"""The savings of drafts of late: a record of all texts of a kind, and one of each text.
 
 Savings are tokens that need no step of their own, net of what verifying the drafts took, in rounds
 that had drafts of some sources. Tokens, since what one is worth changes with the rows of a round.
@@ -12,8 +12,9 @@ TEXT_PACE = 0.2
 """Weight of a text's newest round in its own savings: one round that saves much outweighs several
 that save nothing, as it should, and is forgotten after as many."""
 KEPT = 0.99
-"""What a text keeps of its own savings in a round without drafts; the rest is the record's. Where
-others save much it is asked again soon, as behind a long copy that another source had."""
+"""The share that a text keeps of its own savings in a round without drafts; the rest is the
+record's. Where others save much it is asked again soon, as behind a long copy that another source
+had."""
 BEGINNING = 8
 """A text's first rounds, which teach the record: it is what new texts begin from, and texts that
 go on are those that pay."""

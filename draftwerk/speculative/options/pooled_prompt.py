@@ -17,7 +17,7 @@ class PooledPrompt(ScoredPrompt):
 
     _: KW_ONLY
     reading: Reading
-    """What is wanted of the prompt."""
+    """The reading that is wanted of the prompt."""
     read_prompt: ReadPrompt = NOT_READ
     """What is known so far."""
 

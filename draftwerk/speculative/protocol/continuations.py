@@ -18,7 +18,7 @@ from draftwerk.speculative.protocol.rounds import Decision, Round, Row
 
 T = TypeVar("T")
 NOT_COMPUTED = Decision()
-"""Of a row that was left out."""
+"""The decision of a row that was left out."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class RowEnd:
     length: int = 0
     """Tokens known, the decided ones among them; 0 before the first sampling row."""
     decided: tuple[int, ...] = ()
-    """What that row decided."""
+    """The tokens that that row decided."""
     tokens_left: int = 0
     """Tokens that it may still generate."""
     ended: bool = False
@@ -65,7 +65,7 @@ class Resolved(NamedTuple):
 
     round: Round
     places: Sequence[int]
-    """Of each row, its index in the round as it was planned."""
+    """Each row's index in the round as it was planned."""
 
 
 @dataclass(slots=True)

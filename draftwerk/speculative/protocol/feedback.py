@@ -1,4 +1,4 @@
-"""What a decision tells the draft sources."""
+"""Feedback of a decision to the draft sources."""
 
 from draftwerk.speculative.protocol.plain import Plain
 
@@ -27,7 +27,7 @@ class HeadNode(Plain, frozen=True):
 
 
 class Feedback(Plain, frozen=True):
-    """What a decision tells the draft sources for the sequence's next row.
+    """Feedback of a decision to the draft sources for the sequence's next row.
 
     The scheduler hands it on unopened: only the target writes it, and only the proposer reads it.
     """
@@ -35,10 +35,10 @@ class Feedback(Plain, frozen=True):
     topk: tuple[TokenTopK, ...] = ()
     """After the last known token and every node that was computed, if asked for."""
     head_tree: tuple[HeadNode, ...] = ()
-    """What the draft head guesses after the decided tokens, parents first."""
+    """The head's guesses after the decided tokens, parents first."""
     jump_forward: tuple[int, ...] = ()
     """Jump-forward tokens: the only ones that a grammar allows after the decided tokens."""
 
 
 NOTHING_LEARNED = Feedback()
-"""Of a row that does not sample, fails, or was not to be reported on."""
+"""The feedback of a row that does not sample, fails, or was not to be reported on."""

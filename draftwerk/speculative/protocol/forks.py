@@ -1,4 +1,4 @@
-"""What the server and its nursery of model processes say to each other."""
+"""Messages between the server and its nursery of model processes."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import msgspec
 ORDER_MAX = 2**16
 """Bytes of a message."""
 DESCRIPTORS_MAX = 8
-"""That come with one."""
+"""The most descriptors that come with one."""
 
 
 class NurseryModel(msgspec.Struct, frozen=True, tag=True):

@@ -35,7 +35,7 @@ class FrameKind(IntEnum):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model process reports once it can work."""
+    """The report of a model process that can work."""
 
     device: str
     attention: str
@@ -44,23 +44,24 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     kernels: str = ""
     """The native kernels' instruction set and origin, or why a CPU has none."""
     threads: int = 0
-    """Those that a CPU model runs on."""
+    """Threads that a CPU model runs on."""
     draft_head: str = ""
-    """What the model's draft head is, for people; empty where it has none."""
+    """A description of the model's draft head, for people; empty where it has none."""
     step_costs: tuple[tuple[StepLoad, float], ...] = ()
     """Steps measured at start, with their milliseconds."""
     roofline: Roofline | None = None
     """The model's shape and this machine's rates, where they were measured."""
     weight_bytes: int = 0
-    """What every step reads; 0 where it was not measured."""
+    """The bytes that every step reads; 0 where it was not measured."""
     weight_ms: float = 0.0
     """How long reading it takes, and nothing else: no step is faster."""
     pages: PageLayout | None = None
-    """Of shared pages; None where they are the process's own."""
+    """The layout of shared pages; None where they are the process's own."""
     ranks: tuple[int, ...] = ()
     """The ids of the other processes of a divided model: of ranks 1, 2, ..."""
     fingerprint: str = ""
-    """Of everything that decides the bytes of a block beside its tokens; empty if not known."""
+    """The fingerprint of everything that decides the bytes of a block beside its tokens; empty if
+    not known."""
     blends: bool = False
     """Whether segments of prompts can be reused."""
     states: tuple[int, int] = (0, 0)

@@ -47,7 +47,7 @@ Seen = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
 
 
 class Branch(Plain, frozen=True, kw_only=True):
-    """What makes a row one of a beam search: it asks what is likely, and decides nothing itself."""
+    """The mark of a row of a beam search: it asks what is likely, and decides nothing itself."""
 
     group_id: int
     """The sequence that read the prompt; it stays open as long as the search."""
@@ -100,13 +100,13 @@ class Row(Plain, frozen=True, kw_only=True):
     blocks: tuple[int, ...]
     """The block table: covers every reserved slot."""
     window_blocks: tuple[int, ...] = ()
-    """That of layers with windows, where they have blocks of their own: ids behind all others, and
-    -1 for blocks that are not read again."""
+    """The table of layers with windows, where they have blocks of their own: ids behind all others,
+    and -1 for blocks that are not read again."""
     new_token_ids: tuple[int, ...] = ()
     """Tokens committed since this sequence's previous row."""
     new_sequence: NewSequence | None = None
     feedback: Feedback = NOTHING_LEARNED
-    """Of the sequence's previous decision."""
+    """Feedback on the sequence's previous decision."""
     branch: Branch | None = None
     tokens_left: int = 0
     """Tokens that it may still generate."""
@@ -117,13 +117,13 @@ class Row(Plain, frozen=True, kw_only=True):
     knows the new tokens itself: see `protocol.continuations`.
     """
     blend: RowBlend | None = None
-    """Of a prompt whose segments are reused: start .. stop are not all computed."""
+    """The blend of a prompt whose segments are reused: start .. stop are not all computed."""
     scored: tuple[int, int] = (0, 0)
     """(from, to) positions of known tokens after which the next one's log-probability is wanted."""
     prompt_logprobs: int = -1
     """Alternatives to report beside each."""
     state: RowState | None = None
-    """Of a model with recurrent layers."""
+    """The state of a model with recurrent layers."""
     pools: bool = False
     """Whether the sum of the states after those positions is wanted, and no log-probabilities."""
     answers: tuple[int, ...] = ()
@@ -148,7 +148,7 @@ class Round(Plain, frozen=True, kw_only=True):
     finished_ids: tuple[int, ...] = ()
     """Sequences that ended or were preempted since the previous round."""
     report: StepReport = NO_STEP
-    """Of the previous step."""
+    """The report of the previous step."""
     moves: tuple[tuple[int, int], ...] = ()
     """(from, to) slots, block * block_size + offset, moved as if at once: after the copies, before
     anything is written."""
@@ -242,9 +242,9 @@ class Decision(Plain, frozen=True, kw_only=True):
     """Accepted nodes of the draft, by index, root side first."""
     logprobs: tuple[ChosenLogprob, ...] = ()
     prompt_logprobs: tuple[ChosenLogprob, ...] = ()
-    """Of the known token after each position of the row's `scored`, or of its `answers`."""
+    """Log-probabilities of known tokens after each position of the row's `scored`, or `answers`."""
     state_sum: bytes = b""
-    """Of a row that pools, as `state_sums` has it."""
+    """The sum of a row that pools, as `state_sums` has it."""
     margin: float | None = None
     """Where the last token is not the one given there: by how much it beats that one, in nats;
     infinite if that one could not be drawn."""
@@ -252,13 +252,13 @@ class Decision(Plain, frozen=True, kw_only=True):
     """Why this row alone failed, in words for the client."""
     feedback: Feedback = NOTHING_LEARNED
     candidates: tuple[tuple[tuple[int, float], ...], ...] = ()
-    """Of a branch, after its last known token (unless that was known) and after each node: the best
-    next tokens with their log-probabilities after penalties and bias, best first."""
+    """A branch's candidates after its last known token (unless that was known) and after each node:
+    the best next tokens with their log-probabilities after penalties and bias, best first."""
     head_candidates: tuple[HeadCandidates, ...] = ()
-    """Of a branch: what the draft head guesses where the search probably goes on."""
+    """The head's guesses for a branch: where the search probably goes on."""
     deviations: tuple[float, ...] = ()
-    """Of a row that probes: squared distance of each token's new keys and values from the copied
-    ones, in the check layer; 0 for tokens that were not copied."""
+    """The deviations of a row that probes: squared distance of each token's new keys and values
+    from the copied ones, in the check layer; 0 for tokens that were not copied."""
 
 
 class VerifiedRow(NamedTuple):
@@ -277,7 +277,7 @@ class Verdict(Plain, frozen=True):
     decisions: tuple[Decision, ...]
     report: StepReport
     drafts: tuple[Draft, ...] = ()
-    """What the rows carried, where the target's process drafts."""
+    """The drafts that the rows carried, where the target's process drafts."""
 
 
 def chain(tokens: tuple[int, ...], source: str) -> Draft:

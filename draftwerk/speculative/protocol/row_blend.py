@@ -1,4 +1,4 @@
-"""What a row of a blended prompt does."""
+"""The work of a row of a blended prompt."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ class SegmentCopy(Plain, frozen=True):
 
 
 class RowBlend(Plain, frozen=True):
-    """What a row of a blended prompt does, in this order; all of it may be done twice.
+    """The work of a row of a blended prompt, in this order; all of it may be done twice.
 
     copies      segments' slots to the row's own
     probe       start .. stop in the lowest layers, and how far they are from the copies

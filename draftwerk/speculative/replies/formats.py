@@ -123,14 +123,14 @@ class ReasoningFormat(Struct, frozen=True):
     effort: bool = False
     """Whether the template takes an effort."""
     behind: str = ""
-    """What follows `close` before text or a call."""
+    """The text that follows `close` before text or a call."""
     text_open: str = ""
     """Before text, where a reply is messages with headers."""
     aside_open: str = ""
     """There, before text that a call follows."""
 
     answer: AnswerMarks | None = None
-    """What stands around text, where something does."""
+    """The marks around text, where something does."""
 
     @property
     def is_bounded(self) -> bool:
@@ -139,7 +139,7 @@ class ReasoningFormat(Struct, frozen=True):
 
 
 class ReplyFormat(Struct, frozen=True):
-    """What one request's reply is parsed by."""
+    """The format by which one request's reply is parsed."""
 
     calls: CallFormat | None = None
     """None where no tool may be called."""

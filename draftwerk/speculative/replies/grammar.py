@@ -33,16 +33,16 @@ OF_FUNCTION = re.compile(r"[A-Za-z]+_(\d+)")
 
 
 class ReplyRules(Struct, frozen=True):
-    """What one reply must be."""
+    """The rules of one reply."""
 
     form: ReplyFormat
     mode: CallMode = "auto"
     functions: tuple[ToolFunction, ...] = ()
-    """Those that may be called."""
+    """The functions that may be called."""
     parallel: bool = True
     """Whether one reply may hold several calls."""
     text: Grammar | None = None
-    """What text must be; None for any."""
+    """The grammar of text; None for any."""
     reasoning_max: int | None = None
     """Tokens of reasoning, after which it is ended."""
     reasoning_required: bool = False

@@ -118,7 +118,7 @@ def _object_of(arguments: str) -> dict[str, Any] | None:
 
 
 class SentText(Protocol):
-    """What a reader has of a half-written reply."""
+    """The part of a half-written reply that a reader has."""
 
     @property
     def text(self) -> str: ...

@@ -24,7 +24,7 @@ class ReplyPart(Struct, frozen=True):
     """`call` begins one and has its name; `id` is one that the model wrote; `end` closes it."""
     text: str = ""
     goes_on: bool = False
-    """Of a call: whether it had begun in what the reply goes on from."""
+    """Whether a call had begun in what the reply goes on from."""
 
 
 def joined_parts(parts: list[ReplyPart]) -> list[ReplyPart]:

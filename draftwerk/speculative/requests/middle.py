@@ -1,4 +1,4 @@
-"""What a vocabulary has to ask for the text between two others."""
+"""The tokens with which a vocabulary asks for the text between two others."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -35,9 +35,9 @@ class MiddleTokens(Struct, frozen=True):
     """A vocabulary's tokens around the parts of such a prompt."""
 
     before: int
-    """Of the text before the gap."""
+    """The tokens of the text before the gap."""
     after: int
-    """Of the text behind it."""
+    """The tokens of the text behind it."""
     middle: int
     """Where the gap's text begins."""
     ends: tuple[int, ...] = ()

@@ -12,10 +12,10 @@ Pooling = Literal["last", "mean"]
 
 
 class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is to be reported of a prompt. No token is drawn behind it."""
+    """The report that is wanted of a prompt. No token is drawn behind it."""
 
     pooling: Pooling | None = None
-    """Of the states whose sum is wanted; None wants none."""
+    """The pooling of the states whose sum is wanted; None wants none."""
     answers: Annotated[tuple[TokenId, ...], Meta(max_length=64)] = ()
     """Tokens whose log-probabilities right behind the prompt are wanted."""
     whole: bool = False
@@ -37,9 +37,10 @@ class VectorForm(msgspec.Struct, frozen=True, kw_only=True):
     width: int = 0
     """Numbers in a vector."""
     prompts: dict[str, str] = {}
-    """What its makers put before texts, by name."""
+    """The prompts that its makers put before texts, by name."""
     prompt_name: str = ""
-    """Of the one that stands before a text unless another is asked for; empty for none."""
+    """The name of the prompt that stands before a text unless another is asked for; empty for none.
+    """
     sees_all: bool = False
     """Whether each token sees all of its text: then vectors are all that the model makes."""
 
@@ -56,10 +57,11 @@ class RerankForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadPrompt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a prompt came to."""
+    """The result of a prompt."""
 
     state_sum: bytes = b""
-    """Of its pooled tokens, as `protocol.state_sums` has it; normalised it is their mean too."""
+    """The sum of its pooled tokens, as `protocol.state_sums` has it; normalised it is their mean
+    too."""
     answers: tuple[float, ...] = ()
     """Log-probabilities of the tokens that were asked for."""
 

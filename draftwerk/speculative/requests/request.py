@@ -43,9 +43,9 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     """A half-written reply that a text goes on from."""
 
     tokens: TokenIds = ()
-    """Those that it was generated as, or is encoded as: the generated ones come behind them."""
+    """The tokens that it was generated or is encoded as: the generated ones come behind them."""
     text: str = ""
-    """What its reader has of its text; what is held back beyond it is sent, and no more."""
+    """The text that its reader has; what is held back beyond it is sent, and no more."""
     reasoning: str = ""
     """The same of its reasoning, where that is told apart."""
     repeats_call: bool = False
@@ -82,9 +82,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Above 1 the choices are the best texts of a beam search; above temperature 0, texts drawn
     without replacement."""
     length_penalty: LengthPenalty = 1.0
-    """Of a beam search: a text's log-probability is divided by its length to this power."""
+    """The exponent of a beam search: a log-probability is divided by the length to this power."""
     early_stopping: bool = False
-    """Of a beam search: whether as many finished texts as the beam is wide are enough."""
+    """Whether, in a beam search, as many finished texts as the beam is wide are enough."""
     shows_hypotheses: bool = False
     """Whether deltas carry the best text of a beam search so far, which is not final."""
     echo: bool = False
@@ -94,14 +94,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scored_from: Annotated[int, Meta(ge=0)] = 0
     """The first prompt token that is reported: those before it may come from the prefix cache."""
     reading: Reading | None = None
-    """What is wanted of a prompt that is not continued; then no other field shapes a text."""
+    """The reading wanted of a prompt that is not continued; then no other field shapes a text."""
     reply: ReplyFormat | None = None
     """How reasoning, text and calls are told apart; None for a reply that is text alone."""
     given: TokenIds = ()
     """The tokens that a text is taken to have: they are drafted and verified like
     any draft."""
     written: Written = Written()
-    """What each text begins with, as if it had been generated; it is not sent again."""
+    """The tokens that each text begins with, as if it had been generated; it is not sent again."""
     first_choice: Annotated[int, Meta(ge=0, lt=CHOICES_MAX)] = 0
     """The number under which the first choice's noise is drawn."""
     speculation: Speculation = Speculation()
@@ -115,7 +115,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: Annotated[int, Meta(ge=-1000, le=TOKEN_ID_MAX + 1)] = 0
     """Lower is sooner."""
     promise: Promise | None = None
-    """What its reader is promised; None means what the server promises everybody."""
+    """The promise to its reader; None means what the server promises everybody."""
     deadline_s: Annotated[float, Meta(ge=0, le=TIME_MAX_S)] = 0.0
     """From its arrival until it fails unless its text has begun; 0 means never."""
     waited_s: Annotated[float, Meta(ge=0)] = 0.0
@@ -142,7 +142,7 @@ class EncodedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request whose prompt is in tokens."""
 
     request_id: str
-    """Of the engine; unique among live requests."""
+    """The engine's name of a request; unique among live ones."""
     tokens: tuple[int, ...]
     """The prompt's token ids."""
     options: Options
@@ -154,7 +154,7 @@ class EncodedRequest(msgspec.Struct, frozen=True, kw_only=True):
     arrived_s: float | None = None
     """On the engine's clock, when it came first; None means now."""
     times: StageTimes | None = None
-    """Of a first submission: when tokenizing began and ended."""
+    """The times of a first submission: when tokenizing began and ended."""
     committed: tuple[tuple[int, ...], ...] = ()
     """Per choice, tokens already delivered before a crash; empty on a first submission."""
     ended: tuple[int, ...] = ()

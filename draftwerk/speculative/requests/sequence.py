@@ -45,7 +45,7 @@ class SequenceProgress(msgspec.Struct, frozen=True):
     margin: float | None = None
     """By how much the last token beats the one that was given in its place, in nats."""
     read_prompt: ReadPrompt | None = None
-    """What a prompt came to that was only to be read."""
+    """The result of a prompt that was only to be read."""
 
 
 class Taken(NamedTuple):

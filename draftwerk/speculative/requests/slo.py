@@ -14,12 +14,12 @@ OBJECTIVE = re.compile(r"\s*(\w+)\s*[=<]\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
 TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
 TIME_MAX_S = 86400.0
 SloPolicy = Literal["serve", "last", "refuse"]
-"""What becomes of a request that cannot be kept its promise: it is served in its turn, behind
-those that can be kept theirs, or refused."""
+"""The policy for a request that cannot be kept its promise: it is served in its turn, behind those
+that can be kept theirs, or refused."""
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server promises its readers, in seconds; 0 where it promises nothing."""
+    """A promise to readers, in seconds; 0 where it promises nothing."""
 
     ttft: Annotated[float, Meta(ge=0)] = 0.0
     """From a request's arrival to its first token."""
@@ -82,7 +82,7 @@ class StageTimes(msgspec.Struct, frozen=True):
     device_s: float | None = None
     """Its first row was sent to the model process."""
     prefill_s: float | None = None
-    """That row began to be computed."""
+    """The time at which that row began to be computed."""
     decode_s: float | None = None
 
     @property
@@ -92,7 +92,7 @@ class StageTimes(msgspec.Struct, frozen=True):
 
     @property
     def device_wait_s(self) -> float | None:
-        """Of that, the time in front of the model process."""
+        """The part of it in front of the model process."""
         if self.prefill_s is None or self.device_s is None:
             return None
         return self.prefill_s - self.device_s
@@ -112,7 +112,7 @@ class Deadlines:
     arrived_s: float = 0.0
     """Its arrival; what is promised is counted from here."""
     promise: Promise = NOTHING_PROMISED
-    """What its reader was promised."""
+    """The promise to its reader."""
     expires_s: float = inf
     """When it fails unless its text has begun by then."""
     demoted: bool = False

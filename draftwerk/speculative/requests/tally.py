@@ -1,4 +1,4 @@
-"""What a sequence cost, and the prompt tokens that it scored."""
+"""The costs of a sequence, and the prompt tokens that it scored."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,12 +8,12 @@ from draftwerk.speculative.protocol.rounds import ChosenLogprob, Decision, Draft
 
 @dataclass(slots=True)
 class Tally:
-    """What a sequence cost so far; counts of tokens unless stated otherwise."""
+    """The costs of a sequence so far; counts of tokens unless stated otherwise."""
 
     cached: int | None = None
     """Prompt tokens found in the prefix cache at first admission; None before it."""
     score: float | None = None
-    """Of a finished beam search: log-probability over length penalty."""
+    """The score of a finished beam search: log-probability over length penalty."""
     steps: int = 0
     drafted: int = 0
     accepted_histogram: list[int] = field(default_factory=list[int])
@@ -38,7 +38,7 @@ class QueueTurn:
     """When a sequence that waits may go before others."""
 
     found: int = 0
-    """Of its tokens, those that were in the prefix cache when it was looked."""
+    """The number of its tokens that were in the prefix cache when it was looked."""
     passing: bool = False
     """Whether it runs though one before it finds no room, for which it gives way."""
     passes: int = 0

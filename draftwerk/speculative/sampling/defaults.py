@@ -1,4 +1,4 @@
-"""What a model's makers recommend for sampling, for requests that do not say it themselves."""
+"""The sampling that a model's makers recommend, for requests that do not say it themselves."""
 
 import msgspec
 from msgspec import Struct

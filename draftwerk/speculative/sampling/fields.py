@@ -1,4 +1,4 @@
-"""What requests say of sampling, under every protocol: names and bounds."""
+"""Requests' fields of sampling, under every protocol: names and bounds."""
 
 from typing import Annotated
 
@@ -18,4 +18,4 @@ class SamplingFields(SamplingDefaults, frozen=True, kw_only=True, omit_defaults=
     frequency_penalty: Penalty | None = None
     """Subtracted as often as the output has the token."""
     seed: Seed | None = None
-    """Of the noise: one seed, one text; a random one if not given."""
+    """The seed of the noise: one seed, one text; a random one if not given."""

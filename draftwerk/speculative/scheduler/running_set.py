@@ -25,7 +25,7 @@ class ComputedCount(NamedTuple):
     """How much was computed of a request; what is greater is farther."""
 
     tokens: int
-    """Of all its choices; a beam search has its prompt alone here."""
+    """The tokens of all its choices; a beam search has its prompt alone here."""
     search_steps: int = 0
     """How long the longest hypothesis of its beam search is."""
 

@@ -20,7 +20,7 @@ from draftwerk.speculative.scheduler.size_limits import RoundLimits
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
 
 DRAFT_SHARE = 8
-"""Of a round, one part in so many is for drafts even while prompts wait."""
+"""The part of a round that is for drafts, one in so many, even while prompts wait."""
 __all__ = ["RoundLimits", "Scheduler"]
 
 
@@ -46,7 +46,7 @@ class Scheduler:
         self._commit = RoundCommit(self.running_set, self.policy, self.stats)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self.report = NO_STEP
-        """Of the latest committed step."""
+        """The report of the latest committed step."""
         self._continuous = False  # whether there was work ever since a round was in flight
         self._committed_s = 0.0  # when the latest round was
 

@@ -1,4 +1,4 @@
-"""What the rounds of a scheduler may hold, and what its readers were promised."""
+"""The limits of a scheduler's rounds, and the promises to its readers."""
 
 from math import inf
 
@@ -8,7 +8,7 @@ from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPol
 
 
 class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a round may hold."""
+    """The limits of a round."""
 
     pipeline_depth: int = 1
     """Rounds under way at once."""
@@ -21,12 +21,12 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     promise: Promise = NOTHING_PROMISED
     """To every request that has no promise of its own."""
     pause_s: float = inf
-    """What a round with texts and prompts may take, if a round of texts alone takes no longer than
-    half of it; infinite: as long as it will."""
+    """The time that a round with texts and prompts may take, if a round of texts alone takes no
+    longer than half of it; infinite: as long as it will."""
     tokens_revised: bool = False
     """Whether `tokens_max` follows what steps are seen to cost."""
     slo_policy: SloPolicy = "last"
-    """What becomes of a request that cannot be kept its promise."""
+    """The policy for a request that cannot be kept its promise."""
     in_order: bool = False
     """Whether prompts are read one after the other; else the shortest go first, within bounds."""
     run_ahead: bool = False

@@ -1,4 +1,4 @@
-"""What a scheduler holds and counts."""
+"""The contents and counters of a scheduler."""
 
 from copy import deepcopy
 
@@ -17,7 +17,7 @@ class SchedulerLoad(msgspec.Struct, frozen=True, kw_only=True):
     blocks_used: int = 0
     blocks_cached: int = 0
     round_tokens: int = 0
-    """Of the largest round: chosen at start, and revised in service."""
+    """The tokens of the largest round: chosen at start, and revised in service."""
 
 
 class SchedulerStats(msgspec.Struct, kw_only=True):
@@ -28,13 +28,13 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
     """Time that the target's device spent in steps."""
     preemptions: int = 0
     prompt_tokens: int = 0
-    """Of each request once, however many choices it has."""
+    """The prompt tokens of each request, once however many choices it has."""
     prefix_hits: int = 0
     """Found in the prefix cache."""
     recomputed_tokens: int = 0
     """Computed a second time, after a preemption, a restart or a recovery."""
     blocks_returned: int = 0
-    """Of preempted sequences, loaded from a second tier instead of computed again."""
+    """The blocks of preempted sequences, loaded from a second tier instead of computed again."""
     generated_tokens: int = 0
     overrun_tokens: int = 0
     """Decided in a round that was planned before its text had ended, and dropped."""

@@ -23,13 +23,13 @@ from draftwerk.speculative.sources.suffix import SuffixSource
 
 
 class SourceInputs(NamedTuple):
-    """What a source of a new sequence is made from."""
+    """The inputs of a source of a new sequence."""
 
     new_sequence: NewSequence
     text: SequenceText
     noise: SequenceNoise
     memory: Memory
-    """Of the sequence's name space."""
+    """The memory of the sequence's name space."""
     number: int = 0
     """The source's row in the table."""
 
@@ -51,7 +51,7 @@ class SourceSpec:
     name: str
     """In settings, requests, metrics and origins of tokens."""
     meaning: str
-    """What it drafts, in one line: in the reference and in the page's legend."""
+    """A line on what it drafts: in the reference and in the page's legend."""
     priors: tuple[float, ...]
     """Acceptance to start with, by bucket."""
     colour: Colour
@@ -161,7 +161,7 @@ PRIORS = {spec.name: spec.priors for spec in SOURCES}
 SETTINGS = tuple(spec.name for spec in SOURCES if spec.is_setting)
 """The sources that a server may be told to use, and a request may choose from."""
 WITHOUT_MODEL = tuple(name for name in SETTINGS if name != "draft")
-"""Those that need no second model."""
+"""The sources that need no second model."""
 
 
 def make_sources(inputs: SourceInputs, allowed: Iterable[str]) -> list[DraftSource]:

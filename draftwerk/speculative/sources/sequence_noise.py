@@ -26,7 +26,7 @@ class SequenceNoise:
         """Whether there is noise at all."""
         self.seed, self.branch = sampling.seed, sampling.branch
         self.scale = -LOSS_NATS * SHARPNESS / (sampling.temperature or 1.0)
-        """What a loss adds to a token's score."""
+        """The number that a loss adds to a token's score."""
         self._gumbels = noise or gumbels
 
     def of_tokens(self, position: int, tokens: Sequence[int]) -> list[float]:

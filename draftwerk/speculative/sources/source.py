@@ -1,4 +1,4 @@
-"""What a draft source is: one sequence's view of one place that guesses come from."""
+"""A draft source: one sequence's view of one place that guesses come from."""
 
 from draftwerk.speculative.protocol.rounds import Row
 from draftwerk.speculative.sources.tree import DraftTree

@@ -47,7 +47,7 @@ class Store:
 
 
 class Memory:
-    """What outlives the sequences of a name space."""
+    """The memory that outlives the sequences of a name space."""
 
     __slots__ = ("store", "successors")
 

@@ -39,11 +39,11 @@ class SuffixSource(DraftSource):
 
 
 class Ballot(NamedTuple):
-    """What is voted on."""
+    """The candidates that are voted on."""
 
     noise: SequenceNoise
     position: int
-    """Of the next token of the sequence that is drafted for."""
+    """The position of the next token of the sequence that is drafted for."""
     tokens: list[int]
     """Where the voters stand; another text, maybe."""
     source: int

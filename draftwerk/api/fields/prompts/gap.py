@@ -10,7 +10,7 @@ from draftwerk.api.core.state import ServerState
 
 
 class Gap(Struct, frozen=True, kw_only=True):
-    """What stands around a gap, and what is known of its text."""
+    """The texts around a gap, and what is known of its own."""
 
     before: str
     after: str

@@ -18,7 +18,7 @@ from draftwerk.api.fields.field_rows import Body
 from draftwerk.api.fields.segments_schema import GivenDocument
 
 CHARACTERS_MAX = 2**24
-"""Of the modules of one API key; the least lately named go first."""
+"""The most characters of the modules of one API key; the least lately named go first."""
 KeptModules = OrderedDict[str, str]
 
 

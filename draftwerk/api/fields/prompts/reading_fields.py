@@ -1,4 +1,4 @@
-"""What requests for vectors and for ranked documents have in common, whatever their protocol."""
+"""Fields that requests for vectors and for ranked documents share, whatever their protocol."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What a batch under way has come to: lines, appended to two files beside its object.
+"""The results of a batch under way: lines, appended to two files beside its object.
 
     batch_….output.jsonl   requests that were answered well
     batch_….error.jsonl    the others

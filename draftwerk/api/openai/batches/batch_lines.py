@@ -14,7 +14,7 @@ BESIDE_BODY = 4096
 FAULTS_MAX = 20
 """Told of one file."""
 PRIORITY = 1000
-"""Of a batch's requests: the last to be served."""
+"""The priority of a batch's requests: the last to be served."""
 
 
 class InputLine(Struct, frozen=True, kw_only=True):

@@ -35,10 +35,10 @@ from draftwerk.api.openai.batches.room import BatchRoom
 
 FILE_BYTES_MAX = 200 * 2**20
 FORM_BYTES = 2**16
-"""Of an upload beside the file itself."""
+"""The bytes of an upload beside the file itself."""
 DAY_S = 24 * 3600
 BATCHES_MAX = 200
-"""Of one key, not yet over."""
+"""The most batches of one key that are not over."""
 BATCH = msgspec.json.Decoder(BatchBody)
 QueryT = TypeVar("QueryT", bound=msgspec.Struct)
 
@@ -97,7 +97,7 @@ async def _uploaded(kept: TenantFiles, bounded: Request, most: int) -> Response:
 
 
 class _Counted:
-    """What a client sends, up to a size."""
+    """An upload, counted up to a size."""
 
     def __init__(self, request: Request, most: int) -> None:
         self.request, self.most, self.size = request, most, 0

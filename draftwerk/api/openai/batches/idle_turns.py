@@ -20,7 +20,7 @@ POLL_S = 0.01
 PATIENCE_S = 60.0
 """Without an answered line, until one runs beside other requests."""
 LINE_ID = "batch_req_"
-"""What the ids of lines begin with."""
+"""The beginning of the ids of lines."""
 
 
 def others_served(states: Iterable[ServerState]) -> bool:

@@ -26,7 +26,7 @@ from draftwerk.api.openai.batches.objects import OVER, BatchObject, FileObject
 ObjectT = TypeVar("ObjectT", FileObject, BatchObject)
 
 FILES_MAX = 1000
-"""Of one API key."""
+"""The most files of one API key."""
 UPLOAD = ".upload"
 """The end of the name of a file that is being kept."""
 UPLOADS_MAX = 8
@@ -34,7 +34,7 @@ UPLOADS_MAX = 8
 BATCHES_KEPT = 10_000
 """Batches of one API key, those that are over among them."""
 BYTES_MAX = 4 * 2**30
-"""Of the files of one API key together."""
+"""The most bytes of the files of one API key together."""
 
 
 def written(path: Path, data: bytes) -> None:
@@ -61,7 +61,7 @@ class ObjectFolder(Generic[ObjectT]):
     kind: type[ObjectT]
     objects: dict[str, ObjectT] = field(default_factory=dict[str, ObjectT])
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Of writing: the object that was changed last is the last to be written."""
+    """The lock of writing: the object that was changed last is the last to be written."""
 
     def load(self) -> None:
         """Read what is there; what cannot be read is left alone, and not listed."""

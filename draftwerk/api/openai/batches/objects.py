@@ -12,7 +12,7 @@ Status = Literal[
     "cancelled",
 ]  # fmt: skip
 OVER: frozenset[Status] = frozenset(("failed", "completed", "expired", "cancelled"))
-"""What a batch stays in."""
+"""States that a batch stays in."""
 ExpirySeconds = Annotated[int, Meta(ge=3600, le=2592000)]
 
 
@@ -61,7 +61,7 @@ class BatchBody(Struct, frozen=True, kw_only=True):
     completion_window: Literal["24h"]
     metadata: Metadata | None = None
     output_expires_after: Expiry | None = None
-    """Of the files that it comes to."""
+    """The expiry of the files that it writes."""
 
 
 class LineFault(Struct, frozen=True):
@@ -71,7 +71,7 @@ class LineFault(Struct, frozen=True):
     message: str
     param: str | None = None
     line: int | None = None
-    """Of the file, from 1."""
+    """The file's line, from 1."""
 
 
 class LineFaults(Struct, frozen=True):
@@ -143,7 +143,7 @@ class AnswerLine(Struct, frozen=True, kw_only=True):
 
 
 class ListQuery(Struct, frozen=True, kw_only=True):
-    """What a list is asked for."""
+    """The query of a list."""
 
     limit: int = 20
     after: str | None = None

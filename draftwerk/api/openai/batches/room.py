@@ -23,7 +23,7 @@ class BatchRoom:
 
     kept: KeptFiles
     lock: int
-    """Of the folder: no other server works off the same batches."""
+    """The folder's lock: no other server works off the same batches."""
     app: ASGIApp | None = field(default=None, init=False)
     """The server itself, behind its doors."""
     runner: BatchRunner | None = field(default=None, init=False)

@@ -1,4 +1,4 @@
-"""What clients send to have texts read, and what they are answered."""
+"""Requests to have texts read, and their replies."""
 
 from typing import Annotated, Literal
 
@@ -58,7 +58,7 @@ class RerankBody(ReadingBody, frozen=True, kw_only=True):
 
     query: BodyText
     documents: RankedTexts | None = None
-    """What is ranked; or `texts`."""
+    """The documents to be ranked; or `texts`."""
     texts: RankedTexts | None = None
     """As Text Embeddings Inference has it: the reply is a list of scores."""
     return_text: bool | None = None
@@ -67,7 +67,7 @@ class RerankBody(ReadingBody, frozen=True, kw_only=True):
     """How many of the best are returned; all if absent."""
     return_documents: bool | None = None
     instruction: BodyText | None = None
-    """What the model judges by, in place of what its form says; ours."""
+    """The model's instruction, in place of what its form says; ours."""
 
 
 @knows(
@@ -85,18 +85,18 @@ class ScoreBody(ReadingBody, frozen=True, kw_only=True):
     documents: ScoredTexts | None = None
     """The same as `text_2`."""
     instruction: BodyText | None = None
-    """What the model judges by, in place of what its form says; ours."""
+    """The model's instruction, in place of what its form says; ours."""
 
 
 class EmbeddingObject(Struct, frozen=True):
     index: int
     embedding: tuple[float, ...] | str
-    """Of float32 numbers; in base64 their bytes, little-endian."""
+    """Float32 numbers; in base64 their bytes, little-endian."""
     object: Literal["embedding"] = "embedding"
 
 
 class EmbeddingReply(Struct, frozen=True, kw_only=True):
-    """Of `/v1/embeddings`."""
+    """The reply of `/v1/embeddings`."""
 
     object: Literal["list"] = "list"
     data: tuple[EmbeddingObject, ...]
@@ -133,7 +133,7 @@ class ScoreObject(Struct, frozen=True):
 
 
 class ScoreReply(Struct, frozen=True, kw_only=True):
-    """Of `/v1/score`."""
+    """The reply of `/v1/score`."""
 
     id: str
     object: Literal["list"] = "list"
@@ -145,7 +145,7 @@ class ScoreReply(Struct, frozen=True, kw_only=True):
 
 
 class RerankReply(Struct, frozen=True, kw_only=True):
-    """Of `/v1/rerank`: the most relevant first."""
+    """The reply of `/v1/rerank`: the most relevant first."""
 
     id: str
     object: Literal["list"] = "list"

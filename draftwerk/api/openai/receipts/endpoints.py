@@ -56,7 +56,7 @@ class VerifyBody(Struct, frozen=True):
 
 
 class VerifyReply(Struct, frozen=True):
-    """What was found, in the order of the receipts."""
+    """The verdicts, in the order of the receipts."""
 
     equal: bool
     """Whether every receipt's texts are what this model gives."""
@@ -67,7 +67,7 @@ class VerifyReply(Struct, frozen=True):
 
 
 class KeptReceipts(Struct, frozen=True):
-    """What `GET /v1/receipts/{request_id}` returns."""
+    """The reply of `GET /v1/receipts/{request_id}`."""
 
     receipts: list[Receipt]
     """One for each prompt."""
@@ -168,7 +168,7 @@ async def kept_receipts(request: Request) -> Response:
 
 
 class ReceiptHeader(Struct, frozen=True):
-    """What every version of a receipt has."""
+    """The fields that every version of a receipt has."""
 
     version: int
     type: str = KIND

@@ -61,7 +61,7 @@ class ReceiptChoice(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Signature(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of `digest`, by the server's key."""
+    """The signature of `digest`, by the server's key."""
 
     key: str
     """The public key, in hexadecimal digits."""

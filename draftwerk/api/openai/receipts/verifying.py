@@ -30,7 +30,7 @@ class NamedToken(Struct, frozen=True):
 
 
 class ReceiptVerdict(Struct, frozen=True, kw_only=True):
-    """What became of one receipt."""
+    """The verdict on one receipt."""
 
     verdict: Literal["equal", "different", "refused"]
     """"refused" without asking the model."""

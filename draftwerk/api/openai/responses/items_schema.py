@@ -15,7 +15,7 @@ ITEM_TYPES = frozenset(
         *("custom_tool_call_output", "item_reference", "compaction"),
     )
 )
-"""What becomes part of the prompt."""
+"""The kinds of items that become part of the prompt."""
 AS_TEXT = frozenset(
     f"{name}_call{end}"
     for name in ("local_shell", "shell", "apply_patch")
@@ -53,36 +53,37 @@ class InputMessage(Struct, frozen=True):
     """
 
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    """Of a message."""
+    """The role of a message."""
     content: BodyText | Annotated[list[ItemPart], Meta(max_length=MESSAGES_MAX)] | None = None
-    """Of a message, or of reasoning."""
+    """The content of a message, or of reasoning."""
     type: Annotated[str, Meta(max_length=64)] | None = None
     """A message, where it is absent."""
     id: Name | None = None
-    """Of a reference: the item of a kept response, or of a conversation."""
+    """The item that a reference names, of a kept response, or of a conversation."""
     phase: Literal["commentary", "final_answer"] | None = None
-    """Of an answer's message; kept and given back."""
+    """The phase of an answer's message; kept and given back."""
     call_id: CallId | None = None
-    """Of a call, and of its result."""
+    """The id of a call, and of its result."""
     name: Name | None = None
-    """Of a call: the function."""
+    """The function of a call."""
     namespace: Name | None = None
-    """Of a call: what its tool is in."""
+    """The namespace that a call's tool is in."""
     arguments: Any = None
-    """Of a call: one object in JSON, as a text; anything else is taken for what was cut."""
+    """The arguments of a call: one object in JSON, as a text; anything else is taken for what was
+    cut."""
     input: BodyText | None = None
-    """Of a custom tool's call."""
+    """The input of a custom tool's call."""
     output: Any = None
-    """Of a result: a text, or a list of texts."""
+    """The result of a call: a text, or a list of texts."""
     summary: Annotated[list[SummaryPart], Meta(max_length=MESSAGES_MAX)] | None = None
-    """Of reasoning; read where there is no content."""
+    """The parts of reasoning; read where there is no content."""
     encrypted_content: BodyText | None = None
-    """Of compaction: what this server wrote there."""
+    """The content of a compaction, as this server wrote it."""
     token_ids: TokenIds | None = None
     """Tokens that an output was generated as, in its last item; ours."""
     action: Any = None
     operation: Any = None
-    """Of a call that the client ran."""
+    """The operation of a call that the client ran."""
 
     kinds: ClassVar[frozenset[str]] = frozenset((*DROPPED, *AS_TEXT))
 

@@ -93,7 +93,7 @@ class PendingResponse:
 
 @dataclass(slots=True)
 class ResponseStream:
-    """What waits, and what runs."""
+    """The responses that wait, and those that run."""
 
     start: Callable[[PendingResponse], Awaitable[ResponseTask]]
     """Makes the job when its turn has come; raises ApiError if it cannot be."""

@@ -75,7 +75,7 @@ class PartEvent(ServerEvent, frozen=True, kw_only=True):
     """An event about the text part of the message."""
 
     item_id: str
-    """Of the output message."""
+    """The output message's id."""
     part: OutputText
     """The text as of this event."""
     output_index: int = 0
@@ -96,7 +96,7 @@ class TextDelta(ServerEvent, frozen=True, kw_only=True, tag="response.output_tex
     """New text."""
 
     item_id: str
-    """Of the output message."""
+    """The output message's id."""
     delta: str
     """The new part of the text."""
     output_index: int = 0
@@ -116,7 +116,7 @@ class HypothesisEvent(
     settle it."""
 
     item_id: str
-    """Of the output message, which may be still to come."""
+    """The output message's id, which may be still to come."""
     text: str
     """All of it."""
     output_index: int = 0
@@ -131,7 +131,7 @@ class TextDone(ServerEvent, frozen=True, kw_only=True, tag="response.output_text
     """The text is whole."""
 
     item_id: str
-    """Of the output message."""
+    """The output message's id."""
     text: str
     """The whole text."""
     output_index: int = 0
@@ -146,7 +146,7 @@ class ReasoningDelta(ServerEvent, frozen=True, kw_only=True, tag="response.reaso
     """New reasoning."""
 
     item_id: str
-    """Of the reasoning."""
+    """The reasoning's id."""
     delta: str
     """The new part."""
     output_index: int = 0
@@ -159,7 +159,7 @@ class ReasoningDone(ServerEvent, frozen=True, kw_only=True, tag="response.reason
     """The reasoning is whole."""
 
     item_id: str
-    """Of the reasoning."""
+    """The reasoning's id."""
     text: str
     """All of it."""
     output_index: int = 0
@@ -174,7 +174,7 @@ class ArgumentsDelta(
     """New arguments of a call."""
 
     item_id: str
-    """Of the call."""
+    """The call's id."""
     delta: str
     """The new part, of one object in JSON."""
     output_index: int = 0
@@ -189,7 +189,7 @@ class ArgumentsDone(
     """The arguments are whole, or were cut."""
 
     item_id: str
-    """Of the call."""
+    """The call's id."""
     name: str
     """The function."""
     arguments: str
@@ -204,7 +204,7 @@ class CustomInputDelta(
     """New text for a custom tool."""
 
     item_id: str
-    """Of the call."""
+    """The call's id."""
     delta: str
     """The new part."""
     output_index: int = 0
@@ -217,7 +217,7 @@ class CustomInputDone(
     """The text for a custom tool is whole, or was cut."""
 
     item_id: str
-    """Of the call."""
+    """The call's id."""
     input: str
     """All of it."""
     output_index: int = 0

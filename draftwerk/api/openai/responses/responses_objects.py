@@ -47,14 +47,14 @@ class FunctionCallItem(Struct, frozen=True, tag_field="type", tag="function_call
 
     id: str
     call_id: str
-    """What its result names it by."""
+    """The id by which its result names it."""
     name: str
     """The function."""
     arguments: str
     """One object in JSON; cut where the response is incomplete."""
     status: str
     namespace: str | UnsetType = UNSET
-    """What the function is in, where the request has it in one."""
+    """The namespace that the function is in, where the request has it in one."""
     token_ids: tuple[int, ...] | UnsetType = UNSET
     """As a message has them."""
 
@@ -64,20 +64,20 @@ class CustomCallItem(Struct, frozen=True, tag_field="type", tag="custom_tool_cal
 
     id: str
     call_id: str
-    """What its result names it by."""
+    """The id by which its result names it."""
     name: str
     """The tool."""
     input: str
     """Its text; cut where the response is incomplete."""
     status: str
     namespace: str | UnsetType = UNSET
-    """What the tool is in, where the request has it in one."""
+    """The namespace that the tool is in, where the request has it in one."""
     token_ids: tuple[int, ...] | UnsetType = UNSET
     """As a message has them."""
 
 
 class CompactionItem(Struct, frozen=True, tag_field="type", tag="compaction"):
-    """What stands for the beginning of a conversation."""
+    """An item in place of the beginning of a conversation."""
 
     id: str
     encrypted_content: str
@@ -91,7 +91,7 @@ class ReasoningPart(Struct, frozen=True, tag_field="type", tag="reasoning_text")
 
 
 class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
-    """What came before an answer, of a model that reasons first."""
+    """The reasoning before an answer, of a model that reasons first."""
 
     id: str
     content: tuple[ReasoningPart, ...]
@@ -119,14 +119,14 @@ class InputDetails(Struct, frozen=True):
     recomputed_share: float | UnsetType = UNSET
     """Share of the segments' tokens that was computed where it stands."""
     segments: tuple[SegmentDetails, ...] | UnsetType = UNSET
-    """Of requests with `blend`: each segment, in the order of the input."""
+    """Each segment of a request with `blend`, in the order of the input."""
 
 
 class OutputDetails(Struct, frozen=True):
     """How the output's tokens divide."""
 
     reasoning_tokens: int = 0
-    """Of a model that reasons first."""
+    """The tokens of reasoning, of a model that reasons first."""
     accepted_prediction_tokens: int | UnsetType = UNSET
     """Tokens of the prediction that were accepted."""
     rejected_prediction_tokens: int | UnsetType = UNSET
@@ -142,7 +142,8 @@ class ResponseUsage(Struct, frozen=True):
     output_tokens_details: OutputDetails
     total_tokens: int
     approximations: Approximations = UNSET
-    """What the text was computed with, by name; left out where it is the exact one."""
+    """The approximations that the text was computed with, by name; left out where it is the exact
+    one."""
 
 
 class ResponseFault(Struct, frozen=True):
@@ -242,4 +243,4 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     system_fingerprint: str = ""
     """Equal ones, with equal requests and seeds, give equal texts."""
     receipt: Receipt | UnsetType = UNSET
-    """Of a request that asks for one, in the last event."""
+    """The receipt of a request that asks for one, in the last event."""

@@ -1,4 +1,4 @@
-"""What `/v1/responses` takes, by POST and over a WebSocket."""
+"""Requests to `/v1/responses`, by POST and over a WebSocket."""
 
 from typing import Annotated, Literal
 
@@ -93,12 +93,12 @@ class ResponsesBody(SamplingBody, frozen=True, kw_only=True):
     """Whether it is kept for `previous_response_id` and GET; true if absent."""
     text: TextRequest | None = None
     conversation: ConversationId | ConversationReference | None = None
-    """What the response goes on from, and is added to."""
+    """The conversation that the response goes on from, and is added to."""
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
     tools: FlatTools | None = None
     tool_choice: Mode | FlatToolChoice | None = None
     chat_template_kwargs: TemplateVariables | None = None
-    """Of those that the chat template asks for."""
+    """Variables that the chat template asks for."""
     thinking_budget: ReasoningBudget | None = None
     """Tokens of reasoning, after which it is ended; ours."""
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
@@ -118,7 +118,7 @@ def session_of(body: ResponsesBody) -> str:
 
 
 class ClientEvent(Struct, frozen=True):
-    """What every event of a client has: its kind, and where the answer goes."""
+    """The fields that every event of a client has: its kind, and where the answer goes."""
 
     type: Annotated[str, Meta(max_length=64)]
     """The event's name."""

@@ -78,7 +78,7 @@ class Socket:
     )
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     remembered: KeptResponses = field(default_factory=lambda: KeptResponses(REMEMBERED_MAX))
-    """Those that are not stored too: `store` is about what outlives the socket."""
+    """Responses that are not stored too: `store` is about what outlives the socket."""
     serial: int = 0
     refusals: int = 0
     """Since a response was last let in."""

@@ -1,4 +1,4 @@
-"""What a response's body asks of the engine."""
+"""The request to the engine of a response's body."""
 
 from collections.abc import Sequence
 
@@ -31,13 +31,13 @@ HOSTED = (
     "web_search_call.action.sources",
     "web_search_call.results",
 )
-"""Of what hosted tools find, which is nothing."""
+"""Fields of what hosted tools find, which is nothing."""
 RESPONSES_NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
     "response_format": "text.format",
 }
-"""What Responses calls the fields that the engine may blame."""
+"""Responses' names for the fields that the engine may blame."""
 
 
 def responses_prompt(

@@ -19,7 +19,7 @@ CLOSE_S = 2.0
 
 @dataclass(slots=True)
 class Connection:
-    """What is known of the connection that a request went out on."""
+    """The connection's state: the one that a request went out on."""
 
     reused: bool = False
 

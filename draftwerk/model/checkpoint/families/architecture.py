@@ -1,4 +1,4 @@
-"""What a row of the table of architectures says: the switches of one class of Transformers."""
+"""A row of the table of architectures: the switches of one class of Transformers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ memory."""
 
 
 class TensorNames(NamedTuple):
-    """What a layer's tensors are called, without `.weight`; None for a norm that is not there."""
+    """The names of a layer's tensors, without `.weight`; None for a norm that is not there."""
 
     attention_norm: str | None = "input_layernorm"
     after_attention: str | None = None
-    """Of what attention adds."""
+    """The norm of what attention adds."""
     ffn_norm: str | None = "post_attention_layernorm"
     after_ffn: str | None = None
     query_norm: str = "self_attn.q_norm"
@@ -45,12 +45,13 @@ class TensorNames(NamedTuple):
     """Each expert's by its number; without a place for one, those of all, [experts, out, in]."""
     expert_down: str = "mlp.experts.{}.down_proj"
     shared_gate_up: tuple[str, ...] = ()
-    """Of the FFN that every token has beside experts; empty where it is called as any FFN."""
+    """The names of the FFN that every token has beside experts; empty where it is called as any
+    FFN."""
     shared_down: str = ""
     shared_gate: str = "mlp.shared_expert_gate"
     expert_norm: str = ""
-    """Of the hidden state that experts read; empty where they and their router read what an FFN
-    does. Else so is there what follows."""
+    """The norm of the hidden state that experts read; empty where they and their router read what
+    an FFN does. If it is set, the next names are set too."""
     after_experts: str = ""
     """The norm of what they come to, and next of what the FFN beside them does."""
     after_dense: str = ""
@@ -61,7 +62,7 @@ class TensorNames(NamedTuple):
     recurrence: str = "linear_attn."
     """Before the names of what a recurrence has."""
     layer_gate: str = "per_layer_input_gate"
-    """Of a layer's own embedding, as are the next two; the last are whole names."""
+    """The gate of a layer's own embedding, as are the next two; the last are whole names."""
     layer_output: str = "per_layer_projection"
     after_input: str = "post_per_layer_input_norm"
     layer_scalar: str = "layer_scalar"
@@ -69,7 +70,7 @@ class TensorNames(NamedTuple):
     layer_projection: str = "model.per_layer_model_projection"
     layer_norm: str = "model.per_layer_projection_norm"
     last_norm: str = "model.norm"
-    """Of the hidden state behind all layers; this name is whole."""
+    """The norm of the hidden state behind all layers; this name is whole."""
 
     def dense(self, has_experts: bool) -> tuple[tuple[str, ...], str]:
         """Return gate and up, and down, of the FFN that all tokens have in a layer."""
@@ -85,7 +86,7 @@ class TensorNames(NamedTuple):
 
 LLAMA_NAMES = TensorNames()
 BIASED: dict[str, Any] = {"qkv_bias": "attention_bias", "output_bias": "attention_bias"}
-"""Of a row whose config gives all four projections of attention biases by one field."""
+"""The biases of a row whose config gives all four projections of attention biases by one field."""
 
 
 class GgufNames(NamedTuple):
@@ -106,7 +107,7 @@ class GgufNames(NamedTuple):
     is_for: Callable[[Callable[..., Any]], bool] = lambda _: True
     """Whether a file is of this class, where several have the name."""
     names: TensorNames | None = None
-    """What tensors are called that a file divides otherwise; None: as in safetensors."""
+    """The names of tensors that a file divides otherwise; None: as in safetensors."""
     rope: Callable[[Callable[..., Any]], Json] = lambda _: {}
     """Fields of the rule of rotation, beside the usual ones."""
     required: tuple[str, ...] = ()
@@ -153,7 +154,7 @@ def all_alike(hf: Json) -> Sequence[LayerKind]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """What a class of Transformers computes, where that is not Llama's plain graph."""
+    """The graph of a class of Transformers, where that is not Llama's plain graph."""
 
     hf_name: str
     """The class, as `architectures` of a config calls it."""
@@ -175,7 +176,7 @@ class Architecture:
     ffn_size: str = "intermediate_size"
     """Field of the config."""
     norm_offset: int = 0
-    """What is added to the weights of norms; a GGUF has them with it."""
+    """The number added to the weights of norms; a GGUF has them with it."""
     has_norm_bias: bool = False
     activation: str = "hidden_act"
     """Field of the config."""

@@ -27,7 +27,7 @@ AROUND = TensorNames(
 )
 GELU = KnownKeys(without_effect=because("hidden_activation says it", "hidden_act"))
 LARGEST = {46: 144, 62: 168}
-"""Of the 27B models, by their layers: what scales scores where the metadata do not say."""
+"""The 27B models' numbers, by their layers: what scales scores where the metadata do not say."""
 
 
 def _plain(hf: Json) -> Graph:

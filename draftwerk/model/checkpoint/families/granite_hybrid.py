@@ -38,7 +38,7 @@ MIXERS: dict[str, Mixer] = {
 }
 """By what configs call them."""
 UNLIMITED = [[0.0, inf], (0.0, inf), [0.0, {"__float__": "Infinity"}]]
-"""What Transformers writes where steps are not clamped."""
+"""The values that Transformers writes where steps are not clamped."""
 FIELDS = ("mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_conv", "mamba_expand")
 
 

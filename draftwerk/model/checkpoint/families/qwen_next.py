@@ -57,7 +57,7 @@ STATE_KEYS = (
     ".ssm.conv_kernel",
 )
 TAKE_TURNS = "linear_value_heads_take_turns"
-"""What no config of Transformers has: the order of value heads in a GGUF."""
+"""A field that no config of Transformers has: the order of value heads in a GGUF."""
 
 
 def _recurrence(hf: Json) -> Recurrence:

@@ -12,7 +12,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 WINDOW = ".attention.sliding_window"
 Types = Callable[[Json], Sequence[str]]
 WINDOW_KEYS = KnownKeys(frozenset({"sliding_window", "use_sliding_window", "layer_types"}))
-"""Of classes that have no field for one of them, and whose files may have it."""
+"""Keys of classes that have no field for one of them, and whose files may have it."""
 
 
 def layer_types(hf: Json, default: Types) -> Sequence[str]:

@@ -9,7 +9,7 @@ from draftwerk.speculative.protocol.frames import OnProgress
 EVERY_S = 0.25
 """Between two lines."""
 WINDOW_S = 5.0
-"""What is looked back on for the rate."""
+"""The time that the rate looks back on."""
 
 
 class ByteProgress:

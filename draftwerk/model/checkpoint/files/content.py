@@ -16,7 +16,7 @@ import msgspec
 from draftwerk.model.checkpoint.unsupported import Refused
 
 DIGITS = 16
-"""Of the hexadecimal hash: enough that no two files meet by accident."""
+"""The digits of the hexadecimal hash: enough that no two files meet by accident."""
 SETTLED_NS = 2 * 10**9
 """Coarser than any file system's clock."""
 

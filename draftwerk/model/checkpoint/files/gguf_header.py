@@ -28,7 +28,7 @@ NUMBERS |= {10: "<u8", 11: "<i8", 12: "<f8"}
 """Types of metadata, and what numpy calls them."""
 STRING, ARRAY = 8, 9
 STRING_BYTES_MIN = 8
-"""Of a string: its length."""
+"""The least bytes of a string: its length."""
 LENGTH = struct.Struct("<Q")
 WORD = struct.Struct("<I")
 
@@ -49,7 +49,7 @@ class GgufTensor(NamedTuple):
 
 
 class GgufHeader(NamedTuple):
-    """What a file says of itself."""
+    """The header of a file."""
 
     path: Path
     fields: dict[str, Any]

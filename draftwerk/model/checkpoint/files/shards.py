@@ -11,7 +11,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-"""What is served, by the format's own names; every other type is some quantisation."""
+"""The types that are served, by the format's own names; every other type is some quantisation."""
 
 
 class StoredTensor(NamedTuple):
@@ -25,7 +25,7 @@ class StoredTensor(NamedTuple):
     expert: int = -1
     """Whose rows it is, where the file has those of all experts in one tensor."""
     first: int = 0
-    """Of these rows."""
+    """The first of these rows."""
 
 
 def stored_tensors(directory: Path) -> dict[str, StoredTensor]:

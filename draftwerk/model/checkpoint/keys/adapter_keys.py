@@ -34,6 +34,6 @@ ADAPTER = KnownKeys(
         _OFF,
     ),
 )
-"""Those of PEFT; what changes what an adapter computes is served where it is off."""
+"""The keys of PEFT; what changes what an adapter computes is served where it is off."""
 LEAVES_BASE = ("true", "false", "gaussian", "eva", "orthogonal")
 """Ways to begin a training after which the model's own weights are as before."""

@@ -13,19 +13,20 @@ FILE = Path(__file__).with_suffix(".json")
 
 
 class ClassFields(msgspec.Struct, frozen=True):
-    """What the config of one class has."""
+    """The fields of the config of one class."""
 
     defaults: dict[str, Any]
     """By field, but for those without effect; with the rule of rotation if that is the class's."""
     without_default: tuple[str, ...]
     theta: float
-    """Of the rotation, where a config names none."""
+    """The base of the rotation, where a config names none."""
     local_theta: float | None
-    """Of layers that slide, where that is another."""
+    """The base of layers that slide, where that is another."""
     rules_by_kind: bool
     """Whether layers that slide have a rule of rotation of their own."""
     rotary_share: float | None
-    """Of a head's dimensions that turn, where a config names none; None: it may name none."""
+    """The share of a head's dimensions that turn, where a config names none; None: it may name
+    none."""
     ends: int | tuple[int, ...] | None
     """Tokens that end a text where no file names any."""
 

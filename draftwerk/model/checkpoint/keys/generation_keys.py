@@ -59,4 +59,4 @@ GENERATION = KnownKeys(
         f"{_OF_GGUF}penalty_last_n": (-1, 64),
     },
 )
-"""Those of Transformers; what changes a text otherwise is served where it is off."""
+"""The keys of Transformers; what changes a text otherwise is served where it is off."""

@@ -1,4 +1,4 @@
-"""What an adapter's files hold, checked against the model that it is for, without torch."""
+"""The content of an adapter's files, checked against the model that it is for, without torch."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 WRAPPER = "base_model.model."
-"""What PEFT puts in front of the model's own names."""
+"""The prefix that PEFT puts in front of the model's own names."""
 LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 KINDS = {"lora_A.weight": 0, "lora_B.weight": 1}
 REASONS = {
@@ -47,7 +47,7 @@ class LoraPair(NamedTuple):
     """The tensors of one module."""
 
     name: str
-    """Of the module, as the model calls it."""
+    """The name of the module, as the model calls it."""
     layer: int
     module: AdaptedModule
     rank: int
@@ -63,7 +63,7 @@ class LoraCard(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     digest: str
-    """Of all that decides what it computes."""
+    """The digest of all that decides what it computes."""
     pairs: tuple[LoraPair, ...]
 
     @property

@@ -21,7 +21,7 @@ LoraNumber = TypeVar("LoraNumber", int, float)
 
 
 class LoraConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of the config."""
+    """The fields of the config that are read."""
 
     peft_type: str
     r: int

@@ -9,7 +9,7 @@ from draftwerk.model.checkpoint.lora.lora_weights import read_matrix
 
 
 class MergedAdapters:
-    """What is added to rows of a checkpoint's matrices, by their names."""
+    """The sums added to rows of a checkpoint's matrices, by their names."""
 
     def __init__(self, cards: Iterable[LoraCard]) -> None:
         self._pairs: dict[str, list[LoraPair]] = {}

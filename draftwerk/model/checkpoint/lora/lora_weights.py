@@ -16,7 +16,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 @dataclass(frozen=True, slots=True)
 class LoraMatrices:
-    """What is added to some columns of a layer's matrix: scale * b @ a."""
+    """The matrices added to some columns of a layer's matrix: scale * b @ a."""
 
     layer: int
     part: str

@@ -14,7 +14,7 @@ ByteRows = NDArray[np.uint8]
 ScaleRows = NDArray[np.float32]
 NO_EXPONENT = 0xFF
 NOT_A_NUMBER = 0x7F
-"""Of e4m3, with either sign."""
+"""The code of e4m3, with either sign."""
 
 
 def nibble_blocks(

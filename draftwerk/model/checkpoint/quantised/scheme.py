@@ -20,24 +20,24 @@ STRATEGIES = {
     "int8": ("group", "channel", "tensor"),
     "fp8": ("channel", "tensor", "block"),
 }
-"""What shares a scale, by compressed-tensors' names."""
+"""The parts that share a scale, by compressed-tensors' names."""
 TYPES = {"packed": "int", "int8": "int", "fp8": "float"}
 WHERE = "quantization_config "
 MX_GROUP = 32
 
 
 class Scheme(NamedTuple):
-    """What must be known to read the matrices."""
+    """The facts needed to read the matrices."""
 
     name: str
-    """What people call it."""
+    """The name that people know it by."""
     layout: str
     """One of those of `scheme_tensors`."""
     group: int = -1
     """Inputs that share a scale; -1 for all."""
     is_symmetric: bool = True
     zero_offset: int = 0
-    """What a stored zero lacks."""
+    """The number that a stored zero lacks."""
     column_block: int = 0
     """Rows that share a scale, of blocks; 0 where there are none."""
     scale_name: str = ".weight_scale"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 PackedBytes = NDArray[Any]
 Ints = NDArray[Any]
-"""Of uint8, or of wider integers before they are packed."""
+"""Arrays of uint8, or of wider integers before they are packed."""
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 

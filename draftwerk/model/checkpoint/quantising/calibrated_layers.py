@@ -34,12 +34,12 @@ APART_MAX = 1e-3
 
 
 class LayerOutcome(NamedTuple):
-    """What a layer comes to for the model's own texts."""
+    """The outcome of a layer for the model's own texts."""
 
     hidden: Tensor
     """[tokens, hidden]"""
     read: Mapping[str, Tensor]
-    """What the layer's matrices read [tokens, in], by their part."""
+    """The inputs of the layer's matrices [tokens, in], by their part."""
 
 
 RunLayer = Callable[[int, SourceTensors, Tensor | None], LayerOutcome]

@@ -23,7 +23,7 @@ from draftwerk.speculative.protocol.frames import OnProgress
 NO_MATRICES = ("ffn_gate_inp", "_norm.", ".bias")
 """In names of tensors that are routers, or a vector of each head or expert."""
 ROWS = 1024
-"""Of a matrix, quantised at once."""
+"""The rows of a matrix that are quantised at once."""
 Pack = Callable[[str, str, Callable[[int], None]], np.ndarray]
 """From a tensor's name, its type, and what is told of the bytes it is made of, to its data."""
 

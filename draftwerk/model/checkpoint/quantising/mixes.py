@@ -26,7 +26,7 @@ NARROWER = {
     "Q5_K": "Q5_1",
     "Q6_K": "Q8_0",
 }
-"""What stands in for a type of 256 inputs where rows are no multiple of it."""
+"""The substitute for a type of 256 inputs where rows are no multiple of it."""
 
 
 class Place(NamedTuple):

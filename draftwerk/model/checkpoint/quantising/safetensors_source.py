@@ -31,9 +31,9 @@ from draftwerk.model.checkpoint.text_part import EMBEDDING, HEAD, text_tensors
 from draftwerk.model.checkpoint.unsupported import Refused
 
 KINDS = ("default", "linear", "yarn", "llama3")
-"""Of rope scalings."""
+"""The kinds of rope scalings."""
 BETAS = ("beta_fast", "beta_slow")
-"""Of YaRN: between these turns over the original context frequencies blend."""
+"""The bounds of YaRN: between these turns over the original context frequencies blend."""
 EXPERT = re.compile(r"\.experts\.\d+\.")
 
 
@@ -80,13 +80,13 @@ def own_fields(row: Architecture, hf: Json, rope: Json) -> dict[str, Any]:
 
 
 class TensorPiece(NamedTuple):
-    """What a GGUF's tensor has of one of safetensors."""
+    """The piece of a tensor of safetensors in a GGUF's."""
 
     name: str
     half: int = -1
-    """Of gates and ups that are one tensor; -1 for the whole."""
+    """The half of gates and ups that are one tensor; -1 for the whole."""
     axis: int = 0
-    """Of its rows."""
+    """The axis of its rows."""
 
 
 def parts_of(row: Architecture) -> dict[str, list[tuple[str, int, int]]]:

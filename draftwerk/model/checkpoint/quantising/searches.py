@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[Any]
-"""Of float32."""
+"""Arrays of float32."""
 TINY = 1e-15
 """Blocks whose values are all below have a scale of zero."""
 Rounding = Callable[[Floats], Floats]

@@ -1,4 +1,4 @@
-"""What is quantised: the matrices of a GGUF, or of safetensors under GGUF's names."""
+"""The sources of quantising: the matrices of a GGUF, or of safetensors under GGUF's names."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -41,9 +41,9 @@ class Source(NamedTuple):
     values: Callable[[str], Floats]
     write_fields: Callable[[GGUFWriter], None]
     experts: int = 0
-    """Of a layer, where it has some."""
+    """The experts of a layer, where it has some."""
     kinds: tuple[str, ...] = ()
-    """What its matrices are quantised to already."""
+    """The types that its matrices are quantised to already."""
     sampling: Mapping[str, float] = MappingProxyType({})
     """Sampling that it recommends, by name."""
 

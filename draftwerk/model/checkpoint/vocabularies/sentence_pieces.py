@@ -19,11 +19,11 @@ from draftwerk.model.checkpoint.vocabularies.byte_level import (
 
 SPACE = "▁"
 COLLAPSED = (rf"\A +|[ {SPACE}]+\z", "(?<= ) +")
-"""What is left out where several spaces are one."""
+"""The spaces that are left out where several are one."""
 
 
 class PieceKind(IntEnum):
-    """What a piece is for, in files of SentencePiece and in GGUF alike."""
+    """The kind of a piece, in files of SentencePiece and in GGUF alike."""
 
     NORMAL = 1
     UNKNOWN = 2

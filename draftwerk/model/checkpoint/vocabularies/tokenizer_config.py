@@ -1,4 +1,4 @@
-"""What files say of a tokenizer beside its vocabulary, as makers wrote it in different years.
+"""Facts of a tokenizer beside its vocabulary, as makers wrote it in different years.
 
 tokenizer_config.json     special tokens, added ones by their numbers, the chat template
 special_tokens_map.json   special tokens; it goes first where the other lists no added ones

@@ -19,7 +19,7 @@ from draftwerk.model.gpu.kernels.quantised import BLOCK, NUMBERS_AT_ONCE, Quanti
 
 
 class Unpacked(NamedTuple):
-    """What blocks say, before it is arranged; R rows of n columns."""
+    """The numbers of blocks before they are arranged; R rows of n columns."""
 
     codes: Tensor
     """uint8 [R, n]; signed where they have eight bits."""
@@ -35,11 +35,11 @@ class BlockFormat(NamedTuple):
     """A type of blocks."""
 
     byte_count: int
-    """Of a block."""
+    """The bytes of a block."""
     bits: int
-    """Of a code."""
+    """The bits of a code."""
     offset: int
-    """What is taken off a code."""
+    """The number that is taken off a code."""
     unpack: Callable[[Tensor], Unpacked]
     """Reads uint8 [R, blocks, bytes]."""
 
@@ -140,7 +140,7 @@ def _of_six_bits(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _q4_k(blocks: Tensor) -> Unpacked:
-    """Of 64 columns the first 32 are in the low halves of bytes, the others in the high."""
+    """The first 32 of 64 columns are in the low halves of bytes, the others in the high."""
     codes = _bits(blocks[..., -128:].unflatten(-1, (4, 32)), 4)
     steps, minimum_steps = _numbers(blocks, 0), -_numbers(blocks, 2)
     return Unpacked(codes.flatten(1), *_of_six_bits(blocks), steps, minimum_steps)
@@ -153,7 +153,7 @@ def _q5_k(blocks: Tensor) -> Unpacked:
 
 
 def _q6_k(blocks: Tensor) -> Unpacked:
-    """Of 128 columns two runs of 32 are in the low halves of 64 bytes, two in the high."""
+    """Two runs of 32, of 128 columns, are in the low halves of 64 bytes, two in the high."""
     low = _bits(blocks[..., :128].unflatten(-1, (2, 64)), 4)
     high = _bits(blocks[..., 128:192].unflatten(-1, (2, 32)), 2)
     scales = blocks[..., 192:208].contiguous().view(torch.int8).flatten(1)

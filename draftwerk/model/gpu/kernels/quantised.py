@@ -26,7 +26,7 @@ INT8_MAX = 127
 INT4_MAX = 15
 REFITS = 2
 NUMBERS_AT_ONCE = 1 << 24
-"""That are quantised together: 64 MiB of float32, times what the work needs on the way."""
+"""Numbers that are quantised together: 64 MiB of float32, times what the work needs on the way."""
 PLAIN_FIELDS = ("columns", "offset")
 
 
@@ -47,7 +47,7 @@ class Quantised(NamedTuple):
     """float16 [blocks / 8, rows]."""
     minimum_steps: Tensor | None = None
     offset: int = 0
-    """What is taken off a code."""
+    """The number that is taken off a code."""
 
     @property
     def rows(self) -> int:
@@ -64,7 +64,7 @@ class Quantised(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """The bits of a code."""
         if self.codes.dtype == torch.int8:
             return 8
         return 4 if self.high is None else 4 + 8 * len(self.high) // self.block_count
@@ -76,7 +76,7 @@ class Quantised(NamedTuple):
 
     @property
     def byte_count(self) -> int:
-        """What a product reads of it."""
+        """The bytes of it that a product reads."""
         return sum(part.nbytes for part in self.tensors if part is not None)
 
     def dequantised(self, dtype: torch.dtype) -> Tensor:

@@ -16,7 +16,7 @@ LARGEST = 127
 BLOCK_N = 128
 BLOCK_K = 128
 HEIGHT_MIN, HEIGHT_MAX = 16, 128
-"""Of a tile, in tokens."""
+"""The height of a tile, in tokens."""
 SPLIT_MIN = 4 * BLOCK_K
 MERGE_LANES = 1024
 

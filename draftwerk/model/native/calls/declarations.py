@@ -1,4 +1,4 @@
-"""What the library's sources declare, as ctypes has it: structs, enumerations and functions."""
+"""Declarations of the library's sources, as ctypes has it: structs, enumerations and functions."""
 
 import ctypes
 import functools

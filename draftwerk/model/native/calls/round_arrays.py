@@ -1,4 +1,4 @@
-"""What the kernels are told of a round: its batch, pages and recurrent states."""
+"""The arrays of a round for the kernels: its batch, pages and recurrent states."""
 
 import ctypes
 from itertools import chain

@@ -62,7 +62,7 @@ class RoundArrays(Structure):
 
 @declared("sampling/sampler.h", "SamplingRequest")
 class SamplingArguments(Structure):
-    """What a token is sampled of."""
+    """The arguments of sampling a token."""
 
 
 @declared("sampling/answers.h")
@@ -72,7 +72,7 @@ class DraftWalk(Structure):
 
 @declared("sampling/answers.h")
 class LogitQuestions(Structure):
-    """What is asked of rows of logits."""
+    """The questions about rows of logits."""
 
 
 @declared("sampling/logprobs.h")

@@ -1,4 +1,4 @@
-"""What draft heads that are layers do beside their layers, on a CPU."""
+"""The products of draft heads that are layers beside their layers, on a CPU."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from draftwerk.model.native.stored import GROUP, PackedMatrix, quantised, rows_o
 from draftwerk.model.step.layer_heads.eagle import RowProduct
 
 KIND = "Q8_0"
-"""Of matrices, but for fp32."""
+"""The type of matrices, but for fp32."""
 
 
 def row_product(matrix: Tensor, dtype: str, pool: Pool) -> RowProduct:

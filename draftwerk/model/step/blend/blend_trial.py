@@ -46,11 +46,11 @@ class BlendTrial:
 
     runner: TargetRunner
     tokens_max: int = 256
-    """Of a round."""
+    """The most tokens of a round."""
     scheduler: Scheduler = field(init=False)
     namer: BlockNamer = field(default_factory=lambda: BlockNamer(b"trial"))
     salt: int = 0
-    """Of the names of blended blocks."""
+    """The salt of the names of blended blocks."""
     _ids: "count[int]" = field(default_factory=lambda: count(1))
 
     def __post_init__(self) -> None:

@@ -51,7 +51,7 @@ class Joints(NamedTuple):
     """What joins an assistant to its target."""
 
     embed: Callable[[Sequence[int]], Tensor]
-    """Of the target's embeddings, scaled, in float32."""
+    """A reader of the target's embeddings, scaled, in float32."""
     before: RowProduct
     after: RowProduct
 

@@ -22,7 +22,7 @@ class KeptStates:
 
     @property
     def states(self) -> Tensor | None:
-        """Those of the latest call's outputs, side by side [S, layers * hidden]."""
+        """The states of the latest call's outputs, side by side [S, layers * hidden]."""
         return self._forward.kept
 
 

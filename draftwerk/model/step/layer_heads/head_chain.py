@@ -30,7 +30,8 @@ class HeadChain:
 
 
 ChainGuess = Callable[[Sequence[HeadChain], int, int], tuple[list[TopTokens], Tensor]]
-"""Of chains, the depth, and how many tokens are looked at: the best after each, and the states."""
+"""A function of chains, the depth and how many tokens are looked at: the best after each, and the
+states."""
 
 
 def grow_chains(

@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True):
     cpu_s: float
     """For each answer."""
     memory_mib: int
-    """Of addresses, beyond those that it begins with."""
+    """The memory of addresses, beyond those that it begins with."""
 
     def __str__(self) -> str:
         return f"{self.cpu_s:g} s or {self.memory_mib} MiB"

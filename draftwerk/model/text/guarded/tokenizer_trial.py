@@ -18,7 +18,7 @@ WAIT_S = 300.0
 TRIED = "tried-tokenizers"
 SUFFIXES = {".json", ".model", ".txt"}
 TRIALS = 2
-"""Of a process that others may have ended."""
+"""The trials of a process that others may have ended."""
 
 
 def try_tokenizer(directory: Path, limits: Limits = LIMITS) -> None:

@@ -59,7 +59,7 @@ MAKERS = frozenset(TEXTS.split()) | {"batch", "slice"}
 MULTIPLYING = frozenset(
     ["expandtabs", "format", "indent", "replace", "translate", "urlize", "wordwrap"]
 )
-"""Those whose texts may be far longer than all that they are given."""
+"""Filters and methods whose texts may be far longer than all that they are given."""
 GROWING = (str, list, tuple)
 CONTAINERS = (dict, list, tuple, set, Namespace)
 

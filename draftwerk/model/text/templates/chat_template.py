@@ -85,7 +85,7 @@ class ChatTemplate:
     ) -> None:
         """`tool_source` is the template of conversations with tools, where it is another."""
         self.source = source if tool_source is None else f"{source}\n{tool_source}"
-        """Of both templates, one behind the other: what they name."""
+        """The source of both templates, one behind the other: what they name."""
         self.special_tokens = dict(special_tokens)
         environment = _environment()
         self.environment = environment
@@ -138,7 +138,7 @@ GIVEN = {"tools": None, "documents": None, "add_generation_prompt": True}
 FAULTS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 """What Python's own operations in a template may raise."""
 REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")
-"""What templates call the reasoning of an earlier answer."""
+"""Templates' names for the reasoning of an earlier answer."""
 
 
 def _asked_for(tree: Template) -> set[str]:

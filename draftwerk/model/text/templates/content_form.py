@@ -8,7 +8,7 @@ from jinja2 import TemplateError
 ContentForm = Literal["text", "parts", "either"]
 """`either`: a text as it is, and several parts as parts."""
 Render = Callable[..., str]
-"""Of a chat template: messages and variables to text."""
+"""A chat template's function: messages and variables to text."""
 FIRST, SECOND = "\ue000", "\ue001"
 """Marks that templates pass on."""
 CALL_ID = "abcd12345"

@@ -63,7 +63,7 @@ class GuardedTemplate(ChatTemplate):
         if answer.is_broken:
             raise Refused(f"{path}: the chat template cannot be read: {answer.fault}")
         self.variables = frozenset(answer.variables)
-        """What the templates read of what they are given."""
+        """The variables that the templates read."""
 
     def end_trial(self) -> None:
         """Let each conversation take the whole limit from now on."""

@@ -12,7 +12,8 @@ class KnownForm(Struct, frozen=True):
 
     name: str
     markers: tuple[str, ...]
-    """What a model of this form has in its chat template, or in its vocabulary: one of them."""
+    """The marks that a model of this form has in its chat template, or in its vocabulary: one of
+    them."""
     calls: CallFormat
 
 

@@ -16,7 +16,7 @@ TEMPLATE = "chat_template.jinja"
 OTHERS = "additional_chat_templates"
 """A folder of templates by their names."""
 PROCESSOR = "chat_template.json"
-"""Of models that read more than text: the template, where no other file has it."""
+"""The file of models that read more than text: the template, where no other file has it."""
 DEFAULT, WITH_TOOLS = "default", "tool_use"
 """The names of templates that are used."""
 SIZE_MAX = 2**20

@@ -18,7 +18,7 @@ ABOUT = None
 
 
 class TemplateAnswer(msgspec.Struct, frozen=True):
-    """What comes of a template, or why nothing does."""
+    """The result of a template, or why nothing does."""
 
     text: bytes = b""
     """UTF-8 that may hold halves of surrogate pairs."""

@@ -1,4 +1,5 @@
-"""What a chat template shows of its model: forms of calls and reasoning, and its variables."""
+"""The traits of a model that its chat template shows: forms of calls and reasoning, and its
+variables."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +46,7 @@ ANSWER_PAIRS = (
     ("<answer>", "</answer>"),
     ("<response>", "</response>"),
 )
-"""What stands around text behind reasoning."""
+"""The marks around text behind reasoning."""
 SWITCHES = ("enable_thinking", "thinking", "reasoning")
 """Variables by which templates turn reasoning off."""
 OURS = frozenset((*SPECIAL_NAMES, *GIVEN, "messages"))
@@ -82,7 +83,7 @@ class ToolForms(NamedTuple):
     calls: CallFormat | None = None
     """How calls are written; None where the model has no way."""
     words: OwnFormat | None = None
-    """What describes tools, and words calls, where the template does not."""
+    """The format that describes tools and words calls, where the template does not."""
     note: str = ""
     """Where both come from, for who starts the server."""
 

@@ -24,9 +24,9 @@ BUCKETS = 40
 PRIOR_MAX = 22
 """The last bucket, of about 2000 tokens, that holds something before any text has ended."""
 PRIOR_WEIGHT = 0.25
-"""What it holds, in texts."""
+"""The weight of the prior, in texts."""
 FADING = 0.995
-"""Of all buckets, with each text that ends: what clients ask changes."""
+"""The factor by which all buckets fade with each text that ends: what clients ask changes."""
 SHRINKAGE = 8.0
 """Texts of all kinds that count beside those of a kind."""
 KINDS_MAX = 256
@@ -35,7 +35,7 @@ OVERBOOKING = 1.2
 """The expected peak of blocks may be so many times the pool: some texts end early, and a pool that
 is never full serves fewer at once."""
 HEAD_TOKENS = 16
-"""Of a prompt, what tells its kind."""
+"""The tokens of a prompt that tell its kind."""
 
 
 class LengthCurve:
@@ -72,7 +72,7 @@ class LengthCurve:
 
 
 class TextLengths:
-    """What is learnt of lengths from the texts that end."""
+    """Lengths as they are learnt from the texts that end."""
 
     def __init__(self) -> None:
         self._all = LengthCurve(PRIOR_WEIGHT)

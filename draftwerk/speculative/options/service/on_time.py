@@ -16,7 +16,7 @@ class TextInLine(NamedTuple):
     """A text that waits for its prompt to be read; seconds from now."""
 
     read_s: float
-    """What reading takes."""
+    """The time that reading takes."""
     due_s: float
     """When its first token is due; infinite if nothing was promised, and it is never left out."""
     row_s: float = 0.0

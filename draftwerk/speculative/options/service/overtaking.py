@@ -28,7 +28,7 @@ class EndingText(NamedTuple):
     left: int
     """Rounds until it has probably ended."""
     blocks: int
-    """What it gives back then."""
+    """The blocks that it gives back then."""
 
 
 def rounds_until_free(need: int, available: int, running: Iterable[EndingText]) -> float:

@@ -1,4 +1,4 @@
-"""What requests were promised, as the scheduler's decisions need it.
+"""The promises to requests, as the scheduler's decisions need it.
 
     slo ttft    a first token in danger is read in longer rounds; of two requests of one priority,
                 the one that is due first goes first
@@ -21,7 +21,7 @@ from draftwerk.speculative.requests.sequence import Sequence as Text
 from draftwerk.speculative.requests.sequence import known_slots
 
 ROUND_S = 0.05
-"""What a round takes, about: it turns times into ranks, so that only the order depends on it."""
+"""The time of a round, about: it turns times into ranks, so that only the order depends on it."""
 PATIENCE_ROUNDS = round(DUE_SOON_S / ROUND_S)
 """By how many rounds a request that was promised nothing is due later than one due at once."""
 ReadingTime = Callable[[int, int], float]

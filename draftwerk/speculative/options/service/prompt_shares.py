@@ -30,7 +30,7 @@ DUE_SOON_S = 6.4
 """A first token that is due within this time is read before what is not: as many rounds as one
 without a promise waits for those that have one, at 50 ms each."""
 CREDIT_ROUNDS = 2
-"""Of the largest rounds, what the credit holds at most."""
+"""The number of the largest rounds that the credit holds at most."""
 
 
 class UnreadPrompt(NamedTuple):
@@ -48,7 +48,7 @@ class UnreadPrompt(NamedTuple):
     """It is read as early as a prompt with so many tokens left, which waits for what this one
     reads; 0 if none does."""
     weight: float = 1.0
-    """What one of its tokens costs, in tokens behind no others."""
+    """The cost of one of its tokens, in tokens behind no others."""
 
 
 Counts = dict[int, int]

@@ -29,8 +29,8 @@ from draftwerk.speculative.options.service.prompt_shares import PromptQueue
 from draftwerk.speculative.options.service.round_times import RoundTimes
 
 CHUNK_SHARE = 16
-"""Of the largest round, one part in so many is for prompts, however slow steps are: every prompt
-is read in the end."""
+"""The part of the largest round that is for prompts, one in so many, however slow steps are: every
+prompt is read in the end."""
 
 STEPS_OF_PAUSE = 2.0
 """Where a round of texts alone takes longer than half the bound of pauses, that many of it."""
@@ -44,7 +44,7 @@ class DecodingRows(NamedTuple):
 
     row_count: int = 0
     load: StepLoad = NO_LOAD
-    """What a round without prompts and drafts would be."""
+    """The load of a round without prompts and drafts."""
     tpot_s: float = inf
     """The strictest time per token that was promised."""
     spare_s: float = 0.0
@@ -56,9 +56,9 @@ class ReadingPace(NamedTuple):
 
     cost: StepCost
     load: StepLoad
-    """Of a round without prompts."""
+    """The load of a round without prompts."""
     round_s: float
-    """What such a round takes."""
+    """The time of such a round."""
     chunk: int
     """Tokens of prompts in each round."""
 

@@ -16,7 +16,7 @@ ROWS_ALWAYS = 128
 ROWS_MAX = 512
 ROWS_MIN = 8
 TEXT_TOKENS = 256
-"""Of a short conversation: what a text needs in the cache before it may have a row."""
+"""The tokens of a short conversation: what a text needs in the cache before it may have a row."""
 TOKENS_MIN = 256
 TOKENS_MAX = 2048
 STRIDE = 64

@@ -15,12 +15,13 @@ from math import sqrt
 PACE = 0.02
 """Weight of the newest round."""
 LATE_MAX = 1.0
-"""Of what was expected, how much longer a round is taken to be at most: a stopped process is none
+"""The most that a round is taken to be longer than expected, as a share: a stopped process is none
 that will be stopped in each round."""
 SPREAD_MAX = 0.25
-"""Of single rounds: where other programs have the cores, shorter rounds read prompts no sooner."""
+"""The most spread of single rounds: where other programs have the cores, shorter rounds read
+prompts no sooner."""
 QUANTILE = 1.645
-"""Of the normal distribution, 95 %."""
+"""The quantile of the normal distribution, 95 %."""
 TEXT_TOKENS = 32
 """Tokens of a text that has no time to make up for a late one."""
 
@@ -34,7 +35,7 @@ class RoundTimes:
 
     @property
     def gap_ms(self) -> float:
-        """What rounds take beside their steps."""
+        """The time that rounds take beside their steps."""
         return self._between_ms + self._head_ms
 
     def learn(

@@ -9,7 +9,7 @@ from typing import Any, cast
 JsonObjectSchema = dict[str, Any]
 
 DEPTH_MAX = 64
-"""Of schemas within schemas."""
+"""The depth of schemas within schemas."""
 ANNOTATIONS = frozenset(
     ("title", "description", "default", "examples", "$comment", "$schema", "$id", "deprecated",
      "readOnly", "writeOnly", "x-guidance")

@@ -42,7 +42,7 @@ from draftwerk.speculative.replies.parser import ReplyPart
 
 NO_TOOLS = OfferedTools()
 Number = tuple[int, str | UnsetType]
-"""What every event carries: its number, and the stream if there is one."""
+"""The number of an event,, and the stream if there is one."""
 
 
 @dataclass(slots=True)
@@ -55,11 +55,11 @@ class OutputItems:
     done: list[ResponseItem] = field(default_factory=list[ResponseItem])
     kind: str = ""
     text: str = ""
-    """Of the item that grows."""
+    """The text of the item that grows."""
     name: str = ""
-    """Of the function, while it is a call."""
+    """The function's name, while it is a call."""
     input: CustomInput | None = None
-    """Of a custom tool, while it is a call of one."""
+    """The input of a custom tool, while it is a call of one."""
     whole: bool = False
     """Whether the call has ended."""
     goes_on: bool = False

@@ -41,7 +41,7 @@ BETWEEN = "__"
 
 
 class CalledName(Struct, frozen=True):
-    """What a client calls a tool."""
+    """A client's name for a tool."""
 
     name: str
     namespace: str | None = None
@@ -197,7 +197,7 @@ class CustomInput:
     """The text of a custom tool's call, read as its arguments come."""
 
     unread: str = ""
-    """Of the arguments."""
+    """The part of the arguments that was not read yet."""
     is_begun: bool = False
 
     def add(self, arguments: str) -> str:

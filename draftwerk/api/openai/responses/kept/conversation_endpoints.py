@@ -28,7 +28,7 @@ class ConversationBody(Struct, frozen=True):
     """`POST /v1/conversations`, and of one that there is."""
 
     items: AddedItems | None = None
-    """What it begins with."""
+    """The items that it begins with."""
     metadata: Metadata | None = None
 
 

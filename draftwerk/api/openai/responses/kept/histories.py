@@ -1,4 +1,4 @@
-"""What a response goes on from, and what it is added to once it has ended."""
+"""The history that a response goes on from, and is added to once it has ended."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from draftwerk.api.openai.responses.responses_serializer import ResponsesSeriali
 
 @dataclass(slots=True)
 class History:
-    """What went before one response: a kept response, a conversation, or nothing."""
+    """The history before one response: a kept response, a conversation, or nothing."""
 
     body: ResponsesBody
     state: ServerState

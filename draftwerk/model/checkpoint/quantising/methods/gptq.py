@@ -24,7 +24,7 @@ from draftwerk.model.checkpoint.quantising.searches import Floats
 RowRounding = Callable[[Tensor, str], PackedBytes]
 """From a matrix [out, in] and a type to its blocks."""
 DAMPING = 0.01
-"""Of the mean square of inputs, added to each: those that texts have not shown."""
+"""The share of the mean square of inputs that is added to each: those that texts have not shown."""
 
 
 def by_inputs(squares: Tensor) -> RowRounding:

@@ -1,4 +1,4 @@
-"""What a model's matrices read, as methods know it."""
+"""The inputs of a model's matrices, as methods know it."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 SAMPLED = 256
-"""Of the tokens, those whose inputs are kept."""
+"""The tokens whose inputs are kept."""
 
 
 class LayerInputs(NamedTuple):

@@ -20,14 +20,14 @@ InputRounding = Callable[[Tensor], RowRounding]
 
 
 class Method(NamedTuple):
-    """What a method does with a layer; a step that it has not is None."""
+    """The steps of a method with a layer; one that it has not is None."""
 
     name: str
     scales: ScaleRule | None = None
     """Scales of inputs, for each of some alphas."""
     rounding: InputRounding | None = None
     alphas: tuple[float, ...] = ALPHAS
-    """That are tried."""
+    """The alphas that are tried."""
 
     def __str__(self) -> str:
         is_set = self.scales is not None and len(self.alphas) == 1

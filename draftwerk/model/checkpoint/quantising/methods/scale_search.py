@@ -11,7 +11,7 @@ from draftwerk.model.checkpoint.quantising.methods.layer_inputs import LayerInpu
 from draftwerk.model.checkpoint.quantising.quantised_blocks import quantised
 
 ROWS = 256
-"""Of a matrix, those that are tried: rows are rounded each for itself."""
+"""The rows of a matrix that are tried: rows are rounded each for itself."""
 
 
 class RoundedMatrix(NamedTuple):
