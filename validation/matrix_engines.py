@@ -9,7 +9,7 @@ from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import (
     Draft,
@@ -54,7 +54,7 @@ class Matrix:
         def target() -> ThreadDevice[Proposal, Verdict]:
             step = TargetRunner(self.runner.parts, 8).step
             if run_ahead:
-                return ThreadDevice(DraftedRounds(proposer(), step, model).step)
+                return ThreadDevice(DraftingStep(proposer(), step, model).step)
             return ThreadDevice(step)
 
         parts = EngineParts(

@@ -12,6 +12,7 @@ from draftwerk.actors.choice_text import ChoiceText
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
     Cancel,
+    ChoiceUpdate,
     Closed,
     Delivery,
     Delta,
@@ -19,9 +20,8 @@ from draftwerk.actors.messages import (
     Ended,
     Event,
     Failed,
-    Generated,
     Opened,
-    Piece,
+    RoundOutputs,
     RouterMessage,
     Started,
     TokenText,
@@ -62,7 +62,7 @@ class Detokenizer:
                 case Opened():
                     self._choices[message.request_id] = self._open(message)
                     await self.router.send(started(message))
-                case Generated():
+                case RoundOutputs():
                     with self.trace.span("detokenizer", f"{len(message.pieces)} pieces"):
                         await self._deliver(message)
                 case Cancel():
@@ -70,7 +70,7 @@ class Detokenizer:
                 case _:
                     assert_never(message)
 
-    async def _deliver(self, generated: Generated) -> None:
+    async def _deliver(self, generated: RoundOutputs) -> None:
         for number, piece in enumerate(generated.pieces, start=1):
             if number % PIECES_MAX == 0:
                 await checkpoint()
@@ -126,7 +126,7 @@ class Detokenizer:
             self._choices.pop(cancel.request_id, None)
             await self.router.send(Closed(request_id=cancel.request_id))
 
-    def _events(self, piece: Piece) -> Iterable[Event]:
+    def _events(self, piece: ChoiceUpdate) -> Iterable[Event]:
         """Return what one piece means for the client, at most a delta and an ending.
 
         Pieces of a choice that already met its stop string, or was cancelled, mean nothing.

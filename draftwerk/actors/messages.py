@@ -108,7 +108,7 @@ class SequenceStats(msgspec.Struct, frozen=True, kw_only=True):
     """From there to its first tokens."""
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
+class ChoiceUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens that one round committed to one choice."""
 
     request_id: str
@@ -159,16 +159,16 @@ class Opened(ActorMessage, frozen=True):
     """Choices that ended before a crash."""
 
 
-class Generated(ActorMessage, frozen=True):
+class RoundOutputs(ActorMessage, frozen=True):
     """One message per round: every choice that got tokens or ended."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ChoiceUpdate, ...]
     """In the order of the round's rows."""
     decided_s: float = 0.0
     """When the round's verdict came, on the engine's clock."""
 
 
-DetokenizerMessage = Opened | Generated | Cancel
+DetokenizerMessage = Opened | RoundOutputs | Cancel
 
 
 # --- to the API -----------------------------------------------------------------------------------

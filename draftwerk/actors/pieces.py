@@ -2,28 +2,28 @@
 
 from math import ceil
 
-from draftwerk.actors.messages import Generated, Piece, SequenceStats
+from draftwerk.actors.messages import ChoiceUpdate, RoundOutputs, SequenceStats
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.scheduler.scheduling_policy import Rejection
 
 
-def generated(progress: list[SequenceProgress], decided_s: float) -> Generated | None:
+def generated(progress: list[SequenceProgress], decided_s: float) -> RoundOutputs | None:
     """Return what a verdict meant, for the detokenizer, if it meant anything."""
     if not progress:
         return None
-    return Generated(pieces=tuple(map(piece, progress)), decided_s=decided_s)
+    return RoundOutputs(pieces=tuple(map(piece, progress)), decided_s=decided_s)
 
 
-def rejected(rejections: list[Rejection], decided_s: float) -> Generated | None:
+def rejected(rejections: list[Rejection], decided_s: float) -> RoundOutputs | None:
     """Return why requests are not served, for the detokenizer, if there are any."""
     if not rejections:
         return None
-    return Generated(pieces=tuple(map(_last_piece, rejections)), decided_s=decided_s)
+    return RoundOutputs(pieces=tuple(map(_last_piece, rejections)), decided_s=decided_s)
 
 
-def _last_piece(rejection: Rejection) -> Piece:
+def _last_piece(rejection: Rejection) -> ChoiceUpdate:
     expired = rejection.retry_after_s is None
-    return Piece(
+    return ChoiceUpdate(
         request_id=rejection.sequence.request.request_id,
         choice=rejection.sequence.request.choice,
         tokens=(),
@@ -33,10 +33,10 @@ def _last_piece(rejection: Rejection) -> Piece:
     )
 
 
-def piece(progress: SequenceProgress) -> Piece:
+def piece(progress: SequenceProgress) -> ChoiceUpdate:
     """Return one sequence's progress for the detokenizer."""
     sequence = progress.sequence
-    return Piece(
+    return ChoiceUpdate(
         request_id=sequence.request.request_id,
         choice=sequence.request.choice,
         tokens=progress.tokens,

@@ -39,7 +39,7 @@ from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.sources.store import Memories
+from draftwerk.speculative.sources.store import OutputStores
 
 
 class RunningEngine(RunningServer, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ async def engine_parts(
         name_secret = tier.name_key
     cache_tokens = models.plan.block_count * models.plan.block_size
     limits = round_limits(settings, models.plan.limits, models.ready, cache_tokens)
-    memories = Memories()  # of finished outputs; they outlive a restart of the actors
+    memories = OutputStores()  # of finished outputs; they outlive a restart of the actors
 
     def proposer() -> Proposer:
         ready = models.ready

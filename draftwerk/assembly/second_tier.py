@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import SocketListener
 
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.tier_two.peer_door import PeerDoor, listen, port_of
+from draftwerk.actors.tier_two.peer_door import PeerServer, listen, port_of
 from draftwerk.actors.tier_two.peer_links import PeerLinks
 from draftwerk.assembly.model_processes import ModelMemory
 from draftwerk.cache.page_layout import PageLayout
@@ -183,7 +183,7 @@ async def handing_over(engine: Engine, peering: Peering | None) -> AsyncGenerato
         yield
         return
     records = peering.records
-    door = PeerDoor(engine, peering.identity)
+    door = PeerServer(engine, peering.identity)
     links = PeerLinks(records.peers, peering.addresses, peering.identity, engine.warm)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(links.run)

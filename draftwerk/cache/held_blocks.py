@@ -8,7 +8,7 @@ RELEASED = -1
 """In place of a block that is held no longer, since no row reads it again."""
 
 
-class HeldBlocks:
+class BlockList:
     """Maps slot s to offset s % block_size of block `blocks[s // block_size]`."""
 
     def __init__(self, pool: BlockPool) -> None:
@@ -71,7 +71,7 @@ class HeldBlocks:
             self._pool.unname(block)  # after a truncation into a named block
         return copies
 
-    def share_with(self, twin: "HeldBlocks") -> None:
+    def share_with(self, twin: "BlockList") -> None:
         """Have another one, which is empty, hold the same blocks."""
         for block in self.blocks:
             if block != RELEASED:

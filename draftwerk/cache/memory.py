@@ -15,7 +15,7 @@ from sys import maxsize
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import BlockCopy, HeldBlocks
+from draftwerk.cache.held_blocks import BlockCopy, BlockList
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.recurrent_states import SequenceStates, StateRules, StateUse
 from draftwerk.cache.tables import Blended, BlockTable
@@ -63,7 +63,7 @@ class SequenceMemory:
         """Tokens that there are blocks for now."""
         return self.table.slots
 
-    def parts(self) -> Iterator[HeldBlocks]:
+    def parts(self) -> Iterator[BlockList]:
         """Yield its blocks in each pool."""
         yield self.table
         if self.window is not None:

@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import HeldBlocks
+from draftwerk.cache.held_blocks import BlockList
 from draftwerk.cache.prefix import ROOT, BlockNamer
 from draftwerk.cache.replacement import Origin
 
@@ -19,7 +19,7 @@ class Blended(NamedTuple):
     """Digest of all that the content depends on besides the tokens before it."""
 
 
-class BlockTable(HeldBlocks):
+class BlockTable(BlockList):
     """The blocks of one sequence.
 
     |<------- named: full, committed, shareable ------->|<-- private or forked -->|

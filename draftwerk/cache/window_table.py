@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import RELEASED, HeldBlocks
+from draftwerk.cache.held_blocks import RELEASED, BlockList
 from draftwerk.cache.replacement import Origin
 
 
@@ -82,7 +82,7 @@ class WindowGroup:
         return hit
 
 
-class WindowTable(HeldBlocks):
+class WindowTable(BlockList):
     """A sequence's blocks in the window group; the numbers are those of its block table."""
 
     def __init__(self, group: WindowGroup) -> None:

@@ -37,7 +37,7 @@ log = logging.getLogger("draftwerk")
 
 
 @dataclass(slots=True, eq=False)
-class ShelfPlace(Generic[T]):
+class ModelSlot(Generic[T]):
     """A model's place on the shelf."""
 
     model: Shelved
@@ -62,10 +62,10 @@ class ShelfPlace(Generic[T]):
 
 
 @dataclass(slots=True, eq=False)
-class Shelf(Generic[T]):
+class ModelManager(Generic[T]):
     """A server's models; `running` looks after them."""
 
-    places: dict[str, ShelfPlace[T]]
+    places: dict[str, ModelSlot[T]]
     room: int
     """Bytes for all loaded models."""
     wait_max_s: float
@@ -190,7 +190,7 @@ class Shelf(Generic[T]):
         elif may_unload(place.model):
             place.unload.set()
 
-    async def _live(self, place: ShelfPlace[T]) -> None:
+    async def _live(self, place: ModelSlot[T]) -> None:
         """Load a model, let it serve until it is to go, and unload it."""
         begun = self.clock()
         log.info("model=%s loading", place.model.name)
@@ -206,11 +206,11 @@ class Shelf(Generic[T]):
         finally:
             self._gone(place)
 
-    def _report(self, place: ShelfPlace[T], line: str) -> None:
+    def _report(self, place: ModelSlot[T], line: str) -> None:
         place.progress = line
         log.info("model=%s %s", place.model.name, line)
 
-    def _ready(self, place: ShelfPlace[T], loaded: T) -> None:
+    def _ready(self, place: ModelSlot[T], loaded: T) -> None:
         """Give a loaded model to those who wait for it."""
         place.loaded, place.progress = loaded, ""
         place.loads += 1
@@ -222,7 +222,7 @@ class Shelf(Generic[T]):
         if place.model.is_left:
             self._enter(place, "leaving")
 
-    def _gone(self, place: ShelfPlace[T]) -> None:
+    def _gone(self, place: ModelSlot[T]) -> None:
         """Note that a model is unloaded, or could not be loaded."""
         was_loaded, place.loaded, place.task = place.loaded is not None, None, None
         if was_loaded:
@@ -235,7 +235,7 @@ class Shelf(Generic[T]):
         place.model.users = 0
         self._enter(place, "unloaded")
 
-    async def _until_ready(self, place: ShelfPlace[T]) -> None:
+    async def _until_ready(self, place: ModelSlot[T]) -> None:
         """Wait in line until a model is loaded and held. Raises what `hold` does."""
         self._check_place(place)
         model, wait_s = place.model, self.expected_wait_s(place.model.name)
@@ -260,7 +260,7 @@ class Shelf(Generic[T]):
         finally:
             model.waiting -= 1
 
-    def _check_place(self, place: ShelfPlace[T]) -> None:
+    def _check_place(self, place: ModelSlot[T]) -> None:
         """Refuse a model that has no place beside those that stay, and any once it is closed."""
         if self.closed:
             raise ShelfClosedError
@@ -269,7 +269,7 @@ class Shelf(Generic[T]):
             said = f"{place.model.name} does not fit into memory beside {others}"
             raise MustWaitError(said, NO_PLACE_S)
 
-    def _refuse(self, place: ShelfPlace[T], wait_s: float) -> None:
+    def _refuse(self, place: ModelSlot[T], wait_s: float) -> None:
         """Turn a request away with the time to come back; the model stays in line until then."""
         retry_s = max(1, ceil(wait_s))
         place.model.want(self.clock(), retry_s + REMEMBERED_S)
@@ -278,21 +278,21 @@ class Shelf(Generic[T]):
         said = words.get(place.model.phase, "waits to be loaded")
         raise MustWaitError(f"{place.model.name} {said}", retry_s)
 
-    def _begin(self, place: ShelfPlace[T]) -> None:
+    def _begin(self, place: ModelSlot[T]) -> None:
         place.holds += 1
         place.model.used_s = self.clock()
         self._count(place)
 
-    def _count(self, place: ShelfPlace[T]) -> None:
+    def _count(self, place: ModelSlot[T]) -> None:
         if place.model.phase in ("ready", "leaving"):
             place.model.users = place.holds + place.busy()
 
-    def _enter(self, place: ShelfPlace[T], phase: Phase) -> None:
+    def _enter(self, place: ModelSlot[T], phase: Phase) -> None:
         place.model.enter(phase, self.clock())
         self.changed.set()
 
 
-def _called(place: ShelfPlace[T]) -> list[asyncio.Future[None]]:
+def _called(place: ModelSlot[T]) -> list[asyncio.Future[None]]:
     """Return those that wait for a model; from now on none does."""
     waiting, place.requests = place.requests, []
     return [request for request in waiting if not request.done()]

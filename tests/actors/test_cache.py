@@ -16,8 +16,8 @@ from draftwerk.actors.messages import (
     Decided,
     DetokenizerMessage,
     Encoded,
-    Generated,
     Opened,
+    RoundOutputs,
     SequenceStats,
 )
 from draftwerk.actors.pieces import piece, stats
@@ -121,7 +121,7 @@ async def test_a_request_is_announced_planned_and_reported() -> None:
         round_ = desk.rounds.receive_nowait().round
         await desk.send(desk.decided(round_, Decision(tokens=(9,))))
         generated = desk.sent.receive_nowait()
-        assert isinstance(generated, Generated)
+        assert isinstance(generated, RoundOutputs)
         (one,) = generated.pieces
         assert (one.request_id, one.choice, one.tokens, one.finish_reason) == ("r", 0, (9,), "stop")
 

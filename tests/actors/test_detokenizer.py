@@ -13,6 +13,7 @@ from draftwerk.actors.detokenizer import PIECES_MAX, Detokenizer
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
     Cancel,
+    ChoiceUpdate,
     Closed,
     Delivery,
     Delta,
@@ -20,9 +21,8 @@ from draftwerk.actors.messages import (
     Ended,
     Event,
     Failed,
-    Generated,
     Opened,
-    Piece,
+    RoundOutputs,
     RouterMessage,
     SequenceStats,
     Started,
@@ -92,9 +92,9 @@ def opened(prompt: str = "", committed: tuple[tuple[int, ...], ...] = (), **how:
     )
 
 
-def piece(tokens: tuple[int, ...] = (), finish_reason: str = "", **how: object) -> Piece:
+def piece(tokens: tuple[int, ...] = (), finish_reason: str = "", **how: object) -> ChoiceUpdate:
     """Return a piece whose origins and log-probabilities show which token they belong to."""
-    return Piece(
+    return ChoiceUpdate(
         tokens=tokens,
         origins=tuple(f"o{token}" for token in tokens),
         logprobs=tuple(ChosenLogprob(-float(token)) for token in tokens),
@@ -103,8 +103,8 @@ def piece(tokens: tuple[int, ...] = (), finish_reason: str = "", **how: object) 
     )
 
 
-def generation(*pieces: Piece) -> Generated:
-    return Generated(pieces=pieces)
+def generation(*pieces: ChoiceUpdate) -> RoundOutputs:
+    return RoundOutputs(pieces=pieces)
 
 
 def joined(events: list[Event]) -> str:
@@ -146,7 +146,9 @@ def test_alternatives_are_sent_as_text_too() -> None:
     (delta,) = events(
         opened(),
         generation(
-            Piece(request_id="r", choice=0, tokens=(0x61,), origins=("o",), logprobs=(logprob,))
+            ChoiceUpdate(
+                request_id="r", choice=0, tokens=(0x61,), origins=("o",), logprobs=(logprob,)
+            )
         ),
     )
     assert isinstance(delta, Delta)
@@ -296,7 +298,7 @@ def cuts(data: st.DataObject, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
     return rounds
 
 
-def spoken(rounds: list[tuple[int, ...]], finish_reason: str = "length") -> list[Generated]:
+def spoken(rounds: list[tuple[int, ...]], finish_reason: str = "length") -> list[RoundOutputs]:
     pieces = [piece(tokens) for tokens in rounds[:-1]]
     return [generation(one) for one in [*pieces, piece(rounds[-1], finish_reason)]]
 
@@ -384,7 +386,7 @@ def test_parts_are_the_same_in_all_pieces_and_after_a_crash_anywhere(
     ]
     before, after = tokens[:crash], (*tokens[crash:], END)
     first = events(opened(reply=REPLY), generation(piece(before)))
-    pieces: list[Piece] = []
+    pieces: list[ChoiceUpdate] = []
     for size in sizes:
         if len(after) > size:
             pieces.append(piece(after[:size]))
@@ -523,7 +525,7 @@ def test_other_actors_have_turns_between_the_pieces_of_a_round() -> None:
                 Opened(request_id=str(number), prompt=(), options=Options(sampling=Sampling()))
             )
         pieces = (piece((65,), request_id=str(number)) for number in range(rows))
-        outbox.send_nowait(Generated(pieces=tuple(pieces)))
+        outbox.send_nowait(RoundOutputs(pieces=tuple(pieces)))
         outbox.close()
         seen: list[int] = []
         with inbox, router, to_router:

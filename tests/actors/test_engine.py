@@ -23,7 +23,7 @@ from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.request import CHOICES_MAX, Options, Written
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from draftwerk.speculative.sources.store import Memories
+from draftwerk.speculative.sources.store import OutputStores
 from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle
 from tests.support.simulation import expected
@@ -511,7 +511,7 @@ def test_the_store_is_shared_exactly_where_blocks_are(
     )
 
     async def both() -> list[Event]:
-        bench, memories = Bench(), Memories()
+        bench, memories = Bench(), OutputStores()
         parts = bench.parts(
             target=lambda: BenchDevice(bench, TalkativeTarget(24, 4).step),
             proposer=lambda: Proposer((source,), memories=memories),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import BlockCopy, HeldBlocks
+from draftwerk.cache.held_blocks import BlockCopy, BlockList
 from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.window_table import WindowGroup
@@ -207,7 +207,7 @@ class Tables:
     def pick(self, texts: list[Text], number: int) -> Text:
         return texts[number % len(texts)]
 
-    def page_slot(self, table: HeldBlocks, slot: int) -> int:
+    def page_slot(self, table: BlockList, slot: int) -> int:
         return table.blocks[slot // self.size] * self.size + slot % self.size
 
     def check_content(self, text: Text) -> None:

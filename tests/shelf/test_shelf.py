@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from draftwerk.shelf.refusals import LoadError, MustWaitError, ShelfClosedError
-from draftwerk.shelf.shelf import Shelf, ShelfPlace
+from draftwerk.shelf.shelf import ModelManager, ModelSlot
 from draftwerk.shelf.shelved import Shelved
 from tests.support.waiting import until
 
@@ -30,15 +30,15 @@ def loader(name: str, load_s: float = 0.01, fault: str = "") -> Load:
     return load
 
 
-def shelf_of(*names: str, room: int = 2, wait_max_s: float = 5.0, **loads: Load) -> Shelf[str]:
+def shelf_of(
+    *names: str, room: int = 2, wait_max_s: float = 5.0, **loads: Load
+) -> ModelManager[str]:
     """Return a shelf of models of size 1."""
     places = {
-        name: ShelfPlace(
-            Shelved(name=name, size=1, load_s=0.05), loads.get(name, loader(name)), inf
-        )
+        name: ModelSlot(Shelved(name=name, size=1, load_s=0.05), loads.get(name, loader(name)), inf)
         for name in names
     }
-    return Shelf(places, room, wait_max_s, 4, time.monotonic)
+    return ModelManager(places, room, wait_max_s, 4, time.monotonic)
 
 
 async def test_a_model_is_loaded_for_the_first_request_and_stays() -> None:

@@ -23,7 +23,7 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Row, Verdict
@@ -94,7 +94,7 @@ class ForcedFamily:
 
         def target() -> ThreadDevice[Proposal, Verdict]:
             step = TargetRunner(parts, 8).step
-            own = DraftedRounds(make(), step, None).step if beside else step
+            own = DraftingStep(make(), step, None).step if beside else step
             self.processes += 1
             return ThreadDevice(mortal(own, LIVES_STEPS[self.processes - 1]) if dies else own)
 

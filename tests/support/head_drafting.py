@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Verdict, chain
 from draftwerk.speculative.sampling.params import Sampling
@@ -32,7 +32,7 @@ class Drafting:
     def __init__(self, runner: TargetRunner) -> None:
         self.runner = runner
         self.pages, self.cached_sequences = runner.pages, runner.cached_sequences
-        self.rounds = DraftedRounds(Proposer(("head",), policy=EveryRow), self._verify)
+        self.rounds = DraftingStep(Proposer(("head",), policy=EveryRow), self._verify)
         self.drafts: list[tuple[Draft, int]] = []
 
     def _verify(self, proposal: Proposal) -> Verdict:

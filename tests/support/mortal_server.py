@@ -24,7 +24,7 @@ from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.cache.recurrent_states import StateSlots
-from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
@@ -86,7 +86,7 @@ class Crowd:
 
         def process() -> Any:
             step = self.model.runner().step
-            return DraftedRounds(_proposer(), step).step if self.run_ahead else step
+            return DraftingStep(_proposer(), step).step if self.run_ahead else step
 
         async def spawn() -> SimulatedChild:
             return SimulatedChild(self.fate, process, Proposal)

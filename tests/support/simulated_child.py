@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from draftwerk.actors.devices.process import BEAT_S
-from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
 from tests.support.toy import KilledError
 
@@ -184,7 +184,7 @@ class SimulatedChild:
     def _check(self) -> None:
         """Check what the model knows, as a process does without work."""
         rounds = getattr(self.step, "__self__", None)
-        if isinstance(rounds, DraftedRounds):
+        if isinstance(rounds, DraftingStep):
             target = getattr(rounds.verify, "__self__", None)
             assert isinstance(target, Mortal)
             rounds.check(target.known_counts())
@@ -192,7 +192,7 @@ class SimulatedChild:
     def die_within(self, work: object, rng: random.Random) -> None:
         """Do a part of the work, if the model can; whatever it wrote stays written."""
         model = getattr(self.step, "__self__", None)
-        if isinstance(model, DraftedRounds):
+        if isinstance(model, DraftingStep):
             model = getattr(model.verify, "__self__", None)
         if isinstance(model, Mortal):
             model.dies_after = rng.randint(0, WRITES_MAX)

@@ -30,7 +30,7 @@ from draftwerk.cache.recurrent_states import StateSlots
 from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.speculative.beams.decisions import BeamRules
 from draftwerk.speculative.blend.rules import Blend, RuleName
-from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.journal import MoveJournal
@@ -403,10 +403,10 @@ def drafted(setting: Setting, target: ToyTarget, rng: random.Random) -> Callable
     guess = Guesser(rng).propose
     if not setting.reckless:
         proposing = Proposer(WITHOUT_MODEL, policy=policy(setting))
-        return DraftedRounds(proposing, target.step, guess).step
+        return DraftingStep(proposing, target.step, guess).step
     if not setting.run_ahead:
         return target.step
-    return DraftedRounds(Reckless(guess, policy(setting)), target.step).step
+    return DraftingStep(Reckless(guess, policy(setting)), target.step).step
 
 
 def target_device(

@@ -60,7 +60,7 @@ class HeldContent(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class PeerDoor:
+class PeerServer:
     """The connections of all peers."""
 
     held: HeldContent

@@ -48,13 +48,13 @@ class AnyLength(int):
 def protocols(settings: Settings) -> tuple[type[asyncio.Protocol], type[asyncio.Protocol]]:
     """Return the HTTP and the WebSocket protocol class of a server with these settings."""
 
-    class Http(PatientHttp):
+    class Http(DeadlineHttp):
         limits = settings
 
     return Http, AbortableWebSocket
 
 
-class PatientHttp(HttpToolsProtocol):
+class DeadlineHttp(HttpToolsProtocol):
     """HTTP/1.1 whose every phase ends in time."""
 
     limits: Settings

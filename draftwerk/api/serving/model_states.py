@@ -16,7 +16,7 @@ from draftwerk.api.core.models import ModelShelving, Release
 from draftwerk.api.core.ports import RunningServer, ShelvedModels
 from draftwerk.api.core.state import ServerState
 from draftwerk.shelf.refusals import LoadError, MustWaitError, ShelfClosedError
-from draftwerk.shelf.shelf import Shelf, ShelfPlace
+from draftwerk.shelf.shelf import ModelManager, ModelSlot
 from draftwerk.shelf.shelved import Shelved
 from draftwerk.speculative.requests.request import Options
 
@@ -58,7 +58,7 @@ class ShelfStates:
         self._earlier = dict.fromkeys(self._names.values(), AWAY)
         """The counters of each model's engines that have ended."""
         places = {
-            each.model.name: ShelfPlace(
+            each.model.name: ModelSlot(
                 Shelved(
                     name=each.model.name,
                     size=each.memory_bytes,
@@ -71,7 +71,7 @@ class ShelfStates:
             )
             for each, state in zip(listed.models, self.states, strict=True)
         }
-        self.shelf = Shelf[RunningServer](
+        self.shelf = ModelManager[RunningServer](
             places,
             listed.memory_bytes,
             settings.queue_wait_s,

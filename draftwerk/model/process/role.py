@@ -26,7 +26,7 @@ from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.rank_round import RankRound
 from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.drafted_target import DraftedTarget, DraftedTargets
+from draftwerk.model.step.drafted_target import DraftedTargets, SpeculativeRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
@@ -47,7 +47,7 @@ TOKEN_STRIDE = 7919
 """Between two tokens of a step that is measured: a prime, so that all are met."""
 
 
-class Computing(NamedTuple):
+class WorkerState(NamedTuple):
     """A model with the sequences that it knows."""
 
     step: Callable[[Any], object]
@@ -56,15 +56,15 @@ class Computing(NamedTuple):
 
 
 @dataclass(slots=True)
-class Role:
+class ModelWorker:
     """A model that is ready to work; `make` returns one without any sequence."""
 
     work_type: type[Proposal] | type[RankRound]
-    make: Callable[[], Computing]
+    make: Callable[[], WorkerState]
     ready: Ready
     group: RankGroup | None = None
     """The other ranks, where the model is divided."""
-    computing: Computing = field(init=False)
+    computing: WorkerState = field(init=False)
 
     def __post_init__(self) -> None:
         self.reset()
@@ -84,7 +84,7 @@ class Role:
 
 def build_role(
     role: str, options: bytes, progress: OnProgress, grammars: "Grammars | None" = None
-) -> Role:
+) -> ModelWorker:
     """Return the target, or a further rank of one, loaded. Raises Refused.
 
     `grammars` over its tokens, where they were made before, need not be made again.
@@ -109,11 +109,11 @@ def build_role(
     built = built._replace(roofline=built.roofline or decoded.roofline)
     make = target_maker(built, decoded, costs, draft_model)
 
-    def make_target() -> Computing:
+    def make_target() -> WorkerState:
         target = make()
-        return Computing(attached(built.parts, target.step), target.check)
+        return WorkerState(attached(built.parts, target.step), target.check)
 
-    return Role(Proposal, make_target, _ready(built, costs), built.group)
+    return ModelWorker(Proposal, make_target, _ready(built, costs), built.group)
 
 
 def _draft_model(options: ModelOptions, target: Built, progress: OnProgress) -> LoadedModel | None:
@@ -129,7 +129,7 @@ def _draft_model(options: ModelOptions, target: Built, progress: OnProgress) -> 
 
 def target_maker(
     built: Built, options: ModelOptions, costs: StepTimes, draft_model: LoadedModel | None = None
-) -> Callable[[], TargetRunner | DraftedTarget]:
+) -> Callable[[], TargetRunner | SpeculativeRunner]:
     """Return what makes a target without any sequence, with its draft sources if it runs them."""
 
     def runner() -> TargetRunner:
@@ -140,10 +140,10 @@ def target_maker(
     return DraftedTargets(runner, options.sources, costs, built.roofline, draft_model).make
 
 
-def _rank(built: BuiltRank, options: ModelOptions) -> Role:
+def _rank(built: BuiltRank, options: ModelOptions) -> ModelWorker:
     """Return a rank that rank 0 has started; only rank 0 knows sequences, and warms up."""
     ready = Ready(device="cpu", attention=options.attention, exact=True, threads=built.threads)
-    return Role(RankRound, lambda: Computing(built.compute, nothing_known), ready)
+    return ModelWorker(RankRound, lambda: WorkerState(built.compute, nothing_known), ready)
 
 
 def nothing_known() -> None:

@@ -24,7 +24,7 @@ from draftwerk.machine.host import (
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, encode, frame
 
 if TYPE_CHECKING:
-    from draftwerk.model.process.role import Role
+    from draftwerk.model.process.role import ModelWorker
     from draftwerk.model.text.grammar import Grammars
 
 BEAT_S = 1.0
@@ -104,7 +104,7 @@ def end(why: str) -> None:
     os._exit(1)
 
 
-def serve(work: BinaryIO, pipe: Pipe, model: "Role", check_s: float) -> None:
+def serve(work: BinaryIO, pipe: Pipe, model: "ModelWorker", check_s: float) -> None:
     """Answer every WORK frame with a DONE frame, until the input ends.
 
     A thread reads the next one while a step is computed. The answer leaves before the next step

@@ -19,7 +19,7 @@ def meeting_bytes(widest: int) -> int:
     return HEAD_BYTES + 2 * max(BUFFER_BYTES, row)
 
 
-class Meeting:
+class SharedAllGather:
     """One rank's seat in a meeting of several, over memory that all of them map."""
 
     def __init__(

@@ -8,7 +8,7 @@ from torch import Tensor
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.native.forward import NativeForward
-from draftwerk.model.ranks.seats import Seats
+from draftwerk.model.ranks.seats import RankSlots
 
 NOTHING = range(0)
 
@@ -19,7 +19,7 @@ class NativeStage:
 
     forward: NativeForward
     shard: Shard
-    seats: Seats
+    seats: RankSlots
 
     @property
     def states(self) -> Tensor | None:

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from draftwerk.machine.shared_memory import Mapping
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.shard import Grid
-from draftwerk.model.ranks.meeting import Meeting, meeting_bytes
+from draftwerk.model.ranks.meeting import SharedAllGather, meeting_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class RankSlots:
     """Where one rank meets others; None where there is nobody to meet."""
 
-    columns: Meeting | None = None
+    columns: SharedAllGather | None = None
     """With the ranks of its stage, which have the other columns."""
-    before: Meeting | None = None
+    before: SharedAllGather | None = None
     """With the stage that hidden states come from."""
-    after: Meeting | None = None
+    after: SharedAllGather | None = None
     """With the stage that they go to."""
 
     @property
@@ -39,16 +39,16 @@ def group_bytes(config: ModelConfig, grid: Grid) -> int:
     return (2 * grid.pipeline - 1) * _bytes_each(config)
 
 
-def take_seats(mapping: Mapping, config: ModelConfig, grid: Grid, rank: int) -> Seats:
+def take_seats(mapping: Mapping, config: ModelConfig, grid: Grid, rank: int) -> RankSlots:
     """Return a rank's seats over the group's memory, which is zeroed at first."""
     stage, size = grid.stage(rank), _bytes_each(config)
 
-    def meeting(index: int, ranks: int, *, only_gives: bool = False) -> Meeting:
+    def meeting(index: int, ranks: int, *, only_gives: bool = False) -> SharedAllGather:
         address = mapping.address + index * size
-        return Meeting(address, size, ranks, only_gives=only_gives, keeps=mapping)
+        return SharedAllGather(address, size, ranks, only_gives=only_gives, keeps=mapping)
 
     links, last = grid.pipeline, grid.pipeline - 1
-    return Seats(
+    return RankSlots(
         columns=meeting(stage, grid.tensor) if grid.tensor > 1 else None,
         before=meeting(links + stage - 1, 2 * grid.tensor) if stage > 0 else None,
         after=meeting(links + stage, 2 * grid.tensor, only_gives=True) if stage < last else None,

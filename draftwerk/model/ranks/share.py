@@ -13,14 +13,14 @@ from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions
 from draftwerk.model.checkpoint.shard import Grid, Shard, shard_of
 from draftwerk.model.ranks.leading import Stage
 from draftwerk.model.ranks.native_stage import NativeStage
-from draftwerk.model.ranks.seats import Seats, take_seats
+from draftwerk.model.ranks.seats import RankSlots, take_seats
 from draftwerk.model.reference.columns import GatherColumns, all_mine
 
 if TYPE_CHECKING:
     from draftwerk.model.ranks.gloo import GlooExchange
 
 
-NO_SEATS = Seats()
+NO_SEATS = RankSlots()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Share:
     """A process's part of a model; without a shard it is the whole of it."""
 
     shard: Shard | None = None
-    seats: Seats = NO_SEATS
+    seats: RankSlots = NO_SEATS
     """Where ranks on the native kernels meet."""
     exchange: "GlooExchange | None" = None
     """The connection of ranks in torch."""

@@ -32,7 +32,7 @@ def tap_slots(batch: Batch, block_size: int, taps: int) -> Tensor:
     return torch.stack(found[::-1], dim=1)
 
 
-class TapSlots:
+class ConvSlots:
     """The slots of the latest batch, which are the same for every layer."""
 
     def __init__(self, taps: int) -> None:

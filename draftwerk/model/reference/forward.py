@@ -17,7 +17,7 @@ from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.reference.adapters import Adapt, TorchAdapters
 from draftwerk.model.reference.columns import GatherColumns, all_mine
-from draftwerk.model.reference.convolution import TapSlots, convolved, store_inputs
+from draftwerk.model.reference.convolution import ConvSlots, convolved, store_inputs
 from draftwerk.model.reference.feed_forward import FeedForward, LayerEmbedder
 from draftwerk.model.reference.kv_pages import heads_in
 from draftwerk.model.reference.norms import Norms
@@ -69,7 +69,7 @@ class TorchForward:
         self.heads = [config.key_heads(index) for index in self.shard.layers]
         """The heads of keys, by layer."""
         self.recurrent = None if config.recurrence is None else RecurrentLayers(config.recurrence)
-        self.tapped = TapSlots(config.taps)
+        self.tapped = ConvSlots(config.taps)
         self.states: Tensor | None = None
         """The states that the head read in the latest call, [S, hidden] in any dtype."""
         self.kept_layers: tuple[int, ...] = ()
@@ -282,7 +282,7 @@ class TorchForward:
             slots = self._batch_of(index, batch, pages).slots
             keys.flatten(0, 1)[slots] = key
             values.flatten(0, 1)[slots] = value
-        return Mixed(self.rotaries.heated(query, batch.positions), gate)
+        return Mixed(self.rotaries.scaled_by_position(query, batch.positions), gate)
 
     def _turned(self, heads: Tensor, norm: Tensor | None, turn: Rotation | None) -> Tensor:
         """Return queries or keys with their norm and their rotation, in the family's order."""

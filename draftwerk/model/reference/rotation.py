@@ -40,7 +40,7 @@ class Rotaries:
         turned = rotated(turning, rotation).to(heads.dtype)
         return turned if size == heads.shape[-1] else torch.cat([turned, heads[..., size:]], -1)
 
-    def heated(self, queries: Tensor, positions: Tensor) -> Tensor:
+    def scaled_by_position(self, queries: Tensor, positions: Tensor) -> Tensor:
         """Return queries [T, heads, D] times what a family has for far positions."""
         if not self._graph.temperature_beta:
             return queries

@@ -26,7 +26,7 @@ from draftwerk.model.draft_head.tree import Drafter
 from draftwerk.model.reference import kv_pages, sampler
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
 from draftwerk.model.reference.shared_pages import SharedPages
-from draftwerk.model.step.presampled import Presample, broken_alone
+from draftwerk.model.step.presampled import Presample, check_finite_only
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
@@ -88,7 +88,7 @@ class Backend:
     candidates: ListCandidates
     copy_blocks: CopyPages
     move_slots: CopyPages
-    presample: Presample = broken_alone
+    presample: Presample = check_finite_only
 
 
 TORCH_BACKEND = Backend(

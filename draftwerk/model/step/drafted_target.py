@@ -11,18 +11,18 @@ from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep
-from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.drafted_sequences import FOLLOWED_MAX
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.sources.store import Memories
+from draftwerk.speculative.sources.store import OutputStores
 
 
 @dataclass(slots=True, frozen=True)
-class DraftedTarget:
+class SpeculativeRunner:
     """A target and its draft sources."""
 
-    rounds: DraftedRounds
+    rounds: DraftingStep
     runner: TargetRunner
     drafter: DraftRunner | None = None
 
@@ -54,9 +54,9 @@ class DraftedTargets:
         self._sources = tuple(sources)
         self._measured, self._roofline = measured, roofline
         self._draft_model = draft_model
-        self._memories, self._noise = Memories(), fastest()
+        self._memories, self._noise = OutputStores(), fastest()
 
-    def make(self) -> DraftedTarget:
+    def make(self) -> SpeculativeRunner:
         """Return a target without any sequence."""
         runner = self._runner()
         has_head = runner.parts.draft_head is not None
@@ -71,6 +71,7 @@ class DraftedTargets:
             followed_max=inf if runner.windows is None else FOLLOWED_MAX,
         )
         if self._draft_model is None:
-            return DraftedTarget(DraftedRounds(proposer, runner.step), runner)
+            return SpeculativeRunner(DraftingStep(proposer, runner.step), runner)
         drafter = DraftRunner(self._draft_model)
-        return DraftedTarget(DraftedRounds(proposer, runner.step, drafter.propose), runner, drafter)
+        step = DraftingStep(proposer, runner.step, drafter.propose)
+        return SpeculativeRunner(step, runner, drafter)

@@ -84,7 +84,7 @@ class Presample(Protocol):
     def __call__(self, logits: Tensor, questions: RoundRequests, /) -> Presampled: ...
 
 
-def broken_alone(logits: Tensor, questions: RoundRequests) -> Presampled:
+def check_finite_only(logits: Tensor, questions: RoundRequests) -> Presampled:
     """Answer nothing beforehand: where answers are near, asking for every node is a waste."""
     # A node's hidden state is a factor of all its logits: where it is broken, so is every one.
     first = logits[:, 0].tolist()  # one operation of torch, not five

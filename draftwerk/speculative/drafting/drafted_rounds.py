@@ -28,7 +28,7 @@ from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
 
 
 @dataclass(slots=True)
-class DraftedRounds:
+class DraftingStep:
     """A target with its draft sources; it takes proposals without drafts."""
 
     proposer: Proposer

@@ -14,7 +14,7 @@ from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.ngram_index import Occurrences, SequenceText
 from draftwerk.speculative.sources.registry import NUMBERS, SourceInputs, make_sources
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
-from draftwerk.speculative.sources.store import Memories
+from draftwerk.speculative.sources.store import OutputStores
 from draftwerk.speculative.sources.tree import NODES_MAX
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class DraftedSequences:
     def __init__(
         self,
         methods: frozenset[str],
-        memories: Memories,
+        memories: OutputStores,
         noise: "Gumbels | None",
         controller: Controller,
         rationing: DraftRationing,

@@ -20,7 +20,7 @@ from draftwerk.speculative.drafting.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX
-from draftwerk.speculative.sources.store import Memories
+from draftwerk.speculative.sources.store import OutputStores
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Proposer:
         self,
         methods: tuple[str, ...],
         measured: Iterable[MeasuredStep] = (),
-        memories: Memories | None = None,
+        memories: OutputStores | None = None,
         noise: "Gumbels | None" = None,
         policy: type[DraftPolicy] = DraftPolicy,
         roofline: Roofline | None = None,
@@ -61,7 +61,7 @@ class Proposer:
         self._policy = policy(self._controller, self._rationing)
         self._sequences = DraftedSequences(
             frozenset(methods) | {"draft"},
-            Memories() if memories is None else memories,
+            OutputStores() if memories is None else memories,
             noise,
             self._controller,
             self._rationing,

@@ -67,7 +67,7 @@ class Price(NamedTuple):
         return self.fixed_ms + self.row_ms * rows
 
 
-class ProbeAccount:
+class ProbeBudget:
     """Time saved up for the next probe of rows that do not pay; enough for one to begin with.
 
     Below zero, what new texts were asked is owed.
@@ -134,7 +134,7 @@ class DraftRationing:
         self.head = RowCost(HEAD_MS)
         """The cost of the draft head, where it takes time of its own."""
         self._records: dict[tuple[str, bool], SavingsRecord] = {}
-        self._source_account, self._head_account = ProbeAccount(), ProbeAccount()
+        self._source_account, self._head_account = ProbeBudget(), ProbeBudget()
         self._token_ms = 0.0
         """The time of a token in the newest round."""
         self._rests_left = self._rested = 0

@@ -26,8 +26,7 @@ class NewSequence(Plain, frozen=True):
     prediction: tuple[int, ...] = ()
     """The text the client expects, as tokens."""
     given: tuple[int, ...] = ()
-    """Generated tokens that are taken for granted until one is wrong: they are all that is drafted.
-    """
+    """Generated tokens taken for granted until one is wrong: they are all that is drafted."""
     adapter: str = ""
     """Digest of the adapter that its rows are computed with; empty for none."""
 

@@ -61,7 +61,7 @@ class Memory:
             self.successors.learn(row.feedback.topk)
 
 
-class Memories:
+class OutputStores:
     """The memory of every name space; the one unused for longest is forgotten first."""
 
     def __init__(self, name_spaces_max: int = NAME_SPACES_MAX) -> None:

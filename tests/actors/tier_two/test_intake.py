@@ -37,7 +37,7 @@ SPACE = Options(sampling=Sampling(seed=5)).name_space
 
 
 @dataclass
-class Shelf:
+class ModelManager:
     """A store over pages that are numbers."""
 
     pages: list[int]
@@ -108,12 +108,12 @@ class Desk:
             CachePools(BlockPool(blocks, 4), states=self.rules if slots else None), RoundLimits()
         )
         self.pool = self.scheduler.pool
-        self.shelf = Shelf([-1] * blocks)
+        self.shelf = ModelManager([-1] * blocks)
         self.latch = Latch()
         self.namer = BlockNamer(b"k")
         self.blocks = KeptPool(self.pool, self.shelf)
         self.behind = WriteBehind(self.blocks, self.latch, pause_s=0.0)
-        self.states = Shelf([-1] * slots)
+        self.states = ModelManager([-1] * slots)
         self.snapshots = KeptPool(self.rules.pool, self.states, self.rules.passing)
         self.state_writer = WriteBehind(self.snapshots, self.latch, pause_s=0.0)
         self.intake = Intake(

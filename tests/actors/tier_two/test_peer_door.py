@@ -12,7 +12,7 @@ from anyio.to_thread import run_sync
 from draftwerk.actors.tier_two.peer_door import (
     LOST,
     STRANGERS_MAX,
-    PeerDoor,
+    PeerServer,
     listen,
     port_of,
 )
@@ -84,8 +84,8 @@ class Follower:
 
 
 @asynccontextmanager
-async def open_door(cache: Cache) -> AsyncGenerator[tuple[PeerDoor, PeerAddress]]:
-    door = PeerDoor(cache, identity_of(SECRET, MODEL))
+async def open_door(cache: Cache) -> AsyncGenerator[tuple[PeerServer, PeerAddress]]:
+    door = PeerServer(cache, identity_of(SECRET, MODEL))
     listener = await listen("127.0.0.1", 0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(door.run, listener)

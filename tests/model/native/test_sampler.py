@@ -17,7 +17,7 @@ from draftwerk.model.reference.logit_edits import EditedTokens
 from draftwerk.model.reference.sampler import SamplingRequest, best_tokens
 from draftwerk.model.reference.sampler import logprobs as plain_logprobs
 from draftwerk.model.step.backend import TORCH_BACKEND
-from draftwerk.model.step.presampled import Presampled, RoundRequests, broken_alone
+from draftwerk.model.step.presampled import Presampled, RoundRequests, check_finite_only
 from draftwerk.model.step.row_answers import verify
 from draftwerk.model.step.row_plan import RowPlan, root_request
 from draftwerk.model.step.row_walk import RowWalk
@@ -143,7 +143,7 @@ def test_a_draft_is_followed_as_level_by_level(
     answers, best = sampler.answer(logits, [(root_request(plan), draft)], (), 0)
     found = Presampled(frozenset(), {row: each for row, each in enumerate(answers) if each >= 0})
     expected, followed = RowWalk.begin(plan), RowWalk.begin(plan)
-    verify(TORCH_BACKEND, logits, [expected], broken_alone(logits, RoundRequests(())))
+    verify(TORCH_BACKEND, logits, [expected], check_finite_only(logits, RoundRequests(())))
     verify(replace(TORCH_BACKEND, choose=no_choice), logits, [followed], found)
     assert (followed.tokens, followed.path) == (expected.tokens, expected.path)
     assert len(found.tokens) == len(expected.tokens) and not best

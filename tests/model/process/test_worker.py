@@ -10,7 +10,7 @@ import pytest
 
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.process.measuring import StepSize
-from draftwerk.model.process.role import Computing, Role, build_role, verification
+from draftwerk.model.process.role import ModelWorker, WorkerState, build_role, verification
 from draftwerk.model.process.worker import Pipe, serve
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
 from draftwerk.speculative.protocol.rounds import Round
@@ -21,8 +21,8 @@ WORK = frame(FrameKind.WORK, encode(make_round(round_id=7)))
 READY = Ready(device="cpu", attention="none", exact=True)
 
 
-def role_of(check: Callable[[], None]) -> Role:
-    return Role(Round, lambda: Computing(lambda round_: round_.round_id, check), READY)
+def role_of(check: Callable[[], None]) -> ModelWorker:
+    return ModelWorker(Round, lambda: WorkerState(lambda round_: round_.round_id, check), READY)
 
 
 class Checks:

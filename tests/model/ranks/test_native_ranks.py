@@ -11,7 +11,7 @@ from draftwerk.model.batch.batch import Pages
 from draftwerk.model.checkpoint import gguf
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.shard import Grid
-from draftwerk.model.ranks.meeting import Meeting, meeting_bytes
+from draftwerk.model.ranks.meeting import SharedAllGather, meeting_bytes
 from tests.support.thread_ranks import differing, rounds, thread_ranks
 from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import save_tiny
@@ -80,7 +80,7 @@ def test_more_rows_than_the_memory_holds_are_handed_over_in_turns() -> None:
     size = meeting_bytes(1)
     memory = SharedMemory.make(size)
     mapping = mapped(memory.descriptor)
-    seats = [Meeting(mapping.address, size, 2, keeps=mapping) for _ in range(2)]
+    seats = [SharedAllGather(mapping.address, size, 2, keeps=mapping) for _ in range(2)]
     rows, columns = 3 * 2**20 // 64 + 5, 64
     whole = torch.arange(rows * columns, dtype=torch.float32).view(rows, columns)
     shares = (range(40), range(40, 64))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.backend import TORCH_BACKEND, Backend
-from draftwerk.model.step.presampled import Presampled, RoundRequests, broken_alone
+from draftwerk.model.step.presampled import Presampled, RoundRequests, check_finite_only
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal
 from draftwerk.speculative.sampling.params import Sampling
@@ -45,7 +45,7 @@ class DeviceRequests:
         return TORCH_BACKEND.choose(logits, requests)
 
     def presample(self, logits: Tensor, round_requests: RoundRequests) -> Presampled:
-        broken = broken_alone(logits, round_requests).broken
+        broken = check_finite_only(logits, round_requests).broken
         if not self.at_once:
             return Presampled(broken)
         requests, rows = list(round_requests.requests), list(round_requests.topk_rows)

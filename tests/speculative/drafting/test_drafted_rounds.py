@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.drafting.drafted_rounds import DraftedRounds
+from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
@@ -57,7 +57,7 @@ class Counting:
 def served(text: Counting, rounds: int) -> int:
     """Return how many tokens come of so many rounds, planned ahead."""
     proposer = Proposer((), [(n, 10.0 + 0.1 * n) for n in (1, 2, 4, 8, 16)])
-    drafted = DraftedRounds(proposer, text.verify, text.guess, lambda: text.ms / 1e3)
+    drafted = DraftingStep(proposer, text.verify, text.guess, lambda: text.ms / 1e3)
     opening = NewSequence(PROMPT, 3, Sampling(temperature=0.0))
     room = {"draft_max": 8, "tokens_left": 10**6}
     row = make_row(2, 3, new_sequence=opening, **room)

@@ -35,7 +35,7 @@ from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
-from draftwerk.speculative.sources.store import Memories
+from draftwerk.speculative.sources.store import OutputStores
 from tests.speculative.drafting.replay import Recording, Replay
 from tests.support.proposing import drafts_of
 from tests.support.rounds import make_round, make_row
@@ -51,7 +51,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         CachePools(BlockPool(16, 4)), RoundLimits(rows_max=5, tokens_max=40, draft_max=7)
     )
     target = TalkativeTarget(16, 4)
-    memories = Memories()
+    memories = OutputStores()
     proposer = Proposer(methods, memories=memories)
     namer = BlockNamer(b"")
     wanted: dict[str, list[int]] = {}

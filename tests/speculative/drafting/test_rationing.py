@@ -17,7 +17,7 @@ from draftwerk.speculative.drafting.rationing import (
     VAIN_SHARE,
     DraftRationing,
     Price,
-    ProbeAccount,
+    ProbeBudget,
     RationedTexts,
     paying,
 )
@@ -138,7 +138,7 @@ def test_sources_are_asked_where_they_save_twice_what_that_takes() -> None:
 
 
 def test_probes_wait_until_there_is_time_for_several_rows_and_each_has_its_turn() -> None:
-    account, price = ProbeAccount(), Price(4.0, 1.0)
+    account, price = ProbeBudget(), Price(4.0, 1.0)
     texts = {row: saving(0.0) for row in range(2 * PROBED_MAX)}
     rounds = [account.probed(texts, set(), price, 0.1) for _ in range(4000)]
     assert len(rounds[0]) == PROBED_MAX, "there is time for one to begin with"
@@ -160,7 +160,7 @@ def test_probes_wait_until_there_is_time_for_several_rows_and_each_has_its_turn(
 
 
 def test_new_texts_are_asked_at_once_and_what_that_takes_is_paid_back() -> None:
-    account, price = ProbeAccount(), Price(0.0, 1.0)
+    account, price = ProbeBudget(), Price(0.0, 1.0)
     found: list[set[int]] = []
     for _ in range(1000):
         texts = {row: TextSavings(SavingsRecord()) for row in range(2 * PROBED_MAX)}

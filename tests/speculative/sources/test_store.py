@@ -10,7 +10,7 @@ from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAc
 from draftwerk.speculative.sources.ngram_index import PAD, SequenceText
 from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
 from draftwerk.speculative.sources.sequence_noise import GREEDY
-from draftwerk.speculative.sources.store import Memories, Store, StoreSource
+from draftwerk.speculative.sources.store import OutputStores, Store, StoreSource
 from draftwerk.speculative.sources.tree import DraftTree
 
 
@@ -59,7 +59,7 @@ def test_an_output_longer_than_a_generation_keeps_its_end() -> None:
 
 
 def test_name_spaces_are_separate() -> None:
-    memories = Memories()
+    memories = OutputStores()
     memories.of("a").store.learn([1, 2, 3, 4])
     memories.of("a").successors.learn((TokenTopK(1, (2, 3), (5, 9)),))
     assert proposed(memories.of("b").store, [2, 3]) == []
@@ -68,7 +68,7 @@ def test_name_spaces_are_separate() -> None:
 
 
 def test_the_name_space_unused_for_longest_is_dropped() -> None:
-    memories = Memories(name_spaces_max=2)
+    memories = OutputStores(name_spaces_max=2)
     first = memories.of("a")
     memories.of("b")
     assert memories.of("a") is first

@@ -12,7 +12,7 @@ from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 
-class TextInLine(NamedTuple):
+class QueuedRequest(NamedTuple):
     """A text that waits for its prompt to be read; seconds from now."""
 
     read_s: float
@@ -34,11 +34,11 @@ class ReadingTimes:
         self._rows_s = [*rows_s]
         heapify(self._rows_s)
 
-    def first_s(self, one: TextInLine) -> float:
+    def first_s(self, one: QueuedRequest) -> float:
         """Return when a text that comes next would have its first token."""
         return max(self._rows_s[0] if self._rows_s else 0.0, self._ahead_s) + one.read_s
 
-    def add(self, one: TextInLine) -> None:
+    def add(self, one: QueuedRequest) -> None:
         """Take in the next text."""
         if self._rows_s:
             heapreplace(self._rows_s, self.first_s(one) + one.row_s)
@@ -46,7 +46,7 @@ class ReadingTimes:
 
 
 def left_out(
-    line: Sequence[TextInLine], ahead_s: float = 0.0, rows_s: Sequence[float] = ()
+    line: Sequence[QueuedRequest], ahead_s: float = 0.0, rows_s: Sequence[float] = ()
 ) -> dict[int, float]:
     """Return the places in the line that are left out, and how late a text would be with them.
 
@@ -78,7 +78,7 @@ def left_out(
     return out
 
 
-def _longest(line: Sequence[TextInLine], kept: Iterable[int], late: TextInLine) -> int | None:
+def _longest(line: Sequence[QueuedRequest], kept: Iterable[int], late: QueuedRequest) -> int | None:
     """Return the place that is read longest of those that may be left out for a late text."""
     longer = (
         place

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from draftwerk.speculative.costs.work import NO_LOAD
 from draftwerk.speculative.options.service.lengths import TextLengths
-from draftwerk.speculative.options.service.on_time import TextInLine, left_out
+from draftwerk.speculative.options.service.on_time import QueuedRequest, left_out
 from draftwerk.speculative.options.service.prompt_shares import DUE_SOON_S, UnreadPrompt
 from draftwerk.speculative.options.service.round_budget import DecodingRows
 from draftwerk.speculative.requests.sequence import Sequence as Text
@@ -28,7 +28,7 @@ ReadingTime = Callable[[int, int], float]
 """From how many tokens lie before, and how many are read: the seconds that takes."""
 
 
-class LateText(NamedTuple):
+class LateRequest(NamedTuple):
     """A request that is left out, so that more of the others are in time."""
 
     sequence: Text
@@ -117,7 +117,7 @@ def may_be_late(one: Text) -> bool:
 
 def late_texts(
     line: Iterable[Text], now_s: float, pace: Pace, lengths: TextLengths | None
-) -> list[LateText]:
+) -> list[LateRequest]:
     """Return the requests of a line that come behind all others, in their order.
 
     The line is of those that wait or are read. Each of the others takes the first free row, and is
@@ -125,7 +125,7 @@ def late_texts(
     """
     texts = [one for one in line if may_be_late(one)]
     places = [
-        TextInLine(
+        QueuedRequest(
             pace.read_s(one.planned, one.pending),
             one.deadlines.due_s - now_s,
             pace.round_s * left(one, lengths),
@@ -147,10 +147,10 @@ def late_texts(
         counted |= out.keys()
 
 
-def _late(one: Text, late_s: float, pace: Pace) -> LateText:
+def _late(one: Text, late_s: float, pace: Pace) -> LateRequest:
     deadlines = one.deadlines
     alone_s = deadlines.arrived_s + pace.alone_s(0, len(one.tokens))
-    return LateText(one, late_s, alone_s > deadlines.due_s)
+    return LateRequest(one, late_s, alone_s > deadlines.due_s)
 
 
 def rows_free_s(

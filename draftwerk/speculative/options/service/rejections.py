@@ -7,7 +7,7 @@ from math import inf
 
 from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.promises import (
-    LateText,
+    LateRequest,
     Pace,
     decoding_rows,
     expired,
@@ -82,7 +82,7 @@ class Rejections:
         if waits:
             self.running_set.waiting.insert(sequence)
 
-    def _late(self, now_s: float) -> list[LateText]:
+    def _late(self, now_s: float) -> list[LateRequest]:
         waiting, running = self.running_set.waiting, self.running_set.running.values()
         if all(one.deadlines.due_s == inf or one.deadlines.demoted for one in waiting):
             return []

@@ -51,7 +51,7 @@ class DecodingRows(NamedTuple):
     """By how much a round may be longer, once, so that all of them stay in time."""
 
 
-class ReadingPace(NamedTuple):
+class PrefillRate(NamedTuple):
     """How fast prompts are read in chunks beside rows that decode."""
 
     cost: StepCost
@@ -112,7 +112,7 @@ class RoundBudget:
         count = self._beside(DecodingRows(), line, self._pause_s(load))
         return max(count, min(self.tokens_max, load.tokens + self._least))
 
-    def pace(self, rows: DecodingRows, line: PromptQueue) -> ReadingPace:
+    def pace(self, rows: DecodingRows, line: PromptQueue) -> PrefillRate:
         """Return how fast prompts are read, in the rounds that they get beside these rows."""
         limit_s = min(rows.tpot_s, self._pause_s(rows.load) if line.prompts else inf)
         if rows.row_count and limit_s < inf:
@@ -154,9 +154,9 @@ class RoundBudget:
             read += self.cost.chunk_within(load, behind, room - read, limit_ms, outputs=1)
         return max(read, self._least)
 
-    def _pace(self, rows: DecodingRows, chunk: int) -> ReadingPace:
+    def _pace(self, rows: DecodingRows, chunk: int) -> PrefillRate:
         round_s = 1e-3 * (self.cost.ms(rows.load) + self.times.gap_ms)
-        return ReadingPace(self.cost, rows.load, round_s, chunk)
+        return PrefillRate(self.cost, rows.load, round_s, chunk)
 
     def _is_saved(
         self,

@@ -4,10 +4,10 @@ from itertools import combinations, combinations_with_replacement, product
 from math import inf
 from random import Random
 
-from draftwerk.speculative.options.service.on_time import ReadingTimes, TextInLine, left_out
+from draftwerk.speculative.options.service.on_time import QueuedRequest, ReadingTimes, left_out
 
 
-def is_in_time(line: list[TextInLine], rows_s: tuple[float, ...] = ()) -> bool:
+def is_in_time(line: list[QueuedRequest], rows_s: tuple[float, ...] = ()) -> bool:
     times = ReadingTimes(0.0, rows_s)
     for one in line:
         if times.first_s(one) > one.due_s:
@@ -16,7 +16,7 @@ def is_in_time(line: list[TextInLine], rows_s: tuple[float, ...] = ()) -> bool:
     return True
 
 
-def most_in_time(line: list[TextInLine]) -> int:
+def most_in_time(line: list[QueuedRequest]) -> int:
     """Return how many can be in time: every choice is tried."""
     counts = range(len(line), 0, -1)
     found = (n for n in counts if any(is_in_time([*some]) for some in combinations(line, n)))
@@ -24,7 +24,9 @@ def most_in_time(line: list[TextInLine]) -> int:
 
 
 def test_no_choice_has_more_texts_in_time() -> None:
-    kinds = [TextInLine(float(read), float(due)) for due, read in product(range(1, 6), (1, 2, 4))]
+    kinds = [
+        QueuedRequest(float(read), float(due)) for due, read in product(range(1, 6), (1, 2, 4))
+    ]
     for chosen in combinations_with_replacement(kinds, 4):
         line = sorted(chosen, key=lambda one: one.due_s)
         out = left_out(line)
@@ -37,7 +39,7 @@ def test_what_is_kept_is_in_time_however_few_rows_there_are() -> None:
     rng = Random(1)
     for _ in range(300):
         line = [
-            TextInLine(rng.random(), 3 * rng.random(), rng.random(), rng.randrange(2))
+            QueuedRequest(rng.random(), 3 * rng.random(), rng.random(), rng.randrange(2))
             for _ in range(8)
         ]
         rows_s = tuple(rng.random() for _ in range(2))
@@ -46,13 +48,18 @@ def test_what_is_kept_is_in_time_however_few_rows_there_are() -> None:
 
 
 def test_the_longest_goes_and_by_how_much_the_late_one_would_be_late_is_told() -> None:
-    line = [TextInLine(1.0, 9.0), TextInLine(5.0, 9.0), TextInLine(2.0, 9.0), TextInLine(3.0, 9.0)]
+    line = [
+        QueuedRequest(1.0, 9.0),
+        QueuedRequest(5.0, 9.0),
+        QueuedRequest(2.0, 9.0),
+        QueuedRequest(3.0, 9.0),
+    ]
     assert left_out(line) == {1: 2.0}
     assert left_out(line, ahead_s=3.5) == {1: 0.5, 3: 0.5}
 
 
 def test_what_was_promised_nothing_or_is_more_urgent_is_not_left_out() -> None:
-    late = TextInLine(2.0, 3.0, priority=1)
-    assert left_out([TextInLine(5.0, inf), late]) == {1: 4.0}
-    assert left_out([TextInLine(3.0, 9.0, priority=0), late]) == {1: 2.0}
-    assert left_out([TextInLine(3.0, 9.0, priority=1), late]) == {0: 2.0}
+    late = QueuedRequest(2.0, 3.0, priority=1)
+    assert left_out([QueuedRequest(5.0, inf), late]) == {1: 4.0}
+    assert left_out([QueuedRequest(3.0, 9.0, priority=0), late]) == {1: 2.0}
+    assert left_out([QueuedRequest(3.0, 9.0, priority=1), late]) == {0: 2.0}
