@@ -114,7 +114,8 @@ class TargetProcesses:
 
     def after(self, ready: Ready) -> "TargetProcesses":
         """Return what starts further processes: they find all measured and packed."""
-        return replace(self, options=measured(self.options, ready))
+        options = structs.replace(measured(self.options, ready), loads_behind=False)
+        return replace(self, options=options)
 
     def device(self, options: ModelOptions | None = None) -> ProcessDevice[Proposal, Verdict]:
         """Return the device of such a process, which is not started yet."""
@@ -191,7 +192,10 @@ def succeeded(
     """Say what succeeds the first process."""
     if ready.device != "cpu":  # its pages are its own after all
         return target.process
-    target.succeed_by(later.device().spawn, spare=has_spare(settings.spare, target.process_id))
+    spare = None
+    if has_spare(settings.spare, target.process_id):
+        spare = later.device(structs.replace(later.options, loads_behind=True)).spawn
+    target.succeed_by(later.device().spawn, spare)
     return target
 
 

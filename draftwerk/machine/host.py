@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Container
+from contextlib import suppress
 from pathlib import Path
 
 from draftwerk.machine.quota import memory_left
@@ -198,10 +199,18 @@ def available_bytes(proc: Path = PROC) -> int:
     return 0
 
 
-def lower_priority(by: int) -> None:
-    """Let other processes go first, where processes have a niceness."""
-    if hasattr(os, "nice"):
-        os.nice(by)
+NICENESS = 5
+"""The niceness of model processes: the server's own thread goes first, which hands over rounds."""
+
+
+def lower_priority(niceness: int, proc: Path = PROC) -> None:
+    """Let other processes go before all threads of this one, where these have a niceness.
+
+    Linux keeps it by thread, and gives it to those that a thread starts.
+    """
+    with suppress(OSError):
+        for thread in (proc / "self" / "task").iterdir():
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
 
 
 def name_process(name: str) -> None:

@@ -83,11 +83,11 @@ class RecoveringTarget:
         """Start the process that works; raises ModelRefusedError and DeviceLostError."""
         return await self.process.start(report)
 
-    def succeed_by(self, spawn: SpawnChild, *, spare: bool) -> None:
-        """Say what starts later processes, and whether one is to stand ready."""
+    def succeed_by(self, spawn: SpawnChild, spare: SpawnChild | None) -> None:
+        """Say what starts later processes, and those that stand ready, if any do."""
         self.process.spawn = spawn
-        if spare:
-            self.spare = ProcessDevice(spawn, Verdict, self.process.silence_s)
+        if spare is not None:
+            self.spare = ProcessDevice(spare, Verdict, self.process.silence_s)
 
     def fresh(self) -> "RecoveringTarget":
         """Return the device for a new pipeline, without any sequence."""

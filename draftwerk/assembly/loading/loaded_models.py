@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Thread
 
 from anyio import to_thread
+from msgspec import structs
 
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.forking import Nursery
@@ -117,6 +118,8 @@ async def _loaded(
     own = None if known.nursery else nursery
     if own is not None:
         own.prepare(nursery_model(target_info))
+    # A server that waits for its only model gives it all there is.
+    options = structs.replace(options, loads_behind=known.nursery is not None)
     first = TargetProcesses(options, memory, settings.silence_s, nursery)
     target = target_device(first)
     try:

@@ -87,6 +87,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The descriptor of the memory in which ranks meet, which rank 0 owns."""
     rank_weights_descriptors: tuple[int, ...] = ()
     """Descriptors of memory for the packed weights of ranks 1, 2, ..., likewise the parent's."""
+    loads_behind: bool = False
+    """Whether loading lets other processes go first: a spare, or a model beside others."""
     measures: bool = True
     """Whether steps and memory are measured; one that succeeds another only warms up."""
     step_costs: tuple[tuple[StepLoad, float], ...] = ()

@@ -21,7 +21,6 @@ import msgspec
 from draftwerk.machine.holders import FORKED
 from draftwerk.machine.host import (
     die_with_parent,
-    lower_priority,
     name_process,
     return_freed_memory,
 )
@@ -52,7 +51,6 @@ def imported() -> MakeGrammars:
 def main(import_all: Callable[[], MakeGrammars] = imported) -> None:
     """Fork model processes until the server is gone."""
     die_with_parent()
-    lower_priority(worker.NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked
 

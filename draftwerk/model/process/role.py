@@ -10,6 +10,7 @@ import torch
 from msgspec.structs import replace
 
 from draftwerk.machine.cpus import current_cpu
+from draftwerk.machine.host import NICENESS, lower_priority
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import BuiltRank, ModelOptions, build, build_rank
 from draftwerk.model.process.built import Built
@@ -90,6 +91,8 @@ def build_role(
     `grammars` over its tokens, where they were made before, need not be made again.
     """
     decoded = msgspec.json.decode(options, type=ModelOptions)
+    if decoded.loads_behind:
+        lower_priority(NICENESS)
     try:
         if role == "rank":
             return _rank(build_rank(decoded, progress), decoded)

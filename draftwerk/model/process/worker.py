@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from draftwerk.machine.host import (
+    NICENESS,
     die_with_parent,
     lower_priority,
     return_freed_memory,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 BEAT_S = 1.0
 CHECK_S = 5.0
 """Without work, after some, until what the model knows is checked."""
-NICENESS = 5
 """The server goes first: it works for microseconds, and models fill every core for long."""
 
 _RESET, _END = object(), object()
@@ -62,7 +62,6 @@ class Pipe:
 
 def main(role: str, options: str) -> None:
     die_with_parent()
-    lower_priority(NICENESS)
     run(role, options.encode())
 
 
@@ -94,6 +93,7 @@ def run(role: str, options: bytes, grammars: "Grammars | None" = None) -> None:
     gc.freeze()
     return_freed_memory()
     reuse_freed_memory()
+    lower_priority(NICENESS)
     pipe.send(FrameKind.READY, encode(model.ready))
     serve(work, pipe, model, CHECK_S)
 
