@@ -1,6 +1,7 @@
 """Weights whose matrices are products in a format, for the forward pass of every family."""
 
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import torch
@@ -27,7 +28,7 @@ def with_products(weights: Weights, layers: Prepare, head: Prepare) -> Weights:
             _compile(found, matrix)
         compiled.add(form)
         # `TiledProducts` calls what is no tensor.
-        return cast(Tensor, found)
+        return cast(Tensor, partial(_of_any_count, found, len(matrix)))
 
     inputs = weights.inputs
     return replace(
@@ -36,6 +37,11 @@ def with_products(weights: Weights, layers: Prepare, head: Prepare) -> Weights:
         lm_head=product(weights.lm_head, head),
         inputs=inputs and replace(inputs, projection=product(inputs.projection)),
     )
+
+
+def _of_any_count(product: Product, width: int, values: Tensor) -> Tensor:
+    """Multiply rows, of which chunks of prompts may have none."""
+    return product(values) if len(values) else values.new_empty(0, width)
 
 
 def _compile(product: Product, matrix: Tensor) -> None:
