@@ -295,7 +295,11 @@ async def test_an_engine_failure_is_a_500_or_the_last_event(served: Served) -> N
     assert "secret" not in reply.text
 
 
-async def test_a_body_over_the_limit_is_refused_unread(served: Served) -> None:
+async def test_a_body_over_the_limit_is_refused_unread(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = msgspec.structs.replace(served.state.settings, body_max="1MiB")
+    monkeypatch.setattr(served.state, "settings", small)
     stops = json.dumps({"messages": MESSAGES, "stop": ["x"] * 500_000}).encode()
     for body in (b" " * (4 * 2**20), stops):
         took, reply = await posted(served, body)
