@@ -200,17 +200,18 @@ def available_bytes(proc: Path = PROC) -> int:
 
 
 NICENESS = 5
-"""The niceness of model processes: the server's own thread goes first, which hands over rounds."""
+"""The niceness of models: the server works for microseconds, and they fill every core for long."""
 
 
-def lower_priority(niceness: int, proc: Path = PROC) -> None:
-    """Let other processes go before all threads of this one, where these have a niceness.
+def lower_priority(niceness: int = NICENESS, proc: Path = PROC) -> None:
+    """Let other processes go before all threads of this one, unless they do already.
 
-    Linux keeps it by thread, and gives it to those that a thread starts.
+    Linux keeps a niceness by thread, and gives it to those that a thread starts.
     """
     with suppress(OSError):
-        for thread in (proc / "self" / "task").iterdir():
-            os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
+        for thread in map(int, os.listdir(proc / "self" / "task")):
+            now = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, max(now, niceness))
 
 
 def name_process(name: str) -> None:

@@ -21,8 +21,7 @@ class Pages:
     states: Tensor | None = None
     """Slots of recurrent states, [slots, numbers] in float32; None without recurrent layers."""
     window: "Pages | None" = None
-    """Pages of layers with windows, where they have blocks of their own; these are the others'
-    then."""
+    """Pages of layers with windows that have blocks of their own; these are the others' then."""
     window_blocks: WindowBlocks = NO_WINDOW_BLOCKS
     """Which of these blocks a row reads."""
     block_count: int = field(init=False)

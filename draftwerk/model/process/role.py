@@ -10,7 +10,7 @@ import torch
 from msgspec.structs import replace
 
 from draftwerk.machine.cpus import current_cpu
-from draftwerk.machine.host import NICENESS, lower_priority
+from draftwerk.machine.host import lower_priority
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import BuiltRank, ModelOptions, build, build_rank
 from draftwerk.model.process.built import Built
@@ -92,7 +92,7 @@ def build_role(
     """
     decoded = msgspec.json.decode(options, type=ModelOptions)
     if decoded.loads_behind:
-        lower_priority(NICENESS)
+        lower_priority()
     try:
         if role == "rank":
             return _rank(build_rank(decoded, progress), decoded)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from draftwerk.machine.host import (
-    NICENESS,
     die_with_parent,
     lower_priority,
     return_freed_memory,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 BEAT_S = 1.0
 CHECK_S = 5.0
 """Without work, after some, until what the model knows is checked."""
-"""The server goes first: it works for microseconds, and models fill every core for long."""
 
 _RESET, _END = object(), object()
 """Between the threads: forget every sequence; there is no more to come."""
@@ -93,7 +91,7 @@ def run(role: str, options: bytes, grammars: "Grammars | None" = None) -> None:
     gc.freeze()
     return_freed_memory()
     reuse_freed_memory()
-    lower_priority(NICENESS)
+    lower_priority()
     pipe.send(FrameKind.READY, encode(model.ready))
     serve(work, pipe, model, CHECK_S)
 
