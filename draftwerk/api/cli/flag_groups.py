@@ -17,15 +17,8 @@ FLAG_GROUPS = {
     "limits": (
         *("requests_max", "rows_max", "queue_max", "queue_wait_s", "responses_max", "body_max"),
         *("bodies_max", "connections_max", "header_deadline_s", "body_deadline_s"),
-        *(
-            "write_deadline_s",
-            "keep_alive_s",
-            "idle_s",
-            "resume_s",
-            "socket_idle_s",
-            "stall_s",
-            "drain_s",
-        ),
+        *("write_deadline_s", "keep_alive_s", "idle_s", "resume_s", "socket_idle_s"),
+        *("stall_s", "drain_s"),
     ),
     "scheduling": ("prefer", "slo", "slo_policy"),
     "several servers": ("replicas", "kv_listen", "kv_peers", "kv_key"),
