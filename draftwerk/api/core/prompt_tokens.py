@@ -110,7 +110,9 @@ async def encoded_going_on(
     tokens = await encoded(state, prompt)
     if half is not None:
         with suppress(ValueError):
-            tokens += await asyncio.to_thread(encoded_half, state.text_tools, half, form)
+            tokens += await state.text_worker.run(
+                partial(encoded_half, state.text_tools, half, form)
+            )
     return tokens
 
 

@@ -99,7 +99,7 @@ class ServerState:
     readers: int = 0
     """Connections that read them."""
     text_worker: Worker = field(default_factory=lambda: ThreadWorker(TEXTS_AT_ONCE))
-    """Where the API itself has texts of the model encoded."""
+    """Where the API itself has texts of the model encoded, and tokens decoded."""
     loop_lag_s: float = 0.0
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the server takes no more requests."""

@@ -1,6 +1,6 @@
 """`/tokenize` and `/detokenize`, as vLLM's and as llama.cpp's clients have them."""
 
-import asyncio
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -96,7 +96,7 @@ async def tokenize(request: Request) -> Response:
     is_bare = not body.add_special if body.content is not None else body.add_special_tokens is False
     if is_bare and isinstance(prompt, str):
         encode = state.text_tools.encode_continuation
-        prompt = tuple(await asyncio.to_thread(encode, prompt))
+        prompt = tuple(await state.text_worker.run(partial(encode, prompt)))
     tokens = await encoded(state, prompt)
     shown: list[int | TokenPiece] = [
         _piece(state.text_tools, each) if body.with_pieces else each for each in tokens
@@ -132,8 +132,8 @@ async def detokenize(request: Request) -> Response:
     if body.tokens and max(body.tokens) >= (state.model.vocab_size or 2**31):
         raise refused(f"`tokens` must be under {state.model.vocab_size}.", "tokens", "invalid")
     try:
-        text = await asyncio.to_thread(
-            state.text_tools.decode, body.tokens, bool(body.skip_special_tokens)
+        text = await state.text_worker.run(
+            partial(state.text_tools.decode, body.tokens, bool(body.skip_special_tokens))
         )
     except ValueError:
         raise refused("`tokens` names unknown tokens.", "tokens", "invalid") from None

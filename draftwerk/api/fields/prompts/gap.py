@@ -1,7 +1,5 @@
 """Completion in the middle: the prompt that asks for what stands between two texts."""
 
-import asyncio
-
 from msgspec import Struct
 
 from draftwerk.actors.client_prompts import Prompt
@@ -40,4 +38,4 @@ async def gap_prompt(state: ServerState, gap: Gap, field: str) -> Prompt:
         parts = encode(gap.before), encode(gap.after)
         return [*tokens.prompt([*text.encode(""), *files], *parts), *encode(gap.begun)]
 
-    return tuple(await asyncio.to_thread(encoded))
+    return tuple(await state.text_worker.run(encoded))
