@@ -203,13 +203,15 @@ NICENESS = 5
 """The niceness of models: the server works for microseconds, and they fill every core for long."""
 
 
-def lower_priority(niceness: int = NICENESS, proc: Path = PROC) -> None:
-    """Let other processes go before all threads of this one, unless they do already.
+def lower_priority(niceness: int = NICENESS) -> None:
+    """Let other processes go before this one, unless they do already.
 
-    Linux keeps a niceness by thread, and gives it to those that a thread starts.
+    Linux keeps a niceness by thread, and gives it to those that a thread starts; elsewhere a
+    process has one.
     """
-    with suppress(OSError):
-        for thread in map(int, os.listdir(proc / "self" / "task")):
+    tasks = PROC / "self" / "task"
+    for thread in map(int, os.listdir(tasks) if tasks.is_dir() else ["0"]):
+        with suppress(OSError):  # it has ended
             now = os.getpriority(os.PRIO_PROCESS, thread)
             os.setpriority(os.PRIO_PROCESS, thread, max(now, niceness))
 
