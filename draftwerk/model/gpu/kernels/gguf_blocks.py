@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from draftwerk.model.checkpoint.quantising.block_codes import IQ4_VALUES
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.gpu.kernels.quantised import BLOCK, NUMBERS_AT_ONCE, Quantised, joined
 
@@ -189,14 +190,16 @@ def _of_table(blocks: Tensor, table: Sequence[int]) -> Tensor:
 
 
 def _iq4_nl(blocks: Tensor) -> Unpacked:
-    return Unpacked(_of_table(blocks[..., 2:], IQ4), _numbers(blocks, 0))
+    return Unpacked(_of_table(blocks[..., 2:], IQ4_VALUES), _numbers(blocks, 0))
 
 
 def _iq4_xs(blocks: Tensor) -> Unpacked:
     low = _bits(blocks[..., 4:8], 4).transpose(-1, -2).flatten(2)
     high = _bits(blocks[..., 2:4], 2).transpose(-1, -2).flatten(2)
     scales = (low | high << 4).to(torch.int8) - 32
-    return Unpacked(_of_table(blocks[..., 8:], IQ4), scales.flatten(1), steps=_numbers(blocks, 0))
+    return Unpacked(
+        _of_table(blocks[..., 8:], IQ4_VALUES), scales.flatten(1), steps=_numbers(blocks, 0)
+    )
 
 
 def _mxfp4(blocks: Tensor) -> Unpacked:
@@ -221,7 +224,6 @@ def _of_bytes(blocks: Tensor) -> Unpacked:
     return Unpacked(blocks[..., 4:].flatten(1), _words(blocks).view(torch.float32))
 
 
-IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 FP4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 FORMATS = {
     "IQ4_NL": BlockFormat(18, 8, 0, _iq4_nl),
