@@ -98,11 +98,13 @@ CLOSE_CODES = {
     1002: "A frame broke the protocol.",
     1003: "A binary frame came.",
     1007: "Text came that is no UTF-8 or no JSON.",
-    1008: "The client read too slowly; or a handshake without key that could have no 401.",
-    1009: "A message was over 1 MiB.",
+    1008: "The client read too slowly, or sent a large message so; or a handshake without key "
+    "that could have no 401.",
+    1009: "A message was over `--body-max`.",
     1011: "The server failed.",
     1012: "The server is shutting down.",
-    1013: "A full server was asked again and again; or a handshake that could have no 503.",
+    1013: "A full server was asked again and again; or a handshake that could have no 503; or "
+    "large messages of others left no room for one (`--bodies-max`).",
 }
 
 

@@ -1,11 +1,11 @@
 """Bounds of memory: no new requests while the server and its models hold too much of it, and one
-bound over the bodies of all requests under way.
+bound over the bodies of all requests under way, messages of sockets among them.
 
 A body of up to 1 MiB needs no room: there are no more of these than connections. What is beyond
 that counts as it comes, until its request has been answered, which is how long its text is held.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from draftwerk.api.core.errors import ApiError
 
@@ -72,3 +72,24 @@ class HeldBody:
 
     def _missing(self, size: int) -> int:
         return max(0, size - ROOM_FREE - self.taken)
+
+
+@dataclass(slots=True)
+class HeldMessages:
+    """A socket's share of the room: of each message until it has been answered."""
+
+    room: BodyRoom
+    under_way: list[HeldBody] = field(default_factory=list[HeldBody])
+
+    def hold(self, size: int) -> HeldBody:
+        """Take room for one of so many bytes. Raises as `HeldBody.expect`."""
+        self.under_way = [each for each in self.under_way if each.taken]
+        held = HeldBody(self.room)
+        held.grow(size)
+        self.under_way.append(held)
+        return held
+
+    def release(self) -> None:
+        """Give all of it back."""
+        for held in self.under_way:
+            held.release()

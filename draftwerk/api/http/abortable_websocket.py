@@ -1,12 +1,17 @@
-"""uvicorn's WebSocket, with an end that the application can bring about."""
+"""uvicorn's WebSocket, with an end that the application can bring about.
 
+What has come of a message counts in the room for bodies, and has to be whole in time, as a body.
+"""
+
+import asyncio
 from typing import Any, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request, Response
 
-from draftwerk.api.core.errors import SENTENCES
-from draftwerk.api.http.connection_ends import ABORT, HANG_UP, error_body
+from draftwerk.api.core.errors import SENTENCES, ApiError
+from draftwerk.api.core.memory import BodyRoom, HeldBody
+from draftwerk.api.http.connection_ends import ABORT, HANG_UP, MESSAGE_ROOM, error_body
 
 LINGER_S = 1.0
 """How long a WebSocket that broke the protocol is still read, or a reset would lose its close."""
@@ -16,6 +21,10 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket that the application can drop, and whose client is sent the reason."""
 
     lingering = False
+    message_deadline_s = 30.0
+    held: HeldBody | None = None
+    """Room that the next message takes, until the application has it."""
+    message_deadline: asyncio.TimerHandle | None = None
 
     def handle_connect(self, event: Request) -> None:
         answer = self.conn.accept(event)
@@ -25,7 +34,11 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         scope = cast("dict[str, Any] | None", getattr(self, "scope", None))
         if scope is not None:
-            scope["extensions"] |= {ABORT: self.transport.abort, HANG_UP: self.hang_up}
+            scope["extensions"] |= {
+                ABORT: self.transport.abort,
+                HANG_UP: self.hang_up,
+                MESSAGE_ROOM: self.count_in,
+            }
 
     def refuse(self, answer: Response) -> None:
         """Answer what is no handshake, in our words."""
@@ -53,6 +66,56 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if not self.lingering:
             super().data_received(data)
+            self.hold()
+
+    def count_in(self, room: BodyRoom) -> None:
+        """Have messages take room from now on."""
+        self.held = HeldBody(room)
+
+    def hold(self) -> None:
+        """Take room for what has come of a message; close where there is none."""
+        if self.held is None or self.close_sent:
+            return
+        try:
+            self.held.grow(len(self.conn.reader.buffer) + sum(len(each) for each in self.frames))
+        except ApiError:
+            self.drop(1013, "Large messages of others leave no room for this one.")
+        if self.held.taken and self.message_deadline is None and self.queue.empty():
+            said = "The message took too long to arrive."
+            self.message_deadline = self.loop.call_later(
+                self.message_deadline_s, self.drop, 1008, said
+            )
+
+    def drop(self, code: int, reason: str) -> None:
+        """Close in the middle of a message, whose rest is not read."""
+        self.let_go()
+        self.lingering = True
+        self.hang_up(code, reason)
+
+    def let_go(self) -> None:
+        """Give back the room of a message that the application has, or never will."""
+        self.disarm()
+        if self.held is not None:
+            self.held.release()
+
+    def disarm(self) -> None:
+        """Wait for no message."""
+        if self.message_deadline is not None:
+            self.message_deadline.cancel()
+            self.message_deadline = None
+
+    def send_receive_event_to_app(self) -> None:
+        super().send_receive_event_to_app()
+        self.disarm()
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        self.let_go()
+        return message
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.let_go()
+        super().connection_lost(exc)
 
     def handle_parser_exception(self) -> None:
         close = self.conn.close_sent

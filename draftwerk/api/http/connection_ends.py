@@ -1,4 +1,4 @@
-"""Ways to end a connection from inside the application."""
+"""Ways to end a connection, and to bound what it holds, from inside the application."""
 
 import asyncio
 import socket
@@ -13,6 +13,8 @@ ABORT = "draftwerk.abort"
 """The scope extension that drops a connection whose client does not read."""
 HANG_UP = "draftwerk.hang_up"
 """The scope extension that closes a WebSocket without waiting for its client to read."""
+MESSAGE_ROOM = "draftwerk.message_room"
+"""The scope extension that has a WebSocket count what has come of a message."""
 TCP_CLOSE = 7
 """State, on Linux, of a connection that was reset."""
 
@@ -25,6 +27,15 @@ def abort_of(scope: Any) -> Any:
 def hang_up_of(scope: Any) -> Any:
     """Return the function that closes a WebSocket with a code and a reason, read or not."""
     return scope.get("extensions", {}).get(HANG_UP, _nowhere)
+
+
+def message_room_of(scope: Any) -> Any:
+    """Return the function that says in which room a WebSocket's messages count as they come."""
+    return scope.get("extensions", {}).get(MESSAGE_ROOM, _uncounted)
+
+
+def _uncounted(room: object) -> None:
+    """Count nothing: what has come of a message is another server's."""
 
 
 def _nowhere(code: int, reason: str) -> None:

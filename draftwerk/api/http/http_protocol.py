@@ -51,7 +51,10 @@ def protocols(settings: Settings) -> tuple[type[asyncio.Protocol], type[asyncio.
     class Http(DeadlineHttp):
         limits = settings
 
-    return Http, AbortableWebSocket
+    class Socket(AbortableWebSocket):
+        message_deadline_s = settings.body_deadline_s
+
+    return Http, Socket
 
 
 class DeadlineHttp(HttpToolsProtocol):

@@ -31,7 +31,6 @@ from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.batches.room import batch_room, idle_work
 from draftwerk.api.openai.receipts.recording import recorder_of
 from draftwerk.api.openai.receipts.signing import signer_of
-from draftwerk.api.openai.responses.responses_socket import MESSAGE_MAX
 from draftwerk.api.serving.app import create_app
 from draftwerk.api.serving.log_lines import log_to_stderr
 from draftwerk.api.serving.model_states import ShelfStates
@@ -293,7 +292,7 @@ def uvicorn_config(
         proxy_headers=False,
         server_header=False,
         ssl_context_factory=None if certificate is None else lambda _, __: certificate.context,
-        ws_max_size=MESSAGE_MAX,
+        ws_max_size=settings.body_bytes,
         ws_per_message_deflate=False,
         timeout_keep_alive=settings.idle_s,  # pyright: ignore[reportArgumentType] of seconds
         timeout_graceful_shutdown=FLUSH_S,

@@ -33,7 +33,7 @@ KEPT = None
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def strict() -> AsyncGenerator[Served, None]:
-    async with serving(FakeEngine(), idle_s=1.0) as found:
+    async with serving(FakeEngine(), idle_s=1.0, body_max="3MiB", bodies_max="4MiB") as found:
         yield found
 
 
@@ -140,9 +140,9 @@ WRONG = {
     "not a number": (frame(TEXT, b'{"type": NaN}'), 1007),
     "two values": (frame(TEXT, b'{"type": "x"} {}'), 1007),
     "a null byte": (frame(TEXT, b"\x00"), 1007),
-    "a megabyte and one byte": (frame(TEXT, b"x" * (2**20 + 1)), 1009),
-    "a megabyte in fragments": (
-        frame(TEXT, b"x" * 2**19, last=False) + frame(CONTINUED, b"x" * (2**19 + 1)),
+    "a byte over the limit": (frame(TEXT, b"x" * (3 * 2**20 + 1)), 1009),
+    "as much in fragments": (
+        frame(TEXT, b"x" * 2**20, last=False) + frame(CONTINUED, b"x" * (2 * 2**20 + 1)),
         1009,
     ),
     "a length of 2^62, announced": (bytes([0x81, 0xFF]) + struct.pack(">Q", 2**62), 1009),
@@ -230,6 +230,30 @@ async def test_an_event_is_an_event_however_it_comes(strict: Served, sent: list[
             raw.writer.write(part)
             await raw.writer.drain()
         assert await raw.code() is KEPT
+
+
+LARGE = b'{"type": "response.create", "input": "!held", "x": "' + b"x" * (3 * 2**20 - 60) + b'"}'
+
+
+async def test_large_messages_share_the_room_of_bodies() -> None:
+    """What has come of one counts, while it comes and until it has been answered."""
+    async with serving(engine := FakeEngine(), body_max="3MiB", bodies_max="3MiB") as served:
+        async with opened(served) as first, opened(served) as other:
+            first.writer.write(frame(TEXT, LARGE))
+            await until(lambda: bool(engine.submitted))
+            other.writer.write(frame(TEXT, LARGE)[:-1])
+            assert await other.code() == 1013
+            engine.released.set()
+            assert await first.code() is KEPT
+        async with opened(served) as last:
+            last.writer.write(frame(TEXT, LARGE))
+            assert await last.code() is KEPT
+
+
+async def test_a_large_message_has_to_come_in_time() -> None:
+    async with serving(FakeEngine(), body_deadline_s=0.2) as served, opened(served) as slow:
+        slow.writer.write(frame(TEXT, LARGE)[:-1])
+        assert await slow.code() == 1008
 
 
 HANDSHAKES = {

@@ -11,6 +11,7 @@ from draftwerk.actors.messages import Failed
 from draftwerk.api.core.calls import Call, SentBody, error_of
 from draftwerk.api.core.errors import ApiError
 from draftwerk.api.core.generation import Generation
+from draftwerk.api.core.memory import HeldBody
 from draftwerk.api.core.models import Release, nothing_held
 from draftwerk.api.core.prompt_tokens import check_length
 from draftwerk.api.core.state import ServerState
@@ -87,6 +88,8 @@ class PendingResponse:
     body: ResponsesBody
     response_id: str
     stream_id: str | None
+    held: HeldBody
+    """Room that its message takes."""
     sent: SentBody | None = None
     """For the record, if there is one."""
 
@@ -120,12 +123,16 @@ class ResponseStream:
         """Run what is there until nothing is left."""
         while self.pending:
             pending = self.pending.popleft()
-            try:
-                self.response_task = await self.start(pending)
-            except ApiError as error:
-                self.cancelled = False
-                await self.on_error(error, pending.stream_id)
-                continue
-            self.response_task.cancelled, self.cancelled = self.cancelled, False
-            await self.response_task.run()
-            self.response_task = None
+            await self._run_one(pending)
+            pending.held.release()
+
+    async def _run_one(self, pending: PendingResponse) -> None:
+        try:
+            self.response_task = await self.start(pending)
+        except ApiError as error:
+            self.cancelled = False
+            await self.on_error(error, pending.stream_id)
+            return
+        self.response_task.cancelled, self.cancelled = self.cancelled, False
+        await self.response_task.run()
+        self.response_task = None

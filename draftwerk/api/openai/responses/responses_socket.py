@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from draftwerk.api.core.calls import Call, SentBody
 from draftwerk.api.core.errors import ApiError, ClientGoneError, SlowClientError, draining, refused
 from draftwerk.api.core.handling import RequestContext
+from draftwerk.api.core.memory import BodyRoom, HeldBody, HeldMessages
 from draftwerk.api.core.models import Release, models_of
 from draftwerk.api.core.response_store import KeptResponses
 from draftwerk.api.core.state import ServerState
@@ -27,7 +28,7 @@ from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import named, served_as
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
 from draftwerk.api.fields.tool_notes import tool_notes
-from draftwerk.api.http.connection_ends import abort_of, hang_up_of
+from draftwerk.api.http.connection_ends import abort_of, hang_up_of, message_room_of
 from draftwerk.api.openai.responses.fitting import fitted_prompt
 from draftwerk.api.openai.responses.kept.histories import History
 from draftwerk.api.openai.responses.response_streams import (
@@ -43,10 +44,9 @@ from draftwerk.api.openai.responses.responses_translate import (
     responses_options,
     responses_plan,
 )
+from draftwerk.api.openai.responses.socket_messages import CloseError, message_bytes, stream_of
 
 CLIENT_EVENT = msgspec.json.Decoder(ClientEvent)
-MESSAGE_MAX = 2**20
-"""Bytes of one message."""
 STREAMS_MAX = 8
 REFUSALS_MAX = 8
 """Refusals in a row by a full server after which the socket is closed."""
@@ -54,15 +54,6 @@ REMEMBERED_MAX = 32
 """Responses of one socket that `previous_response_id` may name."""
 
 log = logging.getLogger("draftwerk")
-
-
-class CloseError(Exception):
-    """The socket must close with this code."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -79,9 +70,15 @@ class Socket:
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     remembered: KeptResponses = field(default_factory=lambda: KeptResponses(REMEMBERED_MAX))
     """Responses that are not stored too: `store` is about what outlives the socket."""
+    messages: HeldMessages = field(init=False)
     serial: int = 0
     refusals: int = 0
     """Since a response was last let in."""
+
+    def __post_init__(self) -> None:
+        room: BodyRoom = self.scope["app"].state.bodies
+        self.messages = HeldMessages(room)
+        message_room_of(self.scope)(room)
 
     async def run(self) -> None:
         """Serve until either side closes; whatever is under way then is cancelled."""
@@ -93,6 +90,7 @@ class Socket:
                 finally:
                     for task in (leaving, *self.tasks):
                         task.cancel()
+                    self.messages.release()
         except* SlowClientError:
             hang_up_of(self.scope)(1008, "Too much was left unread.")
         except* ClientGoneError:
@@ -111,18 +109,13 @@ class Socket:
             message = await self._next_message()
             if message["type"] == "websocket.disconnect":
                 return
-            text = message.get("text")
-            if text is None:
-                raise CloseError(1003, "Text frames only.")
-            raw = text.encode()
-            if len(raw) > MESSAGE_MAX:  # where another server reads the frames, as Ray Serve's does
-                raise CloseError(1009, "The message is over 1 MiB.")
+            raw = message_bytes(message, self.state.settings.body_bytes)
             try:
-                self._handle(raw, group)
+                self._take(raw, group)
             except ApiError as error:
                 if error.code == "invalid_json":
                     raise CloseError(1007, "That is not JSON.") from None
-                await self.say_error(error, _stream_of(text))
+                await self.say_error(error, stream_of(raw))
                 if self.refusals >= REFUSALS_MAX:
                     raise CloseError(1013, "The server is full.") from None
 
@@ -136,20 +129,32 @@ class Socket:
                 if not self.streams:
                     raise CloseError(1001, "Idle.") from None
 
-    def _handle(self, raw: bytes, group: asyncio.TaskGroup) -> None:
+    def _take(self, raw: bytes, group: asyncio.TaskGroup) -> None:
+        """Handle an event, whose bytes take room until a response that it asked for has ended."""
+        held = self.messages.hold(len(raw))
+        try:
+            self._handle(raw, held, group)
+        except ApiError:
+            held.release()
+            raise
+
+    def _handle(self, raw: bytes, held: HeldBody, group: asyncio.TaskGroup) -> None:
         event = decoded(raw, CLIENT_EVENT)
         if event.type == "response.create":
             try:
-                self._create(raw, event.stream_id, group)
+                self._create(raw, held, event.stream_id, group)
             except ApiError:
                 self._evict(event)
                 raise
         elif event.type == "response.cancel":
             self._cancel(event)
+            held.release()
         else:
             raise refused(f"There is no event {event.type!r}.", "type", "unknown_event")
 
-    def _create(self, raw: bytes, stream_id: str | None, group: asyncio.TaskGroup) -> None:
+    def _create(
+        self, raw: bytes, held: HeldBody, stream_id: str | None, group: asyncio.TaskGroup
+    ) -> None:
         if self.state.draining:
             raise draining()
         self.serial += 1
@@ -162,7 +167,7 @@ class Socket:
             raise refused("A socket keeps no stream.", "background", "unsupported")
         is_recorded = self.state.recorder is not None
         sent = SentBody("/v1/responses", raw) if is_recorded else None
-        requested = PendingResponse(body, response_id, stream_id, sent)
+        requested = PendingResponse(body, response_id, stream_id, held, sent)
         self._check_room()
         stream = self.streams.get(stream_id)
         if stream is not None:
@@ -285,11 +290,3 @@ class Socket:
                 await self.send({"type": "websocket.close", "code": code, "reason": reason})
         except (OSError, RuntimeError, TimeoutError):
             abort_of(self.scope)()
-
-
-def _stream_of(text: str) -> str | None:
-    """Return the stream that a bad event named, if that much of it can be read."""
-    try:
-        return msgspec.json.decode(text, type=ClientEvent).stream_id
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return None

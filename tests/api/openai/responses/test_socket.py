@@ -288,7 +288,7 @@ async def test_an_error_names_its_lane(served: Served) -> None:
         ("{not json", 1007),
         ("", 1007),
         ('{"type": "\\ud800"}', 1007),
-        ("x" * (2**20 + 1), 1009),
+        ("x" * (32 * 2**20 + 1), 1009),
     ],
 )
 async def test_what_is_no_event_at_all_closes(
