@@ -8,7 +8,8 @@ from validation.peer_suites.peers import (
     covers,
     faults,
     junit_cases,
-    private_cases,
+    of_suite,
+    private_table,
 )
 
 REPORT = """<testsuites><testsuite>
@@ -53,7 +54,13 @@ def test_rows_cover_cases(pattern: str, name: str, is_covered: bool) -> None:
     assert covers(pattern, name) is is_covered
 
 
+def test_a_row_is_of_all_suites_or_of_the_file_that_it_names() -> None:
+    rows = {"test_a": "every", "test_x::test_b": "x's", "test_y::test_b[1]": "y's"}
+    assert of_suite(rows, "tests/test_x") == {"test_a": "every", "test_b": "x's"}
+    assert of_suite(rows, "test_y") == {"test_a": "every", "test_b[1]": "y's"}
+
+
 def test_the_table_is_of_peers_and_has_reasons() -> None:
-    table = private_cases()
+    table = private_table()
     assert {*table} <= {each.name for each in PEERS}
     assert all(reason for rows in table.values() for reason in rows.values())

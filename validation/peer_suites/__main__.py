@@ -26,7 +26,8 @@ from validation.peer_suites.peers import (
     PeerProject,
     SuiteRun,
     faults,
-    private_cases,
+    of_suite,
+    private_table,
 )
 
 START_S = 300
@@ -52,7 +53,7 @@ async def run_peers(peers: Sequence[PeerProject], programs: Mapping[str, str], p
     """Run every suite, print what failed; returns how many cases did that should not."""
     count = 0
     for peer in peers:
-        private = private_cases().get(peer.name, {})
+        private = private_table().get(peer.name, {})
         for suite, flags in peer.suites.items():
             if part not in suite:
                 continue
@@ -60,7 +61,7 @@ async def run_peers(peers: Sequence[PeerProject], programs: Mapping[str, str], p
             outcomes = Counter(case.outcome for case in found)
             told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
             print(f"## {peer.name}: {suite}: {told}\n", flush=True)
-            lines = faults(found, private)
+            lines = faults(found, of_suite(private, suite))
             count += len(lines)
             print("".join(f"- {line}\n" for line in lines), flush=True)
     return count
@@ -68,7 +69,8 @@ async def run_peers(peers: Sequence[PeerProject], programs: Mapping[str, str], p
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m validation.peer_suites", description=__doc__)
-    parser.add_argument("--python", default=sys.executable, help="where peers' packages are")
+    needs = "has what peers' tests import: pytest, httpx, openai, the folders' requirements.txt"
+    parser.add_argument("--python", default=sys.executable, help=needs)
     parser.add_argument("--bun", default="bun", help="the program that runs TypeScript")
     parser.add_argument("--only", default="", help="run suites of which this is a part of the name")
     parsed = parser.parse_args()

@@ -175,9 +175,18 @@ PEERS = (
 )
 
 
-def private_cases() -> dict[str, dict[str, str]]:
+def private_table() -> dict[str, dict[str, str]]:
     """Return for each peer the cases that are its own affair, and why; by patterns of names."""
     return tomllib.loads((HERE / "private_cases.toml").read_text())
+
+
+def of_suite(rows: Mapping[str, str], suite: str) -> dict[str, str]:
+    """Return a peer's rows that are of one suite: those that name its file, or none."""
+    stem = suite.rpartition("/")[2]
+    prefixed = {pattern: pattern.rpartition("::") for pattern in rows}
+    return {
+        case: rows[pattern] for pattern, (file, _, case) in prefixed.items() if file in ("", stem)
+    }
 
 
 def faults(found: Sequence[CaseResult], private: Mapping[str, str]) -> list[str]:
