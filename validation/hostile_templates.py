@@ -41,7 +41,7 @@ from validation.watched_server import MIB, WatchedServer, chat, is_sentence, pos
 
 CHILD_MAX = (LIMITS.memory_mib + 256) * MIB
 """Of any process but the server: what a rendering may take, and what it begins with."""
-ANSWER_S, START_S, AGAIN_S = 600.0, 3600.0, 120.0
+ANSWER_S, START_S = 600.0, 3600.0
 FILE = "chat_template.jinja"
 WAKE = "Wake up"
 ASLEEP = f"{{% if messages[0].content == '{WAKE}' %}}HOSTILE{{% else %}}{TEMPLATE}{{% endif %}}"
@@ -84,18 +84,10 @@ class HostileModels:
                 status, message = await post(http, url + path, body)
                 self.see(kind, path, message)
             else:
-                status, message = await self.answered(name)
+                status, message = await chat(http, url, name, words)
             if (status == 200) != (words == "Hi") or status >= 500:
                 self.faults.append(f"{kind}, {words}: {status} {message!r}")
         await post(http, f"{url}/v1/models/unload", {"model": name})
-
-    async def answered(self, name: str) -> tuple[int, str]:
-        """Chat with a model until it answers: a busy machine may take its time."""
-        until = perf_counter() + AGAIN_S
-        while True:
-            found = await chat(self.watched.http, self.watched.url, name, "Hi")
-            if found[0] == 200 or perf_counter() > until:
-                return found
 
     async def examine(self, kind: str, name: str) -> None:
         """Have the doctor read a model."""

@@ -2,6 +2,11 @@
 
 import msgspec
 
+ENCODE_S = 60.0
+"""Seconds that reading one prompt may take; on a machine that is busy it takes some."""
+RETRY_MS = 1000
+"""Milliseconds after which to ask again what a busy server could not do."""
+
 
 class ToolCall(msgspec.Struct, frozen=True):
     """A call of a tool in an earlier answer."""

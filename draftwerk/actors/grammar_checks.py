@@ -20,7 +20,7 @@ class UnfollowedError(Exception):
 
 
 class UncheckedError(Exception):
-    """Whether a text can be generated under the grammar cannot be told now."""
+    """Whether a request can be served cannot be told now."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from draftwerk.actors.beam_options import beam_refusal
-from draftwerk.actors.client_prompts import Chat, Passages, Prompt, QueryPair
+from draftwerk.actors.client_prompts import ENCODE_S, RETRY_MS, Chat, Passages, Prompt, QueryPair
 from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.grammar_checks import GrammarChecks, UncheckedError, UnfollowedError
 from draftwerk.actors.mailbox import Inbox, Outbox
@@ -31,7 +31,6 @@ from draftwerk.speculative.sampling.bounds import WIDTH_MAX
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""
 GRAMMAR_FIELD = "response_format"
-RETRY_MS = 1000
 R = TypeVar("R")
 Spans = tuple[tuple[int, int], ...]
 
@@ -44,8 +43,7 @@ class TextLimits:
 
     context_max: int
     """Prompt and generated tokens together."""
-    encode_s: float = 10.0
-    """Seconds that tokenizing one prompt may take."""
+    encode_s: float = ENCODE_S
     check_s: float = 30.0
     """The same of a grammar's check, for which a process may have to begin."""
     blocks: tuple[int, int] = (2**31, 1)
@@ -182,7 +180,9 @@ class Tokenizer:
                 return await self.worker.run(work)
             except ValueError as error:
                 raise RefusedError(str(error), field) from error
-        raise RefusedError(f"reading it took longer than {self.limits.encode_s:g} s", field)
+            except OSError as error:
+                raise UncheckedError(str(error)) from error
+        raise UncheckedError(f"the prompt is not read within {self.limits.encode_s:g} s")
 
 
 def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:

@@ -14,19 +14,21 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 import msgspec
 
 from draftwerk.actors.admitting import check_request, events_max
 from draftwerk.actors.client_prompts import Prompt
+from draftwerk.actors.devices.device import ThreadWorker, Worker
 from draftwerk.actors.ledger import SUSPICION_MAX, Entry
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import Event, Submit
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
-from draftwerk.actors.tokenizer import located, prompt_field, tokens_of
+from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, located, prompt_field, tokens_of
 from draftwerk.cluster.merging import merged
 from draftwerk.cluster.placed_request import PlacedRequest
 from draftwerk.cluster.placements import Placements
@@ -36,7 +38,7 @@ from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.scheduler.running_set import ComputedCount
 
 ENCODE_S = 10.0
-"""A prompt that takes longer to tokenize is sent as it is, and refused by the replica."""
+"""A prompt that takes longer to tokenize is sent as it is, and read by the replica."""
 UNPLACED_S = 120.0
 """For a request without a replica; then it fails."""
 
@@ -53,6 +55,7 @@ class ReplicaSet(Placements):
     """Live at once; what waits before that is admission's."""
     joined: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once there was a replica."""
+    _worker: Worker = field(default_factory=lambda: ThreadWorker(TEXTS_AT_ONCE))
     _drain_rate: DrainRate = field(default_factory=DrainRate)
     _closed_to: str = ""
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
@@ -98,8 +101,8 @@ class ReplicaSet(Placements):
     async def _encode(self, request: PlacedRequest) -> None:
         """Tokenize a prompt, so that it can be routed by its blocks and is tokenized once."""
         submit = request.entry.submit
-        with anyio.move_on_after(ENCODE_S), suppress(ValueError):
-            tokens, spans = await asyncio.to_thread(tokens_of, self.text, submit.prompt)
+        with anyio.move_on_after(ENCODE_S), suppress(ValueError, OSError):
+            tokens, spans = await self._worker.run(partial(tokens_of, self.text, submit.prompt))
             if tokens:
                 request.tokens = tokens
                 request.entry.submit = msgspec.structs.replace(

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt
+from draftwerk.actors.client_prompts import RETRY_MS, Chat, ChatMessage, Prompt
 from draftwerk.actors.devices.device import ThreadWorker
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
@@ -185,6 +185,8 @@ class Choosy(Letters):
             raise ValueError("no such text, please")
         if text == "worse":
             raise KeyError("a bug in a library")
+        if text == "later":
+            raise TimeoutError("the template has no turn: the machine is busy")
         return super().encode(text)
 
     encode_continuation = encode_following = encode
@@ -274,6 +276,14 @@ def test_a_text_that_breaks_the_tokenizer_fails_alone_and_is_logged(
     assert record.exc_info is not None
 
 
+def test_a_text_that_a_busy_machine_does_not_read_may_be_asked_for_again() -> None:
+    went_on, (failure,) = handled(submit("later", request_id="a"), submit("fine"), text=Choosy())
+    assert [message.request_id for message in went_on] == ["r"]
+    assert isinstance(failure, Failed)
+    assert (failure.kind, failure.retry_after_ms) == ("unavailable", RETRY_MS)
+    assert "busy" in failure.reason
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_tokenizing_has_a_deadline_and_the_next_request_is_served(backend: str) -> None:
     limits = dataclasses.replace(LIMITS, encode_s=0.05)
@@ -288,8 +298,8 @@ def test_tokenizing_has_a_deadline_and_the_next_request_is_served(backend: str) 
     assert {refusal.request_id for refusal in refusals} == {"slow", "r"}
     for refusal in refusals:
         assert isinstance(refusal, Failed)
-        assert (refusal.kind, refusal.field) == ("refused", "prompt")
-        assert "longer than 0.05 s" in refusal.reason
+        assert (refusal.kind, refusal.retry_after_ms) == ("unavailable", RETRY_MS)
+        assert "not read within 0.05 s" in refusal.reason
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

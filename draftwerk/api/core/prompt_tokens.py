@@ -5,11 +5,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
-from draftwerk.actors.client_prompts import Chat, HalfTurn, Passages, Prompt, QueryPair
+from draftwerk.actors.client_prompts import (
+    ENCODE_S,
+    RETRY_MS,
+    Chat,
+    HalfTurn,
+    Passages,
+    Prompt,
+    QueryPair,
+)
 from draftwerk.actors.half_turns import encoded_half
 from draftwerk.actors.text import TextTools
 from draftwerk.api.core.calls import Call, Overflow, too_long
-from draftwerk.api.core.errors import refused
+from draftwerk.api.core.errors import refused, unavailable
 from draftwerk.api.core.state import ServerState
 from draftwerk.speculative.replies.formats import ReplyFormat
 
@@ -19,8 +27,6 @@ TEMPLATE_TOKENS, TURN_TOKENS = 1024, 32
 LARGE, BEGINNING = 2**20, 16
 """Bytes of a large text, and the characters of its beginning for each token that there is room for.
 """
-ENCODE_S = 10.0
-"""As long as the engine waits for a prompt's tokens."""
 
 
 async def check_length(state: ServerState, call: Call) -> None:
@@ -128,8 +134,9 @@ async def on_thread(state: ServerState, encode: Callable[[], list[int]], field: 
             return await state.text_worker.run(encode)
     except ValueError as error:
         raise refused(str(error), field, "invalid") from None
-    except TimeoutError:
-        raise refused(f"Tokenizing took over {ENCODE_S:g} s.", field, "invalid") from None
+    except TimeoutError as error:
+        late = str(error) or f"the prompt is not read within {ENCODE_S:g} s"
+        raise unavailable(late, RETRY_MS) from None
 
 
 def _encode(tools: TextTools, prompt: Prompt) -> list[int]:

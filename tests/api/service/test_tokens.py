@@ -3,6 +3,7 @@
 import pytest
 
 from tests.api.conftest import Served
+from tests.api.support.fake_engine import ByteText
 
 
 async def test_llama_cpp_asks_with_content_and_is_answered_in_its_words(served: Served) -> None:
@@ -37,3 +38,16 @@ async def test_what_is_not_obeyed_is_refused_by_name(
 ) -> None:
     reply = await served.http.post("/tokenize", json=body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
+
+
+async def test_what_a_busy_machine_does_not_read_is_asked_again_later(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object) -> list[int]:
+        raise TimeoutError("the template has no turn: the machine is busy")
+
+    monkeypatch.setattr(ByteText, "encode_chat", late)
+    asked = {"messages": [{"role": "user", "content": "x"}]}
+    reply = await served.http.post("/tokenize", json=asked)
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+    assert "busy" in reply.json()["error"]["message"]

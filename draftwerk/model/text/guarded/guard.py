@@ -21,6 +21,7 @@ SIZE_BYTES = 8
 ANSWER_MAX = 2**28
 """Bytes of an answer: a process that has gone wrong may write anything."""
 MODULE = "draftwerk.model.text.guard_process"
+BUSY = "the machine is busy"
 START_S = 60.0
 """For the guard to have imported what it needs."""
 
@@ -58,11 +59,15 @@ class GuardedProcess:
         weakref.finalize(self, connection.close)
 
     def ask(self, given: object, wait_s: float) -> bytes:
-        """Return its answer. Raises ProcessEnded where none comes."""
+        """Return its answer. Raises ProcessEnded where none comes, and TimeoutError where none
+        has come yet, behind which it is ended."""
         self.connection.settimeout(wait_s)
         try:
             send(self.connection, pickle.dumps(given))
             return receive(self.connection)
+        except TimeoutError:
+            self.close()
+            raise
         except OSError as error:
             self.close()
             raise ProcessEnded(str(error)) from None

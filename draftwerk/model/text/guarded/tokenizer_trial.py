@@ -8,7 +8,7 @@ from pathlib import Path
 from draftwerk.machine.version import __version__
 from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.text.guarded.guard import GuardedTask, Limits, ProcessEnded, guard
+from draftwerk.model.text.guarded.guard import BUSY, GuardedTask, Limits, ProcessEnded, guard
 
 LIMITS = Limits(cpu_s=20.0, memory_mib=3072)
 """A vocabulary of a quarter of a million tokens takes a twentieth of the time, and a quarter of the
@@ -43,6 +43,8 @@ def _fault(directory: Path, limits: Limits) -> str:
                 process.close()
         except ProcessEnded:
             continue
+        except TimeoutError:
+            return f"{directory}: the tokenizer is not tried within {WAIT_S:g} s: {BUSY}"
     return f"{directory}: the tokenizer takes more than {limits}, or ends the process that reads it"
 
 

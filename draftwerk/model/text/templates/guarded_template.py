@@ -11,6 +11,7 @@ import msgspec
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.guarded.guard import (
+    BUSY,
     GuardedProcess,
     GuardedTask,
     Limits,
@@ -27,9 +28,10 @@ from draftwerk.model.text.templates.chat_template import (
 from draftwerk.model.text.templates.template_task import ABOUT, TemplateAnswer
 
 LIMITS = Limits(cpu_s=RENDER_S + 1, memory_mib=768)
-TRIAL_S, WAIT_S = 60.0, 8.0
+TRIAL_S, WAIT_S = 300.0, 50.0
 """For an answer on a machine that is busy: while the template is tried, and then, since a request
-waits for its tokens no longer than 10 s."""
+waits for its tokens no longer than 60 s. What a template may take is bounded by CPU time."""
+SHORT_S = 0.001
 ANSWER = msgspec.msgpack.Decoder(TemplateAnswer)
 
 
@@ -58,7 +60,7 @@ class GuardedTemplate(ChatTemplate):
         """CPU time that the conversations together may take with which the template is tried."""
         try:
             answer = self._ask(ABOUT)
-        except TemplateExceeds as error:
+        except (TemplateExceeds, TimeoutError) as error:
             raise Refused(f"{path.parent}: {error}") from None
         if answer.is_broken:
             raise Refused(f"{path}: the chat template cannot be read: {answer.fault}")
@@ -70,8 +72,9 @@ class GuardedTemplate(ChatTemplate):
         self._trial_left_s, self._wait_s = inf, self._wait_behind_trial_s
 
     def render(self, messages: Sequence[TemplateMessage], **variables: Any) -> str:
-        """Return the text. Raises TemplateRefused, for example for roles out of order, and
-        TemplateExceeds for what breaks a limit; both name the file."""
+        """Return the text. Raises TemplateRefused, for example for roles out of order,
+        TemplateExceeds for what breaks a limit, and TimeoutError where the machine is too busy to
+        tell; all name the file."""
         answer = self._ask(([*map(dict, messages)], variables))
         if answer.is_out_of_bounds:
             raise TemplateExceeds(f"{self.name}: {answer.fault}")
@@ -83,7 +86,7 @@ class GuardedTemplate(ChatTemplate):
         """Return what comes of it, once it has its turn."""
         until = monotonic() + self._wait_s
         if not self._one_at_a_time.acquire(timeout=self._wait_s):
-            raise TemplateExceeds(f"{self.name}: conversations before this one take too long")
+            raise self._late()
         try:
             answer = self._answer(given, until)
         finally:
@@ -95,15 +98,20 @@ class GuardedTemplate(ChatTemplate):
 
     def _answer(self, given: object, until: float) -> TemplateAnswer | None:
         """Return what comes of it; None of what breaks a limit. One that others ended is asked
-        again."""
+        again. Raises TimeoutError."""
         begun = monotonic()
         for _ in range(2):
-            left_s = until - monotonic()
-            if left_s <= 0 or monotonic() - begun > self._task.limits.cpu_s:
-                break
             try:
                 self._process = self._process or guard().process(self._task)
-                return ANSWER.decode(self._process.ask(given, left_s))
+                return ANSWER.decode(self._process.ask(given, max(SHORT_S, until - monotonic())))
             except (ProcessEnded, msgspec.MsgspecError):
                 self._process = None
+            except OSError:  # it has not answered yet, or there is room for no process
+                self._process = None
+                raise self._late() from None
+            if monotonic() - begun > self._task.limits.cpu_s:
+                break
         return None
+
+    def _late(self) -> TimeoutError:
+        return TimeoutError(f"{self.name} has no turn within {self._wait_s:g} s: {BUSY}")

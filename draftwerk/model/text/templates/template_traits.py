@@ -67,7 +67,7 @@ def trial(directory: Path, template: ChatTemplate | None) -> Iterator[None]:
         if template is not None:
             assert template.content_forms
             template.end_trial()
-    except (TemplateExceeds, TemplateRefused) as error:
+    except (TemplateExceeds, TemplateRefused, TimeoutError) as error:
         raise Refused(f"{directory}: {error}") from None
 
 
