@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
@@ -43,6 +44,8 @@ class VirtualText:
     priority: int = 0
     limit: int = 0
     """Of its tokens, as the server knows it; 0: the context."""
+    leaves_s: float = inf
+    """When its client goes, whatever it was sent."""
     begun_s: float = 0.0
     times_s: list[float] = field(default_factory=list[float])
     is_refused: bool = False
@@ -88,6 +91,7 @@ class VirtualServer:
                 self._ask(self.texts[self._asked])
             for rejection in self.scheduler.reject(self.now_s):
                 self._live.pop(rejection.sequence.sequence_id).is_refused = True
+            self._let_go()
             round_ = self.scheduler.plan(self.now_s)
             if round_ is not None:
                 self._step(round_)
@@ -96,6 +100,12 @@ class VirtualServer:
             else:
                 assert not self._live
                 return
+
+    def _let_go(self) -> None:
+        """Cancel the requests whose clients have gone."""
+        for number in [number for number, one in self._live.items() if one.leaves_s <= self.now_s]:
+            self.scheduler.cancel(str(number))
+            del self._live[number]
 
     def _comes(self, text: VirtualText) -> bool:
         if self.users:

@@ -16,8 +16,10 @@ A prompt that is late either way is read in small chunks: what was promised to i
 and what was promised to the others need not be.
 
 Where pauses are bounded, no round with texts and prompts takes longer than the bound or twice the
-round without prompts, whichever is longer, whatever was promised. Where no text is decoded, the
-prompts that end in a round are bounded so beside others that do not: their first tokens wait.
+round without prompts, whichever is longer, whatever was promised. So prompts have the rest of each
+round, which is fewer tokens behind more others. However late texts are, one part in `TIME_SHARE` of
+their rounds is for prompts, and `CHUNK_MIN` tokens of them. Where no text is decoded, the prompts
+that end in a round are bounded so beside others that do not: their first tokens wait.
 """
 
 from math import inf
@@ -28,10 +30,12 @@ from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.options.service.prompt_shares import PromptQueue
 from draftwerk.speculative.options.service.round_times import RoundTimes
 
-CHUNK_SHARE = 16
-"""The part of the largest round that is for prompts, one in so many, however slow steps are: every
+TIME_SHARE = 8
+"""The part of a round's time that is for prompts, one in so many, however slow steps are: every
 prompt is read in the end."""
-
+CHUNK_MIN = 4
+"""Tokens of prompts in each round, whatever they seem to cost: prices that were learnt on a busy
+machine may be wrong."""
 STEPS_OF_PAUSE = 2.0
 """Where a round of texts alone takes longer than half the bound of pauses, that many of it."""
 LARGE_GAIN_MIN = 4 / 3
@@ -110,7 +114,7 @@ class RoundBudget:
         for prompt in first:
             load = load.with_row(prompt.start, prompt.unread, 1)
         count = self._beside(DecodingRows(), line, self._pause_s(load))
-        return max(count, min(self.tokens_max, load.tokens + self._least))
+        return min(self.tokens_max, max(count, load.tokens + CHUNK_MIN))
 
     def pace(self, rows: DecodingRows, line: PromptQueue) -> PrefillRate:
         """Return how fast prompts are read, in the rounds that they get beside these rows."""
@@ -126,7 +130,7 @@ class RoundBudget:
 
     def round_s(self, rows: DecodingRows) -> float:
         """Return how long a round of these rows takes, with a little of a prompt."""
-        return 1e-3 * (self.cost.ms(rows.load.with_row(0, self._least, 0)) + self.times.gap_ms)
+        return 1e-3 * (self._least_ms(rows.load) + self.times.gap_ms)
 
     def _pause_s(self, load: StepLoad) -> float:
         """Return how long a round may take, as a mean, in which readers wait for this part of it
@@ -136,14 +140,13 @@ class RoundBudget:
         step_s = 1e-3 * (self.cost.ms(load) + self.times.gap_ms)
         return self.times.pause_mean_s(max(self.pause_s, STEPS_OF_PAUSE * step_s))
 
-    @property
-    def _least(self) -> int:
-        """Tokens beside the decoding rows in every round."""
-        return max(1, self.tokens_max // CHUNK_SHARE)
+    def _least_ms(self, load: StepLoad) -> float:
+        """Return what a round of texts may cost with prompts beside them, however late it is."""
+        return TIME_SHARE / (TIME_SHARE - 1) * self.cost.ms(load)
 
     def _beside(self, rows: DecodingRows, line: PromptQueue, limit_s: float) -> int:
         """Return how many tokens fit beside the rows: those of prompts first, then drafts."""
-        limit_ms = self.times.limit_ms(limit_s)
+        limit_ms = max(self.times.limit_ms(limit_s), self._least_ms(rows.load))
         room = self.tokens_max - rows.row_count
         read = self.cost.most_within(
             lambda count: line.load(rows.load, count), min(room, line.unread), limit_ms
@@ -152,7 +155,7 @@ class RoundBudget:
             load, behind = line.load(rows.load, read), rows.load.context_tokens
             behind //= max(1, rows.row_count)
             read += self.cost.chunk_within(load, behind, room - read, limit_ms, outputs=1)
-        return max(read, self._least)
+        return max(read, CHUNK_MIN)
 
     def _pace(self, rows: DecodingRows, chunk: int) -> PrefillRate:
         round_s = 1e-3 * (self.cost.ms(rows.load) + self.times.gap_ms)

@@ -11,7 +11,9 @@ from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.options.service.prompt_shares import PromptQueue, UnreadPrompt
 from draftwerk.speculative.options.service.round_budget import (
-    CHUNK_SHARE,
+    CHUNK_MIN,
+    STEPS_OF_PAUSE,
+    TIME_SHARE,
     DecodingRows,
     RoundBudget,
 )
@@ -115,14 +117,29 @@ def test_drafts_are_priced_behind_their_texts() -> None:
     chooses = budget(roofline=ROOFLINE)
     texts = rows(2, 0.05, context=2000)
     drafted = chooses.tokens(0.0, texts, PromptQueue([])) - 2
-    assert drafted > MOST // CHUNK_SHARE
+    assert drafted > CHUNK_MIN
     assert chooses.cost.ms(texts.load.with_row(2000, drafted, drafted)) <= 50.0
     assert chooses.cost.ms(texts.load.with_row(2000, drafted + 1, drafted + 1)) > 50.0
 
 
 def test_every_round_reads_something_however_slow_steps_are() -> None:
-    assert budget().tokens(0.0, rows(64, 0.001), PromptQueue([])) == 64 + MOST // CHUNK_SHARE
-    assert budget(8).tokens(0.0, rows(3, 0.001), PromptQueue([])) == 4
+    # A round of 64 texts takes 36 ms, an eighth of 41.
+    assert budget().tokens(0.0, rows(64, 0.001), PromptQueue([LONG])) == 64 + 10
+    assert budget(8).tokens(0.0, rows(3, 0.001), PromptQueue([LONG])) == 7
+
+
+@given(behind=st.integers(0, 100_000), count=st.integers(1, 40), context=st.integers(1, 4000))
+def test_a_chunk_is_as_long_as_the_pause_leaves_room_behind_any_context(
+    behind: int, count: int, context: int
+) -> None:
+    chooses = RoundBudget(MOST, StepCost(STEPS, ROOFLINE), pause_s=0.05)
+    texts, line = rows(count, context=context), PromptQueue([UnreadPrompt(inf, 5000, behind)])
+    chunk = chooses.tokens(0.0, texts, line) - count
+    alone_ms = chooses.cost.ms(texts.load)
+    pause_ms = max(50.0, STEPS_OF_PAUSE * alone_ms) + 1e-6
+    ms = [chooses.cost.ms(line.load(texts.load, tokens)) for tokens in (chunk, chunk + 1)]
+    assert chunk == CHUNK_MIN or ms[0] <= pause_ms
+    assert ms[1] > pause_ms or chunk + count == MOST, "so prompts have half of the time"
 
 
 def test_a_first_token_in_danger_takes_as_long_a_round_as_the_texts_can_afford() -> None:
@@ -184,6 +201,7 @@ def test_a_round_is_within_its_bounds(
     unread = [UnreadPrompt(*prompt) for prompt in prompts]
     tokens = chooses.tokens(now, rows(decoding, tpot, spare), PromptQueue(unread))
     assert decoding < tokens <= MOST
-    least = decoding + MOST // CHUNK_SHARE
-    if decoding and least < tokens < MOST:
-        assert chooses.cost.ms(StepLoad(tokens, tokens)) <= 1e3 * (tpot + spare) + 1e-6
+    if decoding and decoding + CHUNK_MIN < tokens < MOST:
+        least_ms = TIME_SHARE / (TIME_SHARE - 1) * chooses.cost.ms(rows(decoding).load)
+        limit_ms = max(1e3 * (tpot + spare), least_ms)
+        assert chooses.cost.ms(StepLoad(tokens, tokens)) <= limit_ms + 1e-6
