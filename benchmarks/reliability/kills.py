@@ -7,6 +7,7 @@ the target's process is killed ten times; `--process` names another, such as `ra
 target, and `--signal STOP` lets a process hang. Where a spare process is kept, each signal
 waits until there is one again; with `--hasty` it does not. A text that differs is an error.
 `--process grammar` is the process that checks grammars: after each signal a new one must be served.
+`--process nursery` is the one that forks model processes.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import aiohttp
 
 from benchmarks.reliability.chaos import Chaos, Recovery
 from benchmarks.reliability.grammar_chaos import GrammarChaos
+from benchmarks.reliability.nursery_chaos import NurseryChaos
 from benchmarks.support.server import draftwerk
 from benchmarks.support.streams import Stream, run_all, streams
 from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
@@ -37,6 +39,7 @@ COUNTERS = {
     "generated_tokens": "vllm:generation_tokens_total",
 }
 GRAMMAR = "grammar"
+KINDS: dict[str, type[Chaos]] = {GRAMMAR: GrammarChaos, "nursery": NurseryChaos}
 SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 
@@ -97,7 +100,7 @@ class KillServer:
     async def run(self, arguments: argparse.Namespace, count: int) -> KillRun:
         """KillRun the streams while `count` signals are sent."""
         rng, what = random.Random(arguments.seed), SIGNALS[arguments.signal]
-        kind = GrammarChaos if arguments.process == GRAMMAR else Chaos
+        kind = KINDS.get(arguments.process, Chaos)
         chaos = kind(
             self.http, self.url, arguments.process, what, count, rng, arguments.hasty, self.pid
         )
@@ -149,7 +152,7 @@ def report(arguments: argparse.Namespace, plain: KillRun, disturbed: KillRun) ->
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--model", default="", help="a model to serve; the default one without it")
-    made.add_argument("--process", default="target", help="target, grammar, or such as 'rank 1'")
+    made.add_argument("--process", default="target", help="such as spare, grammar or 'rank 1'")
     made.add_argument("--signal", choices=tuple(SIGNALS), default="KILL")
     made.add_argument("--count", type=int, default=10, help="signals")
     made.add_argument("--streams", type=int, default=32)
