@@ -46,7 +46,7 @@ def _weights(location: Location, settings: EngineSettings) -> Iterator[Finding]:
     words = f"{info.family}, {info.elements / 1e6:.0f} million numbers, {stored}"
     yield Finding("good", "weights", f"{words}, context {info.context_max} tokens")
     if info.vectors.sees_all:
-        words = "vectors alone: each token sees all of its text (is_causal false)"
+        words = "vectors alone: each token sees those behind it too"
         yield Finding("good", "what it makes", words)
     ends = ", ".join(map(str, info.eos_token_ids))
     yield Finding(

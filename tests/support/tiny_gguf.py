@@ -61,6 +61,7 @@ def save_gguf(
     seed: int = 0,
     more: Callable[[gguf.GGUFWriter], None] = lambda writer: None,
     fuses: bool = False,
+    architecture: str = "",
     **sizes: Any,
 ) -> Path:
     """Write a model whose matrices are of one type, or as named by GGUF's names of tensors.
@@ -72,7 +73,7 @@ def save_gguf(
     config = model.config
     row = next(row for row in ARCHITECTURES if row.model_type == family)
     assert row.gguf is not None
-    writer = gguf.GGUFWriter(path, row.gguf.name)
+    writer = gguf.GGUFWriter(path, architecture or row.gguf.name)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(512)

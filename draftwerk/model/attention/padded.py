@@ -33,13 +33,18 @@ class Group:
     """[R, 1, N, L] booleans."""
     real: Tensor
     """[R, N] booleans, false for padding."""
+    centres: Tensor | None = None
+    """[R, N] positions, where windows are both before and behind them."""
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, out: Tensor, scoring: Scoring
     ) -> None:
         """Write the group's rows of `out` [T, heads, D]; keys, values [slots, kv_heads, D]."""
         seen = self.seen
-        if scoring.window:
+        if scoring.window and self.centres is not None:
+            places = torch.arange(seen.shape[-1], device=seen.device)
+            seen = seen & ((places - self.centres[:, None, :, None]).abs() < scoring.window)
+        elif scoring.window:
             seen = seen & (seen.flip(-1).cumsum(-1).flip(-1) <= scoring.window)
         rows = (
             query[self.queries].transpose(1, 2),
@@ -128,7 +133,8 @@ def _group(batch: Batch, rows: Tensor, block_size: int) -> Group:
         seen = torch.where((batch.ancestors[queries] == -1)[..., None], ends, seen)
     blocks = (slots // block_size).clamp(max=batch.block_tables.shape[1] - 1)
     table = batch.block_tables[rows][:, blocks].long()
-    return Group(queries, table * block_size + slots % block_size, seen[:, None], real)
+    centres = batch.positions[queries] if batch.both_ways else None
+    return Group(queries, table * block_size + slots % block_size, seen[:, None], real, centres)
 
 
 def _seen(ancestors: Tensor, tokens: Tensor, own: Tensor, valid: Tensor) -> Tensor:

@@ -25,7 +25,10 @@ def attend(
         if batch.seen is not None:
             ends = torch.arange(length, device=seen.device) < batch.seen[begin:end, None]
             seen = torch.where(batch.ancestors[begin:end, None] == -1, ends, seen)
-        if scoring.window:
+        if scoring.window and batch.both_ways:
+            places = torch.arange(length, device=seen.device)
+            seen &= (places - batch.positions[begin:end, None]).abs() < scoring.window
+        elif scoring.window:
             seen &= seen.flip(1).cumsum(1).flip(1) <= scoring.window
         out[begin:end] = _attend_row(
             query[begin:end].float(),

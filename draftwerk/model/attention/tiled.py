@@ -31,6 +31,8 @@ class Chain(NamedTuple):
     """Indexes into T of those that are computed."""
     ends: Numbers
     """How many slots each of these sees."""
+    centres: Numbers
+    """The place of each of these, from which its window is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Tiles:
     """[B, 16] booleans, false for padding."""
     ends: Tensor
     """[B, 16] how many keys each query sees."""
+    centres: Tensor
+    """[B, 16] where the window of each query is."""
     slots: Tensor
     """[B, L], or [1, L] of one chain's tiles; padding is slot 0."""
 
@@ -54,7 +58,7 @@ class Tiles:
         ends = self.ends[:, None, :, None]
         seen = places < ends
         if scoring.window:
-            seen &= places >= ends - scoring.window
+            seen &= (places - self.centres[:, None, :, None]).abs() < scoring.window
         keys, values = (
             each[self.slots].transpose(1, 2).expand(len(seen), -1, -1, -1)
             for each in (keys, values)
@@ -99,13 +103,14 @@ def chains_of(batch: Batch, block_size: int) -> Iterator[Chain]:
             ends = queries - begin + prefix + 1
             if batch.seen is not None:
                 ends = batch.seen[begin:stop].numpy().astype(np.int64)
-            yield Chain(slots(np.arange(length)), queries, ends)
+            centres = batch.positions[begin:stop].numpy() if batch.both_ways else ends - 1
+            yield Chain(slots(np.arange(length)), queries, ends, centres)
             continue
         for path, new in paths_of(masks):
             places = np.concatenate([np.arange(prefix), prefix + np.array(path)])
-            depths = [depth for depth, node in enumerate(path, 1) if node in new]
-            queries = begin + np.array([path[depth - 1] for depth in depths])
-            yield Chain(slots(places), queries, prefix + np.array(depths))
+            depths = np.array([depth for depth, node in enumerate(path, 1) if node in new])
+            queries = begin + np.array(path)[depths - 1]
+            yield Chain(slots(places), queries, prefix + depths, prefix + depths - 1)
 
 
 def paths_of(masks: Sequence[int]) -> Iterator[tuple[list[int], set[int]]]:
@@ -130,21 +135,22 @@ def tiles_of(chains: Sequence[Chain]) -> Iterator[Tiles]:
     for chain in chains:
         if (count := len(chain.queries)) > QUERIES:
             cuts = range(QUERIES, count, QUERIES)
-            parts = zip(np.split(chain.queries, cuts), np.split(chain.ends, cuts), strict=True)
-            pieces = [chain._replace(queries=queries, ends=ends) for queries, ends in parts]
+            parts = zip(*(np.split(each, cuts) for each in chain[1:]), strict=True)
+            pieces = [Chain(chain.slots, *part) for part in parts]
             yield _tiles(pieces, [_padded(chain.slots, len(chain.slots))])
 
 
 def _tiles(chains: Sequence[Chain], slots: Sequence[Numbers]) -> Tiles:
     counts = np.array([len(chain.queries) for chain in chains])
-    queries, ends = (
+    queries, ends, centres = (
         np.stack(
             [np.pad(each, (0, QUERIES - len(each)), constant_values=each[0]) for each in parts]
         )
-        for parts in ([chain.queries for chain in chains], [chain.ends for chain in chains])
+        for parts in zip(*(chain[1:] for chain in chains), strict=True)
     )
     real = np.arange(QUERIES) < counts[:, None]
-    return Tiles(*(torch.from_numpy(each) for each in (queries, real, ends, np.stack(slots))))
+    arrays = queries, real, ends, centres, np.stack(slots)
+    return Tiles(*(torch.from_numpy(each) for each in arrays))
 
 
 def _padded(slots: Numbers, size: int) -> Numbers:

@@ -59,8 +59,7 @@ class BatchState:
 
 @dataclass(slots=True)
 class Batch:
-    """A flattened round of T tokens in R rows; int32 tensors on the model's device unless stated
-    otherwise.
+    """A round of T tokens in R rows; int32 tensors on the model's device unless stated otherwise.
 
         row r owns the new tokens   row_starts[r] .. row_starts[r + 1]
         it sees the slots           0 .. kv_lengths[r]   of its block table, its new tokens last
@@ -87,13 +86,14 @@ class Batch:
     ancestors: Tensor
     """[T] int64."""
     outputs: Tensor
-    """[S] indexes into T of the tokens whose states are computed, each once: ascending those that
-    have logits, and then the others."""
+    """[S] tokens whose states are computed, each once: ascending those with logits, then others."""
     facts: "Facts | None" = None
     """Facts about the tensors, on the host; reading them from a GPU would stop the queue."""
     seen: Tensor | None = None
     """[T] of a token in causal order, how many slots of its row it sees, ascending within the row;
     None means `prefix + i + 1` of new token i."""
+    both_ways: bool = False
+    """Whether windows have as many positions behind a token as before it."""
     adapters: Tensor | None = None
     """[R] the number of each row's adapter, -1 for none; None where no row has one."""
     logit_count: int | None = None

@@ -30,6 +30,8 @@ ARCHITECTURES = (
 )
 BY_CLASS = {row.hf_name: row for row in ARCHITECTURES}
 WRAPPED = {wrapper: row.hf_name for row in ARCHITECTURES for wrapper in row.wrappers}
+WITHOUT_HEAD = {row.base_name: row.hf_name for row in ARCHITECTURES}
+"""Classes of what stands before a head, which files that make vectors name."""
 TIED = "tie_word_embeddings"
 DRAFTERS = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
 """Classes that are draft heads."""
@@ -52,7 +54,8 @@ def is_declared(hf: Json) -> bool:
 
 def _class_of(hf: Json) -> str:
     named = hf.get("architectures") or ["no architecture"]
-    return str(named[0] if isinstance(named, list) else named)
+    name = str(named[0] if isinstance(named, list) else named)
+    return WITHOUT_HEAD.get(name, name)
 
 
 def _elsewhere(name: str) -> str:
@@ -85,7 +88,10 @@ def completed(hf: Json) -> Json:
         old = hf.get("rope_scaling")
         found["rope_parameters"] = None if old else row.fields.defaults.get("rope_parameters")
     found |= row.rewritten(found)
-    return found | {"intermediate_size": found.get(row.ffn_size)}
+    return found | {
+        "architectures": [row.hf_name],
+        "intermediate_size": found.get(row.ffn_size),
+    }
 
 
 def _renamed(row: Architecture, hf: Json) -> Json:

@@ -105,7 +105,11 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     config |= own.fields(source.get)
     check_general_keys(source.model.fields)
     check_gguf_keys(source.architecture, source.model.fields, source.looked_up, own.keys)
-    return dict(completed(config))
+    found = dict(completed(config))
+    if found["is_causal"] is False and any(kind.window for kind in row.layers(found)):
+        # Programs differ in what a window has of the tokens behind.
+        raise Refused(f"{source.architecture}.attention.causal false is not supported with windows")
+    return found
 
 
 def _is_causal(source: GgufSource) -> bool:

@@ -24,6 +24,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "tokenizer.ggml.add_space_prefix": (NUMBER,),
     "tokenizer.ggml.suppress_tokens": (NUMBERS,),
     "tokenizer.huggingface.json": (TEXT,),
+    "general.architecture": (TEXT,),
     "draftwerk.quantised.method": (TEXT,),
 }
 """By what stands behind the architecture's name, or the whole name; others are numbers."""

@@ -1,6 +1,7 @@
 """A GGUF model that is read: its metadata, and which of its tensors are weights."""
 
 from collections.abc import Iterator
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,9 +69,10 @@ def open_gguf(path: Path) -> GgufSource:
     architecture = model.fields.get("general.architecture")
     for row in ARCHITECTURES:
         source = GgufSource(model, str(architecture), row, set())
-        if row.gguf and row.gguf.name == architecture and row.gguf.is_for(source.get):
+        if row.gguf and architecture in row.gguf.own_names and row.gguf.is_for(source.get):
             return source
-    served = ", ".join({row.gguf.name: None for row in ARCHITECTURES if row.gguf})
+    names = (row.gguf.own_names for row in ARCHITECTURES if row.gguf)
+    served = ", ".join(dict.fromkeys(chain.from_iterable(names)))
     raise Refused(f"GGUF architecture {architecture!r} is not supported (only {served})")
 
 

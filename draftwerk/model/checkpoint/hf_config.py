@@ -18,6 +18,7 @@ from draftwerk.model.checkpoint.supported import (
     activation_of,
     check_supported,
     experts_of,
+    layers_of,
     recurrence_of,
     sees_all,
     sizes_of,
@@ -64,7 +65,7 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
     """Translate a config that `read_supported` has returned."""
     row = architecture_of(hf)
     heads, kv_heads, head_size = sizes_of(hf)
-    kinds = tuple(row.layers(hf))
+    kinds = layers_of(hf)
     first = _rotary(hf)
     has_local = any(kind.rotary == 1 for kind in kinds)
     graph = row.graph(hf)

@@ -133,13 +133,15 @@ def read_info(location: Location, pooling: str = "auto") -> ModelInfo:
         window_heads=windowed,
         other_heads=others if windowed.heads else TokenHeads(0, 0),
         family=hf.get("model_type", ""),
-        vectors=vector_form(location.directory, hf, pooling),
+        vectors=msgspec.structs.replace(
+            vector_form(location.directory, hf, pooling), sees_all=config.graph.sees_all
+        ),
     )
 
 
 def _cached_heads(config: ModelConfig, group: LayerGroup) -> TokenHeads:
     """Return what a group of layers keeps of a token."""
-    if group == "windowed" and not config.window_plane_count:
+    if group == "windowed" and (config.graph.sees_all or not config.window_plane_count):
         return TokenHeads(0, 0)
     heads = config.widest_keys(group)
     return TokenHeads(2 * config.planes_in(group) * heads.heads, heads.size)

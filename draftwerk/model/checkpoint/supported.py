@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 from draftwerk.model.checkpoint.architectures import architecture_of
-from draftwerk.model.checkpoint.config import Activation, Experts
+from draftwerk.model.checkpoint.config import Activation, Experts, LayerKind
 from draftwerk.model.checkpoint.families.architecture import COUNT_MAX, LISTED_MAX, Json, counted
 from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
@@ -89,16 +91,28 @@ def sees_all(hf: Json) -> bool:
 
     Such a model makes vectors of texts, and generates none.
     """
-    is_causal = hf.get("is_causal")
+    is_causal, row = hf.get("is_causal"), architecture_of(hf)
     if not isinstance(is_causal, bool | None):
         raise Refused(f"is_causal {is_causal!r} is neither true nor false")
     if is_causal is not False:
-        return False
-    for kind in architecture_of(hf).layers(hf):
-        if kind.window or kind.mixer != "attention":
-            found = f"a window of {kind.window}" if kind.window else f"a {kind.mixer}"
-            raise Refused(f"is_causal false is not supported with {found}")
+        return row.sees_all(hf)
+    for kind in row.layers(hf):
+        if kind.mixer != "attention":
+            raise Refused(f"is_causal false is not supported with a {kind.mixer}")
     return True
+
+
+def layers_of(hf: Json) -> tuple[LayerKind, ...]:
+    """Return the layers of a config that has passed `check_supported`.
+
+    Without an order of time Transformers takes the position at a window's distance as well.
+    """
+    kinds = architecture_of(hf).layers(hf)
+    more = int(hf.get("is_causal") is False)
+    return tuple(
+        msgspec.structs.replace(kind, window=kind.window + more) if kind.window else kind
+        for kind in kinds
+    )
 
 
 def _check_sizes(hf: Json) -> None:

@@ -47,7 +47,6 @@ def vector_form(directory: Path, config: Json, asked: str = "auto") -> VectorFor
         "width": config["hidden_size"],
         "prompts": stored.prompts,
         "prompt_name": stored.default_prompt_name or "",
-        "sees_all": config.get("is_causal") is False,
     }
     if asked != "auto":
         return msgspec.convert({**found, "pooling": asked, "source": "--pooling"}, VectorForm)

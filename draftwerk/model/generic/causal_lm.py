@@ -189,6 +189,8 @@ def _in_the_way(config: PreTrainedConfig, model_class: Any) -> Iterator[str]:
     """Yield what keeps a model from pages that hold keys and values by token."""
     if config.is_encoder_decoder:
         yield "an encoder before the decoder"
+    if _field(config, "is_causal") is False:
+        yield "tokens that see those behind them (is_causal false)"
     if model_class._is_stateful:
         yield "a recurrent state"
     if not model_class._supports_attention_backend:

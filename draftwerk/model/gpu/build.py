@@ -125,7 +125,7 @@ def gpu_parts(
     """
     config, device = model.config, model.weights.embedding.device
     if config.graph.sees_all:
-        raise Refused("is_causal false is served on a CPU: take device cpu")
+        raise Refused("tokens that see those behind them are served on a CPU: take device cpu")
     switch = "an adapter" if settings.adapted else unlike_llama(model)
     if switch and (settings.exact or settings.kv_dtype == "fp8"):
         option = "exact" if settings.exact else "kv_dtype fp8"

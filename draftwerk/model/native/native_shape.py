@@ -152,6 +152,7 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         recurrent_takes_turns=recurrence.takes_turns,
         has_output_gate=graph.has_output_gate,
         kept_tiles=config.kept // KEPT_TILE,
+        sees_all=graph.sees_all,
         layer_input=graph.per_layer_size,
         norm_epsilon=config.norm_eps,
         embedding_multiplier=multiplier,

@@ -44,7 +44,7 @@ def seeing(forward: StatesForward, sees_all: bool, view: View) -> StatesForward:
 
 def all_seen(batch: Batch) -> Batch:
     """Return a batch whose tokens each see as many slots as their row has."""
-    return replace(batch, seen=batch.kv_lengths[_rows(batch)])
+    return replace(batch, seen=batch.kv_lengths[_rows(batch)], both_ways=True)
 
 
 def one_by_one(batch: Batch) -> Batch:

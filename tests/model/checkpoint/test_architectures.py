@@ -18,6 +18,14 @@ SETTINGS = [tuple(at != number for at in range(4)) for number in range(4)] + [(F
 
 
 @rows
+def test_a_class_without_its_head_is_the_row_too(row: Architecture) -> None:
+    model = tiny_model(row.model_type).base_model
+    assert type(model).__name__ == row.base_name
+    hf = {**model.config.to_dict(), "architectures": [row.base_name]}
+    assert completed(hf)["architectures"] == [row.hf_name]
+
+
+@rows
 @pytest.mark.parametrize("switches", SETTINGS)
 def test_the_tensors_are_those_that_the_class_has(
     row: Architecture, switches: tuple[bool, ...], tmp_path: Path

@@ -121,10 +121,15 @@ REFUSALS = {
         "clip_qkv 8.0",
     ),
     "no norms around": ("HyperCLOVAXForCausalLM", {"use_post_norm": False}, "use_post_norm"),
-    "both ways in a window": (
-        "MistralForCausalLM",
-        {"is_causal": False, "sliding_window": 8},
-        "is_causal false is not supported with a window of 8",
+    "both ways in a recurrence": (
+        "GraniteMoeHybridForCausalLM",
+        {**MAMBA, "is_causal": False},
+        "is_causal false is not supported with a recurrence",
+    ),
+    "both ways": (
+        "Gemma3ForCausalLM",
+        {"use_bidirectional_attention": "all", "model_type": "gemma3_text"},
+        "use_bidirectional_attention 'all'",
     ),
     "an order of time": ("LlamaForCausalLM", {"is_causal": "no"}, "is_causal 'no'"),
     "NoPE list": ("SmolLM3ForCausalLM", {"no_rope_layers": [[1]] * 6}, "no_rope_layers"),

@@ -124,9 +124,16 @@ def test_a_reranker_as_llama_cpp_writes_it(tmp_path: Path, monkeypatch: pytest.M
         locate(str(path))
 
 
-def test_a_model_saved_without_its_head_is_served(tmp_path: Path) -> None:
-    """As Qwen3-Embedding is: the class with a head is named, and its tensors begin bare."""
-    model = save_tiny(tmp_path, "qwen3", tie_word_embeddings=True)
+@pytest.mark.parametrize(
+    ("family", "class_name"), [("qwen3", "Qwen3ForCausalLM"), ("gemma3_text", "Gemma3TextModel")]
+)
+def test_a_model_saved_without_its_head_is_served(
+    family: str, class_name: str, tmp_path: Path
+) -> None:
+    """As Qwen3-Embedding names the class with a head, and EmbeddingGemma that without."""
+    model = save_tiny(tmp_path, family, tie_word_embeddings=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": [class_name]}))
     held = {name.removeprefix("model."): each for name, each in model.state_dict().items()}
     held.pop("lm_head.weight")
     save_file({name: each.bfloat16() for name, each in held.items()}, tmp_path / SINGLE)

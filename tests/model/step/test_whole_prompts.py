@@ -3,13 +3,19 @@
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
 
+from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.batch.batch import StatesForward
+from draftwerk.model.checkpoint import gguf as gguf_file
+from draftwerk.model.checkpoint.families.architecture import Json
+from draftwerk.model.checkpoint.gguf_card import write_card
+from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
@@ -24,26 +30,45 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposa
 from draftwerk.speculative.protocol.state_sums import summed
 from draftwerk.speculative.requests.reading import Pooling, Reading
 from draftwerk.speculative.sampling.params import Sampling
-from tests.support.tiny_models import FAMILIES, VOCAB, save_tiny
+from tests.support.gguf_of_hybrids import has_offset
+from tests.support.tiny_gguf import said_by_files, save_gguf
+from tests.support.tiny_models import FAMILIES, VOCAB, save_tiny, tiny_model
 
 LENGTHS = (50, 1, 17, 40, 63)
 TEXTS = [tuple(Random(5 + n).choices(range(VOCAB), k=n)) for n in LENGTHS]
 BLOCKS = 4
 """Of 16 slots, for each text."""
-SERVED = ("llama", "qwen2", "qwen3", "gemma", "cohere", "olmo2", "qwen3_moe", "stablelm")
+WINDOWS: dict[str, Json] = {
+    "qwen2": {"use_sliding_window": False},
+    "mistral": {"sliding_window": 7},
+    "gemma2": {"sliding_window": 7},
+    "gpt_oss": {"sliding_window": 7},
+    "gemma3_text": {"use_bidirectional_attention": True, "sliding_window": 13},
+}
+"""Fields beside those of tiny models; windows are shorter than texts."""
+SERVED = (
+    *("llama", "qwen2", "qwen3", "gemma", "cohere", "olmo2", "qwen3_moe", "stablelm"),
+    *("mistral", "gemma2", "gpt_oss", "gemma3_text"),
+)
 
 
-def save_both_ways(directory: Path, family: str) -> None:
-    save_tiny(directory, family, **({"use_sliding_window": False} if family == "qwen2" else {}))
+def save_both_ways(directory: Path, family: str, **fields: Any) -> None:
+    fields = {**WINDOWS.get(family, {}), **fields}
+    save_tiny(directory, family, **fields)
+    if "use_bidirectional_attention" not in fields:
+        add_to_config(directory, is_causal=False)
+
+
+def add_to_config(directory: Path, **fields: Any) -> None:
     path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
-def make_step(directory: Path, pool: Pool | None, dtype: str = "fp32", tiled: bool = False) -> Step:
+def make_step(directory: Path, pool: Pool | None, dtype: str = "fp32", kind: str = "") -> Step:
     """Return the step of a model process; of torch without a pool."""
     model = load(str(directory), torch.float32)
     page_dtype, width = torch.float32, 0
-    attention = TiledAttention() if tiled else attend
+    attention = {"tiled": TiledAttention(), "padded": PaddedAttention()}.get(kind, attend)
     forward: StatesForward = TorchForward(model.config, model.weights, attention)
     if pool is not None:
         native = NativeForward(model.config, model.weights, dtype, pool)
@@ -100,18 +125,23 @@ def sums(step: Step, *rounds: list[Row]) -> dict[int, bytes]:
 
 
 def wanted(directory: Path, family: str, number: int, pooling: Pooling) -> list[float]:
-    model = FAMILIES[family].from_pretrained(directory, attn_implementation="eager")
+    return pooled(
+        FAMILIES[family].from_pretrained(directory, attn_implementation="eager"), number, pooling
+    )
+
+
+def pooled(model: Any, number: int, pooling: Pooling) -> list[float]:
     with torch.no_grad():
         states = model.eval().base_model(torch.tensor([TEXTS[number]])).last_hidden_state[0]
     return (states.sum(0) if pooling == "mean" else states[-1]).tolist()
 
 
-@pytest.mark.parametrize("backend", ["torch", "tiled", "native"])
+@pytest.mark.parametrize("backend", ["torch", "tiled", "padded", "native"])
 @pytest.mark.parametrize("family", SERVED)
 def test_vectors_are_transformers(family: str, backend: str, tmp_path: Path, pool: Pool) -> None:
     save_both_ways(tmp_path, family)
     for pooling in ("mean", "last"):
-        step = make_step(tmp_path, pool if backend == "native" else None, tiled=backend == "tiled")
+        step = make_step(tmp_path, pool if backend == "native" else None, kind=backend)
         found = sums(step, [*rows_of(0, [], pooling), *rows_of(2, [], pooling)])
         for number, state_sum in found.items():
             expected = wanted(tmp_path, family, number, pooling)
@@ -119,11 +149,13 @@ def test_vectors_are_transformers(family: str, backend: str, tmp_path: Path, poo
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
-@pytest.mark.parametrize("pooling", ["mean", "last"])
+@pytest.mark.parametrize(
+    ("pooling", "family"), [("mean", "llama"), ("last", "llama"), ("mean", "gemma3_text")]
+)
 def test_chunks_and_company_change_no_bit(
-    pooling: Pooling, dtype: str, tmp_path: Path, pool: Pool
+    pooling: Pooling, family: str, dtype: str, tmp_path: Path, pool: Pool
 ) -> None:
-    save_both_ways(tmp_path, "llama")
+    save_both_ways(tmp_path, family)
     alone = {
         number: sums(make_step(tmp_path, pool, dtype), rows_of(number, [], pooling))[number]
         for number in range(len(TEXTS))
@@ -139,8 +171,7 @@ def test_chunks_and_company_change_no_bit(
 def test_what_stands_behind_a_token_moves_it(tmp_path: Path, pool: Pool) -> None:
     save_both_ways(tmp_path, "llama")
     both = sums(make_step(tmp_path, pool), rows_of(0, [], "mean"))
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": True}))
+    add_to_config(tmp_path, is_causal=True)
     assert sums(make_step(tmp_path, pool), rows_of(0, [], "mean")) != both
 
 
@@ -159,3 +190,24 @@ def test_no_text_is_generated(tmp_path: Path, pool: Pool) -> None:
     proposal = Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (NO_DRAFT,))
     (decision,) = make_step(tmp_path, pool)(proposal).decisions
     assert decision.error == NO_TEXT and not decision.tokens
+
+
+def test_a_gguf_of_vectors_has_transformers_vectors(
+    tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp's converter gives Gemma 3's class another name then, and says no more."""
+    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+    sizes = {**said_by_files("gemma3_text", {}), "sliding_window": 13}
+    path, directory = tmp_path / "m.gguf", tmp_path / "out"
+    directory.mkdir()
+    save_gguf(path, "gemma3_text", "F32", architecture="gemma-embedding", **sizes)
+    write_card(gguf_file.describe(path, "m", directory, lambda _: None), directory)
+    assert read_config(directory).graph.sees_all
+    model = tiny_model("gemma3_text", **sizes, use_bidirectional_attention=True)
+    with torch.no_grad():  # as they are in the file
+        for name, weight in model.named_parameters():
+            if not has_offset(name, "gemma3_text"):
+                weight.copy_(weight.bfloat16())
+    found = sums(make_step(directory, pool), [*rows_of(0, [], "mean"), *rows_of(2, [], "mean")])
+    for number, state_sum in found.items():
+        assert summed(state_sum) == pytest.approx(pooled(model, number, "mean"), abs=5e-3)

@@ -94,6 +94,8 @@ class GgufNames(NamedTuple):
 
     name: str
     """The family, as `general.architecture` calls it."""
+    vectors_name: str = ""
+    """The same of files that make vectors alone."""
     pairs_are_neighbours: bool = False
     """Whether query and key rows are in the order of a rotation of neighbours."""
     fields: Callable[[Callable[..., Any]], Json] = lambda _: {}
@@ -116,6 +118,10 @@ class GgufNames(NamedTuple):
     """Keys that `fields` does not look up, and are known."""
     differs_by_layer: bool = False
     """Whether heads of keys and sizes of FFNs may be lists, which `fields` reads."""
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        return (self.name, self.vectors_name) if self.vectors_name else (self.name,)
 
 
 def number(hf: Json, field: str) -> float:
@@ -211,6 +217,8 @@ class Architecture:
     """Whether a folder of layers that read its keys may draft for it."""
     graph: Callable[[Json], Graph] = lambda _: Graph()
     layers: Callable[[Json], Sequence[LayerKind]] = all_alike
+    sees_all: Callable[[Json], bool] = lambda _: False
+    """Whether tokens see those behind them too, by a field of the class's own."""
     experts: Callable[[Json], Experts | None] | None = None
     pairs_are_neighbours: bool = False
     """Whether rotation turns dimensions (0, 1), (2, 3), ..., not (i, i + size / 2)."""
@@ -223,6 +231,12 @@ class Architecture:
     def fields(self) -> ClassFields:
         """What the class says where a config says nothing."""
         return fields_of(self.hf_name)
+
+    @property
+    def base_name(self) -> str:
+        """The class of its layers, without a head."""
+        stem = self.model_type.endswith("_text") and "Text" not in self.hf_name
+        return self.hf_name.replace("ForCausalLM", "TextModel" if stem else "Model")
 
     def tensor_names(self, of_gguf: bool) -> TensorNames:
         return (self.gguf.names if of_gguf and self.gguf else None) or self.names

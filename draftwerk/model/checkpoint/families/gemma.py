@@ -1,19 +1,20 @@
 """Gemma 2 and 3: norms around what a layer adds, 1 + w in norms, embeddings times sqrt(hidden)."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any
 
 from msgspec.structs import replace
 
-from draftwerk.model.checkpoint.config import Graph
+from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.families.architecture import (
     BIASED,
     Architecture,
     GgufNames,
     Json,
     TensorNames,
+    count_of,
     number,
 )
 from draftwerk.model.checkpoint.families.windows import every, gguf_windows, sliding
@@ -30,14 +31,31 @@ LARGEST = {46: 144, 62: 168}
 """The 27B models' numbers, by their layers: what scales scores where the metadata do not say."""
 
 
+BOTH_WAYS, FOR_VECTORS = "use_bidirectional_attention", "gemma-embedding"
+
+
 def _plain(hf: Json) -> Graph:
-    if hf.get("use_bidirectional_attention"):
-        raise Refused("use_bidirectional_attention is not supported")
+    if _both_ways(hf) and hf["model_type"] != "gemma3_text":
+        raise Refused(f"{BOTH_WAYS} is not supported")
     return Graph(
         norm="rms_rounded_once",
         embedding_multiplier=sqrt(hf["hidden_size"]),
         rounds_embedding_multiplier=True,
     )
+
+
+def _both_ways(hf: Json) -> bool:
+    """Return whether tokens see those behind them too."""
+    if not isinstance(found := hf.get(BOTH_WAYS), bool | None):
+        raise Refused(f"{BOTH_WAYS} {found!r} is neither true nor false")
+    return bool(found)
+
+
+def _local_layers(hf: Json) -> Sequence[LayerKind]:
+    """Return Gemma 3's layers; a window that reaches both ways is as wide in all."""
+    if _both_ways(hf) and hf.get("sliding_window") is not None:
+        hf = {**hf, "sliding_window": count_of(hf, "sliding_window") // 2 + 1}
+    return sliding(every(6, "sliding_window_pattern"), local_rotary=1)(hf)
 
 
 def _graph(hf: Json) -> Graph:
@@ -80,10 +98,17 @@ def _capped_fields(get: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _local_fields(get: Callable[..., Any]) -> dict[str, Any]:
-    return _fields(get) | {
-        "rope_theta": get(".rope.freq_base", get(".rope.global.freq_base", 1_000_000.0)),
-        "rope_local_base_freq": get(".rope.freq_base_swa", get(".rope.local.freq_base", 10_000.0)),
-    }
+    both_ways = get("general.architecture") == FOR_VECTORS  # whether it says so again or not
+    return (
+        _fields(get)
+        | ({BOTH_WAYS: True, "is_causal": None} if both_ways else {})
+        | {
+            "rope_theta": get(".rope.freq_base", get(".rope.global.freq_base", 1_000_000.0)),
+            "rope_local_base_freq": get(
+                ".rope.freq_base_swa", get(".rope.local.freq_base", 10_000.0)
+            ),
+        }
+    )
 
 
 _SECOND = Architecture(
@@ -124,7 +149,7 @@ ROWS = (
         hf_name="Gemma3ForCausalLM",
         model_type="gemma3_text",
         summary="norms around; five of six with a window and a rotary of their own",
-        gguf=GgufNames("gemma3", fields=_local_fields),
+        gguf=GgufNames("gemma3", FOR_VECTORS, fields=_local_fields),
         names=AROUND,
         keys=GELU._replace(
             read=frozenset({"sliding_window_pattern", "rope_local_base_freq"}),
@@ -134,7 +159,8 @@ ROWS = (
         query_key_norm=lambda _: True,
         **BIASED,
         graph=_uncapped,
-        layers=sliding(every(6, "sliding_window_pattern"), local_rotary=1),
+        layers=_local_layers,
+        sees_all=_both_ways,
         wrappers=("Gemma3ForConditionalGeneration",),
     ),
 )

@@ -285,7 +285,10 @@ void attend_to_nodes(const AttentionShape &shape, const Block &block, const Lane
 }  // namespace
 
 int Block::length(int token) const {
-    if (!ancestors) return seen ? seen[token - begin] : row.prefix + token + 1;
+    if (!ancestors) {
+        const int whole = seen ? seen[token - begin] : row.prefix + token + 1;
+        return places ? std::min(whole, places[token - begin] + window) : whole;
+    }
     return row.prefix + __builtin_popcountll(static_cast<uint64_t>(ancestors[token - begin]));
 }
 

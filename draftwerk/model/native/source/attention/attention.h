@@ -65,9 +65,13 @@ struct Block {
     const int32_t *seen;          // [end - begin] lengths, ascending, or null: no slot is left out
     int window;                   // positions that a token sees at most, itself included; 0: all
     int kept;                     // tiles at the text's beginning that every token sees beside them
+    const int32_t *places;        // [end - begin] positions, where a window has as many behind a token
     int length(int token) const;  // where the positions end that the token sees, itself included
     int length_max() const;
-    int first_seen(int token) const { return window ? std::max(0, length(token) - window) : 0; }
+    int first_seen(int token) const {
+        if (!window) return 0;
+        return std::max(0, (places ? places[token - begin] + 1 : length(token)) - window);
+    }
     // Tiles that some token sees: those kept, then from the first of a window on.
     //
     //     0 .. head() | not seen | window_tile() .. tile_count()

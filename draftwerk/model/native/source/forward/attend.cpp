@@ -53,7 +53,9 @@ void Forward::cut_into_blocks(Cut &cut, const View &view, bool only_outputs) {
             cut.blocks.push_back({row, begin, end, first,
                                   masked ? ancestors.data() + first + begin : nullptr,
                                   batch.seen ? batch.seen + first + begin : nullptr, window,
-                                  window ? shape.kept_tiles : 0});
+                                  window ? shape.kept_tiles : 0,
+                                  window && shape.sees_all ? batch.positions + first + begin
+                                                           : nullptr});
         }
     }
 }

@@ -40,6 +40,7 @@ struct Shape {
     int32_t recurrent_takes_turns;       // value heads of one key head lie apart
     int32_t has_output_gate;      // what is attended to is gated
     int32_t kept_tiles;           // of a text's beginning, seen beside windows; rotaries are plain
+    int32_t sees_all;             // a window has as many positions behind a token as before it
     int32_t layer_input;          // size of the embedding that each layer has of its own; 0: none
     float experts_scale;          // of the weights of a token's
     float norm_epsilon;
