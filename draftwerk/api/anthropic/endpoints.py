@@ -71,7 +71,7 @@ async def message(request: Request) -> GenerationResponse:
     names = {**NAMES, **plan.names("tools")}
     check_goes_on(half, options)
     call = call_of(request, "message", [prompt], options, names, half)
-    call = replace(call, overflow=prompt_overflow)
+    call = replace(call, overflow=prompt_overflow, prompt_count=prompt_count)
     metadata = ReplyMetadata(
         id="msg_" + call.request_id,
         created=int(state.now()),

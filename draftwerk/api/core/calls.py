@@ -81,6 +81,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     half: HalfTurn | None = None
     """The half turn that the text goes on from, which the prompt is without."""
     overflow: Overflow = openai_overflow
+    prompt_count: int | None = None
+    """Tokens of the one prompt and of the half turn, where they have been counted already."""
 
     def too_long(self, field: str, count: int, more: int, context_max: int) -> ApiError:
         """Return the error of a prompt that leaves no room."""

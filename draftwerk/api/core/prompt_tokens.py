@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 from draftwerk.actors.client_prompts import (
     ENCODE_S,
@@ -21,6 +22,7 @@ from draftwerk.api.core.errors import refused, unavailable
 from draftwerk.api.core.state import ServerState
 from draftwerk.speculative.replies.formats import ReplyFormat
 
+OnThread = TypeVar("OnThread")
 NO_NAMES: Mapping[str, str] = {}
 TEMPLATE_TOKENS, TURN_TOKENS = 1024, 32
 """The tokens that a chat template may add to a conversation, and to each turn of it."""
@@ -36,10 +38,12 @@ async def check_length(state: ServerState, call: Call) -> None:
     """
     room, more = state.model.context_max, call.options.tokens_max or 0
     for prompt in call.prompts:
-        if _size(prompt) + more + TEMPLATE_TOKENS < room:
-            continue
-        await check_beginning(state, prompt, call.overflow, call.names)
-        count = len(await encoded(state, prompt))
+        count = call.prompt_count
+        if count is None:
+            if _size(prompt) + more + TEMPLATE_TOKENS < room:
+                continue
+            await check_beginning(state, prompt, call.overflow, call.names)
+            count = len(await encoded(state, prompt))
         if count >= room:
             raise call.too_long(_field(prompt), count, 0, room)
         if count + more > room:
@@ -49,12 +53,13 @@ async def check_length(state: ServerState, call: Call) -> None:
 async def check_beginning(
     state: ServerState, prompt: Prompt, overflow: Overflow, names: Mapping[str, str] = NO_NAMES
 ) -> None:
-    """Refuse a large text whose beginning alone has twice as many tokens as there is room for.
+    """Refuse a large text whose beginning alone has twice as many tokens as there is room for, and
+    one whose bytes cannot be so few tokens as there is room for.
 
     Raises ApiError. The template, which has a bound for texts, is not asked.
     """
     room, field = state.model.context_max, _field(prompt)
-    if _size(prompt) <= LARGE or not isinstance(prompt, Chat | str):
+    if not isinstance(prompt, Chat | str) or (size := _byte_count(prompt)) <= LARGE:
         return
     text, left = list[str](), BEGINNING * room
     for each in _texts(prompt):
@@ -62,6 +67,9 @@ async def check_beginning(
         left -= len(text[-1])
     encode = partial(state.text_tools.encode_following, "".join(text))
     count = len(await on_thread(state, encode, field))
+    if count <= 2 * room:
+        longest = await on_thread(state, partial(_longest_token, state.text_tools), field)
+        count = size // len(longest)
     if count > 2 * room:
         raise too_long(overflow(count, 0, room), names.get(field, field))
 
@@ -70,14 +78,21 @@ def _size(prompt: Prompt) -> int:
     """Return the most tokens of a prompt, what its template adds aside."""
     match prompt:
         case Chat():
-            turns = TURN_TOKENS * len(prompt.messages)
-            return turns + sum(len(each.encode()) for each in _texts(prompt))
+            return TURN_TOKENS * len(prompt.messages) + _byte_count(prompt)
         case str():
-            return len(prompt.encode())
+            return _byte_count(prompt)
         case tuple():
             return len(prompt)
         case _:
             return 2**31
+
+
+def _byte_count(prompt: Chat | str) -> int:
+    return sum(len(each.encode()) for each in _texts(prompt))
+
+
+def _longest_token(tools: TextTools) -> bytes:
+    return max(map(tools.token_bytes, range(tools.vocab_size)), key=len)
 
 
 def _texts(prompt: Prompt) -> Iterator[str]:
@@ -127,8 +142,8 @@ async def encoded(state: ServerState, prompt: Prompt) -> list[int]:
     return await on_thread(state, partial(_encode, state.text_tools, prompt), _field(prompt))
 
 
-async def on_thread(state: ServerState, encode: Callable[[], list[int]], field: str) -> list[int]:
-    """Return what a thread of the model's encodes. Raises ApiError, which blames the field."""
+async def on_thread(state: ServerState, encode: Callable[[], OnThread], field: str) -> OnThread:
+    """Return what a thread of the model's comes to. Raises ApiError, which blames the field."""
     try:
         async with asyncio.timeout(ENCODE_S):
             return await state.text_worker.run(encode)

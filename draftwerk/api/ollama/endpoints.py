@@ -151,6 +151,7 @@ async def _answer(
     if not is_asked:
         line = msgspec.structs.replace(serializer.line(), done=True, done_reason="load")
         return json_reply(line)
+    prompt_count = None
     tokens_max = found.num_predict if (found.num_predict or 0) > 0 else None
     if tokens_max is not None:  # a bound, so what is left of the context is one as well
         await check_beginning(state, prompt, input_overflow)
@@ -164,7 +165,7 @@ async def _answer(
         kind, text = "ollama chat", "messages"
     names = {**NAMES, "messages": text, **plan.names("format")}
     call = call_of(request, kind, [prompt], options, names, half)
-    call = msgspec.structs.replace(call, overflow=input_overflow)
+    call = msgspec.structs.replace(call, overflow=input_overflow, prompt_count=prompt_count)
     notes = _ignored(ignored, state, tenant_of(request))
     streams = body.stream is not False
     return GenerationResponse(

@@ -209,6 +209,28 @@ async def test_of_a_text_of_megabytes_the_beginning_says_that_it_is_too_long(
     assert error["message"] == f"prompt is too long: {16 * 4096} tokens > 4096 maximum"
 
 
+async def test_a_text_of_megabytes_whose_tokens_are_long_is_too_long_by_its_bytes(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.state.text_tools, "encode_chat", None, raising=False)
+    sparse = lambda text: [0] * (len(text) // 64)  # noqa: E731
+    monkeypatch.setattr(served.state.text_tools, "encode_following", sparse, raising=False)
+    messages = [{"role": "user", "content": " " * 3_000_000}]
+    error = (await post(served, messages=messages)).json()["error"]
+    longest = len(b"<end>")
+    assert error["message"] == f"prompt is too long: {3_000_000 // longest} tokens > 4096 maximum"
+
+
+async def test_a_prompt_is_counted_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Any] = []
+    encode = served.state.text_tools.encode_chat
+    tell = lambda *given: counted.append(given) or encode(*given)  # noqa: E731
+    monkeypatch.setattr(served.state.text_tools, "encode_chat", tell, raising=False)
+    messages = [{"role": "user", "content": "a" * 4000}]
+    assert (await post(served, messages=messages, max_tokens=9999)).status_code == 200
+    assert len(counted) == 1
+
+
 async def test_examples_of_a_tool_are_told_behind_its_description(agent: Served) -> None:
     tool = {**FIND, "description": "Finds.", "input_examples": [{"q": "x"}, {"q": "y"}]}
     assert (await post(agent, tools=[tool])).status_code == 200
