@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -19,6 +20,7 @@ from draftwerk.api.openai.replies import (
 from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer, score_of
 
 OBJECT = "text_completion"
+Told = TypeVar("Told")
 
 
 @dataclass(slots=True)
@@ -91,9 +93,9 @@ class CompletionSerializer(Serializer):
                 finish_reason=choice.finish_reason,
                 origins=metadata.shown(tuple(choice.origins)),
                 score=choice.score,
-                prompt_logprobs=self._prompt_logprobs(choice.index, scored[choice.index]),
-                token_ids=metadata.ids(choice.token_ids),
-                prompt_token_ids=metadata.prompts.of(choice.index),
+                prompt_logprobs=or_null(self._prompt_logprobs(choice.index, scored[choice.index])),
+                token_ids=or_null(metadata.ids(choice.token_ids)),
+                prompt_token_ids=or_null(metadata.prompts.of(choice.index)),
             )
             for index, choice in enumerate(self._best(choices))
         )
@@ -153,3 +155,8 @@ class CompletionSerializer(Serializer):
             metadata.tier,
             metadata.fingerprint,
         )
+
+
+def or_null(value: Told | UnsetType) -> Told | None:
+    """Return what a whole reply says where a chunk has no key."""
+    return None if value is UNSET else value

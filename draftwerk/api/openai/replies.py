@@ -222,7 +222,10 @@ class ChatReply(ReplyBody[ChatChoice], frozen=True):
 
 
 class CompletionChoice(Struct, frozen=True):
-    """One generated text, or a chunk's part of it."""
+    """One generated text, or a chunk's part of it.
+
+    Of what is not asked for, a chunk has no key, and a whole text null, as vLLM's has.
+    """
 
     index: int
     """Number of the choice within its request."""
@@ -236,11 +239,11 @@ class CompletionChoice(Struct, frozen=True):
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     score: float | UnsetType = UNSET
     """A beam search's: log-probability over the length penalty."""
-    token_ids: tuple[int, ...] | UnsetType = UNSET
+    token_ids: tuple[int, ...] | UnsetType | None = UNSET
     """Ids of the generated tokens, the one that ended the text included, if they are asked for."""
-    prompt_token_ids: tuple[int, ...] | UnsetType = UNSET
+    prompt_token_ids: tuple[int, ...] | UnsetType | None = UNSET
     """Ids of the prompt's tokens, if they are asked for; of a stream, in its first chunk."""
-    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType | None = UNSET
     """Log-probabilities of the prompt's tokens, in the first choice, if the request asks for them.
     """
 
