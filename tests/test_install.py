@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -174,31 +175,40 @@ def test_an_environment_of_another_python_is_made_anew(
 ):  # fmt: skip
     venv = tmp_path / ".venv"
     (venv / "bin").mkdir(parents=True)
-    (venv / "bin/python").touch()
+    (venv / "bin/pip").touch()
     (venv / "pyvenv.cfg").write_text("version = 3.9.18\n")
     made: list[list[str]] = []
     monkeypatch.setattr(install, "VENV", str(venv))
-    monkeypatch.setattr(install, "BIN", str(venv / "bin/python"))
-    monkeypatch.setattr(install.subprocess, "check_call", made.append)
+    monkeypatch.setattr(install, "PIP", str(venv / "bin/pip"))
+    monkeypatch.setattr(install, "run", made.append)
     install.make_venv(install.Steps(5))
     assert made == [[sys.executable, "-m", "venv", str(venv)]]
     assert not (venv / "pyvenv.cfg").exists()
     assert "in place of one of Python 3.9.18" in capsys.readouterr().out
 
 
-def test_a_step_that_lasts_says_so_and_one_that_fails_shows_its_output(
-    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):  # fmt: skip
+def test_one_without_pip_is_made_anew(
+    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "pyvenv.cfg").write_text(f"version_info = {sys.version.split()[0]}\n")
     monkeypatch.setattr(install, "VENV", str(tmp_path))
+    monkeypatch.setattr(install, "PIP", str(tmp_path / "pip"))
+    assert not install.has_own_python()
+    (tmp_path / "pip").touch()
+    assert install.has_own_python()
+
+
+def test_a_step_that_lasts_says_so_and_one_that_fails_shows_its_output(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setattr(install, "TELL_S", 0.1)
     steps = install.Steps(1)
-    steps.begin("something", "3 MB")
-    steps.run([sys.executable, "-c", "import time; time.sleep(1); print('noise')"])
-    steps.end()
+    with steps.step("something", "3 MB"):
+        install.run([sys.executable, "-c", "import time; time.sleep(1); print('noise')"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "[1/1] something (3 MB)"
+    assert re.fullmatch(r" {6}\d+ s", lines[-1])
     assert any(line.startswith("      ... ") for line in lines)
     assert "noise" not in lines
-    with pytest.raises(install.Failed, match="the reason"):
-        steps.run([sys.executable, "-c", "raise SystemExit('the reason')"])
+    with pytest.raises(install.Failed, match="the reason"), steps.step("more"):
+        install.run([sys.executable, "-c", "raise SystemExit('the reason')"])
