@@ -122,7 +122,7 @@ def _add_chat(command: argparse.ArgumentParser) -> None:
     command.add_argument("text", nargs="?", help="one question; without it, a conversation")
     command.add_argument("--url", help=f"the server (default: {DEFAULT_URL})")
     command.add_argument("--api-key", metavar="KEY", help="or $OPENAI_API_KEY")
-    command.add_argument("--model", help="the model's name, where a server has several")
+    command.add_argument("-m", "--model", help="the model's name, where a server has several")
     command.add_argument("--system", metavar="TEXT", help="the system message")
     command.add_argument("--temperature", type=_number, metavar="N")
     command.add_argument("--max-tokens", type=int, metavar="N")

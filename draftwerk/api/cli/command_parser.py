@@ -3,13 +3,14 @@
 import argparse
 from typing import Any, NoReturn, cast
 
-from draftwerk.api.cli.elsewhere import hint_for_command, hint_for_flag
+from draftwerk.api.cli.elsewhere import OTHER, SAME, hint_for_command, hint_for_flag
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
 from draftwerk.api.core.config import PREFIX, Settings
 from draftwerk.settings.setting_fields import fields_of
 
 NO_COMMAND = "argument command: invalid choice: "
 """How argparse begins what it says of a command that is none."""
+INVALID = ": invalid choice: "
 NO_FLAG = "unrecognized arguments: "
 
 
@@ -36,7 +37,8 @@ class Help(argparse.Action):
         fields, name = fields_of(Settings), values.lstrip("-")
         for each in FLAG_GROUPS.get(name, (name.replace("-", "_"),)):
             if each not in fields:
-                parser.error(f"{NO_FLAG}--{name}")
+                flag = f"-h{name}"  # such as -hff, which is another server's
+                parser.error(NO_FLAG + (flag if flag in SAME | OTHER else f"--{name}"))
             field = fields[each]
             print(f"{field.flag}: {field.description}")
             print(f"    default {field.default!r}; environment {PREFIX}{each.upper()}; file {each}")
@@ -53,6 +55,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*words, **options)
         self.allow_abbrev = False
 
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride] (its overloads)
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """Refuse what a command does not know, so that the answer is of its own flags."""
+        namespace, rest = super().parse_known_args(args, namespace)
+        if rest and not self.commands():
+            self.error(NO_FLAG + " ".join(rest))
+        return namespace, rest
+
     def error(self, message: str) -> NoReturn:
         hint = ""
         if message.startswith(NO_COMMAND):
@@ -64,7 +75,9 @@ class Parser(argparse.ArgumentParser):
             word = next((word for word in words if word.startswith("-")), words[0])
             flag = word.partition("=")[0]
             message = f"there is no {flag}"
-            hint = hint_for_flag(flag, self.flags())
+            hint = hint_for_flag(flag, self._option_string_actions)
+        elif INVALID in message:
+            hint = f"see {self.prog} --help {message.split(':')[0].removeprefix('argument --')}"
         self.exit(2, f"{self.prog}: {message}; {hint or f'see {self.prog} --help'}\n")
 
     def commands(self) -> "dict[str, Parser]":
@@ -72,8 +85,3 @@ class Parser(argparse.ArgumentParser):
         none: dict[str, Parser] = {}
         choices = (cast(Any, action.choices) for action in self._actions)
         return next((named for named in choices if hasattr(named, "values")), none)
-
-    def flags(self) -> set[str]:
-        """Return the flags of all commands, as they are written."""
-        inner = (command.flags() for command in self.commands().values())
-        return set(self._option_string_actions).union(*inner)

@@ -4,12 +4,12 @@ import pytest
 
 from draftwerk.__main__ import run
 from draftwerk.api.cli.arguments import parser
-from draftwerk.api.cli.elsewhere import OTHER_COMMANDS, OTHER_FLAGS, SAME_FLAGS, translated
+from draftwerk.api.cli.elsewhere import OTHER, OTHER_COMMANDS, SAME, SAME_VALUES, translated
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
 from draftwerk.api.core.config import Settings
 from draftwerk.settings.setting_fields import fields_of
 
-SAME = {
+OBEYED = {
     "serve --model a/b": {"model": ["a/b"]},
     "serve --model=a/b": {"model": ["a/b"]},
     "serve -m file.gguf": {"model": ["file.gguf"]},
@@ -26,6 +26,20 @@ SAME = {
     "serve a/b -b 512": {"round_tokens": "512"},
     "serve a/b --speculative-model c/d": {"draft": "c/d"},
     "serve a/b -md c.gguf": {"draft": "c.gguf"},
+    "serve a/b --kv-cache-dtype fp8": {"kv_dtype": "fp8"},
+    "serve a/b --kv-cache-dtype=fp8_e4m3": {"kv_dtype": "fp8"},
+    "serve a/b --dtype half": {"dtype": "fp16"},
+    "serve a/b --dtype=float16": {"dtype": "fp16"},
+    "serve a/b --dtype bfloat16": {"dtype": "bf16"},
+    "serve a/b --dtype float32": {"dtype": "fp32"},
+    "serve a/b --dtype auto": {"dtype": "auto"},
+    "serve a/b --device gpu": {"device": "cuda"},
+    "serve a/b --generation-config vllm": {"generation_config": "none"},
+    "serve a/b --served-model-name half": {"served_model_name": ["half"]},
+    "serve a/b --port=8001": {"port": "8001"},
+    "serve a/b --max-queued-requests 5": {"queue_max": "5"},
+    "serve a/b -hfd c/d": {"draft": "c/d"},
+    "chat -m x": {"model": "x"},
     "serve a/b --ssl-certfile c.pem": {"tls_cert": "c.pem"},
     "serve a/b --ssl-key-file k.pem": {"tls_key": "k.pem"},
     "serve a/b --alias chat": {"served_model_name": ["chat"]},
@@ -46,7 +60,34 @@ ANSWERED = {
     "serve --n-gpu-layers 99": "--device",
     "serve --gpu-memory-utilization 0.9": "--memory-max",
     "serve --quantization awq": "--dtype",
-    "serve --kv-cache-dtype fp8": "--kv-dtype",
+    "serve --cache-type-k q8_0": "--kv-dtype",
+    "serve -m file.gguf -hf org/name": "--also MODEL",
+    "serve x --lora-modules a=b c=d": "repeated for more",
+    "serve x --served-model-name one two": "repeated for more",
+    "serve x --dtype q4_k_m": "--help dtype",
+    "serve x --device mps": "--help device",
+    "serve -hff file.gguf": "org/name/file.gguf",
+    "serve --temperature 0.7": "in its body",
+    "serve -n 128": "in its body",
+    "serve --no-warmup": "nothing of the kind",
+    "serve --no-webui": "the page",
+    "serve --chat-template t.jinja": "chat_template.jinja",
+    "serve --tokenizer a/b": "its own files",
+    "serve --task embed": "--pooling",
+    "serve --log-file x": "standard error",
+    "serve --sleep-idle-seconds 5": "--keep-alive",
+    "serve --models-dir d": "--models",
+    "serve --max-concurrent-requests 5": "--requests-max",
+    "serve --speculative-num-steps 3": "--draft-head",
+    "serve --speculative-config {}": "--draft-head",
+    "serve -ngld 99": "--device",
+    "serve --n-cpu-moe 4": "--device",
+    "serve --numa distribute": "taskset",
+    "serve --root-path /api": "a proxy",
+    "serve --disable-cuda-graph": "nothing of the kind",
+    "serve -O3": "nothing of the kind",
+    "serve --chat-template-kwargs {}": "in its body",
+    "serve --middleware a": "see draftwerk serve --help",
     "serve --threads 8": "taskset",
     "serve --enable-prefix-caching": "always on",
     "serve --enforce-eager": "nothing of the kind",
@@ -121,10 +162,10 @@ MISSPELT = {
 }
 
 
-@pytest.mark.parametrize("line", SAME)
+@pytest.mark.parametrize("line", OBEYED)
 def test_what_means_the_same_is_obeyed(line: str) -> None:
     parsed = vars(parser().parse_args(translated(line.split())))
-    assert SAME[line].items() <= parsed.items()
+    assert OBEYED[line].items() <= parsed.items()
 
 
 @pytest.mark.parametrize("line", [*ANSWERED, *MISSPELT])
@@ -150,8 +191,10 @@ def test_no_flag_is_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_of_ours_is_taken_for_anothers() -> None:
     ours = {field.flag for field in fields_of(Settings).values()} - {"--model"}
-    assert not ours & {*SAME_FLAGS, *OTHER_FLAGS}
-    assert {flag for flag in SAME_FLAGS.values() if flag} <= ours
+    assert not ours & {*SAME, *OTHER}
+    assert {flag for flag in SAME.values() if flag} <= ours
+    assert not SAME.keys() & OTHER.keys()
+    assert SAME_VALUES.keys() <= ours
     assert not OTHER_COMMANDS.keys() & parser().commands().keys()
 
 
