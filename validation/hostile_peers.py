@@ -5,8 +5,8 @@
 Two servers share a key; the second fetches the blocks of the first, as it should. A third side
 holds the port of a peer of the first that is down, and reflects, relays, answers with noise and
 announces 10,000 names. It greets the first one's door with another key, with what it has heard, and
-with noise. Then it stands on the way of answers of that door, and alters, cuts, swaps, repeats and
-forges them. Exits with 1 where a block was believed or handed out, or a text has changed.
+with noise. Then it stands on the way of that door's questions and answers, and alters, cuts, swaps,
+repeats and forges them. Exits with 1 where a block was believed or handed out, or a text changed.
 """
 
 import argparse
@@ -14,10 +14,8 @@ import asyncio
 import random
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -51,6 +49,7 @@ from draftwerk.cache.store.peer_wire import (
 )
 from draftwerk.loadtest.server.launcher import free_port
 from draftwerk.loadtest.server.metrics import fetch_metrics
+from validation.peer_tricks import TRICKS, OnTheWay
 
 PROMPTS = [f"{number} tell me of " + "the sea and the land " * 40 for number in range(4)]
 KEY = b"a secret of both servers\n"
@@ -126,43 +125,6 @@ def names_held(door: PeerAddress, identity: PeerIdentity) -> list[bytes]:
         return [*read_holdings(opened(session.other, size, data)).added]
 
 
-class OnTheWay:
-    """What a connection's answers have become on their way."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = BytesIO(data)
-
-    def recv_into(self, buffer: memoryview, /) -> int:
-        return self.data.readinto(buffer)
-
-    def sendall(self, data: bytes, /) -> None:
-        """Send nothing: it was asked already."""
-
-    def close(self) -> None:
-        """Let go of nothing."""
-
-
-def flipped(rng: random.Random, one: bytes, two: bytes) -> bytes:
-    """Return answers with another bit."""
-    data = bytearray(one)
-    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    return bytes(data) + two
-
-
-TRICKS: dict[str, Callable[[random.Random, bytes, bytes], bytes]] = {
-    "altered": flipped,
-    "cut": lambda rng, one, two: one[: rng.randrange(len(one))],
-    "swapped": lambda rng, one, two: two + one,
-    "skipped": lambda rng, one, two: two,
-    "forged": lambda rng, one, two: one[:ANSWER_BYTES] + rng.randbytes(len(one) - ANSWER_BYTES),
-    "sealed anew": lambda rng, one, two: (
-        one[: ANSWER.size] + rng.randbytes(ANSWER_BYTES - ANSWER.size) + one[ANSWER_BYTES:]
-    ),
-    "repeated": lambda rng, one, two: one + one,
-    "hidden": lambda rng, one, two: ANSWER.pack(0, 0) + one[ANSWER.size : ANSWER_BYTES],
-}
-
-
 def answers_of(connection: PeerConnection, names: list[bytes]) -> list[bytes]:
     """Return the answers of a door as they come over the wire."""
     connection.ask(names)
@@ -189,6 +151,22 @@ def believed(door: PeerAddress, identity: PeerIdentity, names: list[bytes], tric
         return False
     finally:
         wire.close()
+
+
+def answered(door: PeerAddress, identity: PeerIdentity, names: list[bytes], trick: str) -> bool:
+    """Whether a door answers what asks it behind a trick on the way."""
+    connection = greeted(door, identity)
+    wire, connection.wire = connection.wire, (way := OnTheWay(b""))
+    assert isinstance(wire, socket.socket)
+    with wire, suppress(OSError):
+        for name in names:
+            connection.ask([name])
+        wire.sendall(TRICKS[trick](random.Random(), *way.sent))
+        wire.shutdown(socket.SHUT_WR)
+        if trick == "repeated":  # the first time it is sound
+            received(wire, ANSWER.unpack(received(wire, ANSWER_BYTES)[: ANSWER.size])[1])
+        return bool(wire.recv(1))
+    return False
 
 
 async def texts(http: aiohttp.ClientSession, url: str) -> list[str]:
@@ -275,7 +253,8 @@ def tricks(count: int, door: PeerAddress, identity: PeerIdentity) -> list[str]:
     for number in range(count):
         trick = [*TRICKS][number % len(TRICKS)]
         wrong += [f"{trick}: believed"] * believed(door, identity, names, trick)
-    print(f"{count} answers with a trick on their way, {len(wrong)} believed")
+        wrong += [f"{trick}: answered"] * answered(door, identity, names, trick)
+    print(f"{count} answers and {count} questions tricked on their way, {len(wrong)} believed")
     return wrong
 
 

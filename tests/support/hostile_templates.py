@@ -79,7 +79,7 @@ HOSTILE = {
     "indented": "{{ ('\n' * 999999) | indent(9999) }}",
     "replaced": "{{ ('a' * 999999) | replace('a', 'a' * 999999) }}",
     "quoted": "{{ ('<' * 9999999) | urlize | escape | length }}",
-    "sliced": "{{ range(99999) | slice(99999) | list | slice(99999) | list | length }}" * 9,
+    "sliced": "{{ range(99999) | slice(99999) | list | slice(99999) | list | length }}" * 99,
     "titled": "{{ ('a ' * 8000000) | title | title | capitalize | striptags | length }}" * 20,
     "paired": "{{ dict.fromkeys(range(99999), range(99999) | list) | tojson | length }}",
     "items": "{{ dict(a=1).items() | list * 99999999 }}",

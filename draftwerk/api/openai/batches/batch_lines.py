@@ -14,7 +14,7 @@ BESIDE_BODY = 4096
 FAULTS_MAX = 20
 """Told of one file."""
 PRIORITY = 1000
-"""The priority of a batch's requests: the last to be served."""
+"""The priority of a batch's requests that name none: the last to be served."""
 
 
 class InputLine(Struct, frozen=True, kw_only=True):
@@ -97,7 +97,8 @@ def _fault(
 
 
 def request_of(line: bytes) -> tuple[str, str, bytes]:
-    """Return a line's `custom_id`, its address, and its body with the priority of batches."""
+    """Return a line's `custom_id`, its address, and its body, with the priority of batches where it
+    names none."""
     found = LINE.decode(line)
-    body = {**FIELDS.decode(found.body), "priority": PRIORITY}
+    body = {"priority": PRIORITY, **FIELDS.decode(found.body)}
     return found.custom_id, found.url, msgspec.json.encode(body)

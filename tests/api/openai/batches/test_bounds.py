@@ -72,6 +72,8 @@ def test_a_line_is_no_longer_than_a_request_may_be(tmp_path: Path) -> None:
     asked = line("a", stop=["x", {"y": [1.5, "z"]}])
     _, _, body = request_of(json.dumps(asked).encode())
     assert json.loads(body) == {**asked["body"], "priority": 1000}
+    _, _, body = request_of(json.dumps(line("a", priority="x")).encode())
+    assert json.loads(body)["priority"] == "x"  # and is refused at its turn
 
 
 async def test_a_few_batches_of_a_key_are_under_way_at_once(
