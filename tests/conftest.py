@@ -6,8 +6,10 @@ Folders whose tests need torch have a conftest of their own that imports tests/s
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import hypothesis  # before trio, which would warn where nothing else imports it
 import pytest
@@ -116,6 +118,15 @@ def pytest_collection_finish() -> None:
     """Let the collector look at what tests make, never again at what they import."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how much was walked, by whatever workers: the sums of what tests have recorded."""
+    sums = Counter[str]()
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        sums.update({name: count for name, count in report.user_properties if count})
+    for name, count in sums.items():
+        terminalreporter.write_line(f"{count:,} {name}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

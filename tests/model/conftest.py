@@ -1,6 +1,8 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from transformers.utils import logging
 
 from tests.support.one_thread import one_torch_thread as one_torch_thread
 from tests.support.tiny_models import save_tiny
@@ -12,3 +14,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny")
     save_tiny(path, "llama")
     return path
+
+
+@pytest.fixture(scope="module")
+def quiet_transformers() -> Iterator[None]:
+    """Have Transformers write no line for each configuration that it finds odd."""
+    level = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    yield
+    logging.set_verbosity(level)

@@ -4,6 +4,7 @@ In crowds of tiny models the usual policy drafts next to nothing, so this one as
 every row in each round, verifies all nodes, and puts wrong branches into each tree.
 """
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +34,9 @@ SAMPLED = (
     "case",
     [pytest.param(case, marks=() if case in SAMPLED else pytest.mark.grid) for case in CASES],
 )
-async def test_forced_drafts_change_no_bit(case: str, tmp_path: Path) -> None:
+async def test_forced_drafts_change_no_bit(
+    case: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     require_kernels()
     family, changes = CASES[case]
     model = save_tiny(tmp_path, family, **changes)
@@ -53,6 +56,8 @@ async def test_forced_drafts_change_no_bit(case: str, tmp_path: Path) -> None:
                 f"{case}{', two rounds' if beside else ''}: {counts.draft_tokens} drafted, "
                 f"{counts.accepted_tokens} accepted, {counts.preemptions} preempted"
             )
+            record_property("tokens drafted by force", counts.draft_tokens)
+            record_property("of these accepted", counts.accepted_tokens)
             assert counts.draft_tokens > counts.accepted_tokens > 0
             assert tight.processes == (1 if beside else len(LIVES_STEPS))
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from transformers.utils import logging
 
 from draftwerk.model.checkpoint.architectures import check_keys, completed
 from draftwerk.model.checkpoint.end_tokens import declared_ends
@@ -14,12 +13,9 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from validation.config_classes import encoded
 
 
+@pytest.mark.usefixtures("quiet_transformers")
 def test_the_file_is_what_its_command_writes() -> None:
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        assert FILE.read_bytes() == encoded()
-    finally:
-        logging.set_verbosity(logging.WARNING)
+    assert FILE.read_bytes() == encoded()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ greedy tokens are Transformers', or the config is refused by the field's name.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import GenerationConfig
-from transformers.utils import logging
 
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint.hf_config import read_config
@@ -36,6 +35,7 @@ from tests.support.tiny_models import (
     save_tiny,
 )
 
+pytestmark = pytest.mark.usefixtures("quiet_transformers")
 NEAR = 1e-4
 MARGIN = 1e-3
 """Below which two tokens may be the first."""
@@ -46,15 +46,6 @@ SCANS = ("mamba", "linear_attention")
 ROPE_NAMES = {"rope_parameters", "rope_scaling"}
 SAMPLED = 4
 """Changes of a case in the gate."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet() -> Iterator[None]:
-    """Without a line for each configuration that Transformers finds odd."""
-    level = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    yield
-    logging.set_verbosity(level)
 
 
 class Truth(NamedTuple):
@@ -186,11 +177,10 @@ def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[s
 @pytest.mark.grid
 @pytest.mark.parametrize("name", CASES)
 def test_no_field_is_accepted_and_ignored(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     found, walked = faults(name, tmp_path)
-    with capsys.disabled():
-        print(f"\n{name}: {walked} fields walked, {len(found)} accepted and ignored")
+    record_property("fields of config.json", walked)
     assert found == []
 
 
