@@ -100,8 +100,9 @@ class Chaos:
         return False
 
     async def _up(self) -> bool:
+        """Return whether a model is there; the process that forks others has none."""
         page = await fetch_metrics(self.http, self.url)
-        return page.total("draftwerk_device_up", device=self.role) == 1
+        return page.by_label("draftwerk_device_up", "device").get(self.role, 1) == 1
 
 
 def flows_again(sent: float, moments: list[float]) -> float:

@@ -26,7 +26,6 @@ import aiohttp
 
 from benchmarks.reliability.chaos import Chaos, Recovery
 from benchmarks.reliability.grammar_chaos import GrammarChaos
-from benchmarks.reliability.nursery_chaos import NurseryChaos
 from benchmarks.support.server import draftwerk
 from benchmarks.support.streams import Stream, run_all, streams
 from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
@@ -39,7 +38,6 @@ COUNTERS = {
     "generated_tokens": "vllm:generation_tokens_total",
 }
 GRAMMAR = "grammar"
-KINDS: dict[str, type[Chaos]] = {GRAMMAR: GrammarChaos, "nursery": NurseryChaos}
 SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 
@@ -100,7 +98,7 @@ class KillServer:
     async def run(self, arguments: argparse.Namespace, count: int) -> KillRun:
         """KillRun the streams while `count` signals are sent."""
         rng, what = random.Random(arguments.seed), SIGNALS[arguments.signal]
-        kind = KINDS.get(arguments.process, Chaos)
+        kind = GrammarChaos if arguments.process == GRAMMAR else Chaos
         chaos = kind(
             self.http, self.url, arguments.process, what, count, rng, arguments.hasty, self.pid
         )

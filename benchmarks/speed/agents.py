@@ -2,14 +2,15 @@
 
     python -m benchmarks.speed.agents
     python -m benchmarks.speed.agents --server 'before=PYTHON -m draftwerk serve --port {port}'
-    python -m benchmarks.speed.agents --llama FOLDER --weights FILE.gguf
+    python -m benchmarks.speed.agents --llama LLAMA-SERVER --weights FILE.gguf
 
 It prints for each server the first token of a chat alone, of a long prompt alone, and of both when
 the chat comes a second after the long prompt; and the pause that one in a hundred of texts exceeds
-that are decoded meanwhile. Then a mix: a long prompt every ten seconds beside chats at half of what
-the first server does of them in a closed loop. Each server is asked the same, one after the other,
-and starts with an empty cache; PYTHON may be that of another checkout. `--context` must hold the
-long prompt.
+that are decoded meanwhile. Then a mix of less than the first server can do: chats at half of what
+it does of them in a closed loop, and long prompts as often as takes 0.4 of its time; with `--every`
+as often as that says. Each server is asked the same, one after the other, and starts with an empty
+cache; PYTHON may be that of another checkout. `--llama` is llama.cpp's server, or a folder of
+virtual environments to build it in; `--context` must hold the long prompt, with its answer.
 """
 
 import argparse
@@ -37,7 +38,8 @@ from draftwerk.machine.host import die_with_parent
 
 USERS = 16
 """Chats at once in the closed loop, and texts that are decoded beside a long prompt."""
-LONG_EVERY_S = 10.0
+LONG_SHARE = 0.4
+"""The part of its time in which the first server reads long prompts, in the mix."""
 
 
 @dataclass(slots=True)
@@ -121,18 +123,39 @@ async def behind_a_long_prompt(client: TimedClient, given: argparse.Namespace) -
     ]
 
 
-async def mixed(client: TimedClient, given: argparse.Namespace, rate: float) -> list[float]:
+@dataclass(slots=True, frozen=True)
+class MixRates:
+    """How often the requests of the mix come."""
+
+    chats: float
+    """A second."""
+    every_s: float
+    """From one long prompt to the next."""
+
+
+async def mix_rates(client: TimedClient, given: argparse.Namespace) -> MixRates:
+    """Return the rates that are less than a server can do, as far as they are not given."""
+    chats, every_s = given.rate, given.every
+    if not every_s:
+        every_s = (await client.ask(given.long, 1)).first_s / LONG_SHARE
+    if not chats:
+        await client.closed(3, given.chat, given.tokens)
+        chats = 0.5 * await client.closed(given.seconds / 3, given.chat, given.tokens)
+    return MixRates(chats, every_s)
+
+
+async def mixed(client: TimedClient, given: argparse.Namespace, rates: MixRates) -> list[float]:
     """Return what clients see of a mix: chats' first tokens p50 and p95, that of long prompts, and
     tokens a second, of prompts too, until the last answer."""
     dice, begun_s, client.done = random.Random(given.seed), perf_counter(), []
     asking = [
-        client.ask_at(begun_s + LONG_EVERY_S * number, given.long, given.tokens)
-        for number in range(max(1, round(given.seconds / LONG_EVERY_S)))
+        client.ask_at(begun_s + rates.every_s * number, given.long, given.tokens)
+        for number in range(max(1, round(given.seconds / rates.every_s)))
     ]
-    at_s = dice.expovariate(rate)
+    at_s = dice.expovariate(rates.chats)
     while at_s < given.seconds:
         asking.append(client.ask_at(begun_s + at_s, given.chat, given.tokens))
-        at_s += dice.expovariate(rate)
+        at_s += dice.expovariate(rates.chats)
     asked = await asyncio.gather(*asking)
     chats = [each.first_s for each in asked if each.prompt == given.chat]
     longs = [each.first_s for each in asked if each.prompt != given.chat]
@@ -140,31 +163,36 @@ async def mixed(client: TimedClient, given: argparse.Namespace, rate: float) -> 
     return [*(1e3 * percentile(chats, part) for part in (0.5, 0.95)), 1e3 * median(longs), tokens]
 
 
+def llama_server(path: Path, weights: Path) -> list[str]:
+    """Return the beginning of a command of llama.cpp's server, which is built if need be."""
+    if path.is_file():
+        return [str(path), "-m", str(weights), "--port", "{port}"]
+    build = LlamaCpp(path)
+    build.install()
+    return build.command(weights, 1)[: -len(("-t", "", "--parallel", "", "-c", ""))]
+
+
 def servers(given: argparse.Namespace) -> dict[str, list[str]]:
     """Return the commands of the servers, by name."""
     own = f"{shlex.quote(sys.executable)} -m draftwerk serve --port {{port}}"
     if given.weights:
         own += f" {shlex.quote(str(given.weights))}"
-    texts = [f"draftwerk={own}", *given.server]
+    texts = [*([] if given.without else [f"draftwerk={own}"]), *given.server]
     commands = {
         name: shlex.split(text) for name, _, text in (each.partition("=") for each in texts)
     }
     if given.llama:
         assert given.weights, "llama.cpp's server needs --weights"
-        build = LlamaCpp(given.llama)
-        build.install()
-        base = build.command(given.weights, 1)[: -len(("-t", "", "--parallel", "", "-c", ""))]
-        rows = str(2 * USERS)
-        size = str(2 * USERS * given.context)
-        threads = str(os.cpu_count() or 1)
-        commands["llama.cpp"] = [*base, "-t", threads, "--parallel", rows, "-c", size]
+        options = ["-t", str(os.cpu_count() or 1), "--parallel", str(2 * USERS)]
+        options += ["-c", str(2 * USERS * given.context)]
+        commands["llama.cpp"] = [*llama_server(given.llama, given.weights), *options]
     return commands
 
 
 async def measure(given: argparse.Namespace) -> dict[str, list[float]]:
     """Return the figures of each server: those of the first part, then those of the mix."""
     found: dict[str, list[float]] = {}
-    rate = given.rate
+    rates: MixRates | None = None
     for name, command in servers(given).items():
         port = free_port()
         words = [word.replace("{port}", str(port)) for word in command]
@@ -178,10 +206,8 @@ async def measure(given: argparse.Namespace) -> dict[str, list[float]]:
             client = TimedClient(http, server.url, model, random.Random(given.seed))
             figures = [] if given.only == "mix" else await behind_a_long_prompt(client, given)
             if given.only != "behind":
-                if not rate:
-                    await client.closed(3, given.chat, given.tokens)
-                    rate = 0.5 * await client.closed(given.seconds / 3, given.chat, given.tokens)
-                figures += [rate, *await mixed(client, given, rate)]
+                rates = rates or await mix_rates(client, given)
+                figures += [rates.chats, rates.every_s, *await mixed(client, given, rates)]
             found[name] = figures
     return found
 
@@ -195,6 +221,7 @@ BEHIND = (
 )
 MIX = (
     "chats a second in the mix",
+    "seconds between its long prompts",
     "chats' first token p50, ms",
     "chats' first token p95, ms",
     "long prompts' first token p50, ms",
@@ -210,10 +237,12 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options.add_argument("--read", type=int, default=400, help="tokens of texts beside it")
     options.add_argument("--seconds", type=float, default=60.0, help="of the mix")
     options.add_argument("--rate", type=float, default=0.0, help="chats a second; 0: half of what")
+    options.add_argument("--every", type=float, default=0.0, help="seconds from a long prompt on")
+    options.add_argument("--without", action="store_true", help="the server of this checkout")
     options.add_argument("--context", type=int, default=8192, help="of llama.cpp's server")
     options.add_argument("--only", choices=["behind", "mix"])
     options.add_argument("--server", action="append", default=[], help="NAME=COMMAND with {port}")
-    options.add_argument("--llama", type=Path, help="folder of its virtual environments")
+    options.add_argument("--llama", type=Path, help="llama.cpp's server, or a folder to build in")
     options.add_argument("--weights", type=Path, help="GGUF file; the default model without it")
     given = options.parse_args(argv)
     figures = run(measure, given)
