@@ -204,10 +204,11 @@ async def killed(server: kills.KillServer, given: argparse.Namespace) -> None:
         disturbed = await server.run(arguments, arguments.count)
         kills.compare(plain, disturbed)
         back = [each.ready_s for each in disturbed.recoveries]
+        print(f"{role} killed {len(back)} times, all texts equal; another is there after", end=" ")
+        print(f"{median(back):.2f} s ({max(back):.2f} at most)", end="")
         text = [each.token_s for each in disturbed.recoveries]
-        print(f"{role} killed {len(back)} times, all texts equal:", end=" ")
-        print(f"text again after {median(text):.2f} s ({max(text):.2f} at most),", end=" ")
-        print(f"another is there after {median(back):.2f} s ({max(back):.2f} at most)")
+        has_pause = role == "target"
+        print(f", text again after {median(text):.2f} s ({max(text):.2f})" if has_pause else "")
         assert max(back) <= given.healed_s, f"{role} was away for {max(back):.1f} s"
 
 
