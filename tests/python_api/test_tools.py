@@ -71,7 +71,7 @@ def test_a_tool_that_makes_no_sense_is_named(llm: LLM) -> None:
     bad = {"type": "function", "function": function}
     with pytest.raises(RequestError, match="object") as found:
         llm.chat(QUESTION, tools=[bad])
-    assert found.value.field == "tools[0].parameters"
+    assert found.value.field == "tools[0].function.parameters"
     with pytest.raises(RequestError, match="not among"):
         llm.chat(QUESTION, tools=[WEATHER], tool_choice={"type": "function",
                                                          "function": {"name": "g"}})  # fmt: skip

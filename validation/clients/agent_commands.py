@@ -59,6 +59,8 @@ CODEX = Package("@openai/codex", is_npm=True)
 CLAUDE = Package("@anthropic-ai/claude-code", is_npm=True)
 OPENCODE = Package("opencode-ai", is_npm=True)
 QWEN = Package("@qwen-code/qwen-code", is_npm=True)
+LISTED_MODEL = "gpt-5.2"
+"""A name that agents know, under which the model is served too."""
 PROVIDER = "model_providers.draftwerk"
 
 
@@ -108,7 +110,7 @@ def claude_plain_calls(place: AgentPlace) -> Sequence[ForcedCall]:
 
 
 def opencode(package: Package, place: AgentPlace) -> list[str]:
-    """Return opencode; an address that is not OpenAI's is told by a file."""
+    """Return opencode; a model that is not on its list is told by a file."""
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": place.url + "/v1", "apiKey": KEY},
@@ -118,6 +120,12 @@ def opencode(package: Package, place: AgentPlace) -> list[str]:
     (place.work / "opencode.json").write_text(config)
     program = package.program(place.packages, "opencode")
     return [*program, "run", "-m", f"draftwerk/{place.model}", PROMPT]
+
+
+def opencode_listed(package: Package, place: AgentPlace) -> list[str]:
+    """Return opencode with a model of its own list: the environment's address is enough."""
+    program = package.program(place.packages, "opencode")
+    return [*program, "run", "-m", f"openai/{LISTED_MODEL}", PROMPT]
 
 
 def opencode_calls(place: AgentPlace) -> Sequence[ForcedCall]:
@@ -164,6 +172,7 @@ AGENTS = (
         "claude -p, tool search", CLAUDE, claude, claude_calls, (("ENABLE_TOOL_SEARCH", "true"),)
     ),
     Agent("opencode run", OPENCODE, opencode, opencode_calls),
+    Agent("opencode run, listed model", OPENCODE, opencode_listed, opencode_calls),
     Agent("qwen -p", QWEN, qwen, qwen_calls),
     Agent(
         "tool runner, Python",

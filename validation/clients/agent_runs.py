@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from draftwerk.loadtest.server.launcher import free_port, says_ready, serving
-from validation.clients.agent_commands import FILE, Agent, AgentPlace
+from validation.clients.agent_commands import FILE, LISTED_MODEL, Agent, AgentPlace
 from validation.clients.forcing_proxy import ProxyNotes, proxied
 from validation.clients.random_model import save_random_model
 
@@ -45,6 +45,7 @@ async def random_server(folder: Path) -> AsyncGenerator[str]:
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "draftwerk", "serve", str(folder / MODEL)]
     command += ["--host", "127.0.0.1", "--port", str(port)]
+    command += ["--served-model-name", MODEL, "--served-model-name", LISTED_MODEL]
     log = folder / "server.log"
     async with serving(command, url, ready=says_ready, start_s=START_S, log=log):
         yield url

@@ -71,7 +71,9 @@ def message_tools(body: PromptBody, model: ServedModel) -> MessageTools:
     ]
     allowed = None if choice.name is None else frozenset((choice.name,))
     parallel = not choice.disable_parallel_tool_use and choice.name is None
-    request = tool_request(definitions, MODES[choice.type], allowed, parallel, model)
+    places = {each.name: index for index, each in enumerate(body.tools or ())}
+    fields = [f"tools[{places[each.name]}].input_schema" for each in told]
+    request = tool_request(definitions, fields, MODES[choice.type], allowed, parallel, model)
     shown = {each.name: shown_tool(each) for each in definitions}
     front = {name: text for name, text in shown.items() if name not in behind}
     deferred = {name: shown[name] for name in behind}

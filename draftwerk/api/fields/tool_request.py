@@ -46,7 +46,8 @@ def chat_tools(
     """Return chat's tools and choice. Raises ApiError."""
     definitions = tuple(each.function for each in tools or ())
     mode, allowed, single = _chat_choice(choice)
-    return tool_request(definitions, mode, allowed, parallel is not False and not single, model)
+    several = parallel is not False and not single
+    return tool_request(definitions, nested_fields(definitions), mode, allowed, several, model)
 
 
 def _chat_choice(
@@ -64,14 +65,21 @@ def _chat_choice(
     return some.mode, frozenset(each.function.name for each in some.tools), False
 
 
+def nested_fields(definitions: Sequence[FunctionDefinition]) -> list[str]:
+    """Return where a request has the schemas of its tools, as chat has them."""
+    return [f"tools[{index}].function.parameters" for index in range(len(definitions))]
+
+
 def tool_request(
     definitions: Sequence[FunctionDefinition],
+    fields: Sequence[str],
     mode: CallMode,
     allowed: frozenset[str] | None,
     parallel: bool,
     model: ServedModel,
 ) -> ToolRequest:
-    """Return tools and choice; `allowed` are names, None for all.
+    """Return tools and choice; `fields` are where the request has each one's schema, `allowed` are
+    names, None for all.
 
     Raises ApiError for what contradicts itself, and for what this model cannot do.
     """
@@ -89,19 +97,21 @@ def tool_request(
             "or under --tool-format off; use another model, or --tool-format auto."
         )
         raise refused(sentence, "tools", "unsupported")
-    functions = _functions(definitions)
+    functions = _functions(definitions, fields)
     able = [i for i, name in enumerate(names) if allowed is None or name in allowed]
-    fields = tuple(map(_field, able))
     shown = tuple(map(shown_tool, definitions))
-    return ToolRequest(tuple(functions[i] for i in able), fields, shown, mode, parallel)
+    of_able = tuple(fields[i] for i in able)
+    return ToolRequest(tuple(functions[i] for i in able), of_able, shown, mode, parallel)
 
 
-def _functions(definitions: Sequence[FunctionDefinition]) -> list[ToolFunction]:
+def _functions(
+    definitions: Sequence[FunctionDefinition], fields: Sequence[str]
+) -> list[ToolFunction]:
     """Return the functions with their schemas read. Raises ApiError."""
     if sum(len(each.schema) for each in definitions) > SCHEMAS_MAX:
         sentence = f"The schemas in `tools` are longer than {SCHEMAS_MAX} bytes together."
         raise refused(sentence, "tools", "invalid")
-    return [_function(each, _field(index)) for index, each in enumerate(definitions)]
+    return [_function(*each) for each in zip(definitions, fields, strict=True)]
 
 
 def _function(definition: FunctionDefinition, path: str) -> ToolFunction:
@@ -116,10 +126,6 @@ def _function(definition: FunctionDefinition, path: str) -> ToolFunction:
         raise refused(f"`{path}` {error}.", path, "invalid") from None
     except (ValueError, RecursionError):
         raise refused(f"`{path}` cannot be read.", path, "invalid") from None
-
-
-def _field(index: int) -> str:
-    return f"tools[{index}].parameters"
 
 
 def shown_tool(definition: FunctionDefinition) -> str:

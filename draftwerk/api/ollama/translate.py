@@ -19,7 +19,7 @@ from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
 from draftwerk.api.fields.reasoning_request import Reasoning, ReasoningRequest, reasoning_of
 from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
 from draftwerk.api.fields.segments import blend_of, with_documents
-from draftwerk.api.fields.tool_request import ToolRequest, tool_request
+from draftwerk.api.fields.tool_request import ToolRequest, nested_fields, tool_request
 from draftwerk.api.ollama.schema import (
     GenerateBody,
     KeepAlive,
@@ -66,7 +66,8 @@ def keep_alive_s(given: KeepAlive | None) -> float | None:
 
 def chat_plan(body: OllamaChatBody, model: ServedModel) -> ReplyPlan:
     """Return what the reply of a chat must be."""
-    tools = tool_request([each.function for each in body.tools or ()], "auto", None, True, model)
+    functions = [each.function for each in body.tools or ()]
+    tools = tool_request(functions, nested_fields(functions), "auto", None, True, model)
     return plan_reply(tools, _reasoning(body, model), format_of(body.format), model)
 
 

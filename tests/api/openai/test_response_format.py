@@ -269,7 +269,7 @@ async def test_a_tool_whose_schema_cannot_be_followed_is_named(real: Real) -> No
     tools = [{"type": "function", "function": each} for each in functions]
     for more in ({}, {"response_format": schema_format(SCHEMA)}):
         error = (await real.chat(tools=tools, **more)).json()["error"]
-        assert error["param"] == "tools[1].parameters"
+        assert error["param"] == "tools[1].function.parameters"
         reason = 'failed to compile JSON schema: Unimplemented keys: ["not"]'
         assert error["message"] == f"the grammar cannot be followed: {reason}"
     some = {"mode": "auto", "tools": [{"type": "function", "name": "f1"}]}

@@ -330,11 +330,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
                 }
             ]
         },
-        "tools[0].parameters",
+        "tools[0].function.parameters",
     ),
     (
         {"tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}]},
-        "tools[0].parameters",
+        "tools[0].function.parameters",
     ),
     ({"reasoning_effort": "sideways"}, "reasoning_effort"),
     ({"chat_template_kwargs": {"builtin_tools": "x"}}, "chat_template_kwargs"),
@@ -400,7 +400,7 @@ def listed(count: int) -> Any:
 
 
 HOSTILE: dict[str, tuple[list[Any], str | None]] = {
-    "depth 200": ([function(nested(200))], "tools[0].parameters"),
+    "depth 200": ([function(nested(200))], "tools[0].function.parameters"),
     "too many tools": ([function(nested(1))] * 200, "tools"),
     "60,000 values": ([function(listed(60_000))], "tools"),
     "100,000 values": ([function(listed(100_000))], None),  # the body holds too many strings
@@ -426,7 +426,20 @@ async def test_a_schema_that_the_format_of_calls_cannot_hold_is_named(agent: Ser
     conditions = {"type": "object", "anyOf": [{"required": ["a"]}]}
     tools = [function(nested(1)), function(conditions, "g"), function(nested(1), "h")]
     reply = await agent.chat(tools=tools)
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tools[1].parameters")
+    assert (reply.status_code, reply.json()["error"]["param"]) == (
+        400,
+        "tools[1].function.parameters",
+    )
+    flat = {"type": "function", **function(conditions, "g")["function"]}
+    inside = {"type": "namespace", "name": "n", "description": "x", "tools": [flat]}
+    body = {"input": "x", "tools": [{"type": "web_search"}, inside]}
+    error = (await agent.http.post("/v1/responses", json=body)).json()["error"]
+    assert error["param"] == "tools[1].tools[0].parameters"
+    named = {"name": "g", "input_schema": conditions, "strict": True}
+    body = {"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "model": MODEL}
+    body["tools"] = [{"type": "web_search_20250305", "name": "web_search"}, named]
+    error = (await agent.http.post("/v1/messages", json=body)).json()["error"]
+    assert error["param"] == "tools[1].input_schema"
     tools[1] = function(conditions, "g", strict=False)
     assert (await agent.chat(tools=tools)).status_code == 200
 

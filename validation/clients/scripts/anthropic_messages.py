@@ -92,14 +92,21 @@ def billing_headers() -> None:
     assert used.input_tokens < 32 < used.cache_read_input_tokens, used
 
 
+@case("an answer that goes on")
+def goes_on() -> None:
+    begun = [*MESSAGES, {"role": "assistant", "content": "A"}]
+    reply = client.messages.create(model=MODEL, max_tokens=5, messages=begun)
+    check_text(reply.content[0].text)
+
+
 @case("a refusal")
 def refusal() -> None:
+    source = {"type": "base64", "media_type": "image/gif", "data": "R0lG"}
+    seen = [{"role": "user", "content": [{"type": "image", "source": source}]}]
     try:
-        client.messages.create(
-            model=MODEL, max_tokens=5, messages=[*MESSAGES, {"role": "assistant", "content": "A"}]
-        )
+        client.messages.create(model=MODEL, max_tokens=5, messages=seen)
     except BadRequestError as error:
-        assert "messages" in str(error)
+        assert "messages[0].content[0].type" in str(error)
     else:
         raise AssertionError("it was not refused")
 

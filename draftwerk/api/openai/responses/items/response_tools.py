@@ -59,6 +59,8 @@ class OfferedTools(Struct, frozen=True):
     definitions: tuple[FunctionDefinition, ...] = ()
     names: tuple[CalledName, ...] = ()
     """One for each definition."""
+    fields: tuple[str, ...] = ()
+    """Where the request has what each one's arguments must be."""
     left_out: tuple[str, ...] = ()
     """Types of hosted tools."""
     loose: tuple[str, ...] = ()
@@ -73,6 +75,7 @@ def offered_tools(tools: Sequence[FlatTool] | None) -> OfferedTools:
     """Return a request's tools. Raises ApiError for a type that is none, and for no name."""
     definitions: list[FunctionDefinition] = []
     names: list[CalledName] = []
+    fields: list[str] = []
     left_out: list[str] = []
     loose: list[str] = []
     for tool, namespace, path in _unfolded(tools):
@@ -86,12 +89,13 @@ def offered_tools(tools: Sequence[FlatTool] | None) -> OfferedTools:
             raise refused(f"`{path}.name` is required.", f"{path}.name", "missing")
         name = CalledName(tool.name, namespace, tool.type == "custom")
         names.append(name)
+        fields.append(f"{path}.{'format.definition' if name.is_custom else 'parameters'}")
         pattern = _pattern(tool, path)
         if pattern is None:
             loose.append(tool.name)
         definitions.append(_definition(tool, name.shown, pattern))
     once = tuple(dict.fromkeys(left_out))
-    return OfferedTools(tuple(definitions), tuple(names), once, tuple(loose))
+    return OfferedTools(tuple(definitions), tuple(names), tuple(fields), once, tuple(loose))
 
 
 def _unfolded(
@@ -149,7 +153,7 @@ def response_tools(
     """Return Responses' tools and choice. Raises ApiError."""
     mode, allowed, single = _choice(offered, choice)
     several = parallel is not False and not single
-    return tool_request(offered.definitions, mode, allowed, several, model)
+    return tool_request(offered.definitions, offered.fields, mode, allowed, several, model)
 
 
 def _choice(
