@@ -18,6 +18,11 @@ LAYERS, BLOCK, MASK = 6, 7, 96
 """Of a target; tokens of a block; the token that stands for what is not known."""
 PERIOD = 4
 """Of planted texts."""
+SECOND = {
+    **{"conv_kernel_size": 2, "conv_group_size": 8, "selector_rank": 5, "selector_top_k": 6},
+    **{"input_embedding_scale": 1.5, "output_multiplier": 0.5, "final_logit_softcapping": 30.0},
+}
+"""What a DFlash 2 says beside."""
 DEEP: dict[str, dict[str, Any]] = {
     "qwen3_5_text": {"layer_types": ["linear_attention", "full_attention"] * 3},
     "gpt_oss": {},
@@ -35,6 +40,7 @@ class DFlashOracle:
         taps: Sequence[int] = (0, 2, 4),
         layers: int = 2,
         sizes: dict[str, Any] | None = None,
+        second: dict[str, Any] | None = None,
         **said: Any,
     ) -> None:
         """Save them; every parameter is random, and logits are far apart.
@@ -56,7 +62,10 @@ class DFlashOracle:
             **{"head_dim": self.size, "intermediate_size": 48, "hidden_act": "silu"},
             **{"rms_norm_eps": 1e-5, "max_position_embeddings": 512, "rope_theta": 500.0},
             **{"block_size": BLOCK, "torch_dtype": "float32"},
-            "dflash_config": {"target_layer_ids": list(taps), "mask_token_id": MASK},
+            "dflash_config": {
+                **{"target_layer_ids": list(taps), "mask_token_id": MASK},
+                **(second or {}),
+            },
             **said,
         }
         noise = torch.Generator().manual_seed(11)
@@ -86,6 +95,25 @@ class DFlashOracle:
             if said["model_type"] == "qwen3":
                 layer |= dict.fromkeys(("self_attn.q_norm", "self_attn.k_norm"), (self.size,))
             found |= {f"layers.{index}.{name}.weight": shape for name, shape in layer.items()}
+        return found | self._second_shapes()
+
+    def _second_shapes(self) -> dict[str, tuple[int, ...]]:
+        own, hidden = self.said["dflash_config"], self.said["hidden_size"]
+        if "selector_rank" not in own:
+            return {}
+        taps, rank = own["conv_kernel_size"], own["selector_rank"]
+        selector, tokens = "candidate_selector", (self.said["vocab_size"], rank)
+        found: dict[str, tuple[int, ...]] = {
+            f"{selector}.predecessor_codebook": tokens,
+            f"{selector}.successor_codebook": tokens,
+            f"{selector}.hidden_projection.weight": (rank, hidden),
+        }
+        for index in range(self.layers):
+            for name in ("attention_conv", "mlp_conv"):
+                conv = f"layers.{index}.{name}"
+                rows = 2 * taps * hidden // own["conv_group_size"]
+                found[f"{conv}.base_kernel"] = (2, taps, hidden)
+                found[f"{conv}.kernel_projection.weight"] = (rows, hidden)
         return found
 
     @torch.no_grad()
@@ -161,29 +189,81 @@ class DFlashOracle:
         return torch.cat(found)
 
     @torch.no_grad()
-    def guesses(self, tokens: Sequence[int], states: Tensor, count: int) -> list[Tensor]:
+    def guesses(
+        self, tokens: Sequence[int], states: Tensor, count: int, before: Sequence[int] = ()
+    ) -> list[Tensor]:
         """Return logits of the first masks of the block behind these tokens.
 
-        `states` are the target's of all tokens but the last.
+        `states` are the target's of all tokens but the last; of a DFlash 2 `before` are the tokens
+        before each mask.
         """
-        block = [tokens[-1], *[self.said["dflash_config"]["mask_token_id"]] * (BLOCK - 1)]
+        own = self.said["dflash_config"]
+        block = [tokens[-1], *[own["mask_token_id"]] * (BLOCK - 1)]
         hidden = self.target.get_input_embeddings()(torch.tensor(block))
+        hidden = hidden * own.get("input_embedding_scale", 1.0)
         context = self._normed(states @ self.tensors["fc.weight"].T, "hidden_norm.weight")
         for index in range(self.layers):
             hidden = self._layer(index, hidden, context)
-        return list(self.target.lm_head(self._normed(hidden, "norm.weight"))[1 : 1 + count])
+        hidden = self._normed(hidden, "norm.weight")[1 : 1 + count]
+        logits = self.target.lm_head(hidden)
+        if "selector_rank" in own:
+            return [self._selected(*each) for each in zip(hidden, logits, before, strict=True)]
+        return list(logits)
+
+    def _selected(self, hidden: Tensor, logits: Tensor, before: int) -> Tensor:
+        """Return the scores of the best tokens behind one; those of all others are none."""
+        own = self.said["dflash_config"]
+        cap = own["final_logit_softcapping"]
+        logits = (logits * own["output_multiplier"] / cap).tanh() * cap
+        names = ("predecessor_codebook", "successor_codebook", "hidden_projection.weight")
+        before_, behind, gate = (self.tensors[f"candidate_selector.{name}"] for name in names)
+        found = torch.full_like(logits, -torch.inf)
+        for token in logits.topk(own["selector_top_k"]).indices.tolist():
+            edge = (before_[before] * (gate @ hidden) * behind[token]).sum()
+            found[token] = logits[token] + edge
+        return found
+
+    def _convolved(self, name: str, side: int, normed: Tensor, rows: Tensor) -> Tensor:
+        """Return rows mixed with those before them, a token and a channel at a time."""
+        own = self.said["dflash_config"]
+        taps, width = own["conv_kernel_size"], own["conv_group_size"]
+        base = self.tensors[f"{name}.base_kernel"]
+        deltas = normed @ self.tensors[f"{name}.kernel_projection.weight"].T
+        deltas = deltas.view(len(rows), 2, taps, -1)
+        found = torch.zeros_like(rows)
+        for token in range(len(rows)):
+            for channel in range(rows.shape[1]):
+                for tap in range(min(taps, token + 1)):
+                    delta = deltas[token, side, tap, channel // width]
+                    kernel = base[side, tap, channel] + delta
+                    found[token, channel] += kernel * rows[token - tap, channel]
+        return found
 
     def _layer(self, index: int, hidden: Tensor, context: Tensor) -> Tensor:
         name = f"layers.{index}."
-        normed = self._normed(hidden, f"{name}input_layernorm.weight")
-        attended = self._attention(index, normed, context)
-        hidden = hidden + attended @ self.tensors[f"{name}self_attn.o_proj.weight"].T
-        normed = self._normed(hidden, f"{name}post_attention_layernorm.weight")
-        gate, up = (
-            normed @ self.tensors[f"{name}mlp.{kind}_proj.weight"].T for kind in ("gate", "up")
-        )
-        down = self.tensors[f"{name}mlp.down_proj.weight"]
-        return hidden + (torch.nn.functional.silu(gate) * up) @ down.T
+
+        def attend(rows: Tensor) -> Tensor:
+            attended = self._attention(index, rows, context)
+            return attended @ self.tensors[f"{name}self_attn.o_proj.weight"].T
+
+        def feed(rows: Tensor) -> Tensor:
+            gate, up = (
+                rows @ self.tensors[f"{name}mlp.{kind}_proj.weight"].T for kind in ("gate", "up")
+            )
+            down = self.tensors[f"{name}mlp.down_proj.weight"]
+            return (torch.nn.functional.silu(gate) * up) @ down.T
+
+        for norm, conv, part in (
+            ("input_layernorm", "attention_conv", attend),
+            ("post_attention_layernorm", "mlp_conv", feed),
+        ):
+            normed = self._normed(hidden, f"{name}{norm}.weight")
+            if f"{name}{conv}.base_kernel" in self.tensors:
+                mixed = self._convolved(f"{name}{conv}", 0, normed, normed)
+                hidden = hidden + self._convolved(f"{name}{conv}", 1, normed, part(mixed))
+            else:
+                hidden = hidden + part(normed)
+        return hidden
 
     def _attention(self, index: int, normed: Tensor, context: Tensor) -> Tensor:
         """Attend a token and a head at a time."""

@@ -9,16 +9,26 @@ from msgspec.structs import replace
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.protocol.feedback import HeadNode
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Verdict, chain
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live
 from tests.support.proposing import EveryRow
 
 
+def best_path(tree: Sequence[HeadNode]) -> list[HeadNode]:
+    """Return the nodes of a head's tree that follow each other by the best guess."""
+    path = [0] if tree else list[int]()
+    for number, node in enumerate(tree):
+        if path and node.parent == path[-1] and node.token == tree[path[-1]].best[0]:
+            path.append(number)
+    return [tree[number] for number in path]
+
+
 def chain_of(live: Live, capacity: int) -> Draft:
     """Draft what the head guessed, and none of its rivals."""
     tree = live.decisions[-1].feedback.head_tree if live.decisions else ()
-    return chain(tuple(node.best[0] for node in tree)[:capacity], "head")
+    return chain(tuple(node.best[0] for node in best_path(tree))[:capacity], "head")
 
 
 def accepted(guesses: Sequence[int], text: Sequence[int]) -> int:

@@ -13,8 +13,8 @@ from draftwerk.model.checkpoint.model_options import TRANSFORMERS, AttentionWind
 from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.draft_head.head_memory import draft_head_bytes
 from draftwerk.model.native.servable import check_servable, own_format
+from draftwerk.model.process.drafters.drafter_table import draft_head_bytes
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.approximations import WINDOW
 from draftwerk.settings.engine_settings import EngineSettings

@@ -30,7 +30,7 @@ def attend(
             seen &= (places - batch.positions[begin:end, None]).abs() < scoring.window
         elif scoring.window:
             seen &= seen.flip(1).cumsum(1).flip(1) <= scoring.window
-        out[begin:end] = _attend_row(
+        out[begin:end] = attend_row(
             query[begin:end].float(),
             keys[blocks].flatten(0, 1)[:length].float(),
             values[blocks].flatten(0, 1)[:length].float(),
@@ -60,8 +60,8 @@ def shares(scores: Tensor, sinks: Tensor | None) -> Tensor:
     return torch.cat([scores, more], dim=-1).softmax(dim=-1)[..., :-1]
 
 
-def _attend_row(
-    query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring
+def attend_row(
+    query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring = PLAIN
 ) -> Tensor:
     """Attend for one row: query [n, heads, D], keys and values [length, kv_heads, D]."""
     count, heads, size = query.shape

@@ -1,22 +1,37 @@
-"""The `config.json` of a DFlash drafter's folder, and whether it fits a target, without torch.
+"""DFlash drafters (arXiv 2602.06036): a few layers that guess a whole block of tokens at once.
 
-A drafter (arXiv 2602.06036) has a few layers of Qwen3 or Llama and neither embedding nor lm_head.
-Its layers with a window are causal, as those of published drafters are, unless the config says so
-of all or none.
+    context  = hidden_norm(fc [what some of the target's layers come to])    of committed positions
+    block    = embeddings of the last token and of as many masks as are guessed
+    layers   Qwen3's or Llama's: keys and values are those of the context, then of the block itself,
+             which attends without a causal mask
+    guess i  = the target's lm_head of norm(what mask i comes to)
+
+Read from safetensors, as their authors' program, SGLang and vLLM have them. Layers with a window
+are causal unless the config says so of all or none.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from draftwerk.model.checkpoint.architectures import check_keys, completed
-from draftwerk.model.checkpoint.families.architecture import Json, count_of
+from draftwerk.model.checkpoint.architectures import check_keys
+from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.dflash2_config import (
+    KEYS,
+    SecondConfig,
+    second_config,
+    second_shapes,
+)
+from draftwerk.model.checkpoint.drafter_plan import (
+    DrafterPlan,
+    check_same,
+    check_shapes,
+    layers_as,
+)
+from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.families.windows import SLIDING
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
-from draftwerk.model.checkpoint.inventory import check_tensors
-from draftwerk.model.checkpoint.rope_fields import check_rope
-from draftwerk.model.checkpoint.supported import check_supported
+from draftwerk.model.checkpoint.inventory import TensorShape, check_tensors
 from draftwerk.model.checkpoint.text_part import EMBEDDING, HEAD
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -24,17 +39,12 @@ SECTION, TAPS, MASK, BLOCK = "dflash_config", "target_layer_ids", "mask_token_id
 BLOCK_MIN, BLOCK_MAX = 2, 64
 """Tokens of a block: of one nothing is guessed, and a row verifies no more."""
 FC, CONTEXT_NORM = "fc.weight", "hidden_norm.weight"
-SECTION_KEYS = (TAPS, MASK, BLOCK, "causal", "mask_token", "use_qk_norm")
-"""The last two say again what the first three and the tensors do."""
+CAUSAL = ("causal", "is_causal")
+SECTION_KEYS = (TAPS, MASK, BLOCK, *CAUSAL, "mask_token", "use_qk_norm", *KEYS)
+"""`mask_token` and `use_qk_norm` say again what the first three and the tensors do."""
 BESIDE = (
-    SECTION,
-    MASK,
-    BLOCK,
-    "num_target_layers",
-    "is_causal",
-    "auto_map",
-    "dtype",
-    "torch_dtype",
+    *(SECTION, MASK, BLOCK, "num_target_layers", "is_causal"),
+    *("auto_map", "dtype", "torch_dtype", "architectures"),
 )
 """Keys beside those of its layers."""
 CLASSES = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
@@ -51,6 +61,7 @@ class DFlashConfig(NamedTuple):
     block_size: int
     causal: tuple[bool, ...]
     """Whether a layer's block sees what comes before alone."""
+    second: SecondConfig | None
 
 
 def is_dflash(directory: Path) -> bool:
@@ -58,69 +69,74 @@ def is_dflash(directory: Path) -> bool:
     return SECTION in (read_json(directory / "config.json") or {})
 
 
-def read_dflash_config(directory: Path, target: Json) -> DFlashConfig:
-    """Return a drafter's configuration. Raises Refused, naming what does not fit the target."""
-    hf = read_json(directory / "config.json") or {}
-    section = hf.get(SECTION)
-    if not isinstance(section, dict):
-        raise Refused(f"config.json: {SECTION} is no object")
-    own = cast(Json, section)
-    if unknown := sorted(own.keys() - SECTION_KEYS):
-        raise Refused(f"config.json: {SECTION}.{unknown[0]} is not supported")
-    layers = _layers_of(hf)
-    for name in ("vocab_size", "hidden_size"):
-        if layers[name] != target[name]:
-            raise Refused(
-                f"config.json: {name} is {layers[name]}, and the model's is {target[name]}"
-            )
-    count = target["num_hidden_layers"]
-    if hf.get("num_target_layers", count) != count:
-        said = hf["num_target_layers"]
-        raise Refused(f"config.json: num_target_layers is {said!r}, and the model has {count}")
-    return DFlashConfig(
-        layers,
-        _taps(own.get(TAPS), layers["num_hidden_layers"], count),
-        _within(f"{SECTION}.{MASK}", own.get(MASK, hf.get(MASK)), 0, target["vocab_size"] - 1),
-        _within(BLOCK, own.get(BLOCK, hf.get(BLOCK)), BLOCK_MIN, BLOCK_MAX),
-        _causal(own.get("causal", hf.get("is_causal")), layers),
+def plan_dflash(directory: Path, _: Path, target: ModelConfig) -> DrafterPlan:
+    """Return what a drafter takes. Raises Refused, naming what does not fit."""
+    own = read_dflash_config(directory, target)
+    kind, count = "DFlash 2" if own.second else "DFlash", own.layers["num_hidden_layers"]
+    return DrafterPlan(
+        name=f"a {kind} drafter of {count} layers, which guess {own.block_size - 1} tokens at once",
+        tensors=drafter_tensors(directory, own),
+        layers=own.layers,
+        state_size=len(own.taps) * target.hidden_size,
+        reads_prompts=True,
+        shares_head=True,
     )
 
 
-def drafter_tensors(directory: Path, config: DFlashConfig) -> dict[str, StoredTensor]:
+def read_dflash_config(directory: Path, target: ModelConfig) -> DFlashConfig:
+    """Return a drafter's configuration. Raises Refused, naming what does not fit the target."""
+    hf = read_json(directory / "config.json") or {}
+    if not isinstance(hf.get(SECTION), dict):
+        raise Refused(f"config.json: {SECTION} is no object")
+    own = cast(Json, hf[SECTION])
+    if unknown := sorted(own.keys() - SECTION_KEYS):
+        raise Refused(f"config.json: {SECTION}.{unknown[0]} is not supported")
+    layers = _layers_of(hf)
+    check_same("vocab_size", layers["vocab_size"], target.vocab_size)
+    check_same("hidden_size", layers["hidden_size"], target.hidden_size)
+    count = target.layer_count
+    check_same("num_target_layers", hf.get("num_target_layers", count), count)
+    return DFlashConfig(
+        layers,
+        _taps(own.get(TAPS), layers["num_hidden_layers"], count),
+        _within(f"{SECTION}.{MASK}", own.get(MASK, hf.get(MASK)), 0, target.vocab_size - 1),
+        _within(BLOCK, own.get(BLOCK, hf.get(BLOCK)), BLOCK_MIN, BLOCK_MAX),
+        _causal(
+            next((each[name] for each in (own, hf) for name in CAUSAL if name in each), None),
+            layers,
+        ),
+        second_config(own, layers["hidden_size"]),
+    )
+
+
+def drafter_tensors(directory: Path, own: DFlashConfig) -> dict[str, StoredTensor]:
     """Return a drafter's tensors, those of layers by a model's names.
 
     Raises Refused where one lacks, is unknown or has another shape.
     """
-    hf = config.layers
-    hidden, vocabulary = hf["hidden_size"], (hf["vocab_size"], hf["hidden_size"])
+    hidden, vocabulary = own.layers["hidden_size"], own.layers["vocab_size"]
     stored = {
         name.removeprefix("model."): tensor._replace(name=name)
         for name, tensor in stored_tensors(directory).items()
     }
-    for name, shape in ((FC, (hidden, len(config.taps) * hidden)), (CONTEXT_NORM, (hidden,))):
-        if name not in stored:
-            raise Refused(f"it lacks {name}")
-        if stored[name].shape != shape:
-            raise Refused(f"{name} is {list(stored[name].shape)}, not {list(shape)}")
-    beside = {name: stored.pop(name) for name in (FC, CONTEXT_NORM)}
+    shapes: dict[str, TensorShape] = {FC: (hidden, len(own.taps) * hidden), CONTEXT_NORM: (hidden,)}
+    if own.second is not None:
+        shapes |= second_shapes(own.second, own.layers)
+    check_shapes(stored, shapes)
+    beside = {name: stored.pop(name) for name in shapes}
     layers = {f"model.{name}": tensor for name, tensor in stored.items()}
-    of_target = StoredTensor(directory, "F32", vocabulary)
-    check_tensors(hf, {**layers, EMBEDDING: of_target, HEAD: of_target})
+    of_target = StoredTensor(directory, "F32", (vocabulary, hidden))
+    check_tensors(own.layers, {**layers, EMBEDDING: of_target, HEAD: of_target})
     return {**layers, **beside}
 
 
-def _layers_of(hf: Mapping[str, Any]) -> Json:
+def _layers_of(hf: Json) -> Json:
     kind = hf.get("model_type", "qwen3")
     if kind not in CLASSES:
         raise Refused(f"config.json: model_type {kind!r} is not supported (only {list(CLASSES)})")
     own = {key: value for key, value in hf.items() if key not in BESIDE}
-    alone = {"architectures": [CLASSES[kind]], "model_type": kind, "tie_word_embeddings": False}
-    own = {**own, **alone}
-    check_keys(own)
-    own = completed(own)
-    check_supported(own)
-    check_rope(own)
-    return own
+    check_keys({**own, "architectures": [CLASSES[kind]]})
+    return layers_as(own, CLASSES[kind], kind)
 
 
 def _taps(said: Any, own_count: int, count: int) -> tuple[int, ...]:
@@ -147,8 +163,7 @@ def _within(name: str, value: Any, least: int, most: int) -> int:
 
 
 def _causal(said: Any, layers: Json) -> tuple[bool, ...]:
-    count = count_of(layers, "num_hidden_layers")
     if said is not None and not isinstance(said, bool):
         raise Refused(f"config.json: {SECTION}.causal is {said!r}, and not true or false")
-    types = layers.get("layer_types") or [""] * count
+    types = layers.get("layer_types") or [""] * layers["num_hidden_layers"]
     return tuple(kind == SLIDING if said is None else said for kind in types)

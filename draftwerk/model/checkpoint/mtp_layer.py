@@ -24,11 +24,11 @@ from draftwerk.model.checkpoint.hf_config import model_config, read_supported
 from draftwerk.model.checkpoint.inventory import check_tensors
 from draftwerk.model.checkpoint.layer_weights import layer_weights
 from draftwerk.model.checkpoint.loader import opened
+from draftwerk.model.checkpoint.mtp_config import PREFIX
 from draftwerk.model.checkpoint.shard import whole
 from draftwerk.model.checkpoint.text_part import EMBEDDING, HEAD, text_tensors
 from draftwerk.model.checkpoint.weights import LayerWeights
 
-PREFIX = "mtp."
 NAMES = {"mtp.layers.0.": "model.layers.0.", "mtp.norm.": "model.norm.", PREFIX: ""}
 """The names of tensors, and what they are called in a model of one layer."""
 FC, EMBEDDING_NORM, HIDDEN_NORM = "fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden"

@@ -52,6 +52,11 @@ class HeadWindow:
         """The position of the next token to come."""
         return self.first + self.length + len(self.tokens)
 
+    def slot(self, index: int) -> int:
+        """Return where a token that was read is, in the pages' flattened (block, offset) axis."""
+        block, offset = divmod(index, BLOCK_SIZE)
+        return self.blocks[block] * BLOCK_SIZE + offset
+
     def restart(self, position: int) -> None:
         """Forget all that was read; what waits begins at a position."""
         self.first, self.length = position, 0
@@ -80,6 +85,16 @@ class HeadWindows:
         self.read_now: Callable[[int], None] | None = None
         """Reads what waits of a sequence, where a prompt's states are not to be forgotten."""
         self.clear()
+
+    @classmethod
+    def of_head(cls, reads_prompts: bool) -> "HeadWindows":
+        """Return those of a head that reads prompts whole, or their last tokens alone."""
+        return cls(LONG_CAPACITY, LONG_BLOCKS) if reads_prompts else cls(CAPACITY)
+
+    @property
+    def block_count(self) -> int:
+        """The blocks of all windows."""
+        return self.capacity * self.blocks
 
     @property
     def prompt_max(self) -> int:

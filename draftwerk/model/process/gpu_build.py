@@ -10,7 +10,7 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.built import Built, grammars_in
-from draftwerk.model.process.drafters.drafter_table import draft_head_of, refuse_layer_on
+from draftwerk.model.process.drafters.bound_heads import draft_head_of, refuse_layer_on
 from draftwerk.model.process.lora_cards import TakesAdapters, add_adapters, lora_cards
 from draftwerk.model.process.option_checks import check_kv_dtype
 from draftwerk.speculative.protocol.frames import OnProgress

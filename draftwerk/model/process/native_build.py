@@ -22,7 +22,7 @@ from draftwerk.model.process.built import (
     page_fingerprint,
     state_words,
 )
-from draftwerk.model.process.drafters.drafter_table import native_head
+from draftwerk.model.process.drafters.bound_heads import native_head
 from draftwerk.model.process.parts import NativePart, kernel_words, native_part
 from draftwerk.model.ranks.share import Share
 from draftwerk.model.step.backend import Backend, LoadedModel

@@ -12,7 +12,7 @@ from draftwerk.model.process.built import (
     page_fingerprint,
     state_words,
 )
-from draftwerk.model.process.drafters.drafter_table import torch_head
+from draftwerk.model.process.drafters.bound_heads import torch_head
 from draftwerk.model.process.parts import DTYPES, generic_part, torch_part
 from draftwerk.model.ranks.share import Share, grid_of
 from draftwerk.model.step.backend import LoadedModel

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from draftwerk.model.checkpoint.assistant import BEFORE, ORDER, read_assistant
-from draftwerk.model.checkpoint.assistant_config import is_assistant
+from draftwerk.model.checkpoint.assistant import read_assistant
+from draftwerk.model.checkpoint.assistant_config import BEFORE, ORDER, is_assistant
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -76,7 +76,7 @@ def test_it_is_not_served_itself(folder):
 )
 def test_what_does_not_fit_the_target_is_refused(target, folder, part, changes, named):
     say(folder, part, **changes)
-    with pytest.raises(Refused, match=f"draft head .*: .*{named}"):
+    with pytest.raises(Refused, match=named):
         read_assistant(folder, target)
 
 

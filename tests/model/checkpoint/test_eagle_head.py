@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.eagle_head import LAYER_IDS, read_eagle
+from draftwerk.model.checkpoint.eagle_config import LAYER_IDS
+from draftwerk.model.checkpoint.eagle_head import read_eagle
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -79,7 +80,7 @@ def test_other_names_of_the_layer_and_a_nested_config_are_read(target, folder):
 )
 def test_what_does_not_fit_is_refused_by_its_tensor(target, folder, changes, named):
     put(folder, **changes)
-    with pytest.raises(Refused, match=f"draft head {folder}: .*{named}"):
+    with pytest.raises(Refused, match=named):
         read_eagle(folder, target)
 
 
@@ -113,7 +114,7 @@ def test_a_target_is_built_with_the_head_of_a_folder_or_refused(oracle, folder, 
     options = ModelOptions(source=source, draft_head=str(folder), attention=attention)
     made = build(options).parts.draft_head
     assert made is not None and made.windows is not None
-    assert made.name == "an EAGLE-3 layer of 0.0 M weights; 71 tokens are guessed"
+    assert made.name == "an EAGLE-3 layer that guesses 71 tokens"
     put(folder, **{"norm.weight": None})
     with pytest.raises(Refused, match=r"lacks norm\.weight"):
         build(options)

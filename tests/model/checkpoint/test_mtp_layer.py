@@ -58,5 +58,5 @@ def test_it_drafts_where_it_is_asked_for_and_a_broken_one_is_refused(
         head_of(broken, "mtp")
     without = tmp_path_factory.mktemp("without")
     save_tiny(without, "qwen3_5_text")
-    with pytest.raises(Refused, match="draft_head mtp: the model's files hold no MTP layer"):
+    with pytest.raises(Refused, match="draft head mtp: the model's files hold no MTP layer"):
         head_of(without, "mtp")

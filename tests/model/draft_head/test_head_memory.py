@@ -7,10 +7,17 @@ import pytest
 from draftwerk.model.checkpoint.eagle_config import read_eagle_config
 from draftwerk.model.checkpoint.hf_config import read_supported
 from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.mtp_config import MTP
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.draft_head.head_memory import MTP, draft_head_bytes, page_bytes
-from draftwerk.model.draft_head.head_windows import CAPACITY, ROWS_SHARED, WAITING_MAX
+from draftwerk.model.draft_head.head_memory import page_bytes
+from draftwerk.model.draft_head.head_windows import (
+    CAPACITY,
+    ROWS_SHARED,
+    WAITING_MAX,
+    HeadWindows,
+)
 from draftwerk.model.process.build import build
+from draftwerk.model.process.drafters.drafter_table import draft_head_bytes
 from draftwerk.model.step.layer_heads.layer_head import LayerHead
 from tests.support.assistant_models import HEAD as ASSISTANT
 from tests.support.assistant_models import AssistantOracle
@@ -24,7 +31,7 @@ from tests.support.tiny_models import save_tiny
 def test_pages_and_what_waits_are_counted(kind: str, dtype: str, tmp_path: Path) -> None:
     if kind == MTP:
         MtpOracle(tmp_path)
-        wanted, layer, states = MTP, read_supported(tmp_path), 1
+        wanted, layer, states = MTP, {**read_supported(tmp_path), "num_hidden_layers": 1}, 1
     else:
         EagleOracle(tmp_path)
         wanted, layer, states = str(tmp_path / HEAD), read_eagle_config(tmp_path / HEAD).layer, 3
@@ -34,8 +41,9 @@ def test_pages_and_what_waits_are_counted(kind: str, dtype: str, tmp_path: Path)
     )
     head = build(options).parts.draft_head
     assert head is not None and isinstance(head.step, LayerHead)
-    pages = head.step._pages
-    assert page_bytes(layer, dtype) == pages.keys.nbytes + pages.values.nbytes
+    pages, windows = head.step._pages, HeadWindows(CAPACITY)
+    held = pages.keys.nbytes + pages.values.nbytes
+    assert page_bytes(layer, dtype, windows) == held
     waiting = (
         4
         * (CAPACITY + ROWS_SHARED)
@@ -43,7 +51,7 @@ def test_pages_and_what_waits_are_counted(kind: str, dtype: str, tmp_path: Path)
         * states
         * read_supported(tmp_path)["hidden_size"]
     )
-    weights = draft_head_bytes(wanted, tmp_path, dtype) - page_bytes(layer, dtype) - waiting
+    weights = draft_head_bytes(wanted, tmp_path, dtype) - held - waiting
     stored = (tmp_path / HEAD if kind == "eagle" else tmp_path) / "model.safetensors"
     assert 0 < weights < 4 * stored.stat().st_size
 
@@ -61,7 +69,7 @@ def test_what_is_no_head_is_refused_and_none_takes_nothing(tmp_path: Path) -> No
     assert (
         draft_head_bytes("auto", tmp_path, "bf16") == draft_head_bytes("off", tmp_path, "bf16") == 0
     )
-    with pytest.raises(Refused, match="draft_head mtp: the model's files hold no MTP layer"):
+    with pytest.raises(Refused, match="draft head mtp: the model's files hold no MTP layer"):
         draft_head_bytes(MTP, tmp_path, "bf16")
     (tmp_path / "empty").mkdir()
     with pytest.raises(Refused, match=r"draft head .*: it has no config\.json"):

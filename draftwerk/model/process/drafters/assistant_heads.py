@@ -20,16 +20,14 @@ from draftwerk.model.step.layer_heads.assistant_layers import (
 from draftwerk.model.step.layer_heads.mtp import guessed
 
 
-def assistant_head(target: HeadTarget, folder: Path) -> BoundHead:
+def bind(target: HeadTarget, folder: Path) -> BoundHead:
     """Return the assistant in a folder. Raises Refused."""
     assistant = read_assistant(folder, target.config, **target.reading)
     config, shard, weights, scores = _alone(assistant, target.config)
     stage = target.stage(config, weights, shard, target.config)
     joints = Joints(target.embed, target.product(assistant.before), target.product(assistant.after))
     step = AssistantHead(stage, joints, scores, target.rank)
-    read = "which read the model's keys and values"
-    name = f"a Gemma 4 assistant of {config.layer_count} layers, {read}"
-    return BoundHead(step=step, forward=target.forward, name=name)
+    return BoundHead(step=step, forward=target.forward)
 
 
 def _alone(

@@ -1,97 +1,53 @@
 """A DFlash drafter bound to its target."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from torch import Tensor
-
-from draftwerk.model.checkpoint.dflash_weights import DFlashWeights, read_dflash
-from draftwerk.model.checkpoint.hf_config import read_supported
-from draftwerk.model.checkpoint.weights import LayerWeights
-from draftwerk.model.draft_head.head_windows import LONG_BLOCKS, LONG_CAPACITY, HeadWindows
-from draftwerk.model.native.stored import rows_of
+from draftwerk.model.attention.reference import attend_row
+from draftwerk.model.checkpoint.dflash_config import FC, drafter_tensors, read_dflash_config
+from draftwerk.model.checkpoint.hf_config import model_config
+from draftwerk.model.checkpoint.loader import opened
+from draftwerk.model.draft_head.head_windows import HeadWindows
+from draftwerk.model.process.drafters.dflash2_parts import with_second
+from draftwerk.model.process.drafters.head_products import scaled
 from draftwerk.model.process.drafters.head_target import CPU, HeadTarget
 from draftwerk.model.reference.rotation import Rotaries
 from draftwerk.model.step.backend import BoundHead
-from draftwerk.model.step.layer_heads.block_layers import BlockHead, BlockLayer, BlockStack
-from draftwerk.model.step.layer_heads.eagle import KeptStates, RowProduct
-from draftwerk.model.step.layer_heads.mtp import guessed
-
-MakeProduct = Callable[[Tensor], RowProduct]
+from draftwerk.model.step.layer_heads.block_layers import MATRICES, BlockHead, BlockStack
+from draftwerk.model.step.layer_heads.block_paths import independent_guesses
+from draftwerk.model.step.layer_heads.eagle import KeptStates
 
 
-def dflash_head(target: HeadTarget, folder: Path) -> BoundHead:
+def bind(target: HeadTarget, folder: Path) -> BoundHead:
     """Return the drafter in a folder. Raises Refused."""
-    drafter = read_dflash(folder, read_supported(target.directory))
-    stack, config = _stack(drafter, target), drafter.config
-    pages = target.pages(config, capacity=LONG_CAPACITY, blocks=LONG_BLOCKS)
-    step = BlockHead(stack, pages, target.rank, HeadWindows(LONG_CAPACITY, LONG_BLOCKS))
-    states = KeptStates(target.forward, tuple(layer + 1 for layer in drafter.said.taps))
-    name = (
-        f"a DFlash drafter of {config.layer_count} layers, which guess "
-        f"{stack.size - 1} tokens at once"
+    said = read_dflash_config(folder, target.config)
+    tensors = opened(drafter_tensors(folder, said), said.layers, None)
+    config, windows = model_config(said.layers, {}), HeadWindows.of_head(reads_prompts=True)
+    tokens, head = target.guessed()
+    stack = BlockStack(
+        said=said,
+        config=config,
+        layers=[
+            target.products(tensors, MATRICES, f"model.layers.{index}.")
+            for index in range(config.layer_count)
+        ],
+        fc=target.product(tensors.take(FC)),
+        lm_head=target.product(head),
+        norms={
+            name: tensors.exact(name) for name in tensors.stored if name.endswith("norm.weight")
+        },
+        guesses=independent_guesses(tokens.tolist(), target.rank),
+        embed=target.embed,
+        rotaries=Rotaries(config, CPU),
+        attend=attend_row,
     )
-    return BoundHead(step=step, forward=states, windows=step.windows, name=name)
-
-
-def _stack(drafter: DFlashWeights, target: HeadTarget) -> BlockStack:
-    tokens = guessed(target.config.vocab_size, target.config.eos_token_ids)
-    head, graph = target.product(rows_of(target.vocabulary.lm_head, tokens)), target.config.graph
-
-    def logits(rows: Tensor) -> Tensor:
-        found, cap = head(rows) * graph.logit_scale, graph.logit_softcap
-        return (found / cap).tanh() * cap if cap else found
-
-    return BlockStack(
-        [_layer(drafter, index, target.product) for index in range(drafter.config.layer_count)],
-        target.product(drafter.fc),
-        drafter.context_norm.float(),
-        drafter.norm.float(),
-        logits,
-        tokens.tolist(),
-        target.embed,
-        Rotaries(drafter.config, CPU),
-        drafter.config.norm_eps,
-        drafter.said.mask_token,
-        drafter.said.block_size,
-    )
-
-
-def _layer(drafter: DFlashWeights, index: int, product: MakeProduct) -> BlockLayer:
-    layer, config = drafter.layers[index], drafter.config
-    gate_up, down = layer.dense
-    queries = config.num_heads * config.head_size
-    query, keys_values = _halves(layer, queries, product)
-    assert layer.attention_norm is not None and layer.ffn_norm is not None
-    return BlockLayer(
-        query,
-        keys_values,
-        _biased(product(layer.output), layer.output_bias),
-        _biased(product(gate_up), layer.gate_up_bias),
-        _biased(product(down), layer.down_bias),
-        layer.attention_norm.float(),
-        layer.ffn_norm.float(),
-        None if layer.query_norm is None else layer.query_norm.float(),
-        None if layer.key_norm is None else layer.key_norm.float(),
-        drafter.said.causal[index],
-        config.kind(index).window,
-    )
-
-
-def _halves(
-    layer: LayerWeights, queries: int, product: MakeProduct
-) -> tuple[RowProduct, RowProduct]:
-    """Return what makes queries, and what makes keys and values: a context has these alone."""
-    bias = layer.qkv_bias
-    query = product(layer.qkv[:queries].contiguous())
-    keys_values = product(layer.qkv[queries:].contiguous())
-    if bias is None:
-        return query, keys_values
-    return _biased(query, bias[:queries]), _biased(keys_values, bias[queries:])
-
-
-def _biased(product: RowProduct, bias: Tensor | None) -> RowProduct:
-    if bias is None:
-        return product
-    own = bias.float()
-    return lambda rows: product(rows) + own
+    if said.second is not None:
+        stack = with_second(stack, tokens, tensors, target)
+    else:
+        graph = target.config.graph
+        stack = replace(
+            stack, lm_head=scaled(stack.lm_head, graph.logit_scale, graph.logit_softcap)
+        )
+    step = BlockHead(stack, target.pages(config, windows), windows)
+    states = KeptStates(target.forward, tuple(layer + 1 for layer in said.taps))
+    return BoundHead(step=step, forward=states, windows=windows)

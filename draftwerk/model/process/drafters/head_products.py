@@ -26,3 +26,13 @@ def row_product(matrix: Tensor, dtype: str, pool: Pool) -> RowProduct:
 def embedded(embedding: WeightMatrix, tokens: Sequence[int]) -> Tensor:
     """Return rows of an embedding in float32."""
     return rows_of(embedding, torch.tensor(tokens)).float()
+
+
+def scaled(head: RowProduct, scale: float, cap: float) -> RowProduct:
+    """Return what makes logits of rows, scaled and then softly capped; a cap of 0 is none."""
+
+    def logits(rows: Tensor) -> Tensor:
+        found = head(rows) * scale
+        return (found / cap).tanh() * cap if cap else found
+
+    return logits

@@ -11,18 +11,19 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from draftwerk.model.batch.batch import Batch, KeepingForward, Pages, StatesForward
+from draftwerk.model.checkpoint.checkpoint_tensors import Tensors
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.checkpoint.weights import WeightMatrix, Weights
 from draftwerk.model.draft_head.head import DraftHead
-from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, BLOCKS, CAPACITY
+from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, HeadWindows
 from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.draft_head.tree import Drafter
 from draftwerk.model.native.draft_head import NativeStep
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.native_shape import kv_format
-from draftwerk.model.native.stored import dequantised
+from draftwerk.model.native.stored import dequantised, rows_of
 from draftwerk.model.process.drafters.head_products import embedded, row_product
 from draftwerk.model.process.parts import NativePart, TorchPart, vocabulary_of
 from draftwerk.model.ranks.share import Share
@@ -31,7 +32,7 @@ from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.reference.sampler import best_tokens
 from draftwerk.model.step.layer_heads.eagle import RowProduct
 from draftwerk.model.step.layer_heads.layer_head import RankTokens
-from draftwerk.model.step.layer_heads.mtp import HiddenForward
+from draftwerk.model.step.layer_heads.mtp import HiddenForward, guessed
 
 CPU = torch.device("cpu")
 
@@ -53,7 +54,7 @@ class MakeStage(Protocol):
     ) -> HiddenForward: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadTarget:
     """A target, and how what belongs to a head computes beside it."""
 
@@ -70,28 +71,46 @@ class HeadTarget:
     rounding: torch.dtype
     """The dtype of what the target's own embeddings are multiplied by."""
     page_dtype: torch.dtype
-    product: Callable[[Tensor], RowProduct]
+    plain_product: Callable[[Tensor], RowProduct]
     stage: MakeStage
     own_step: Callable[[DraftHead], Drafter]
     """Binds a head of the server's own kind."""
     rank: RankTokens
+
+    def product(self, matrix: Tensor, bias: Tensor | None = None) -> RowProduct:
+        """Return what multiplies rows by a matrix, and adds a bias."""
+        times = self.plain_product(matrix)
+        return times if bias is None else lambda rows: times(rows) + bias.float()
+
+    def products(
+        self, tensors: Tensors, stacks: Mapping[str, Sequence[str]], prefix: str = ""
+    ) -> dict[str, RowProduct]:
+        """Return products with matrices that are stacked, by the names of `stacks`."""
+        found: dict[str, RowProduct] = {}
+        for key, names in stacks.items():
+            matrix = torch.cat([tensors.take(f"{prefix}{name}.weight") for name in names])
+            has_bias = f"{prefix}{names[0]}.bias" in tensors.stored
+            biases = [tensors.take(f"{prefix}{name}.bias") for name in names] if has_bias else []
+            found[key] = self.product(matrix, torch.cat(biases) if biases else None)
+        return found
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """Return embeddings in float32, scaled as the target has them."""
         multiplier = torch.tensor(self.config.graph.embedding_multiplier, dtype=self.rounding)
         return embedded(self.embedding, tokens) * float(multiplier)
 
+    def guessed(self) -> tuple[Tensor, Tensor]:
+        """Return the tokens that are guessed by the target's own lm_head, and its rows for them."""
+        tokens = guessed(self.config.vocab_size, self.config.eos_token_ids)
+        return tokens, rows_of(self.vocabulary.lm_head, tokens)
+
     def pages(
-        self,
-        config: ModelConfig,
-        stage: HiddenForward | None = None,
-        capacity: int = CAPACITY,
-        blocks: int = BLOCKS,
+        self, config: ModelConfig, windows: HeadWindows, stage: HiddenForward | None = None
     ) -> Pages:
         """Return pages of a head's own, as its stage has them."""
         native = isinstance(stage, NativeForward)
         dtype, width = (stage.page_dtype, stage.page_width) if native else (self.page_dtype, 0)
-        return allocate(config, capacity * blocks, BLOCK_SIZE, dtype, CPU, width)
+        return allocate(config, windows.block_count, BLOCK_SIZE, dtype, CPU, width)
 
 
 class _TorchStage(TorchForward):
@@ -117,19 +136,19 @@ def torch_target(options: ModelOptions, part: TorchPart, share: Share) -> HeadTa
         return _TorchStage(config, weights, forward.attention, shard, host=host)
 
     return HeadTarget(
-        model.config,
-        model.directory,
-        forward,
-        embedding,
-        vocabulary,
-        {"dtype": embedding.dtype},
-        embedding.dtype,
-        embedding.dtype,
-        embedding.dtype,
-        product,
-        stage,
-        lambda head: TorchStep(head, vocabulary),
-        best_tokens,
+        config=model.config,
+        directory=model.directory,
+        forward=forward,
+        embedding=embedding,
+        vocabulary=vocabulary,
+        reading={"dtype": embedding.dtype},
+        dtype=embedding.dtype,
+        rounding=embedding.dtype,
+        page_dtype=embedding.dtype,
+        plain_product=product,
+        stage=stage,
+        own_step=lambda head: TorchStep(head, vocabulary),
+        rank=best_tokens,
     )
 
 
@@ -154,17 +173,17 @@ def native_target(
         return NativeStep(head, read, vocabulary.lm_head, pool)
 
     return HeadTarget(
-        model.config,
-        model.directory,
-        forward,
-        embedding,
-        vocabulary,
-        {"dequantise": dequantised},
-        torch.float32,
-        torch.bfloat16 if dtype == "bf16" else torch.float32,
-        torch.float32 if dtype == "fp32" else torch.bfloat16,
-        partial(row_product, dtype=dtype, pool=pool),
-        stage,
-        own_step,
-        rank,
+        config=model.config,
+        directory=model.directory,
+        forward=forward,
+        embedding=embedding,
+        vocabulary=vocabulary,
+        reading={"dequantise": dequantised},
+        dtype=torch.float32,
+        rounding=torch.bfloat16 if dtype == "bf16" else torch.float32,
+        page_dtype=torch.float32 if dtype == "fp32" else torch.bfloat16,
+        plain_product=partial(row_product, dtype=dtype, pool=pool),
+        stage=stage,
+        own_step=own_step,
+        rank=rank,
     )

@@ -8,7 +8,7 @@ import torch
 
 from draftwerk.model.batch.builder import is_chain
 from draftwerk.model.checkpoint import gguf
-from draftwerk.model.checkpoint.eagle_head import LAYER_IDS
+from draftwerk.model.checkpoint.eagle_config import LAYER_IDS
 from draftwerk.model.draft_head.tree import LEVELS
 from draftwerk.model.step.layer_heads.mtp import VOCABULARY_MAX
 from draftwerk.model.step.target_runner import TargetRunner

@@ -9,11 +9,10 @@ import torch
 from safetensors.torch import save_file
 
 from draftwerk.model.checkpoint.dflash_config import is_dflash, read_dflash_config
-from draftwerk.model.checkpoint.dflash_weights import read_dflash
-from draftwerk.model.checkpoint.hf_config import read_supported
+from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.draft_head.head_memory import draft_head_bytes
 from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, LONG_BLOCKS, LONG_CAPACITY
+from draftwerk.model.process.drafters.drafter_table import draft_head_bytes
 from tests.support.dflash_models import BLOCK, HEAD, LAYERS, MASK, DFlashOracle
 from tests.support.tiny_models import VOCAB
 
@@ -43,7 +42,7 @@ def section(**said: Any) -> dict[str, Any]:
 CONFIGS = [
     ({"vocab_size": 98}, f"vocab_size is 98, and the model's is {VOCAB}"),
     ({"hidden_size": 40}, "hidden_size is 40, and the model's is 32"),
-    ({"num_target_layers": 36}, f"num_target_layers is 36, and the model has {LAYERS}"),
+    ({"num_target_layers": 36}, f"num_target_layers is 36, and the model's is {LAYERS}"),
     ({"block_size": 1}, "block_size is 1, and not from 2 to 64"),
     ({"block_size": 4096}, "block_size is 4096, and not from 2 to 64"),
     ({"block_size": None}, "block_size is None"),
@@ -75,12 +74,10 @@ TENSORS = [
 @pytest.mark.parametrize(("said", "why"), CONFIGS)
 def test_a_config_that_does_not_fit_is_refused_before_anything_is_read(made, tmp_path, said, why):
     folder = changed(made, tmp_path, {}, **said)
-    for read in (
-        lambda: read_dflash(folder, read_supported(made.path.parent)),
-        lambda: draft_head_bytes(str(folder), made.path.parent, "bf16"),
-    ):
-        with pytest.raises(Refused, match=f"draft head .*{why}"):
-            read()
+    with pytest.raises(Refused, match=f"draft head .*{why}"):
+        draft_head_bytes(str(folder), made.path.parent, "bf16")
+    with pytest.raises(Refused, match=why):
+        read_dflash_config(folder, read_config(made.path.parent))
 
 
 @pytest.mark.parametrize(("tensors", "why"), TENSORS)
@@ -100,7 +97,7 @@ def test_a_file_that_is_cut_is_refused(made, tmp_path):
 def test_a_config_that_names_no_layers_has_them_at_equal_distances(made, tmp_path):
     folder = changed(made, tmp_path, {}, **section(target_layer_ids=None))
     assert is_dflash(folder)
-    found = read_dflash_config(folder, {**read_supported(made.path.parent)})
+    found = read_dflash_config(folder, read_config(made.path.parent))
     assert found.taps == (1, 3)
     assert found.block_size == BLOCK and found.mask_token == MASK
 
@@ -119,7 +116,7 @@ def test_layers_with_a_window_are_causal_unless_the_config_says_so_of_all(
 ):
     sliding = {"sliding_window": 9, "use_sliding_window": True} if "layer_types" in said else {}
     folder = changed(made, tmp_path, {}, **said, **sliding)
-    assert read_dflash_config(folder, read_supported(made.path.parent)).causal == wanted
+    assert read_dflash_config(folder, read_config(made.path.parent)).causal == wanted
 
 
 def test_pages_and_weights_are_in_the_plan(made):
