@@ -30,6 +30,7 @@ def banner(
     tools = f"\n  tools: {model.tool_note}" if model.tool_note else ""
     sampling = _file_format(model) + _sampling(model) + _approximations(model) + tools
     key = ' \\\n    -H "authorization: Bearer $KEY"' if keyed else ""
+    path, body = _example(model)
     kernels = f"\n  kernels: {model.kernels}" if model.kernels else ""
     about = (
         f"{' · '.join(fact for fact in facts if fact)}\n  context {model.context_max} tokens · "
@@ -42,11 +43,23 @@ def banner(
 
   {url}    a page to try it; any OpenAI client at {url}/v1
 {others}
-  curl -N {url}/v1/chat/completions -H 'content-type: application/json'{key} \\
-    -d '{{"stream": true, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+  curl -N {url}/v1/{path} -H 'content-type: application/json'{key} \\
+    -d '{body}'
 
   Ctrl-C stops it.
 """
+
+
+def _example(model: ServedModel) -> tuple[str, str]:
+    """Return the address and the body of a request that the model can serve."""
+    if model.vectors.sees_all:
+        return "embeddings", '{"input": "Hello!"}'
+    if not model.chats:
+        return "completions", '{"stream": true, "prompt": "Once upon a time"}'
+    return (
+        "chat/completions",
+        '{"stream": true, "messages": [{"role": "user", "content": "Hello!"}]}',
+    )
 
 
 def _sampling(model: ServedModel) -> str:

@@ -105,6 +105,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Whether logits do not depend on the batch, so that one seed gives one text, bit for bit."""
     created: int = 0
     """Unix seconds."""
+    chats: bool = True
+    """Whether it has a chat template."""
     reasons: bool = False
     """Whether it writes down its reasoning before its answer."""
     calls: CallFormat | None = None

@@ -75,6 +75,7 @@ def listed_model(
         name=(*settings.served_model_name, target.name)[0],
         aliases=settings.served_model_name[1:],
         adapters=adapters.served,
+        chats=text.chat_template is not None,
         reasons=text.reasons,
         calls=text.call_format,
         tool_note=text.tool_note,

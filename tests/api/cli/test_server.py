@@ -20,6 +20,7 @@ from draftwerk.api.core.config import load
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.serving.server import HttpServer, bind
 from draftwerk.settings.setting_fields import ConfigError
+from draftwerk.speculative.requests.reading import VectorForm
 from tests.api.support.serve_fake import build
 from tests.support.waiting import DEADLINE_S
 
@@ -245,6 +246,18 @@ def test_the_banner_names_addresses_that_can_be_opened(host: str, url: str, else
     assert "[::]" not in shown
     assert f"curl -N {url}{port}/v1/chat/completions" in shown
     assert ("from other machines" in shown) == bool(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("model", "path"),
+    [
+        (ServedModel(name="m", context_max=1), "chat/completions"),
+        (ServedModel(name="m", context_max=1, chats=False), "completions"),
+        (ServedModel(name="m", context_max=1, vectors=VectorForm(sees_all=True)), "embeddings"),
+    ],
+)
+def test_the_banner_shows_a_request_that_the_model_serves(model: ServedModel, path: str) -> None:
+    assert f"http://x/v1/{path} " in banner(model, "http://x")
 
 
 @pytest.mark.parametrize("keyed", [False, True])
