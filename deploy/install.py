@@ -86,8 +86,7 @@ def starts(name):
     """Return whether a command is a Python: version managers leave names that lead nowhere."""
     if not shutil.which(name):
         return False
-    nothing = subprocess.DEVNULL
-    return subprocess.call([name, "-c", ""], stdout=nothing, stderr=nothing) == 0
+    return not subprocess.run([name, "-c", ""], capture_output=True).returncode
 
 
 def check_python():
@@ -130,17 +129,19 @@ def make_venv(steps):
 
 
 def pip_index():
-    """Return the options that give uv the index which pip is configured with."""
+    """Return the options that give uv pip's index; its certificates go by the environment."""
     listed = subprocess.run(
         [BIN, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     options = []
-    for line in listed.stdout.decode().splitlines():
+    for line in reversed(listed.stdout.decode().splitlines()):  # what goes before comes last
         key, _, value = line.partition("=")
         name = key.rpartition(".")[2].replace("_", "-")
+        value = value.strip("'\"")
+        if name == "cert":
+            os.environ.setdefault("SSL_CERT_FILE", value)
         if name in ("index-url", "extra-index-url", "find-links"):
-            for address in value.strip("'\"").split():
-                options += ["--" + name, address]
+            options += [f"--{name}={address}" for address in value.split()]
     return options
 
 
@@ -173,9 +174,7 @@ def offered_torch(options):
     command += ["--ignore-installed", "--disable-pip-version-check", "--only-binary", ":all:"]
     command += [*options, pinned("torch")]
     asked = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    if asked.returncode:
-        return None
-    return json.loads(asked.stdout.decode())["install"][0]
+    return None if asked.returncode else json.loads(asked.stdout.decode())["install"][0]
 
 
 def is_cpu_build(report):
@@ -188,9 +187,9 @@ def is_cpu_build(report):
 
 def megabytes(report):
     """Return the size of a build's file in words, if its server tells."""
-    address = report["download_info"]["url"]
     from urllib.request import Request, urlopen
 
+    address = report["download_info"]["url"]
     try:
         if address.startswith("file:"):
             return f"{os.path.getsize(address[len('file://') :]) / 1e6:.0f} MB"

@@ -115,6 +115,22 @@ def test_where_no_index_of_cpu_builds_answers_the_size_of_the_other_is_told(
     assert options == []
 
 
+def test_uv_gets_the_index_and_the_certificates_of_pip(
+    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = tmp_path / "pip.conf"
+    config.write_text("[global]\nextra-index-url = http://a/x http://b/x\n")
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    monkeypatch.setenv("PIP_CERT", "/a.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", "")  # so that it is as before at the end
+    monkeypatch.delenv("SSL_CERT_FILE")
+    options = install.pip_index()
+    assert {"--extra-index-url=http://a/x", "--extra-index-url=http://b/x"} <= {*options}
+    assert os.environ["SSL_CERT_FILE"] == "/a.pem"
+
+
 def test_what_is_asked_for_is_taken(install: ModuleType, indexes: tuple[Path, str]):
     folder, address = indexes
     save_wheel(folder / "configured/torch", version_of(install), CUDA)
