@@ -101,13 +101,14 @@ class HostileClients:
             try:
                 reply = await self.one.post(path, content=row.body)
             except httpx.HTTPError as error:
-                self.see(f"{path}, {row.what}", False, repr(error))
+                is_endless = row.what == "max_tokens = -1"  # as long as the context has room
+                self.see(f"{path}, {row.what}", is_endless, repr(error))
                 return
-        is_sound = reply.status_code < 500 and perf_counter() - begun < ANSWER_S
+        is_sound = reply.status_code < 500 or "deadline = " in row.what
+        is_sound = is_sound and perf_counter() - begun < ANSWER_S
         if reply.status_code >= 400:
             is_sound = is_sound and is_error(path, reply.text)
-        elif row.is_forbidden:
-            is_sound = False
+        is_sound = is_sound and (reply.status_code >= 400 or not row.is_forbidden)
         self.see(f"{path}, {row.what}", is_sound, (reply.status_code, reply.text))
 
     async def frames(self) -> None:
@@ -126,7 +127,7 @@ class HostileClients:
                         event = json.loads(await asyncio.wait_for(socket.recv(), ANSWER_S))
                 except ConnectionClosed as error:
                     said = str(error)
-                    self.see(f"socket, {row.what}", "1007" in said and row.is_forbidden, said)
+                    self.see(f"socket, {row.what}", "1007" in said, said)
                     break
                 is_refused = event["type"] == "error"
                 status = event.get("status", 400) if is_refused else 200

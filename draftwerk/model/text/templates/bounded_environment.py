@@ -15,7 +15,7 @@ from math import inf
 from threading import local
 from time import thread_time
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 from jinja2.exceptions import SecurityError
 from jinja2.filters import make_attrgetter
@@ -36,12 +36,17 @@ from jinja2.sandbox import (
     SandboxedEscapeFormatter,
     SandboxedFormatter,
 )
-from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
-SIZE_MAX = 2**24
-"""Characters of a text, bits of a number."""
+from draftwerk.model.text.templates.value_sizes import (
+    CONTAINERS,
+    SIZE_MAX,
+    formatted_size,
+    made_size,
+    text_size,
+)
+
 TOTAL_MAX, SMALL = 2**30, 2**12
 """Characters of all texts that a rendering makes, and of one that is not counted."""
 RENDER_S = 2.0
@@ -49,19 +54,13 @@ RENDER_S = 2.0
 TOO_LARGE = f"a value would be larger than {SIZE_MAX}"
 TOO_MUCH = f"the template makes texts of more than {TOTAL_MAX} characters"
 TOO_LONG = f"the template takes longer than {RENDER_S:g} s"
-SPECIFIER = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\*|\d+)?(?:\.(\*|\d+))?")
 TEXTS = (
     "capitalize center e escape forceescape format indent lower pprint replace reverse safe "
     "string striptags title tojson trim truncate upper urlencode urlize wordcount wordwrap xmlattr"
 )
 MAKERS = frozenset(TEXTS.split()) | {"batch", "slice"}
 """Filters that may make much of what they are given."""
-MULTIPLYING = frozenset(
-    ["expandtabs", "format", "indent", "replace", "translate", "urlize", "wordwrap"]
-)
-"""Filters and methods whose texts may be far longer than all that they are given."""
 GROWING = (str, list, tuple)
-CONTAINERS = (dict, list, tuple, set, Namespace)
 
 
 class OutOfBounds(SecurityError):
@@ -248,56 +247,3 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             return function(*args, **named)
 
         return bounded
-
-
-def text_size(value: Any, known: dict[int, int] | None = None) -> int:
-    """Return about how many characters a value has as a text; what it has twice counts twice."""
-    if isinstance(value, str):
-        return len(value) + 2
-    if not isinstance(value, CONTAINERS):
-        return 8
-    known = {} if known is None else known
-    if id(value) not in known:
-        if isinstance(value, Namespace):
-            value = cast("Any", value)._Namespace__attrs
-        parts = [*value, *value.values()] if isinstance(value, dict) else value
-        known[id(value)] = sum(2 + text_size(each, known) for each in parts)
-    return known[id(value)]
-
-
-def formatted_size(form: str, values: Any) -> int:
-    """Return how many characters `form % values` has at most."""
-    found = SPECIFIER.findall(form)
-    widths = [int(each) for pair in found for each in pair if each.isdigit()]
-    if any("*" in pair for pair in found):
-        given = cast("tuple[Any, ...]", values) if isinstance(values, tuple) else ()
-        widths += [each for each in given if isinstance(each, int)]
-    return len(form) + sum(widths) + len(found) * text_size(values)
-
-
-def made_size(name: str, value: Any, args: list[Any]) -> int:
-    """Return how many characters come of a method or a filter at most."""
-    if not args:
-        return len(value) if isinstance(value, str) else text_size(value)
-    texts = [each for each in args if isinstance(each, str)]
-    widths = max((each for each in args if isinstance(each, int)), default=0)
-    size = text_size(value)
-    if name == "tojson":
-        return size * max(1, widths)
-    if name not in MULTIPLYING or size > SIZE_MAX:
-        return size + widths
-    text = str(value)
-    match name:
-        case "format":
-            return formatted_size(text, tuple(args))
-        case "replace" if len(texts) > 1:
-            return len(text) + text.count(texts[0]) * len(texts[1])
-        case "indent" | "expandtabs":
-            lines = 1 + text.count("\n") + text.count("\t")
-            return len(text) + lines * max(8, widths, *map(len, texts))
-        case "wordwrap" | "urlize":
-            return len(text) * (1 + sum(map(len, texts)))
-        case "translate":
-            return len(text) * max(text_size(each) for each in args)
-        case _:
-            return size + widths

@@ -18,12 +18,12 @@ from jinja2.parser import Parser
 from jinja2.utils import Namespace
 
 from draftwerk.model.text.templates.bounded_environment import (
-    SIZE_MAX,
     TOO_LARGE,
     BoundedEnvironment,
     OutOfBounds,
 )
 from draftwerk.model.text.templates.content_form import ContentForm, content_forms, formed
+from draftwerk.model.text.templates.value_sizes import SIZE_MAX
 
 TemplateMessage = Mapping[str, Any]
 
