@@ -24,7 +24,7 @@ from tests.support.tiny_models import VOCAB, tiny_model
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
 PROMPT, STEPS = [5, 9, 9, 3, 17], 6
 BASES: dict[str, dict[str, Any]] = {
-    "greedy": {"do_sample": False, "eos_token_id": 2},
+    "greedy": {"do_sample": False, "top_k": 0, "eos_token_id": 2},
     "sampled": {"do_sample": True, "top_k": 0, "eos_token_id": 2},
 }
 OTHERS = (True, False, 3, 0.4, 1.7, "x", [3], [[3]])
