@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Facts, facts_of, logit_count_of
 
-SENT = ("facts", "logit_count", "states")
+SENT = ("facts", "logit_count", "states", "both_ways")
 """What is handed on beside tensors; states are of models that have no ranks."""
 StoredArray = tuple[str, tuple[int, ...], bytes]
 """NumPy's name of the type, the shape, and the numbers."""
@@ -24,6 +24,8 @@ class RankRound(msgspec.Struct, frozen=True, array_like=True):
     logit_count: int
     on_scratch: bool
     """Whether it runs over pages that nothing relies on, as when steps are measured."""
+    both_ways: bool
+    """Whether windows reach both ways."""
 
 
 def encoded(batch: Batch, *, on_scratch: bool) -> bytes:
@@ -39,7 +41,8 @@ def encoded(batch: Batch, *, on_scratch: bool) -> bytes:
             # Whatever a batch says beside its tensors is to reach every rank, or be refused.
             assert value is None or field.name in SENT, f"{field.name} is not handed on"
     known = (facts.row_max, facts.kv_max, facts.masked)
-    return msgspec.msgpack.encode(RankRound(arrays, known, logit_count_of(batch), on_scratch))
+    count = logit_count_of(batch)
+    return msgspec.msgpack.encode(RankRound(arrays, known, count, on_scratch, batch.both_ways))
 
 
 def batch_of(round_: RankRound) -> Batch:
@@ -49,4 +52,12 @@ def batch_of(round_: RankRound) -> Batch:
         for name, (kind, shape, data) in round_.arrays.items()
     }
     facts, count = Facts(*round_.facts), round_.logit_count
-    return Batch(**tensors, facts=facts, logit_count=count, states=(), layers=None, window=None)
+    return Batch(
+        **tensors,
+        facts=facts,
+        logit_count=count,
+        states=(),
+        layers=None,
+        window=None,
+        both_ways=round_.both_ways,
+    )
