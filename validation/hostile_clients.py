@@ -74,11 +74,9 @@ class HostileClients:
         for name, forge in FORGERIES.items():
             forged = deepcopy(sound)
             forge(forged)
-            content, seconds = json.dumps({"receipts": [resealed(forged)]}), list[float]()
-            for _ in range(3):
-                begun = perf_counter()
-                reply = await self.one.post("/v1/verify", content=content)
-                seconds.append(perf_counter() - begun)
+            content = json.dumps({"receipts": [resealed(forged)]})
+            tries = [await self._timed(content) for _ in range(3)]
+            reply, seconds = tries[-1][0], [each[1] for each in tries]
             slowest = max(slowest, min(seconds))
             is_refused = reply.status_code == 400 or "refused" in {
                 each["verdict"] for each in reply.json().get("verdicts", [])
@@ -86,6 +84,11 @@ class HostileClients:
             in_time = min(seconds) <= REFUSED_S
             self.see(f"receipt, {name}", is_refused and in_time, (reply.text, min(seconds)))
         print(f"{len(FORGERIES)} kinds of forged receipts, refused within {1e3 * slowest:.1f} ms")
+
+    async def _timed(self, content: str) -> tuple[httpx.Response, float]:
+        """Return the answer to receipts that are to be verified, and its seconds."""
+        begun = perf_counter()
+        return await self.one.post("/v1/verify", content=content), perf_counter() - begun
 
     async def fields(self) -> None:
         """Give each field of each body wrong values."""
@@ -178,8 +181,8 @@ class HostileClients:
                 continue
             url = path.format(**made)
             for method in sorted(methods, key=["post", "get", "delete"].index):
-                body = {"json": {"items": [], "metadata": {}}} if method == "post" else {}
-                theirs = await self.two.request(method, url, **body)
+                body: Any = {"items": [], "metadata": {}} if method == "post" else None
+                theirs = await self.two.request(method, url, json=body)
                 self.see(f"other's, {method} {path}", theirs.status_code == 404, theirs.text)
             if "get" in methods:
                 own = await self.one.get(url)

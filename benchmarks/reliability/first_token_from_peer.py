@@ -88,7 +88,8 @@ async def peers(http: aiohttp.ClientSession, checkout: Path, key: Path) -> Async
                 prepare=die_with_parent,
             )
             servers.append(await stack.enter_async_context(server))
-        yield PeerPair(http, *servers)
+        holder, asker = servers
+        yield PeerPair(http, holder, asker)
 
 
 async def run(arguments: argparse.Namespace, folder: Path) -> int:
