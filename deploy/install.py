@@ -130,19 +130,16 @@ def make_venv(steps):
 
 def pip_index():
     """Return the options that give uv pip's index; its certificates go by the environment."""
-    listed = subprocess.run(
-        [BIN, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    options = []
-    for line in reversed(listed.stdout.decode().splitlines()):  # what goes before comes last
+    command = [BIN, "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    found, lines = {}, listed.stdout.decode().splitlines()
+    for line in sorted(lines, key=lambda line: line.startswith(":env:")):  # which goes before files
         key, _, value = line.partition("=")
-        name = key.rpartition(".")[2].replace("_", "-")
-        value = value.strip("'\"")
-        if name == "cert":
-            os.environ.setdefault("SSL_CERT_FILE", value)
-        if name in ("index-url", "extra-index-url", "find-links"):
-            options += [f"--{name}={address}" for address in value.split()]
-    return options
+        found[key.rpartition(".")[2].replace("_", "-")] = value.strip("'\"")
+    if "cert" in found:
+        os.environ.setdefault("SSL_CERT_FILE", found["cert"])
+    names = ("index-url", "extra-index-url", "find-links")
+    return [f"--{name}={address}" for name in names for address in found.get(name, "").split()]
 
 
 def installer():
@@ -286,7 +283,9 @@ def install_torch(command):
         return
     what, size, options = choose_torch(*wants)
     print("      " + worded(what, size), flush=True)
-    run(command + options + [pinned("torch")])
+    if options:  # uv takes one index
+        command = [word for word in command if not word.startswith("--index-url=")]
+    run([*command, *options, pinned("torch")])
 
 
 if __name__ == "__main__":

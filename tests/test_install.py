@@ -128,7 +128,33 @@ def test_uv_gets_the_index_and_the_certificates_of_pip(
     monkeypatch.delenv("SSL_CERT_FILE")
     options = install.pip_index()
     assert {"--extra-index-url=http://a/x", "--extra-index-url=http://b/x"} <= {*options}
-    assert os.environ["SSL_CERT_FILE"], "the system may have certificates of its own"
+    assert os.environ["SSL_CERT_FILE"] == "/a.pem"
+
+
+def test_uv_gets_one_index_the_environments(
+    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = tmp_path / "pip.conf"
+    config.write_text("[global]\nindex-url = http://file/x\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://environment/x")
+    options = [each for each in install.pip_index() if each.startswith("--index-url")]
+    assert options == ["--index-url=http://environment/x"]
+
+
+@pytest.mark.parametrize("device", ["", "cuda"])
+def test_torchs_own_index_takes_the_place_of_the_configured_one(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch, device: str
+):
+    ran: list[list[str]] = []
+    own = [] if device else ["--index-url", "http://torch/x"]
+    monkeypatch.setattr(install, "installed_torch", lambda: "")
+    monkeypatch.setattr(install, "choose_torch", lambda *_: ("torch", "", own))
+    monkeypatch.setattr(install, "run", ran.append)
+    install.install_torch(["uv", "--index-url=http://configured/x"])
+    (command,) = ran
+    indexes = [word for word in command if "http" in word]
+    assert indexes == (["--index-url=http://configured/x"] if device else ["http://torch/x"])
 
 
 def test_what_is_asked_for_is_taken(install: ModuleType, indexes: tuple[Path, str]):
