@@ -21,6 +21,7 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.step.whole_prompts import all_seen, seeing
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.native.models import part, round_of
@@ -213,8 +214,6 @@ def other(value: object) -> object:
 SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "head_dim", "intermediate_size"}
 SIZES |= {"num_attention_heads", "num_key_value_heads", "shared_intermediate_size"}
 IN_TRAINING = ("dropout", "pdrop", "initializer", "aux_loss", "pretraining_tp")
-WHOLE = "use_bidirectional_attention"
-"""Of models that make vectors of whole prompts: test_whole_prompts.py compares them."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -228,7 +227,7 @@ def test_no_field_of_a_config_is_ignored(family: str, tmp_path: Path):
     fields = plain.config.to_dict()
     for name in fields.keys() - SIZES:
         value = other(fields[name])
-        if value is None or any(each in name for each in (*IN_TRAINING, WHOLE)):
+        if value is None or any(each in name for each in IN_TRAINING):
             continue
         directory = tmp_path / name
         try:
@@ -244,7 +243,8 @@ def test_no_field_of_a_config_is_ignored(family: str, tmp_path: Path):
         except Refused as refused:
             assert name in str(refused)
             continue
-        forward = TorchForward(model.config, model.weights, attend)
+        plain_forward = TorchForward(model.config, model.weights, attend)
+        forward = seeing(plain_forward, model.config.graph.sees_all, all_seen)
         pages = allocate(model.config, 64, 16, torch.float32, torch.device("cpu"))
         ours = forward(round_of([part(tokens)]), pages)
         assert (ours - logits).abs().max() < 1e-4, name
