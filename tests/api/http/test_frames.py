@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
+from websockets.frames import Frame, Opcode
 
+from draftwerk.api.http.abortable_websocket import AbortableWebSocket
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine
 from tests.api.support.quiet import quiet
@@ -310,3 +312,12 @@ async def test_going_without_a_word_leaves_nothing(strict: Served) -> None:
             raw.writer.write(sent)
             raw.writer.transport.abort()
     await until(lambda: not strict.state.sockets.total() and not strict.engine.live)
+
+
+def test_a_message_in_fragments_takes_little_more_than_its_bytes() -> None:
+    """A list of its parts would take fifty times as much."""
+    socket = AbortableWebSocket.__new__(AbortableWebSocket)
+    socket.handle_text(Frame(Opcode.TEXT, b"a", fin=False))
+    for _ in range(1000):
+        socket.handle_cont(Frame(Opcode.CONT, b"b", fin=False))
+    assert socket.frames == [b"a" + 1000 * b"b"]
