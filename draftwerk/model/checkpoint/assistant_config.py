@@ -73,8 +73,7 @@ def plan_assistant(directory: Path, _: Path, target: ModelConfig) -> DrafterPlan
     own = read_assistant_config(directory)
     bound = assistant_layers(own, target)
     name = f"a Gemma 4 assistant of {bound.layer_count} layers, which read the model's keys"
-    assistant_tensors(directory, own)
-    return DrafterPlan(f"{name} and values", stored_tensors(directory))
+    return DrafterPlan(f"{name} and values", assistant_tensors(directory, own))
 
 
 def assistant_layers(hf: AssistantConfig, target: ModelConfig) -> ModelConfig:

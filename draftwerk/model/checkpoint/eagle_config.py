@@ -52,11 +52,10 @@ class EagleConfig(NamedTuple):
 def plan_eagle(directory: Path, _: Path, target: ModelConfig) -> DrafterPlan:
     """Return what the head in a folder takes. Raises Refused, naming what does not fit."""
     own = read_eagle_config(directory)
-    eagle_tensors(directory, own, target)
     count = own.layer["vocab_size"]
     return DrafterPlan(
         name=f"an EAGLE-3 layer that guesses {count:,} tokens",
-        tensors=stored_tensors(directory),
+        tensors=eagle_tensors(directory, own, target),
         layers=own.layer,
         state_size=len(own.taps(target.layer_count)) * target.hidden_size,
     )
