@@ -17,6 +17,7 @@ from draftwerk.model.checkpoint import gguf
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.forced_families import computed
@@ -68,7 +69,7 @@ async def engine(runner: TargetRunner, block_count: int) -> AsyncGenerator[Engin
         block_size=16,
         context_max=block_count * 16,
         stop_token_ids=(STOP,),
-        expects_lengths=False,
+        options=all_options(expects_lengths=False),
         proposer=lambda: Proposer(("ngram", "suffix", "recycle"), policy=Everything),
     )
     async with running(parts) as started:

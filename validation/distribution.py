@@ -32,6 +32,7 @@ from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.requests.request import Speculation
 from draftwerk.speculative.sampling.params import Sampling
@@ -85,6 +86,7 @@ class LawTest:
         texts: list[Prefix] = [()] * count
         seeds = iter(range(count))
         parts = EngineParts(
+            options=all_options(),
             text=self.text,
             target=lambda: ThreadDevice(target().step),
             block_count=self.block_count,

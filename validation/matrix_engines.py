@@ -11,6 +11,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.protocol.rounds import (
     Draft,
     Proposal,
@@ -71,7 +72,7 @@ class Matrix:
                 tokens_max=96,
                 draft_max=7,
             ),
-            expects_lengths=False,
+            options=all_options(expects_lengths=False),
             proposer=(lambda: None) if run_ahead else proposer,
         )
         async with running(parts) as one:

@@ -32,6 +32,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.replies.argument_schemas import BadSchema
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
 from draftwerk.speculative.requests.request import Options, Speculation
@@ -118,6 +119,7 @@ async def engine(model: str | None, text: TextTokenizer | None = None) -> AsyncG
     # On a slow machine the first check takes longer than a request waits for it.
     text.check_grammar(Grammar("regex", "x"))
     parts = EngineParts(
+        options=all_options(),
         text=text,
         target=lambda: ThreadDevice(TargetRunner(runner.parts, SUCCESSORS).step),
         block_count=1024,

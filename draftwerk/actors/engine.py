@@ -36,7 +36,7 @@ class Engine:
         self._parts = parts
         self._measurements = Measurements(
             StepCost(parts.step_costs, parts.roofline),
-            parts.policy(),
+            parts.options.policy(),
         )
         self._pipeline = Pipeline(parts, self._measurements)
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import Device, ThreadWorker, Worker
@@ -21,14 +20,11 @@ from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks, WindowG
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.options.extensions import extensions
-from draftwerk.speculative.options.service.lengths import TextLengths
-from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.sampling.bounds import WIDTH_MAX
-from draftwerk.speculative.scheduler.opening import Extension
+from draftwerk.speculative.scheduler.option_set import OptionSet
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
+from draftwerk.speculative.scheduler.size_limits import MemorySizes
 from draftwerk.speculative.scheduler.stats import SchedulerStats
 
 MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
@@ -62,8 +58,8 @@ class EngineParts:
 
     Instead of a proposer None, where the target's process runs them: as it must to run ahead.
     """
-    extensions: Callable[[StepCost, RoundLimits], tuple[Extension, ...]] = extensions
-    """The options that extend a text, where requests ask for them."""
+    options: OptionSet
+    """What requests may ask for beyond a text; a request must not ask for what is not here."""
     requests_max: int = 256
     name_secret: bytes = b""
     """Keys the names of cached blocks."""
@@ -71,8 +67,6 @@ class EngineParts:
     """Measured steps of the target."""
     roofline: Roofline | None = None
     """The target's on its device, where that was measured."""
-    expects_lengths: bool = True
-    """Whether a sequence enters only if all that run will probably fit to their ends."""
     worker: Worker = field(default_factory=ThreadWorker)
     """Where prompts are tokenized."""
     restarts: Callable[[], RestartLimit] = RestartLimit
@@ -86,10 +80,6 @@ class EngineParts:
     """The same of snapshots of recurrent states."""
     processes: Callable[[], dict[str, int | None]] = dict[str, int | None]
     """The model processes by what they are for; None for one that is away."""
-
-    def policy(self) -> PolicyFactory:
-        """Return the policy of all schedulers of an engine, one after another."""
-        return partial(ServicePolicy, lengths=TextLengths() if self.expects_lengths else None)
 
     @property
     def tokens_max(self) -> int:
@@ -124,12 +114,11 @@ class Measurements:
     stages: RequestStages = field(default_factory=RequestStages)
 
 
-def window_room(group: WindowGroup | None, tokens_max: int) -> tuple[int, int]:
-    """Return the blocks of layers with windows, and what one text holds of them at most."""
-    return (0, 0) if group is None else (group.pool.capacity, group.blocks_of(tokens_max))
-
-
-def width_max(states: StateSlots) -> int:
-    """Return how wide a beam may be: each member reads a recurrent state and writes one, and the
-    first may go on from a snapshot."""
-    return min(WIDTH_MAX, (states.count - 1) // 2) if states.count else WIDTH_MAX
+def memory_sizes(parts: EngineParts, group: WindowGroup | None) -> MemorySizes:
+    """Return what an engine has for texts; `group` are the blocks of layers with windows."""
+    return MemorySizes(
+        (parts.block_count, parts.block_size),
+        parts.limits.tokens_max,
+        parts.states.count,
+        (0, 0) if group is None else (group.pool.capacity, group.blocks_of(parts.tokens_max)),
+    )

@@ -21,8 +21,7 @@ from draftwerk.actors.engine_parts import (
     EngineParts,
     Measurements,
     cache_pools,
-    width_max,
-    window_room,
+    memory_sizes,
 )
 from draftwerk.actors.ledger import Ledger
 from draftwerk.actors.mailbox import Port
@@ -92,10 +91,8 @@ class Pipeline:
             parts.text,
             TextLimits(
                 parts.tokens_max,
-                blocks=(parts.block_count, parts.block_size),
-                round_max=parts.limits.tokens_max,
-                width_max=width_max(parts.states),
-                windows=window_room(pools.windows, parts.tokens_max),
+                memory=memory_sizes(parts, pools.windows),
+                checks=parts.options.checks,
             ),
             parts.worker,
             parts.trace,
@@ -111,7 +108,7 @@ class Pipeline:
                 parts.limits,
                 parts.stop_token_ids,
                 parts.tokens_max,
-                parts.extensions(measurements.step_cost, parts.limits),
+                parts.options.extensions(measurements.step_cost, parts.limits),
             ),
             trace=parts.trace,
         )

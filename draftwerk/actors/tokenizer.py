@@ -8,7 +8,6 @@ from typing import TypeVar, assert_never
 import anyio
 import msgspec
 
-from draftwerk.actors.beam_options import beam_refusal
 from draftwerk.actors.client_prompts import ENCODE_S, RETRY_MS, Chat, Passages, Prompt, QueryPair
 from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.grammar_checks import GrammarChecks, UncheckedError, UnfollowedError
@@ -23,10 +22,10 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
-from draftwerk.speculative.blend.rules import BEGINNING, Blend
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import StageTimes
-from draftwerk.speculative.sampling.bounds import WIDTH_MAX
+from draftwerk.speculative.scheduler.option_set import RequestCheck
+from draftwerk.speculative.scheduler.size_limits import UNBOUNDED, MemorySizes
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""
@@ -46,15 +45,9 @@ class TextLimits:
     encode_s: float = ENCODE_S
     check_s: float = 30.0
     """The same of a grammar's check, for which a process may have to begin."""
-    blocks: tuple[int, int] = (2**31, 1)
-    """The pool: how many blocks, of how many tokens."""
-    round_max: int = 2**31
-    """Tokens in one round."""
-    width_max: int = WIDTH_MAX
-    """The most members of a beam: each reads and writes a state of recurrent layers."""
-    windows: tuple[int, int] = (0, 0)
-    """Blocks of layers with windows, if they have some of their own, and what a text holds of them.
-    """
+    memory: MemorySizes = UNBOUNDED
+    checks: tuple[RequestCheck, ...] = ()
+    """What options have against a request."""
 
 
 class RefusedError(Exception):
@@ -246,22 +239,9 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
     _check_options(encoded.options, count, vocab_size, context_max)
     options = encoded.options
     room = context_max - count if options.tokens_max is None else options.tokens_max
-    width_max = min(limits.width_max, limits.round_max)
-    refusal = beam_refusal(options, count, room, limits.blocks, width_max, limits.windows)
-    if refusal is not None:
-        raise RefusedError(*refusal)
-    if encoded.blend is not None:
-        _check_segments(encoded.blend, count + room, limits.blocks)
-
-
-def _check_segments(blend: Blend, tokens_max: int, blocks: tuple[int, int]) -> None:
-    """Refuse a prompt that the pool cannot hold beside its longest segment."""
-    count, size = blocks
-    longest = max((stop - start for start, stop in blend.spans), default=0)
-    longest += min(blend.spans[0][0], BEGINNING) if blend.spans else 0
-    if -(-tokens_max // size) + -(-longest // size) > count:
-        said = f"{tokens_max} tokens and a segment of {longest} do not fit into the cache together"
-        raise RefusedError(said, "blend")
+    for check in limits.checks:
+        if (refusal := check(encoded, room, limits.memory)) is not None:
+            raise RefusedError(*refusal)
 
 
 def _check_options(options: Options, count: int, vocab_size: int, context_max: int) -> None:

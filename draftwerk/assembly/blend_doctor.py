@@ -30,7 +30,7 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.blend.rules import RuleName
+from draftwerk.speculative.requests.declared_segments import RuleName
 
 RATIOS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 1.0)
 PROMPTS, PASSAGES, PASSAGE_TOKENS = 8, 4, 512

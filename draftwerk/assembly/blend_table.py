@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from draftwerk.speculative.blend.quality import Quality
+from draftwerk.speculative.options.blend.quality import Quality
 
 KL_MOST = 0.03
 """Nats a token that the chosen one may be from the exact model, on average."""

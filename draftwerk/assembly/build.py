@@ -38,6 +38,8 @@ from draftwerk.model.native.gumbel import fastest
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
+from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.sources.store import OutputStores
 
@@ -106,6 +108,7 @@ async def engine_parts(
             noise,
             roofline=ready.roofline,
             clock=perf_counter,
+            groups=SearchDrafts,
         )
 
     return EngineParts(
@@ -118,6 +121,7 @@ async def engine_parts(
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
         limits=limits,
+        options=all_options(),
         proposer=proposer if models.plan.target_options.sources is None else no_proposer,
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,

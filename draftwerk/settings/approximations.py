@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from draftwerk.cache.kv_formats import KV_FORMATS, NATIVE_KV_FORMATS
-from draftwerk.speculative.blend.rules import RATIO, RULE, Blend, RuleName
+from draftwerk.speculative.requests.declared_segments import RATIO, RULE, Blend, RuleName
 
 ApproximatedPart = Literal["weights", "kv", "attention", "reuse"]
 """The parts that an approximation applies to."""

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftwerk.actors.beam_options import beam_refusal
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Ended, Event, Failed
 from draftwerk.cache.recurrent_states import StateSlots
-from draftwerk.speculative.requests.request import Options, Speculation
+from draftwerk.speculative.options.beams.beam_refusals import beam_refusal
+from draftwerk.speculative.requests.request import EncodedRequest, Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.scheduler.size_limits import MemorySizes
 from tests.actors.loops import on_both_loops, settle
 from tests.actors.test_engine import PROMPT, Bench, events, plain, text_of
 from tests.support.toy import ToyText
@@ -169,7 +170,10 @@ async def test_texts_are_drawn_at_a_temperature_by_the_seed() -> None:
 
 def test_logprobs_under_a_grammar_are_refused() -> None:
     sampling = Sampling(temperature=0.0, grammar=Grammar("regex", "a"), logprobs=1)
-    refusal = beam_refusal(changed(sampling=sampling), 5, 10, (24, 4), 256)
+    request = EncodedRequest(
+        request_id="r", tokens=(1, 2, 3, 4, 5), options=changed(sampling=sampling)
+    )
+    refusal = beam_refusal(request, 10, MemorySizes(blocks=(24, 4), round_max=256))
     assert refusal is not None and refusal[1] == "logprobs"
 
 

@@ -25,7 +25,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.options.extensions import extensions
+from draftwerk.speculative.options.all_options import extensions
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,

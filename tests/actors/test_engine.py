@@ -19,6 +19,7 @@ from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.request import CHOICES_MAX, Options, Written
 from draftwerk.speculative.sampling.params import Sampling
@@ -53,6 +54,7 @@ class Bench:
         return EngineParts(
             **{
                 "text": ToyText(),
+                "options": all_options(),
                 "target": self.target,
                 "block_count": 24,
                 "block_size": 4,
@@ -460,6 +462,7 @@ async def test_a_request_that_kills_every_device_fails_and_the_others_finish() -
             return await super().run(work)
 
     server = EngineParts(
+        options=all_options(),
         text=ToyText(),
         target=lambda: Poisoned(ToyTarget(24, 4).step),
         block_count=24,

@@ -5,7 +5,7 @@ import pytest
 from draftwerk.assembly.approximation_tables import kept_blend
 from draftwerk.assembly.blend_table import KL_MOST, SOONER_LEAST, BlendTable
 from draftwerk.model.checkpoint.hub import locate
-from draftwerk.speculative.blend.quality import Quality
+from draftwerk.speculative.options.blend.quality import Quality
 
 
 def quality(ratio: float, kl: float, sooner: float) -> Quality:

@@ -22,6 +22,7 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.engine_texts import texts_of as engine_texts
@@ -112,7 +113,7 @@ async def test_drafts_change_no_text(planted: Planted):
         block_size=16,
         context_max=card.context_max,
         stop_token_ids=(),
-        expects_lengths=False,
+        options=all_options(expects_lengths=False),
         proposer=lambda: Proposer(("ngram", "recycle"), policy=Everything),
     )
     async with running(parts) as engine:

@@ -15,6 +15,7 @@ from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_server import ReplicaServer
 from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.cluster.replica_state import ReplicaState
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.thread_device import OneAtATime
@@ -42,6 +43,7 @@ class SlowDevice(OneAtATime[Proposal, Verdict]):
 
 def parts(may_step: asyncio.Event, requests_max: int = 64) -> EngineParts:
     return EngineParts(
+        options=all_options(),
         text=ToyText(),
         target=lambda: SlowDevice(may_step),
         block_count=BLOCKS,

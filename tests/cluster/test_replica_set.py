@@ -21,7 +21,7 @@ from draftwerk.cluster.frame_stream import LinkLostError
 from draftwerk.cluster.protocol import LoadReport
 from draftwerk.cluster.replica_link import ReplicaLink, connect
 from draftwerk.cluster.replica_set import ReplicaSet
-from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.cluster.small_cluster import CONTEXT, Replica, SmallCluster, small_cluster

@@ -12,7 +12,7 @@ from draftwerk.settings.approximations import (
     read_approximation,
 )
 from draftwerk.settings.setting_fields import ConfigError, fields_of
-from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.requests.declared_segments import Blend
 
 
 def settings(**flags: object) -> Settings:

@@ -14,6 +14,8 @@ from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
+from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.support.thread_device import ThreadDevice
@@ -37,9 +39,9 @@ async def engine(runner: TargetRunner, card: ModelInfo, block_count: int) -> Asy
             context_max=card.context_max,
             stop_token_ids=card.eos_token_ids,
             limits=RoundLimits(rows_max=8, tokens_max=96),
-            expects_lengths=False,  # preemptions are wanted
+            options=all_options(expects_lengths=False),  # preemptions are wanted
             # Whether drafts are worth their cost depends on the machine, so none is asked.
-            proposer=lambda: Proposer(SOURCES, policy=Everything),
+            proposer=lambda: Proposer(SOURCES, policy=Everything, groups=SearchDrafts),
         )
     ) as one:
         yield one

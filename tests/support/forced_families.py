@@ -26,6 +26,8 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
+from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Row, Verdict
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
@@ -48,7 +50,7 @@ class Branched(Proposer):
     """Adds random branches to every tree, as many as there is room for."""
 
     def __init__(self, vocab_size: int, seed: int) -> None:
-        super().__init__(SOURCES, policy=Everything)
+        super().__init__(SOURCES, policy=Everything, groups=SearchDrafts)
         self._vocab_size, self._rng = vocab_size, random.Random(seed)
 
     def finish(
@@ -117,7 +119,7 @@ class ForcedFamily:
                 tokens_max=96,
                 draft_max=DRAFT_MAX,
             ),
-            expects_lengths=False,
+            options=all_options(expects_lengths=False),
             proposer=(lambda: None) if beside else make,
         )
         async with running(made) as one:

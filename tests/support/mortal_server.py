@@ -26,6 +26,8 @@ from draftwerk.actors.messages import Delta, Ended
 from draftwerk.cache.recurrent_states import StateSlots
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
+from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.request import Options, Speculation
@@ -114,7 +116,7 @@ class Crowd:
                 tokens_max=self.round_tokens,
                 draft_max=5,
             ),
-            expects_lengths=False,
+            options=all_options(expects_lengths=False),
             worker=AtOnce(),
             proposer=(lambda: None) if self.run_ahead else _proposer,
             restarts=lambda: limit,
@@ -163,7 +165,7 @@ class Crowd:
 
 
 def _proposer() -> Proposer:
-    return Proposer(SOURCES, policy=Everything)
+    return Proposer(SOURCES, policy=Everything, groups=SearchDrafts)
 
 
 async def texts_of(

@@ -6,6 +6,7 @@ from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import ChosenRows, RationedTexts
+from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 
@@ -30,7 +31,7 @@ class Reckless(Proposer):
     def __init__(
         self, guess: Callable[[Round], tuple[Draft, ...]], policy: type[DraftPolicy] = DraftPolicy
     ) -> None:
-        super().__init__(WITHOUT_MODEL, policy=policy)
+        super().__init__(WITHOUT_MODEL, policy=policy, groups=SearchDrafts)
         self._oracle = guess
 
     def finish(

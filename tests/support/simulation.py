@@ -28,13 +28,15 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.cache.page_layout import JOURNAL_BYTES
 from draftwerk.cache.recurrent_states import StateSlots
 from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
-from draftwerk.speculative.beams.decisions import BeamRules
-from draftwerk.speculative.blend.rules import Blend, RuleName
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
+from draftwerk.speculative.options.beams.decisions import BeamRules
+from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
+from draftwerk.speculative.requests.declared_segments import Blend, RuleName
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
@@ -357,7 +359,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
             promise=setting.promise,
             slo_policy=setting.policy,
         ),
-        expects_lengths=setting.seed % 2 == 0,
+        options=all_options(expects_lengths=setting.seed % 2 == 0),
         requests_max=8,
         worker=SlowWorker(rng),
         proposer=partial(proposer, setting, rng),
@@ -402,7 +404,7 @@ def drafted(setting: Setting, target: ToyTarget, rng: random.Random) -> Callable
     """Return what a target's process does with a round."""
     guess = Guesser(rng).propose
     if not setting.reckless:
-        proposing = Proposer(WITHOUT_MODEL, policy=policy(setting))
+        proposing = Proposer(WITHOUT_MODEL, policy=policy(setting), groups=SearchDrafts)
         return DraftingStep(proposing, target.step, guess).step
     if not setting.run_ahead:
         return target.step

@@ -11,10 +11,10 @@ from functools import lru_cache
 from math import exp, log
 
 from draftwerk.actors.client_prompts import ChatMessage, Variable
-from draftwerk.speculative.beams.decisions import BeamRules, Candidate
-from draftwerk.speculative.beams.sampled import new_beams
-from draftwerk.speculative.blend.rules import Blend, canonical_parts, choose_positions
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.options.beams.decisions import BeamRules, Candidate
+from draftwerk.speculative.options.beams.sampled import new_beams
+from draftwerk.speculative.options.blend.rules import canonical_parts, choose_positions
 from draftwerk.speculative.protocol.feedback import LOSS_NATS, Feedback, HeadNode, TokenTopK
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import (
@@ -31,6 +31,7 @@ from draftwerk.speculative.protocol.row_blend import RowBlend, SegmentCopy, Segm
 from draftwerk.speculative.protocol.state_sums import LONG
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.replies.half_written import ReplyPiece
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key, philox
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities

@@ -19,8 +19,8 @@ from draftwerk.model.native.isa import VARIABLE, available
 from draftwerk.model.native.library import library
 from draftwerk.settings.approximations import APPROXIMATIONS, NAMES
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.drafting import rationing
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.mortal_model import BLOCK_SIZE, SharedModel

@@ -19,6 +19,7 @@ from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
@@ -81,6 +82,7 @@ async def target(options: ModelOptions) -> AsyncGenerator[TARGET]:
 
 def ahead(target: TARGET) -> EngineParts:
     return EngineParts(
+        options=all_options(),
         text=TinyWords(),
         target=target.fresh,
         proposer=lambda: None,
@@ -96,6 +98,7 @@ async def plain_texts(options: ModelOptions) -> list[str]:
     """Return what an engine without drafts writes, one round at a time."""
     runner = build_runner(options)
     parts = EngineParts(
+        options=all_options(),
         text=TinyWords(),
         target=lambda: ThreadDevice(TargetRunner(runner.parts).step),
         proposer=lambda: Proposer(()),

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.support.server import draftwerk
 from draftwerk.__main__ import main
-from draftwerk.speculative.blend.rules import RULES
+from draftwerk.speculative.requests.declared_segments import RULES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -22,6 +22,7 @@ from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.machine.child_python import python_command
 from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.protocol.forks import Order
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.request import Options
@@ -74,6 +75,7 @@ async def serving(target: ProcessDevice[Proposal, Verdict]) -> AsyncGenerator[En
     """Run a new engine over the model's process, replaced if the test before killed it."""
     await target.revive()
     parts = EngineParts(
+        options=all_options(),
         text=TinyWords(),
         target=target.fresh,
         block_count=BLOCKS,

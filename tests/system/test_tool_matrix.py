@@ -25,6 +25,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.replies.argument_schemas import ToolFunction, parameters_of
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
@@ -193,7 +194,7 @@ class Agents:
             context_max=512,
             stop_token_ids=(self.ids["<|im_end|>"],),
             limits=RoundLimits(rows_max=REQUESTS, tokens_max=96, draft_max=7),
-            expects_lengths=False,
+            options=all_options(expects_lengths=False),
             proposer=proposer,
         )
 

@@ -14,6 +14,7 @@ from draftwerk.cache.window_table import WindowBlocks
 from draftwerk.model.checkpoint.model_options import AttentionWindow
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
@@ -95,6 +96,7 @@ async def serving(
     runner = build_runner(replace(options, window_blocks=windows.count))
     assert (runner.pages.window is not None) == bool(windows.count)
     parts = EngineParts(
+        options=all_options(),
         text=TinyWords(),
         target=lambda: ThreadDevice(TargetRunner(runner.parts, 8).step),
         proposer=Recalling,

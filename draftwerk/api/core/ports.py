@@ -12,8 +12,8 @@ from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.text import TextTools
 from draftwerk.settings.approximation_quality import ApproximationQuality
 from draftwerk.settings.approximations import AppliedApproximation
-from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.middle import MiddleTokens
 from draftwerk.speculative.requests.reading import RerankForm, VectorForm
 from draftwerk.speculative.requests.request import Options

@@ -13,7 +13,7 @@ from draftwerk.api.fields.segments_schema import (
     GivenDocument,
     GivenPart,
 )
-from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.requests.declared_segments import Blend
 
 DOCUMENT_END = "\n\n"
 """Behind each document."""

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from draftwerk.api.fields.field_rows import knows, no_effect
 from draftwerk.api.fields.field_types import BodyText, Name
-from draftwerk.speculative.blend.rules import RuleName
+from draftwerk.speculative.requests.declared_segments import RuleName
 
 DOCUMENTS_MAX = 256
 """Documents of a request at most."""

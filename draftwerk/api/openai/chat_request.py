@@ -23,7 +23,7 @@ from draftwerk.api.openai.chat_prompt import chat_prompt, continued
 from draftwerk.api.openai.responses.responses_objects import InputTokens
 from draftwerk.api.openai.schema import ChatBody, Message
 from draftwerk.api.openai.translate import chat_reasoning
-from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.requests.declared_segments import Blend
 
 CHAT = msgspec.json.Decoder(ChatBody)
 

@@ -23,7 +23,7 @@ from draftwerk.api.openai.schema import (
     OpenAIBody,
     SamplingBody,
 )
-from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options
 
 BodyT = TypeVar("BodyT", bound=SamplingBody)

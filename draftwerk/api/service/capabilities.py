@@ -10,7 +10,7 @@ from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.field_rows import rows_of
 from draftwerk.settings.field_faults import described
-from draftwerk.speculative.blend.rules import RULES
+from draftwerk.speculative.requests.declared_segments import RULES
 from draftwerk.speculative.sources.registry import SOURCES, SourceSpec
 
 

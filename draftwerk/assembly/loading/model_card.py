@@ -13,8 +13,8 @@ from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
-from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.requests.declared_segments import Blend
 
 
 def served_model(models: LoadedModels, settings: EngineSettings, tokens_max: int) -> ServedModel:

@@ -29,7 +29,7 @@ from draftwerk.model.step.backend import Backend, LoadedModel
 from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.step.whole_prompts import one_by_one, seeing
 from draftwerk.model.text.grammar import Grammars
-from draftwerk.speculative.blend.rules import CHECK_LAYER
+from draftwerk.speculative.options.blend.rules import CHECK_LAYER
 from draftwerk.speculative.protocol.frames import OnProgress
 
 READING_S = 0.3

@@ -12,7 +12,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.sequences import BadRow, CachedSequence
-from draftwerk.speculative.blend.rules import CHECK_LAYER
+from draftwerk.speculative.options.blend.rules import CHECK_LAYER
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Row
 from draftwerk.speculative.protocol.row_blend import RowBlend
 

@@ -14,6 +14,7 @@ from draftwerk.speculative.costs.step_cost import MeasuredStep
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.drafted_sequences import FOLLOWED_MAX
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.sources.store import OutputStores
 
@@ -68,6 +69,7 @@ class DraftedTargets:
             self._noise,
             roofline=self._roofline,
             clock=perf_counter,
+            groups=SearchDrafts,
             followed_max=inf if runner.windows is None else FOLLOWED_MAX,
         )
         if self._draft_model is None:

@@ -14,7 +14,7 @@ from draftwerk.model.step.presampled import Presampled
 from draftwerk.model.step.report import RowReport
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.row_walk import RowWalk
-from draftwerk.speculative.beams.survivors import (
+from draftwerk.speculative.options.beams.survivors import (
     UnexpandedSurvivor,
     VerifiedBranch,
     unexpanded_survivors,

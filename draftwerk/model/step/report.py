@@ -11,7 +11,7 @@ from draftwerk.model.step.backend import Backend
 from draftwerk.model.step.row_plan import RowPlan, candidate_requests
 from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.text.grammar import BadGrammar
-from draftwerk.speculative.beams.decisions import Candidate
+from draftwerk.speculative.options.beams.decisions import Candidate
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback, TokenTopK
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import TYPE_CHECKING
 
-from draftwerk.speculative.beams.drafts import BeamDrafts
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
 from draftwerk.speculative.drafting.drafted_sequences import DraftedSequences, ReadRows
+from draftwerk.speculative.drafting.group_drafts import GroupDrafting, NoGroups
 from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence, Prepared
 from draftwerk.speculative.drafting.rationing import ChosenRows, DraftRationing
-from draftwerk.speculative.drafting.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX
@@ -49,12 +48,13 @@ class Proposer:
         roofline: Roofline | None = None,
         clock: Callable[[], float] | None = None,
         followed_max: float = inf,
+        groups: GroupDrafting = NoGroups,
     ) -> None:
         """Run these sources; `measured` are steps of the target, and `roofline` is its own.
 
         What asking a row takes is measured by the clock, in seconds, or else taken as `ASK_MS`.
         Of a draft head that keeps something of texts, it is told of `followed_max` while it does
-        not pay.
+        not pay. `groups` draft for rows that are drafted for together.
         """
         self._clock = clock
         self._controller, self._rationing = Controller(measured, roofline), DraftRationing()
@@ -67,8 +67,7 @@ class Proposer:
             self._rationing,
             followed_max,
         )
-        self._beam_drafts = BeamDrafts()
-        self._searches = SearchDrafts(self._beam_drafts, self._controller, self._sequences.has_head)
+        self._groups = groups(self._controller, self._sequences.has_head)
         # Behind a step no code is in the caches: what runs several times at once costs less.
         self._unread: list[Round] = []
         """Rounds that rested."""
@@ -85,11 +84,10 @@ class Proposer:
 
         Rows whose sources are not asked have a tree where there is a draft model for it.
         """
-        branches = [row for row in round_.rows if row.branch is not None]
-        changed = bool(round_.finished_ids)
-        if branches or round_.finished_ids:
+        grouped, changed = self._groups.are_in(round_), bool(round_.finished_ids)
+        if grouped or changed:
             self._catch_up()
-            self._beam_drafts.read(round_, self._sequences.text)
+            self._groups.read(round_, self._sequences.text)
             self._sequences.forget(round_.finished_ids)
         rested = len(self._unread)
         if self._rationing.may_rest:
@@ -102,14 +100,14 @@ class Proposer:
         begun = self._now()
         self._learn_costs(round_.report)
         read = self._sequences.read(round_)
-        if not (read.states or branches):
+        if not (read.states or grouped):
             if all(row.samples for row in round_.rows):
                 self._rationing.want_nothing()
             return Prepared(round_, NO_ROUND, [], read.blank)
         self._rationing.want_something()
         row_load = _row_load(round_)
         step_ms = self._controller.cost.ms(row_load)
-        row_count = max(1, row_load.tokens)  # branches that are read again sample nothing yet
+        row_count = max(1, row_load.tokens)  # members that are read again sample nothing yet
         chosen = self._policy.choices(read.texts, row_count, step_ms)
         asks = has_model and self._controller.may_ask_model(
             (1 + rested) * step_ms, read.opens or changed
@@ -118,7 +116,7 @@ class Proposer:
             self._rationing.want_something()
         rows = self._trees(round_, row_load, _drafting(round_, read, chosen, asks))
         prepare_ms = (self._now() - begun) * 1e3
-        if not (rows or branches):
+        if not (rows or grouped):
             if not read.opens:
                 self._rationing.asking.learn_round(0, prepare_ms)
             return Prepared(round_, NO_ROUND, [], read.blank)
@@ -129,7 +127,7 @@ class Proposer:
             row_load,
         )
         token_ms = step_ms / row_count
-        steady = not (read.opens or branches)
+        steady = not (read.opens or grouped)
         return Prepared(round_, load, rows, read.blank, token_ms, prepare_ms, steady)
 
     def model_lengths(self, prepared: Prepared) -> tuple[int, ...]:
@@ -154,14 +152,14 @@ class Proposer:
             ms = prepared.prepare_ms + (self._now() - begun) * 1e3
             self._rationing.asking.learn_round(asked, ms)
         load = prepared.load.token_count + sum(len(draft.tokens) for draft in drafts)
-        self._searches.fill_in(prepared.round, prepared.load.row_load, drafts, load)
+        self._groups.fill_in(prepared.round, prepared.load.row_load, drafts, load)
         return tuple(drafts)
 
     def check(self) -> None:
         """Assert that nothing is kept of what is gone, and that everything kept is sound."""
         self._controller.check()
         self._rationing.check()
-        self._beam_drafts.check()
+        self._groups.check()
         self._sequences.check()
 
     def _catch_up(self) -> None:

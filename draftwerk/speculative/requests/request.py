@@ -5,8 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.reading import Reading
 from draftwerk.speculative.requests.slo import TIME_MAX_S, Promise, StageTimes
 from draftwerk.speculative.sampling.bounds import (

@@ -1,4 +1,4 @@
-"""The limits of a scheduler's rounds, and the promises to its readers."""
+"""The limits of a scheduler's rounds, the promises to its readers, and the sizes of memory."""
 
 from math import inf
 
@@ -31,3 +31,20 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Whether prompts are read one after the other; else the shortest go first, within bounds."""
     run_ahead: bool = False
     """Whether a round is planned while the one before it runs; then the depth is two."""
+
+
+class MemorySizes(msgspec.Struct, frozen=True):
+    """The memory that an engine has for texts, and how much of it a round may use."""
+
+    blocks: tuple[int, int] = (2**31, 1)
+    """The pool: how many blocks, of how many tokens."""
+    round_max: int = 2**31
+    """Tokens in one round."""
+    states: int = 0
+    """Slots of recurrent states; 0 for a model without."""
+    windows: tuple[int, int] = (0, 0)
+    """Blocks of layers with windows, if they have some of their own, and what a text holds of them.
+    """
+
+
+UNBOUNDED = MemorySizes()

@@ -21,7 +21,7 @@ from draftwerk.api.openai.responses.responses_translate import (
 )
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.openai.translate import completion_options, completion_prompts
-from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options
 
 PLAIN = ServedModel(name="m", context_max=4096, vocab_size=257)

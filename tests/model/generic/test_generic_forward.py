@@ -15,7 +15,7 @@ from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.generic.causal_lm import read_causal
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.beams.decisions import BeamRules
+from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.beams.beam_searching import Server, assert_same, found_by_transformers

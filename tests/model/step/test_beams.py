@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.speculative.beams.decisions import BeamRules, Beams
-from draftwerk.speculative.beams.sampled import new_beams
+from draftwerk.speculative.options.beams.decisions import BeamRules, Beams
+from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 from draftwerk.speculative.sampling.params import Grammar, Sampling, edited, probabilities
 from tests.support.beams.beam_searching import Found, Server, assert_same, found_by_transformers

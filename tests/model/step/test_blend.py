@@ -18,14 +18,14 @@ from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.blend.rules import (
+from draftwerk.speculative.options.blend.rules import (
     BEGINNING,
     CHECK_LAYER,
-    Blend,
     canonical_parts,
     choose_positions,
 )
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Round, Row
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.sequence import Sequence as Request
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
 from tests.support.torch_turn import TorchTurn

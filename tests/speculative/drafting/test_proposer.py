@@ -18,6 +18,7 @@ from draftwerk.speculative.drafting.rationing import (
     TOPK_MS,
     VAIN_SHARE,
 )
+from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.feedback import Feedback, HeadNode
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
@@ -390,7 +391,8 @@ def test_a_head_that_never_pays_runs_for_a_share_of_the_time_and_is_used_each_ti
 def test_a_head_runs_for_beam_searches_that_allow_it(
     methods: tuple[str, ...] | None, hears: bool
 ) -> None:
-    proposer = Proposer(("ngram", "head"), ((1, 1.0), (64, 1.01)))
+    costs = (1, 1.0), (64, 1.01)
+    proposer = Proposer(("ngram", "head"), costs, groups=SearchDrafts)
     new_sequence = NewSequence((1, 2, 3, 1, 2), 5, Sampling(temperature=0.0), methods)
     root = make_row(0, 4, samples=False, new_sequence=new_sequence)
     drafts_of(proposer, make_round(root), (NO_DRAFT,))
@@ -410,7 +412,7 @@ def test_a_head_runs_for_beam_searches_that_allow_it(
 
 
 def test_a_round_in_which_only_branches_read_is_drafted_for() -> None:
-    proposer = Proposer(("ngram",), ((1, 1.0), (64, 1.01)))
+    proposer = Proposer(("ngram",), ((1, 1.0), (64, 1.01)), groups=SearchDrafts)
     new_sequence = NewSequence((1, 2, 3, 1, 2), 5, Sampling(temperature=0.0))
     branch = Branch(group_id=1, candidates=4, score=-1.0, width=2)
     row = make_row(0, 4, samples=False, new_sequence=new_sequence, branch=branch)

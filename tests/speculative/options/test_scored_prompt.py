@@ -11,7 +11,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.options.extensions import extensions
+from draftwerk.speculative.options.all_options import extensions
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Row, Verdict
 from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.request import EncodedRequest, Options

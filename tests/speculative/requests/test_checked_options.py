@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.speculative.blend.rules import Blend
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.requests.checked_options import (
     OptionsError,
     check_options,
     converted_options,
 )
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.reading import Reading
 from draftwerk.speculative.requests.request import Options, Speculation, Written
 from draftwerk.speculative.requests.slo import Promise

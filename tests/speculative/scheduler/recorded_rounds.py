@@ -20,7 +20,7 @@ from draftwerk.speculative.protocol.rounds import Round
 from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.slo import Promise
 from draftwerk.speculative.scheduler.scheduler import Scheduler
-from tests.speculative.beams import beam_world
+from tests.speculative.options.beams import beam_world
 from tests.speculative.scheduler import scheduler_world
 from tests.support.simulation import Setting, few_windows, run
 

@@ -12,11 +12,12 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.beams.decisions import BeamRules
-from draftwerk.speculative.beams.sampled import new_beams
-from draftwerk.speculative.beams.search import BeamSearch
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.options.beam_group import BeamGroup
+from draftwerk.speculative.options.beams.beam_group import BeamGroup
+from draftwerk.speculative.options.beams.decisions import BeamRules
+from draftwerk.speculative.options.beams.sampled import new_beams
+from draftwerk.speculative.options.beams.search import BeamSearch
+from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Row
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.text_sequence import TextSequence
@@ -82,7 +83,8 @@ class Server:
         self.scheduler = Scheduler(
             CachePools(BlockPool(block_count, size), states=self.states), limits
         )
-        self.proposer = Proposer(("ngram",), ((1, step_ms(1)), (256, step_ms(256))))
+        costs = (1, step_ms(1)), (256, step_ms(256))
+        self.proposer = Proposer(("ngram",), costs, groups=SearchDrafts)
         self.searches: list[BeamSearch] = []
         self.lived: set[tuple[int, ...]] = set()
         """Every text, prompt included, that was a live hypothesis."""

@@ -7,7 +7,7 @@ places score -1e9, as there.
 from collections.abc import Callable, Sequence
 from math import exp, inf, log
 
-from draftwerk.speculative.beams.decisions import BeamRules, Candidate
+from draftwerk.speculative.options.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key
 
 NOTHING = -1e9

@@ -15,7 +15,7 @@ from draftwerk.api.fields.segments import blend_of, check_unmarked, with_documen
 from draftwerk.api.openai.responses.items.response_tools import offered_tools, response_tools
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.translate import check_include, options
-from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options
 
 LOGPROBS = "message.output_text.logprobs"

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from draftwerk.model.native.format_difference import Distances, distances, summary
 from draftwerk.model.step.blend.blend_trial import BlendTrial
-from draftwerk.speculative.blend.quality import Quality
-from draftwerk.speculative.blend.rules import Blend, RuleName
+from draftwerk.speculative.options.blend.quality import Quality
+from draftwerk.speculative.requests.declared_segments import Blend, RuleName
 
 ANSWER = 24
 """Tokens of the exact answer."""

@@ -17,10 +17,11 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.blend.blending import Blending, blended
-from draftwerk.speculative.blend.rules import Blend, canonical_parts
-from draftwerk.speculative.options.blended_prompt import BlendedPrompt
+from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
+from draftwerk.speculative.options.blend.blending import Blending, blended
+from draftwerk.speculative.options.blend.rules import canonical_parts
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, chain
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.text_sequence import TextSequence

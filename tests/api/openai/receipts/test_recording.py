@@ -15,7 +15,7 @@ from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.loadtest.client.replay import Replay, ReplayError, read_log
 from draftwerk.loadtest.client.target import Target
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.blend.rules import Blend
+from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import MODEL, Served

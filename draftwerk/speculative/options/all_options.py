@@ -1,0 +1,118 @@
+"""All options of a server: what extends a text, each where its request asks for it, what refuses
+requests, and the policy."""
+
+from dataclasses import replace
+from functools import partial
+
+from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.options.beams.beam_group import BeamGroup
+from draftwerk.speculative.options.beams.beam_refusals import beam_refusal
+from draftwerk.speculative.options.beams.decisions import BeamRules
+from draftwerk.speculative.options.beams.sampled import new_beams
+from draftwerk.speculative.options.beams.search import SEARCH_ROOM, BeamSearch
+from draftwerk.speculative.options.blend.blend_refusals import blend_refusal
+from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
+from draftwerk.speculative.options.blend.blending import Blending, blended
+from draftwerk.speculative.options.blend.rules import canonical_parts
+from draftwerk.speculative.options.given_text import ChainRoom, GivenText
+from draftwerk.speculative.options.pooled_prompt import PooledPrompt
+from draftwerk.speculative.options.scored_prompt import ScoredPrompt
+from draftwerk.speculative.options.service.lengths import TextLengths
+from draftwerk.speculative.options.service.service_policy import ServicePolicy
+from draftwerk.speculative.requests.request import EncodedRequest
+from draftwerk.speculative.requests.text_sequence import TextSequence
+from draftwerk.speculative.scheduler.opening import Extension, SequenceFactory, draft_max
+from draftwerk.speculative.scheduler.option_set import OptionSet
+from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
+from draftwerk.speculative.scheduler.size_limits import RoundLimits
+
+
+def all_options(expects_lengths: bool = True) -> OptionSet:
+    """Return every option; with `expects_lengths` a sequence enters only if all that run will
+    probably fit to their ends."""
+
+    def policy() -> PolicyFactory:
+        return partial(ServicePolicy, lengths=TextLengths() if expects_lengths else None)
+
+    return OptionSet(extensions=extensions, checks=(beam_refusal, blend_refusal), policy=policy)
+
+
+def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
+    """Return all options; a later one extends what earlier ones have made of a text."""
+    given = partial(given_text, ChainRoom(cost, limits.pause_s))
+    return given, scored_prompt, pooled_prompt, beam_group, blended_prompt
+
+
+def given_text(
+    room: ChainRoom, factory: SequenceFactory, request: EncodedRequest, text: TextSequence
+) -> TextSequence:
+    """All given texts share the room of a round."""
+    if not (given := request.options.given):
+        return text
+    methods = request.options.speculation.methods
+    text.request = replace(text.request, draft_max=len(given), methods=methods)
+    return text.extended(GivenText, given=given, chain_room=room)
+
+
+def scored_prompt(
+    factory: SequenceFactory, request: EncodedRequest, text: TextSequence
+) -> TextSequence:
+    """The first of several choices scores the prompt."""
+    options = request.options
+    if options.prompt_logprobs < 0 or text.leader is not None:
+        return text
+    own = {"scored": options.scored_from, "alternatives": options.prompt_logprobs}
+    return text.extended(ScoredPrompt, **own)
+
+
+def pooled_prompt(
+    factory: SequenceFactory, request: EncodedRequest, text: TextSequence
+) -> TextSequence:
+    if (reading := request.options.reading) is None:
+        return text
+    text.request = replace(text.request, tokens_max=0, draft_max=0, methods=())
+    own = {"scored": request.options.scored_from, "reading": reading}
+    return text.extended(PooledPrompt, **own)
+
+
+def beam_group(
+    factory: SequenceFactory, request: EncodedRequest, text: TextSequence
+) -> TextSequence:
+    """What was sent before a crash the search finds again; it sends only what was not."""
+    options = request.options
+    if options.beam_width <= 1:
+        return text
+    del text.tokens[len(request.tokens) :]
+    drafts = draft_max(request, SEARCH_ROOM * factory.limits.draft_max)
+    text.request = replace(text.request, draft_max=drafts)
+    text.memory = factory.memory(request, state_slots=2 * options.beam_width)
+    sampling = text.request.sampling
+    rules = BeamRules(
+        width=options.beam_width,
+        tokens_max=text.request.tokens_max,
+        stop_token_ids=sampling.stop_token_ids,
+        length_penalty=options.length_penalty,
+        early_stopping=options.early_stopping,
+        seed=sampling.seed if sampling.temperature > 0.0 else None,
+        prompt_count=text.request.prompt_count,
+    )
+    sent = len(request.committed[0]) if request.committed else 0
+    search = BeamSearch(
+        new_beams(rules), factory.new_id, options.choices, sent, options.shows_hypotheses
+    )
+    return text.extended(BeamGroup, search=search)
+
+
+def blended_prompt(
+    factory: SequenceFactory, request: EncodedRequest, text: TextSequence
+) -> TextSequence:
+    blend, size = request.blend, factory.pools.blocks.block_size
+    parts = () if blend is None else canonical_parts(blend, len(request.tokens), size)
+    if blend is None or not parts:
+        return text
+    states = text.memory.states
+    text.memory = factory.memory(
+        request, blended(blend, request.tokens, parts), 0 if states is None else states.count
+    )
+    part_memory = partial(factory.pools.memory, factory.namer, request.options.name_space)
+    return text.extended(BlendedPrompt, blending=Blending(blend, parts, part_memory))

@@ -1,0 +1,77 @@
+"""A beam search as one sequence, which branches once its prompt is read."""
+
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import ClassVar
+
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import SequenceMemory
+from draftwerk.speculative.options.beams.search import SEARCH_ROOM, BeamSearch
+from draftwerk.speculative.options.beams.search_progress import new_progress
+from draftwerk.speculative.protocol.rounds import Row, VerifiedRow
+from draftwerk.speculative.requests.sequence import RoundPlan, Taken
+from draftwerk.speculative.requests.text_sequence import TextSequence
+
+
+@dataclass(eq=False)
+class BeamGroup(TextSequence):
+    """The root of a search: it reads all but the last token of the prompt. The members of the
+    search read that, and have the rows from then on."""
+
+    _: KW_ONLY
+    search: BeamSearch
+    draft_factor: ClassVar = SEARCH_ROOM
+    runs_ahead: ClassVar = False
+
+    @property
+    def unread(self) -> int:
+        return self.pending - 1
+
+    @property
+    def has_output(self) -> bool:
+        return self.generated > 0 or self.search.has_begun
+
+    @property
+    def row_count(self) -> int:
+        return self.search.row_count
+
+    @property
+    def steps(self) -> int:
+        return self.search.beams.length_max
+
+    def memories(self) -> list[SequenceMemory]:
+        return [*super().memories(), *self.search.memories()]
+
+    def further_blocks(self, pool: BlockPool) -> int:
+        return super().further_blocks(pool) + self.search.tail_blocks(self)
+
+    def leave(self) -> list[int]:
+        return [*super().leave(), *self.search.leave(self)]
+
+    def check(self) -> None:
+        if not self.search.members:  # else its KV is in their tables
+            super().check()
+        self.search.check()
+
+    def rows(self, plan: RoundPlan, count_max: int, draft_max: int) -> list[Row]:
+        """Return a row that reads the prompt, or those of all members, or none."""
+        if self.unread:
+            return super().rows(plan, count_max, 0)
+        free = partial(plan.free, self)
+        group = self.search.plan(self, plan.pools, draft_max, plan.tokens_left, free)
+        if group is None:
+            return []
+        plan.finished_ids.extend(self.search.take_finished_ids())
+        plan.copies.extend(group.copies)
+        plan.moves.extend(group.moves)
+        return group.rows
+
+    def take(self, parts: list[VerifiedRow], now_s: float) -> Taken:
+        if parts[0].row.branch is None:
+            return super().take(parts, now_s)
+        self.deadlines.begin_decode(now_s)
+        outcome = self.search.commit(self, parts)
+        if outcome is None:
+            return Taken()
+        self.tally.count(outcome.decision, outcome.draft)
+        return Taken(tuple(new_progress(self.search, self)), outcome, self.search.beams.done)

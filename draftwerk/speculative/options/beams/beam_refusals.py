@@ -1,0 +1,60 @@
+"""Requests for beam searches that cannot be served."""
+
+from draftwerk.speculative.requests.request import EncodedRequest
+from draftwerk.speculative.sampling.bounds import WIDTH_MAX
+from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.scheduler.size_limits import MemorySizes
+
+
+def beam_refusal(
+    request: EncodedRequest, tokens_max: int, sizes: MemorySizes
+) -> tuple[str, str] | None:
+    """Return why a search cannot be served, and the field to blame; None if it can.
+
+    `tokens_max` is what a hypothesis may grow to.
+    """
+    options = request.options
+    width, sampling = options.beam_width, options.sampling
+    if width == 1:
+        return None
+    width_max = min(widest(sizes.states), sizes.round_max)
+    if not 1 < width <= width_max:
+        return f"a beam may be {width_max} wide at most", "beam_width"
+    if sampling.temperature > 0.0 and options.length_penalty != 1.0:
+        return "texts that are drawn do not compete by length", "length_penalty"
+    if sampling.temperature > 0.0 and options.early_stopping:
+        return "texts that are drawn must all be drawn", "early_stopping"
+    if sampling.logprobs >= 0 and _changes_distribution(sampling):
+        return (
+            "a beam search reports raw log-probabilities of an unchanged distribution alone",
+            "logprobs",
+        )
+    return _crowding(width, len(request.tokens), tokens_max, sizes)
+
+
+def widest(state_count: int) -> int:
+    """Return how wide a beam may be: each member reads a recurrent state and writes one, and the
+    first may go on from a snapshot."""
+    return min(WIDTH_MAX, (state_count - 1) // 2) if state_count else WIDTH_MAX
+
+
+def _changes_distribution(sampling: Sampling) -> bool:
+    return sampling.edits_logits or sampling.grammar is not None or sampling.temperature > 0.0
+
+
+def _crowding(
+    width: int, prompt_count: int, tokens_max: int, sizes: MemorySizes
+) -> tuple[str, str] | None:
+    """Return the refusal of a search that a whole pool could not hold at its widest."""
+    count, size = sizes.blocks
+    shared = (prompt_count - 1) // size
+    tail = -(-(prompt_count + tokens_max) // size) - shared
+    window_count, held = sizes.windows
+    if held + width * min(tail, held) > window_count > 0:
+        fits = max(0, window_count // held - 1)
+        return f"the windows of {width} texts do not fit; those of {fits} would", "beam_width"
+    if shared + width * tail <= count:
+        return None
+    fits = (count - shared) // width + shared
+    room = max(0, fits * size - prompt_count)
+    return f"{width} texts of {tokens_max} tokens do not fit; {room} would", "beam_width"
