@@ -59,7 +59,7 @@ class EngineParts:
     Instead of a proposer None, where the target's process runs them: as it must to run ahead.
     """
     options: OptionSet
-    """What requests may ask for beyond a text; a request must not ask for what is not here."""
+    """The options that requests may ask for; one that is not here is not asked for."""
     requests_max: int = 256
     name_secret: bytes = b""
     """Keys the names of cached blocks."""

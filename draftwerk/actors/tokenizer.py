@@ -47,7 +47,7 @@ class TextLimits:
     """The same of a grammar's check, for which a process may have to begin."""
     memory: MemorySizes = UNBOUNDED
     checks: tuple[RequestCheck, ...] = ()
-    """What options have against a request."""
+    """The checks of options, which may refuse a request."""
 
 
 class RefusedError(Exception):

@@ -19,8 +19,8 @@ class OptionSet:
     """The options that an engine has."""
 
     extensions: Callable[[StepCost, RoundLimits], tuple[Extension, ...]]
-    """What extends a text, where its request asks for it."""
+    """Options that extend a text, where its request asks for them."""
     checks: tuple[RequestCheck, ...]
-    """What refuses requests before they are queued."""
+    """Options that refuse requests before these are queued."""
     policy: Callable[[], PolicyFactory]
     """Returns the policy of all schedulers of an engine, one after another."""
