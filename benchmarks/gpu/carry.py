@@ -1,8 +1,10 @@
 """What a machine with a card and no network needs beside the repository, in three folders.
 
     python -m benchmarks.gpu carry [--python 3.12] [--without-flash-attention]
+        [--flash-attention-2 WORK/site]
 
-.gpu1 has wheels, the CPU's kernels as they are compiled here, and FlashAttention-3 out of vLLM's;
+.gpu1 has wheels, the CPU's kernels as they are compiled here, FlashAttention-3 out of vLLM's, and
+FlashAttention-2 where `benchmarks.gpu.flash_attention_2 WORK` has built it;
 .gpu2 and .gpu3 have halves of the default model. None is larger than 64 MiB.
 `python -m benchmarks.gpu visit` unpacks them there.
 """
@@ -16,6 +18,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from benchmarks.gpu.flash_attention_2 import MODULE
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (".gpu1", ".gpu2", ".gpu3")
@@ -34,7 +38,7 @@ PLATFORMS = (
     *(f"manylinux_2_{version}_x86_64" for version in (31, 28, 27, 24, 17, 5)),
     *("manylinux2014_x86_64", "manylinux1_x86_64"),
 )
-FA3 = "flash_attn_3.zip"
+FA2, FA3 = "flash_attn_2.zip", "flash_attn_3.zip"
 VLLM = "vllm==0.25.1"
 FA3_OBJECT = "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so"
 ADAPTER = Path(__file__).with_name("flash_attn_interface.py")
@@ -56,6 +60,16 @@ def flash_attention(folder: Path, python: str) -> None:
         ):
             target.writestr(Path(FA3_OBJECT).name, source.read(FA3_OBJECT))
             target.write(ADAPTER, ADAPTER.name)
+
+
+def flash_attention_2(folder: Path, site: Path) -> None:
+    """Pack the packages of a folder that `benchmarks.gpu.flash_attention_2` has made."""
+    if not any(site.glob(f"{MODULE}*")):
+        raise SystemExit(f"carry: no {MODULE} in {site}")
+    with zipfile.ZipFile(folder / FA2, "w", zipfile.ZIP_DEFLATED) as target:
+        for path in sorted(site.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                target.write(path, path.relative_to(site))
 
 
 def kernels(folder: Path) -> None:
@@ -110,6 +124,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--python", default="3.12", help="the version there")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the folders are made")
     parser.add_argument("--without-flash-attention", action="store_true")
+    parser.add_argument("--flash-attention-2", type=Path, metavar="SITE", help="where it was built")
     given = parser.parse_args(arguments)
     first, *halves = (given.root / name for name in FOLDERS)
     for folder in (first, *halves):
@@ -119,6 +134,8 @@ def main(arguments: Sequence[str]) -> int:
     kernels(first)
     if not given.without_flash_attention:
         flash_attention(first, given.python)
+    if given.flash_attention_2 is not None:
+        flash_attention_2(first, given.flash_attention_2)
     model_halves(halves)
     sizes = {
         folder: sum(path.stat().st_size for path in folder.iterdir()) for folder in (first, *halves)

@@ -20,7 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from benchmarks.gpu.carry import FA3, FOLDERS, MODEL_FILE, MODEL_PACKAGE, PART
+from benchmarks.gpu.carry import FA2, FA3, FOLDERS, MODEL_FILE, MODEL_PACKAGE, PART
 from benchmarks.gpu.row_file import RowFile
 
 ROOT = Path(__file__).parents[2]
@@ -185,15 +185,13 @@ def _environment(out: Path) -> dict[str, str]:
 def unpack(folders: Sequence[Path], site: Path) -> None:
     """Make a folder of packages from those that were carried."""
     site.mkdir(parents=True, exist_ok=True)
-    for wheel in sorted(folders[0].glob("*.whl")):
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(site)
     READY.mkdir(exist_ok=True)
     for library in folders[0].glob("*.so"):
         shutil.copy(library, READY / library.name)
-    for archive_path in folders[0].glob(FA3):
-        with zipfile.ZipFile(archive_path) as archive:
-            archive.extractall(site)
+    for packed in (*sorted(folders[0].glob("*.whl")), folders[0] / FA2, folders[0] / FA3):
+        if packed.exists():
+            with zipfile.ZipFile(packed) as archive:
+                archive.extractall(site)
     parts = [folder / PART for folder in folders[1:]]
     if all(part.exists() for part in parts):
         package = site / MODEL_PACKAGE

@@ -72,7 +72,8 @@ class LayerRuns:
         weights = weights_of(tensors, self._config, shard)
         forward = TorchForward(self._config, weights, PaddedAttention(), shard)
         products = NotedProducts(weights.layers[0])
-        forward.linear, forward.feed = products, FeedForward(self._config, products, all_mine)
+        forward.linear = products
+        forward.feed = FeedForward(self._config, products, all_mine, forward.norm)
         outcome = forward.run_stage(self._batch, self._pages(layer), hidden)
         return LayerOutcome(outcome, products.read)
 

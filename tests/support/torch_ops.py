@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from draftwerk.model.gpu.e4m3 import FP8, saturated
+from draftwerk.model.batch.e4m3 import FP8, saturated
 from draftwerk.model.gpu.ops import HeadNorms, Ops
 from draftwerk.model.reference.rotation import rotated
 

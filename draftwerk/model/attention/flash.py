@@ -32,7 +32,8 @@ class Served:
         """Return whether they may be called with these."""
         size = query.shape[-1]
         fits = size % 8 == 0 and size <= HEAD_MAX
-        return fits and scoring.sinks is None and not facts_of(batch).masked
+        is_causal = batch.seen is None and not facts_of(batch).masked
+        return fits and scoring.sinks is None and is_causal
 
 
 class FlashAttention2(Served):

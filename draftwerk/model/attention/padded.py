@@ -13,6 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from draftwerk.model.attention.reference import shares
 from draftwerk.model.attention.signature import PLAIN, Scoring
 from draftwerk.model.batch.batch import Batch
+from draftwerk.model.batch.e4m3 import read
 
 SHORT_MAX = 16
 """New tokens up to which rows share a call."""
@@ -48,8 +49,8 @@ class Group:
             seen = seen & (seen.flip(-1).cumsum(-1).flip(-1) <= scoring.window)
         rows = (
             query[self.queries].transpose(1, 2),
-            keys[self.slots].transpose(1, 2),
-            values[self.slots].transpose(1, 2),
+            read(keys, self.slots, query.dtype).transpose(1, 2),
+            read(values, self.slots, query.dtype).transpose(1, 2),
         )
         attended = fused(*rows, seen, scoring)
         out[self.queries[self.real]] = attended.transpose(1, 2)[self.real]

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from draftwerk.model.attention.signature import PLAIN, Scoring
 from draftwerk.model.batch.batch import Batch
+from draftwerk.model.batch.e4m3 import read
 
 
 def attend(
@@ -32,8 +33,8 @@ def attend(
             seen &= seen.flip(1).cumsum(1).flip(1) <= scoring.window
         out[begin:end] = attend_row(
             query[begin:end].float(),
-            keys[blocks].flatten(0, 1)[:length].float(),
-            values[blocks].flatten(0, 1)[:length].float(),
+            read(keys, blocks, torch.float32).flatten(0, 1)[:length],
+            read(values, blocks, torch.float32).flatten(0, 1)[:length],
             seen,
             scoring,
         )

@@ -1,24 +1,31 @@
 """Attention that gives a token the same bits in any company: tiles of one shape, keys in order.
 
 A tree of drafts is taken apart into its paths, so that a node's keys come in the order of its text
-wherever they lie. Every call of torch's fused attention has as many queries, and a multiple of as
-many keys: it was measured to give a query the same bits so, whatever the others are.
+wherever they lie. Every call of torch's fused attention has as many queries, and a multiple of
+as many keys: on a CPU it was measured to give a query the same bits so, whatever the others are.
+Where nothing is known of its kernels `folded` takes the keys in products of one shape.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from draftwerk.model.attention.padded import fused
 from draftwerk.model.attention.signature import PLAIN, Scoring
 from draftwerk.model.batch.batch import Batch
+from draftwerk.model.batch.e4m3 import read
 
 QUERIES, KEYS = 16, 512
+TILES = 8
+"""Tiles of a call of `folded`."""
+Compute = Callable[[Tensor, Tensor, Tensor, Tensor, Scoring], Tensor]
+"""`padded.fused`, or what returns the same."""
 Numbers = NDArray[np.int64]
 
 
@@ -50,8 +57,18 @@ class Tiles:
     slots: Tensor
     """[B, L], or [1, L] of one chain's tiles; padding is slot 0."""
 
+    def on(self, device: torch.device) -> "Tiles":
+        """Return the same on a device."""
+        return Tiles(*(getattr(self, each.name).to(device) for each in fields(self)))
+
     def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, out: Tensor, scoring: Scoring
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        out: Tensor,
+        scoring: Scoring,
+        compute: Compute,
     ) -> None:
         """Write the tiles' rows of `out` [T, heads, D]; keys, values [slots, kv_heads, D]."""
         places = torch.arange(self.slots.shape[1], device=query.device)
@@ -60,17 +77,18 @@ class Tiles:
         if scoring.window:
             seen &= (places - self.centres[:, None, :, None]).abs() < scoring.window
         keys, values = (
-            each[self.slots].transpose(1, 2).expand(len(seen), -1, -1, -1)
+            read(each, self.slots, query.dtype).transpose(1, 2).expand(len(seen), -1, -1, -1)
             for each in (keys, values)
         )
-        attended = fused(query[self.queries].transpose(1, 2), keys, values, seen, scoring)
+        attended = compute(query[self.queries].transpose(1, 2), keys, values, seen, scoring)
         out[self.queries[self.real]] = attended.transpose(1, 2)[self.real]
 
 
 class TiledAttention:
     """The backend; keeps the tiles of the latest batch, which are the same for every layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, compute: Compute = fused) -> None:
+        self._compute = compute
         self._batch: Batch | None = None
         self._tiles: list[Tiles] = []
 
@@ -79,12 +97,54 @@ class TiledAttention:
     ) -> Tensor:
         """Map [T, heads, D] to the same; pages are [blocks, block_size, kv_heads, D]."""
         if batch is not self._batch:
-            self._tiles = list(tiles_of(list(chains_of(batch, keys.shape[1]))))
+            chains = list(chains_of(batch, keys.shape[1]))
+            self._tiles = [each.on(query.device) for each in tiles_of(chains)]
             self._batch = batch
         out = torch.empty_like(query)
         for tiles in self._tiles:
-            tiles.attend(query, keys.flatten(0, 1), values.flatten(0, 1), out, scoring)
+            flat = keys.flatten(0, 1), values.flatten(0, 1)
+            tiles.attend(query, *flat, out, scoring, self._compute)
         return out
+
+
+def folded(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring) -> Tensor:
+    """Return `padded.fused` of [B, heads, 16, D], by products of one shape whatever B and L are.
+
+    Keys that a query does not see change nothing, so neither do tiles of them.
+    """
+    count = len(query)
+    padding = 0, 0, 0, 0, 0, 0, 0, -count % TILES
+    padded = (pad(each, padding).split(TILES) for each in (query, keys, values, seen))
+    parts = [_folded(q, k, v, s, scoring) for q, k, v, s in zip(*padded, strict=True)]
+    return torch.cat(parts)[:count]
+
+
+def _folded(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scoring: Scoring) -> Tensor:
+    """Return the online softmax of flash attention over tiles of keys, in float32."""
+    heads, kv_heads = query.shape[1], keys.shape[1]
+    group = heads // kv_heads
+    grouped = query.float().unflatten(1, (kv_heads, group)).flatten(2, 3)
+    top = grouped.new_full((*grouped.shape[:-1], 1), torch.finfo(torch.float32).min)
+    total, sums = torch.zeros_like(top), torch.zeros_like(grouped)
+    visible = seen.repeat(1, 1, group, 1)
+    for at in range(0, keys.shape[2], KEYS):
+        here = slice(at, at + KEYS)
+        scores = grouped @ keys[:, :, here].float().mT * (scoring.scale or query.shape[-1] ** -0.5)
+        if scoring.softcap:
+            scores = (scores / scoring.softcap).tanh() * scoring.softcap
+        scores = scores.masked_fill(~visible[..., here], float("-inf"))
+        higher = torch.maximum(top, scores.amax(-1, keepdim=True))
+        fade, weights = (top - higher).exp(), (scores - higher).exp()
+        total = total * fade + weights.sum(-1, keepdim=True)
+        sums = sums * fade + weights @ values[:, :, here].float()
+        top = higher
+    if scoring.sinks is not None:
+        own = scoring.sinks.float().view(kv_heads, group).repeat_interleave(QUERIES, 1)[..., None]
+        higher = torch.maximum(top, own)
+        fade = (top - higher).exp()
+        total, sums = total * fade + (own - higher).exp(), sums * fade
+    # Padding sees nothing.
+    return (sums / total.clamp(min=1e-30)).view(query.shape).to(query.dtype)
 
 
 def chains_of(batch: Batch, block_size: int) -> Iterator[Chain]:
@@ -92,7 +152,7 @@ def chains_of(batch: Batch, block_size: int) -> Iterator[Chain]:
     bounds = batch.row_starts.tolist()
     for row, length in enumerate(batch.kv_lengths.tolist()):
         begin, stop = bounds[row], bounds[row + 1]
-        prefix, table = length - (stop - begin), batch.block_tables[row].numpy()
+        prefix, table = length - (stop - begin), batch.block_tables[row].cpu().numpy()
 
         def slots(places: Numbers, table: NDArray[np.int32] = table) -> Numbers:
             return table[places // block_size] * np.int64(block_size) + places % block_size
@@ -102,9 +162,9 @@ def chains_of(batch: Batch, block_size: int) -> Iterator[Chain]:
             queries = np.arange(begin, stop)
             ends = queries - begin + prefix + 1
             if batch.seen is not None:
-                ends = batch.seen[begin:stop].numpy().astype(np.int64)
-            centres = batch.positions[begin:stop].numpy() if batch.both_ways else ends - 1
-            yield Chain(slots(np.arange(length)), queries, ends, centres)
+                ends = batch.seen[begin:stop].cpu().numpy().astype(np.int64)
+            own = batch.positions[begin:stop].cpu().numpy() if batch.both_ways else ends - 1
+            yield Chain(slots(np.arange(length)), queries, ends, own)
             continue
         for path, new in paths_of(masks):
             places = np.concatenate([np.arange(prefix), prefix + np.array(path)])

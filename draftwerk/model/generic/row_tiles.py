@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
 from torch.overrides import TorchFunctionMode
 
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.reference.tiled_products import tiled_linear
+from draftwerk.model.reference.tiled_products import TILE, by_tiles
 
 PIECE = 2**15
 """Numbers up to which torch computes on one thread."""
@@ -41,7 +41,8 @@ class RowTiles(TorchFunctionMode):
 def _linear(_: object, values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Multiply rows [..., in] by weights [out, in]."""
     rows = values.reshape(-1, values.shape[-1])
-    return tiled_linear(rows, weight, bias).view(*values.shape[:-1], len(weight))
+    found = by_tiles(lambda tile: linear(tile, weight, bias), rows, TILE)
+    return found.view(*values.shape[:-1], len(weight))
 
 
 def _product(func: Callable[..., Tensor], first: Tensor, second: Tensor) -> Tensor:

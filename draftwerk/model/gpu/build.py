@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
+from draftwerk.model.batch.e4m3 import FP8, FP8_MAX
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.lora.lora_card import LoraCard
 from draftwerk.model.checkpoint.stored_matrix import STORED
@@ -18,12 +19,11 @@ from draftwerk.model.gpu.chains import GpuChains
 from draftwerk.model.gpu.choice import Chosen, Needs, choose_attention
 from draftwerk.model.gpu.device_blocks import on_device, stored
 from draftwerk.model.gpu.draft_tree import GpuDraftTree
-from draftwerk.model.gpu.e4m3 import FP8, FP8_MAX
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.graphs import ROWS, GraphedForward, Recorder, buckets, row_counts
 from draftwerk.model.gpu.kernels.fused import triton_ops
 from draftwerk.model.gpu.kernels.launch import is_interpreted
-from draftwerk.model.gpu.kernels.products import Prepare, dense, fp8, tiled
+from draftwerk.model.gpu.kernels.products import EXACT_TILE, Prepare, dense, fp8, tiled
 from draftwerk.model.gpu.kernels.quantised import Quantised, to_int4, to_int8
 from draftwerk.model.gpu.kernels.w8a8 import w8a8
 from draftwerk.model.gpu.kernels.weight_only import weight_only
@@ -33,6 +33,7 @@ from draftwerk.model.gpu.weight_products import with_products
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import TORCH_BACKEND, BoundHead, LoadedModel
+from draftwerk.model.step.whole_prompts import all_seen, seeing
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.protocol.frames import OnProgress
 
@@ -46,6 +47,10 @@ class WeightFormat(NamedTuple):
     head: Prepare
     exact_layers: Prepare
     exact_lm_head: Prepare
+
+    def products(self, exact: bool) -> tuple[Prepare, Prepare]:
+        """Return how products of layers, and of the head, are made."""
+        return (self.exact_layers, self.exact_lm_head) if exact else (self.layers, self.head)
 
 
 def _tiled(dtype: torch.dtype, layers: Prepare) -> WeightFormat:
@@ -124,14 +129,7 @@ def gpu_parts(
     The model's weights are already on the device, in the dtype that FORMATS names.
     """
     config, device = model.config, model.weights.embedding.device
-    if config.graph.sees_all:
-        raise Refused("tokens that see those behind them are served on a CPU: take device cpu")
-    switch = "an adapter" if settings.adapted else unlike_llama(model)
-    if switch and (settings.exact or settings.kv_dtype == "fp8"):
-        option = "exact" if settings.exact else "kv_dtype fp8"
-        raise Refused(
-            f"{option} on a GPU is for Llama's plain graph, and {config.architecture} has {switch}"
-        )
+    is_fused = not settings.adapted and is_llamas(model)
     context_max = min(config.context_max, settings.block_count * settings.block_size)
     fp8_pages = settings.kv_dtype == "fp8"
     if fp8_pages:
@@ -154,12 +152,13 @@ def gpu_parts(
     dtype = FP8 if fp8_pages else model.weights.embedding.dtype
     blocks = settings.block_count, settings.block_size
     pages = allocate(config, *blocks, dtype, device, state_slots=settings.state_slots)
-    if switch:
-        kept = FORMATS[settings.dtype]
-        weights = with_products(model.weights, kept.layers, kept.head)
-        served, chains = TorchForward(config, weights, chosen.attention), None
-    else:
+    if is_fused:
         served, chains = _fused(model, settings, chosen, pages, recorder, progress)
+    else:
+        weights = with_products(model.weights, *FORMATS[settings.dtype].products(settings.exact))
+        tile = EXACT_TILE if settings.exact else 0
+        forward = TorchForward(config, weights, chosen.attention, tile=tile)
+        served, chains = seeing(forward, config.graph.sees_all, all_seen), None
     sampler.warm_up(config.vocab_size, device)
     draft_head = None
     if head is not None:
@@ -175,7 +174,7 @@ def gpu_parts(
         backend=replace(GPU_BACKEND, presample=presample),
         grammars=grammars,
         draft_head=draft_head,
-        host_batches=not switch,
+        host_batches=is_fused,
         chains=chains,
     )
     return parts, chosen
@@ -190,10 +189,7 @@ def _fused(
     progress: OnProgress,
 ) -> tuple[GpuForward | GraphedForward, GpuChains | None]:
     """Return the kernels of Llama's graph, all compiled, with graphs where those can be."""
-    kept, rows_max = FORMATS[settings.dtype], settings.rows_max
-    prepare = (
-        (kept.exact_layers, kept.exact_lm_head) if settings.exact else (kept.layers, kept.head)
-    )
+    prepare, rows_max = FORMATS[settings.dtype].products(settings.exact), settings.rows_max
     forward = GpuForward(model.config, model.weights, chosen.attention, triton_ops(), *prepare)
     if not chosen.backend.graphs:
         return forward, None
@@ -212,14 +208,12 @@ def _fused(
     return served, chains
 
 
-def unlike_llama(model: Checkpoint) -> str:
-    """Return the first thing that Llama's plain graph does not have; empty if there is none."""
-    if switch := model.config.unlike_llama():
-        return switch
+def is_llamas(model: Checkpoint) -> bool:
+    """Return whether a model is Llama's plain graph, with norms before its layers' parts alone."""
     layer = model.weights.layers[0]
     norms = layer.attention_norm, layer.ffn_norm
     is_before = None not in norms and layer.after_attention is layer.after_ffn is None
-    return "" if is_before else "norms behind its layers' parts"
+    return is_before and not model.config.unlike_llama()
 
 
 def check_fp8_pages(model: Checkpoint) -> None:
@@ -231,11 +225,13 @@ def check_fp8_pages(model: Checkpoint) -> None:
     device, config = model.weights.embedding.device, model.config
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
         raise Refused("kv_dtype fp8 needs a GPU of compute capability 8.9 or newer")
-    first = config.num_heads * config.head_size
-    last = first + config.num_kv_heads * config.head_size
-    biases = [layer.qkv_bias for layer in model.weights.layers]
-    found = [float(bias[first:last].abs().max()) for bias in biases if bias is not None]
-    if found and max(found) > FP8_MAX / 2:
+    found = [0.0]
+    for index, layer in enumerate(model.weights.layers):
+        if layer.qkv_bias is not None and config.kind(index).mixer == "attention":
+            heads = config.key_heads(index)
+            first = config.num_heads * heads.size
+            found.append(float(layer.qkv_bias[first:][: heads.heads * heads.size].abs().max()))
+    if max(found) > FP8_MAX / 2:
         raise Refused(
             f"kv_dtype fp8 holds numbers up to {FP8_MAX:.0f}; this model's keys have a bias of "
             f"{max(found):.0f}"

@@ -19,6 +19,7 @@ from draftwerk.model.attention.signature import (
     ScoredAttention,
     WithFallback,
 )
+from draftwerk.model.attention.tiled import TiledAttention, folded
 from draftwerk.model.checkpoint.unsupported import Refused
 
 
@@ -69,7 +70,8 @@ def _triton(needs: Needs) -> ScoredAttention:
         raise Refused(f"attention triton: {error} (pip install triton)") from error
     if not can_launch(needs.device):
         raise Refused("attention triton needs a GPU, or TRITON_INTERPRET=1 to be very slow")
-    return WithFallback(TritonAttention(needs.exact, needs.context_max), PaddedAttention())
+    rest = TiledAttention(folded) if needs.exact else PaddedAttention()
+    return WithFallback(TritonAttention(needs.exact, needs.context_max), rest)
 
 
 def _flash(name: str, make: Callable[[], PartialAttention], needs: Needs) -> Attention:
@@ -85,7 +87,8 @@ def _flash(name: str, make: Callable[[], PartialAttention], needs: Needs) -> Att
 
 
 BACKENDS: dict[str, AttentionBackend] = {
-    "padded": AttentionBackend(lambda needs: PaddedAttention()),
+    "padded": AttentionBackend(lambda needs: PaddedAttention(), fp8=True),
+    "tiled": AttentionBackend(lambda needs: TiledAttention(folded), exact=True, fp8=True),
     "reference": AttentionBackend(lambda needs: reference.attend, fp8=True),
     "triton": AttentionBackend(_triton, graphs=True, exact=True, fp8=True),
     "flash_attn": AttentionBackend(
@@ -100,7 +103,7 @@ BACKENDS: dict[str, AttentionBackend] = {
         graphs=True,
     ),
 }
-AUTOMATIC = {"cpu": ("padded",), "cuda": ("flash_attn_3", "flash_attn", "triton", "padded")}
+AUTOMATIC = {"cpu": ("padded",), "cuda": ("flash_attn_3", "flash_attn", "triton")}
 """Backends of each kind of device, the best first: the first that can run is taken."""
 HOPPER = 9
 

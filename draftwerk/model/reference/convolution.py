@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.batch.e4m3 import read, store
 
 NODES_MAX = 63
 """New tokens of a row with ancestors, at most."""
@@ -63,7 +64,7 @@ def store_inputs(inputs: Tensor, pages: Pages, planes: range, slots: Tensor) -> 
     pieces = inputs.split(_piece(pages), dim=1)
     # The values of the last plane may hold none.
     for part, piece in zip(_parts(pages, planes), pieces, strict=False):
-        part[slots, : piece.shape[1]] = piece.to(part.dtype)
+        store(part[:, : piece.shape[1]], slots, piece)
 
 
 def convolved(
@@ -79,8 +80,8 @@ def convolved(
     sums = torch.zeros(count, size, device=weights.device)
     for tap in range(taps):
         at = slots[:, tap]
-        seen = torch.cat([part[at.clamp(min=0)] for part in _parts(pages, planes)], dim=1)[:, :size]
-        seen = torch.where(at[:, None] < 0, 0.0, seen.float())
+        read_at = [read(part, at.clamp(min=0), torch.float32) for part in _parts(pages, planes)]
+        seen = torch.where(at[:, None] < 0, 0.0, torch.cat(read_at, dim=1)[:, :size])
         sums = sums + seen * weights[tap].float()
     return (sums if len(weights) == taps else sums + weights[taps].float()).to(dtype)
 

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights, Weig
 from draftwerk.model.reference.adapters import Adapt
 from draftwerk.model.reference.columns import GatherColumns
 from draftwerk.model.reference.norms import Norms
-from draftwerk.model.reference.tiled_products import TiledProducts
+from draftwerk.model.reference.tiled_products import TiledProducts, by_tiles
 
 SIGMOID_EPS = 1e-6
 """Added to what weights are divided by where they are sigmoids."""
@@ -27,11 +27,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward:
     """The FFN of every layer of a model, or one rank's columns of it."""
 
-    def __init__(self, config: ModelConfig, linear: TiledProducts, gather: GatherColumns) -> None:
+    def __init__(
+        self, config: ModelConfig, linear: TiledProducts, gather: GatherColumns, norm: Norms
+    ) -> None:
         self._config, self._graph = config, config.graph
         self._linear = linear
         self._gather = gather
-        self._norm = Norms(config)
+        self._norm = norm
 
     def __call__(self, layer: LayerWeights, hidden: Tensor, normed: Tensor, adapt: Adapt) -> Tensor:
         """Return what hidden states [T, hidden], and those normed for the FFN, come to."""
@@ -55,6 +57,19 @@ class FeedForward:
 
         Their router reads `routed`.
         """
+        weights = by_tiles(partial(self._weights, experts), routed, self._norm.tile)
+        weights = weights.to(normed.dtype)
+        fed = torch.zeros_like(normed)
+        for expert in weights.any(0).nonzero().flatten().tolist():
+            rows = weights[:, expert].nonzero().flatten()
+            up_bias, down_bias = experts.biases(expert)
+            gated = self._gated(self._linear(normed[rows], experts.gate_up[expert], up_bias))
+            added = self._linear(gated, experts.down[expert], down_bias)
+            fed = fed.index_add(0, rows, added * weights[rows, expert, None])
+        return fed
+
+    def _weights(self, experts: ExpertWeights, routed: Tensor) -> Tensor:
+        """Return each token's weight of every expert, [T, experts]; 0 of those not chosen."""
         shape = self._config.experts
         assert shape is not None
         scores = self._linear(routed, experts.router, experts.router_bias).float()
@@ -66,15 +81,7 @@ class FeedForward:
             weights = weights / (weights.sum(-1, keepdim=True) + is_sigmoid * SIGMOID_EPS)
         if experts.scales is not None:
             weights = weights * experts.scales[chosen]
-        weights = (weights * shape.weight_scale).to(normed.dtype)
-        fed = torch.zeros_like(normed)
-        for expert in chosen.unique().tolist():
-            rows, places = (chosen == expert).nonzero(as_tuple=True)
-            up_bias, down_bias = experts.biases(expert)
-            gated = self._gated(self._linear(normed[rows], experts.gate_up[expert], up_bias))
-            added = self._linear(gated, experts.down[expert], down_bias)
-            fed = fed.index_add(0, rows, added * weights[rows, places, None])
-        return fed
+        return torch.zeros_like(scores).scatter(1, chosen, weights * shape.weight_scale)
 
     def _gated(self, gate_up: Tensor) -> Tensor:
         if not self._graph.is_gated:

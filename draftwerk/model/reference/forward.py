@@ -11,6 +11,7 @@ from torch import Tensor
 
 from draftwerk.model.attention.signature import PLAIN, Attention, ScoredAttention, Scoring
 from draftwerk.model.batch.batch import Batch, BatchState, Pages
+from draftwerk.model.batch.e4m3 import store
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.shard import Shard, whole
@@ -46,9 +47,12 @@ class TorchForward:
         shard: Shard | None = None,
         gather: GatherColumns = all_mine,
         host: ModelConfig | None = None,
+        tile: int | None = None,
     ) -> None:
         """The weights of a `shard` are those that a rank has, and pages those of its layers.
 
+        All sums over a token's numbers are computed for `tile` tokens at a time, 0 for all at once;
+        without one only a CPU's products are, as its other sums have one order by themselves.
         A model that keeps nothing reads the pages of its `host`, to which its layers' `kv_from`
         refer.
         """
@@ -68,18 +72,19 @@ class TorchForward:
         self.mixers = [kind.mixer for kind in self.kinds]
         self.heads = [config.key_heads(index) for index in self.shard.layers]
         """The heads of keys, by layer."""
-        self.recurrent = None if config.recurrence is None else RecurrentLayers(config.recurrence)
+        self.recurrent = None
+        if config.recurrence is not None:
+            self.recurrent = RecurrentLayers(config.recurrence, tile or 0)
         self.tapped = ConvSlots(config.taps)
         self.states: Tensor | None = None
         """The states that the head read in the latest call, [S, hidden] in any dtype."""
         self.kept_layers: tuple[int, ...] = ()
         self.kept: Tensor | None = None
         device = weights.embedding.device
-        # A GPU has kernels for every height, and is asked for exactness elsewhere.
-        self.linear = TiledProducts(TILE if device.type == "cpu" else 0)
-        self.norm = Norms(config)
+        self.linear = TiledProducts(TILE if tile is None else tile)
+        self.norm = Norms(config, tile or 0)
         self.rotaries = Rotaries(config, device)
-        self.feed = FeedForward(config, self.linear, gather)
+        self.feed = FeedForward(config, self.linear, gather, self.norm)
         self.inputs = LayerEmbedder(config, self.linear, self.norm)
         self.adapters = TorchAdapters(self.linear)
 
@@ -280,8 +285,8 @@ class TorchForward:
         if kind.kv_from < 0:
             keys, values = self._pages_of(index, pages)
             slots = self._batch_of(index, batch, pages).slots
-            keys.flatten(0, 1)[slots] = key
-            values.flatten(0, 1)[slots] = value
+            store(keys.flatten(0, 1), slots, key)
+            store(values.flatten(0, 1), slots, value)
         return Mixed(self.rotaries.scaled_by_position(query, batch.positions), gate)
 
     def _turned(self, heads: Tensor, norm: Tensor | None, turn: Rotation | None) -> Tensor:

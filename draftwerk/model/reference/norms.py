@@ -1,23 +1,30 @@
 """Norms of hidden states, and of the heads of queries and keys."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.reference.tiled_products import by_tiles
 
 
 class Norms:
     """A model's kind of norm, computed in float32."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        self._graph, self._eps = config.graph, config.norm_eps
+    def __init__(self, config: ModelConfig, tile: int = 0) -> None:
+        """Norms are computed `tile` tokens at a time, 0 for all at once."""
+        self._graph, self._eps, self.tile = config.graph, config.norm_eps, tile
 
     def __call__(self, values: Tensor, weight: Tensor | None) -> Tensor:
         """Return values normed over the last dimension; without weights as they are."""
-        eps = self._eps
         if weight is None:
             return values
+        return by_tiles(partial(self._normed, weight), values, self.tile)
+
+    def _normed(self, weight: Tensor, values: Tensor) -> Tensor:
+        eps = self._eps
         wide = values.float()
         if self._graph.norm == "layer":
             size = values.shape[-1]

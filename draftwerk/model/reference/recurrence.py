@@ -23,6 +23,7 @@ from torch.nn.functional import silu, softplus
 from draftwerk.model.batch.batch import BatchState
 from draftwerk.model.checkpoint.recurrent_layers import STATE_HEADER, Recurrence
 from draftwerk.model.checkpoint.weights import RecurrentWeights
+from draftwerk.model.reference.tiled_products import by_tiles
 
 NORM_EPS = 1e-6
 """The epsilon of the lengths of queries and keys."""
@@ -52,8 +53,9 @@ class TokenInputs(NamedTuple):
 class RecurrentLayers:
     """The recurrent layers of a model, over slots of states."""
 
-    def __init__(self, rule: Recurrence) -> None:
-        self._rule = rule
+    def __init__(self, rule: Recurrence, tile: int = 0) -> None:
+        """Outputs are normed `tile` tokens at a time, 0 for all at once."""
+        self._rule, self._tile = rule, tile
         self._is_mamba = rule.rule == "mamba"
         self._kept: dict[int, tuple[Tensor, TokenInputs]] = {}
         """The latest batch's, by number among such layers: taps and inputs."""
@@ -144,17 +146,21 @@ class RecurrentLayers:
 
     def _gated(self, out: Tensor, gates: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Return outputs of heads normed, rounded, and gated in float32."""
-        wide = out.float()
-        normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-        normed = weight * normed.to(out.dtype)
+        normed = weight * self._normed_by_tiles(out.float(), eps).to(out.dtype)
         return (normed * silu(gates.float()).view_as(normed)).to(out.dtype).flatten(1)
 
     def _normed_in_groups(self, out: Tensor, gates: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Return outputs gated and then normed, those of each key head together, rounded once."""
         wide = out.flatten(1) * silu(gates.float())
         groups = wide.view(len(wide), self._rule.key_heads, -1)
-        normed = groups * torch.rsqrt(groups.pow(2).mean(-1, keepdim=True) + eps)
+        normed = self._normed_by_tiles(groups, eps)
         return (weight.float() * normed.flatten(1)).to(gates.dtype)
+
+    def _normed_by_tiles(self, wide: Tensor, eps: float) -> Tensor:
+        def normed(rows: Tensor) -> Tensor:
+            return rows * torch.rsqrt(rows.pow(2).mean(-1, keepdim=True) + eps)
+
+        return by_tiles(normed, wide, self._tile)
 
     def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], slots: Tensor) -> None:
         """Take the states that rows of the latest batch have written along accepted nodes."""

@@ -1,5 +1,7 @@
 """Products of torch: in tiles of rows, or fast."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
@@ -29,7 +31,7 @@ class TiledProducts:
             found = weight(values)
             return found if bias is None else found + bias
         if self.tile:
-            return tiled_linear(values, weight, bias, self.tile)
+            return by_tiles(lambda rows: linear(rows, weight, bias), values, self.tile)
         wide = self.wide.get(id(weight)) if len(values) > 1 else None
         if wide is None:
             return linear(values, weight, bias)
@@ -50,10 +52,14 @@ class TiledProducts:
             self.wide = {id(matrix): matrix.float() for matrix in matrices}
 
 
-def tiled_linear(values: Tensor, weight: Tensor, bias: Tensor | None, tile: int = TILE) -> Tensor:
-    """Multiply rows [T, in] by weights [out, in], so many at a time."""
-    if not len(values):
-        return values.new_empty(0, len(weight))
-    padded = pad(values, (0, 0, 0, -len(values) % tile))
-    parts = [linear(rows, weight, bias) for rows in padded.split(tile)]
+def by_tiles(function: Callable[[Tensor], Tensor], values: Tensor, tile: int) -> Tensor:
+    """Return what a function makes of rows [T, ...], always of `tile` rows at a time; 0 for all.
+
+    One shape has one kernel and one order of additions, so a row does not depend on the others.
+    """
+    if not tile:
+        return function(values)
+    count = max(1, -(-len(values) // tile)) * tile
+    padded = pad(values, (*(0, 0) * (values.dim() - 1), 0, count - len(values)))
+    parts = [function(rows) for rows in padded.split(tile)]
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(values)]

@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
@@ -90,18 +89,3 @@ def test_layers_that_the_kernel_does_not_serve_go_to_torch(name: str, tmp_path: 
     save_tiny(tmp_path, family, **changes)
     expected = generate(make_runner(tmp_path), PROMPT, GREEDY, COUNT)
     assert drafted(device_runner(tmp_path, "triton"), expected, 2).output == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"attention": "triton", "exact": True}, "exact on a GPU is for Llama's plain graph.*norm"),
-        ({"attention": "triton", "kv_dtype": "fp8"}, "kv_dtype fp8 on a GPU is for Llama's plain"),
-        ({"attention": "reference", "kv_dtype": "fp8"}, "kv_dtype fp8 on a GPU is for Llama's"),
-    ],
-    ids=["exact", "fp8 pages", "fp8 pages, read by torch"],
-)
-def test_what_needs_llamas_kernels_is_refused(changes, reason: str, tmp_path: Path):
-    save_tiny(tmp_path, "gemma2")
-    with pytest.raises(Refused, match=reason):
-        device_runner(tmp_path, **changes)

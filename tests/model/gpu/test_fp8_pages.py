@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.attention.reference import attend
+from draftwerk.model.batch.e4m3 import FP8, FP8_MAX, saturated
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.gpu.choice import Needs, choose_attention
-from draftwerk.model.gpu.e4m3 import FP8, FP8_MAX, saturated
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.ops import HeadNorms
 from draftwerk.model.reference.kv_pages import allocate, copy_blocks, move_slots

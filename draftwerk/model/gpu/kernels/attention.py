@@ -46,8 +46,8 @@ class TritonAttention:
             self.exact_split *= 2
 
     def serves(self, query: Tensor, batch: Batch, scoring: Scoring) -> bool:
-        """Return whether scores are Llama's."""
-        return is_plain(scoring)
+        """Return whether scores are Llama's, and no token of a row sees those behind it."""
+        return is_plain(scoring) and batch.seen is None
 
     def __call__(
         self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, scoring: Scoring = PLAIN

@@ -5,9 +5,10 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, pad
+from torch.nn.functional import linear
 
-from draftwerk.model.gpu.e4m3 import FP8_MAX, saturated
+from draftwerk.model.batch.e4m3 import FP8_MAX, saturated
+from draftwerk.model.reference.tiled_products import by_tiles
 
 Product = Callable[[Tensor], Tensor]
 """One weight matrix and its bias, as a function of the activations."""
@@ -53,10 +54,4 @@ def to_fp8(values: Tensor) -> tuple[Tensor, Tensor]:
 
 def tiled(prepare: Prepare, tile: int = EXACT_TILE) -> Prepare:
     """Make products compute `tile` rows at a time, so that a row does not depend on the others."""
-    return lambda weight, bias: partial(_by_tiles, prepare(weight, bias), tile)
-
-
-def _by_tiles(product: Product, tile: int, values: Tensor) -> Tensor:
-    padded = pad(values, (0, 0, 0, -len(values) % tile))
-    parts = [product(part) for part in padded.split(tile)]
-    return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(values)]
+    return lambda weight, bias: partial(by_tiles, prepare(weight, bias), tile=tile)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftwerk.model.gpu.e4m3 import FP8
+from draftwerk.model.batch.e4m3 import FP8
 from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
 from draftwerk.model.gpu.ops import HeadNorms
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from draftwerk.model.gpu.e4m3 import FP8
+from draftwerk.model.batch.e4m3 import FP8
 from draftwerk.model.gpu.kernels.products import dense, fp8, tiled, to_fp8
 from tests.model.gpu.support.device import DEVICE
 
