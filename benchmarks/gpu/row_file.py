@@ -12,8 +12,11 @@ class RowFile:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        lines = path.read_text("utf-8").splitlines() if path and path.exists() else []
-        self.rows: list[Row] = [json.loads(line) for line in lines]
+        text = path.read_text("utf-8") if path and path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if path is not None and whole != text:  # who wrote the last line was killed
+            path.write_text(whole, "utf-8")
+        self.rows: list[Row] = [json.loads(line) for line in whole.splitlines()]
 
     def has(self, key: Row) -> bool:
         """Return whether a row has these fields: it need not be measured again."""

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from benchmarks.gpu.carry import FA2, FA3, FOLDERS, MODEL_FILE, MODEL_PACKAGE, PART
 from benchmarks.gpu.row_file import RowFile
+from draftwerk.machine.host import die_with_parent
 
 ROOT = Path(__file__).parents[2]
 OURS = "-m", "benchmarks.gpu"
@@ -132,7 +133,7 @@ def _run_stages(
         if is_done(stage):
             continue
         if left < LEAST_S:
-            print(f"{stage.name}: no time left; the next visit goes on here")
+            print(f"{stage.name}: no time left; the next visit goes on here", flush=True)
             continue
         if stage.needs_kernels:
             with suppress(subprocess.TimeoutExpired):
@@ -141,7 +142,8 @@ def _run_stages(
         limit_s = left if smoke else min(stage.seconds, left)
         code, seconds = _run(stage, out, limit_s, environment, smoke)
         log.add({"stage": stage.name, "code": code, "seconds": seconds})
-        print(f"{stage.name}: {'done' if code == 0 else f'ended with {code}'}, {seconds} s")
+        ended = "done" if code == 0 else f"ended with {code}"
+        print(f"{stage.name}: {ended}, {seconds} s", flush=True)
     return all(map(is_done, stages))
 
 
@@ -157,7 +159,13 @@ def _run(
     began = monotonic()
     with (out / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # a visit that is killed leaves none to hold the card
         )
         try:
             code = process.wait(limit_s)

@@ -12,7 +12,7 @@ def saturated(values: Tensor) -> Tensor:
     return values.float().clamp(-FP8_MAX, FP8_MAX).to(FP8)
 
 
-def store(held: Tensor, slots: Tensor, values: Tensor) -> None:
+def write(held: Tensor, slots: Tensor, values: Tensor) -> None:
     """Write values into slots of pages [slots, ...], in the pages' own dtype."""
     if held.dtype == FP8:  # which not every device scatters, or gathers
         held, values = held.view(torch.uint8), saturated(values).view(torch.uint8)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Pages
-from draftwerk.model.batch.e4m3 import read, store
+from draftwerk.model.batch.e4m3 import read, write
 
 NODES_MAX = 63
 """New tokens of a row with ancestors, at most."""
@@ -64,7 +64,7 @@ def store_inputs(inputs: Tensor, pages: Pages, planes: range, slots: Tensor) -> 
     pieces = inputs.split(_piece(pages), dim=1)
     # The values of the last plane may hold none.
     for part, piece in zip(_parts(pages, planes), pieces, strict=False):
-        store(part[:, : piece.shape[1]], slots, piece)
+        write(part[:, : piece.shape[1]], slots, piece)
 
 
 def convolved(

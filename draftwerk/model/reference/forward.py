@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftwerk.model.attention.signature import PLAIN, Attention, ScoredAttention, Scoring
 from draftwerk.model.batch.batch import Batch, BatchState, Pages
-from draftwerk.model.batch.e4m3 import store
+from draftwerk.model.batch.e4m3 import write
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.shard import Shard, whole
@@ -51,10 +51,8 @@ class TorchForward:
     ) -> None:
         """The weights of a `shard` are those that a rank has, and pages those of its layers.
 
-        All sums over a token's numbers are computed for `tile` tokens at a time, 0 for all at once;
-        without one only a CPU's products are, as its other sums have one order by themselves.
-        A model that keeps nothing reads the pages of its `host`, to which its layers' `kv_from`
-        refer.
+        A model that keeps nothing reads pages of its `host`, to which layers' `kv_from` refer. Sums
+        are computed for `tile` tokens at a time, 0 for all; without one a CPU's products alone.
         """
         self.config = config
         self.shard = shard or whole(config)
@@ -72,18 +70,15 @@ class TorchForward:
         self.mixers = [kind.mixer for kind in self.kinds]
         self.heads = [config.key_heads(index) for index in self.shard.layers]
         """The heads of keys, by layer."""
-        self.recurrent = None
-        if config.recurrence is not None:
-            self.recurrent = RecurrentLayers(config.recurrence, tile or 0)
+        self.recurrent = config.recurrence and RecurrentLayers(config.recurrence, tile or 0)
         self.tapped = ConvSlots(config.taps)
         self.states: Tensor | None = None
         """The states that the head read in the latest call, [S, hidden] in any dtype."""
         self.kept_layers: tuple[int, ...] = ()
         self.kept: Tensor | None = None
-        device = weights.embedding.device
         self.linear = TiledProducts(TILE if tile is None else tile)
         self.norm = Norms(config, tile or 0)
-        self.rotaries = Rotaries(config, device)
+        self.rotaries = Rotaries(config, weights.embedding.device)
         self.feed = FeedForward(config, self.linear, gather, self.norm)
         self.inputs = LayerEmbedder(config, self.linear, self.norm)
         self.adapters = TorchAdapters(self.linear)
@@ -285,8 +280,8 @@ class TorchForward:
         if kind.kv_from < 0:
             keys, values = self._pages_of(index, pages)
             slots = self._batch_of(index, batch, pages).slots
-            store(keys.flatten(0, 1), slots, key)
-            store(values.flatten(0, 1), slots, value)
+            write(keys.flatten(0, 1), slots, key)
+            write(values.flatten(0, 1), slots, value)
         return Mixed(self.rotaries.scaled_by_position(query, batch.positions), gate)
 
     def _turned(self, heads: Tensor, norm: Tensor | None, turn: Rotation | None) -> Tensor:

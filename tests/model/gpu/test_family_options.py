@@ -12,8 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftwerk.model.batch.e4m3 import saturated
 from draftwerk.model.reference import convolution, forward
+from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.protocol.state_sums import summed
 from tests.model.gpu.test_families import ALWAYS, COUNT, GREEDY, PROMPT, device_runner, drafted
+from tests.model.step.test_whole_prompts import make_step, rows_of, save_both_ways, sums
 from tests.support.model_driver import generate
 from tests.support.runners import make_runner
 from tests.support.tiny_models import CASES, save_tiny
@@ -93,12 +96,12 @@ def test_sums_of_other_shapes_are_noticed(tmp_path: Path):
     assert alone.forms != together.forms
 
 
-@pytest.mark.parametrize("attention", ["padded", "tiled", "reference"])
-@pytest.mark.parametrize("name", every(("gemma2", "gpt_oss")))
+@pytest.mark.parametrize("name", every(("gemma2", "gpt_oss", "mistral")))
 def test_pages_in_e4m3_hold_the_nearest_numbers(
-    name: str, attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     family, changes = CASES[name]
+    attention = ("padded", "tiled", "reference")[list(CASES).index(name) % 3]
     save_tiny(tmp_path, family, **changes)
     fp8 = partial(device_runner, tmp_path, attention, kv_dtype="fp8", exact=attention == "tiled")
     plain = generate(fp8(), PROMPT, GREEDY, COUNT)
@@ -108,5 +111,18 @@ def test_pages_in_e4m3_hold_the_nearest_numbers(
         held[slots] = saturated(values).to(held.dtype)
 
     for module in (forward, convolution):
-        monkeypatch.setattr(module, "store", rounded)
-    assert plain == trees == generate(device_runner(tmp_path), PROMPT, GREEDY, COUNT)
+        monkeypatch.setattr(module, "write", rounded)
+    assert plain == trees == generate(make_runner(tmp_path), PROMPT, GREEDY, COUNT)
+
+
+@pytest.mark.parametrize("attention", ["padded", "tiled"])
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
+def test_vectors_of_whole_texts_are_those_of_the_cpu(family: str, attention: str, tmp_path: Path):
+    save_both_ways(tmp_path, family)
+    parts = device_runner(tmp_path, attention, block_size=16, exact=attention == "tiled").parts
+    rows = [*rows_of(0, [], "mean"), *rows_of(2, [], "mean")]
+    found = sums(attached(parts, TargetRunner(parts).step), rows)
+    expected = sums(make_step(tmp_path, None), rows)
+    assert found.keys() == expected.keys()
+    for number, state_sum in found.items():
+        assert summed(state_sum) == pytest.approx(summed(expected[number]), abs=1e-4)

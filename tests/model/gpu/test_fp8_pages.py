@@ -164,8 +164,8 @@ def test_text_is_the_same_with_trees_as_token_by_token(exact: bool, tmp_path: Pa
 
 
 def test_a_backend_that_cannot_read_them_is_refused():
-    with pytest.raises(Refused, match="padded reads no fp8 pages; --kv-dtype fp8 needs one of"):
-        choose_attention("padded", Needs(DEVICE, fp8=True))
+    with pytest.raises(Refused, match="flash_attn reads no fp8 pages; --kv-dtype fp8 needs one of"):
+        choose_attention("flash_attn", Needs(DEVICE, block_size=256, fp8=True))
 
 
 def test_keys_that_would_be_cut_off_are_refused(tmp_path: Path):

@@ -1,13 +1,24 @@
 """A visit's stages end by themselves, go on where they stopped, and take what was carried."""
 
 import json
+import subprocess
+import sys
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from benchmarks.gpu import visit as visiting
-from benchmarks.gpu.carry import FA3, FOLDERS, MODEL_FILE, MODEL_PACKAGE, PART, model_halves
+from benchmarks.gpu.carry import (
+    FA3,
+    FOLDERS,
+    MODEL_FILE,
+    MODEL_PACKAGE,
+    PART,
+    flash_attention_2,
+    model_halves,
+)
 from benchmarks.gpu.row_file import RowFile
 from benchmarks.gpu.visit import STAGES, VisitStage, unpack, visit
 
@@ -63,6 +74,36 @@ def test_rows_are_kept_and_found_again(tmp_path: Path):
     assert not again.has({"rows": 1, "length": 1})
 
 
+def test_half_a_row_is_measured_again(tmp_path: Path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"rows": 1}\n{"rows": 2, "step_', "utf-8")
+    rows = RowFile(path)
+    assert rows.rows == [{"rows": 1}]
+    rows.add({"rows": 2})
+    assert RowFile(path).rows == [{"rows": 1}, {"rows": 2}]
+
+
+def test_a_visit_that_is_killed_leaves_no_stage(tmp_path: Path):
+    code = f"""
+from pathlib import Path
+from benchmarks.gpu import visit
+visit.FOLDERS, visit.KERNELS = ("none",), ("-c", "")
+stage = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+visit.visit(Path({str(tmp_path)!r}), 5, False, [visit.VisitStage("long", 300, ("-c", stage))])
+"""
+    killed = subprocess.Popen([sys.executable, "-c", code], cwd=visiting.ROOT)
+    log = tmp_path / "long.log"
+    while not (log.exists() and log.read_text("utf-8").endswith("\n")):
+        assert killed.poll() is None
+        time.sleep(0.05)
+    killed.kill()
+    killed.wait()
+    stage = Path(f"/proc/{log.read_text('utf-8').strip()}")
+    while stage.exists() and "State:\tZ" not in (stage / "status").read_text("utf-8"):
+        time.sleep(0.05)
+    assert not (tmp_path / "visit.jsonl").exists()
+
+
 def test_what_was_carried_becomes_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(visiting, "READY", tmp_path / "ready")
     folders = [tmp_path / name for name in FOLDERS]
@@ -72,11 +113,17 @@ def test_what_was_carried_becomes_packages(tmp_path: Path, monkeypatch: pytest.M
         wheel.writestr("some/__init__.py", "")
     with zipfile.ZipFile(folders[0] / FA3, "w") as archive:
         archive.writestr("flash_attn_interface.py", "")
+    built = tmp_path / "built"
+    (built / "flash_attn").mkdir(parents=True)
+    for name in ("flash_attn_2_cuda.so", "flash_attn/__init__.py"):
+        (built / name).touch()
+    flash_attention_2(folders[0], built)
     (folders[0] / "avx2-0123456789abcdef.so").write_bytes(b"kernels")
     model_halves(folders[1:])
     site = tmp_path / "site"
     unpack(folders, site)
     assert (site / "some/__init__.py").exists() and (site / "flash_attn_interface.py").exists()
+    assert (site / "flash_attn_2_cuda.so").exists() and (site / "flash_attn/__init__.py").exists()
     assert (tmp_path / "ready/avx2-0123456789abcdef.so").read_bytes() == b"kernels"
     halves = b"".join((folder / PART).read_bytes() for folder in folders[1:])
     assert (site / MODEL_PACKAGE / MODEL_FILE).read_bytes() == halves
