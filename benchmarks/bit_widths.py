@@ -19,26 +19,26 @@ from benchmarks.files import OurEngine
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.engine import engine
 from draftwerk.api.core.config import Settings
-from draftwerk.assembly.calibration import TOPICS, CalibrationTexts, prompts_of
-from draftwerk.assembly.quantise import paged, write
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.checkpoint.quantising.gguf_output import write_quantised
-from draftwerk.model.checkpoint.quantising.methods.method_table import NONE, method_named
-from draftwerk.model.checkpoint.quantising.mixes import EMBEDDING, HEAD
-from draftwerk.model.checkpoint.quantising.searches import Floats
-from draftwerk.model.checkpoint.quantising.sources import Source, open_source
 from draftwerk.model.checkpoint.stored_matrix import STORED
-from draftwerk.model.native.format_difference import (
+from draftwerk.model.native.learnt_keys import TEXT
+from draftwerk.model.native.pool import Pool
+from draftwerk.model.native.stored import dequantised
+from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk_tools.quantising.calibration import TOPICS, CalibrationTexts, prompts_of
+from draftwerk_tools.quantising.gguf_output import write_quantised
+from draftwerk_tools.quantising.methods.method_table import NONE, method_named
+from draftwerk_tools.quantising.mixes import EMBEDDING, HEAD
+from draftwerk_tools.quantising.quantise import paged, write
+from draftwerk_tools.quantising.searches import Floats
+from draftwerk_tools.quantising.sources import Source, open_source
+from draftwerk_tools.trials.format_difference import (
     DistanceSummary,
     PagedModel,
     difference,
     own_texts,
 )
-from draftwerk.model.native.learnt_keys import TEXT
-from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.stored import dequantised
-from draftwerk.model.text.tokenizer import TextTokenizer
 
 SOURCE = "BF16"
 FOLDER = Path(".peers/bit_widths")

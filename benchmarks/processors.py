@@ -29,9 +29,9 @@ from typing import Any
 from benchmarks.chat_load import Answers, ask_all, question
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.llama_cpp import LlamaCpp
-from draftwerk.loadtest.server.launcher import free_port, serving
 from draftwerk.machine.host import die_with_parent
 from draftwerk.model.native.isa import NONE, VARIABLE, available
+from draftwerk_tools.loadtest.server.launcher import free_port, serving
 
 PEER_FILES = {"bf16": "bf16.gguf", "int8": "q8_0.gguf", "int4": "q4_0.gguf"}
 """llama.cpp's weights of the same width."""

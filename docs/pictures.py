@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import httpx
 
-from draftwerk.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.api.page.test_attachments import attach
 from tests.api.page.test_page import IDLE, TYPE, set_field
 from tests.api.support import browser

@@ -24,7 +24,7 @@ from typing import Any
 
 import aiohttp
 
-from draftwerk.loadtest.server.launcher import free_port, serving
+from draftwerk_tools.loadtest.server.launcher import free_port, serving
 from validation.same_bytes import NO_DRAFTS, SUBJECTS, SeededClient, Texts, answering
 
 FOLDER = Path("docs/images")

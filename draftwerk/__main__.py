@@ -9,7 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
-    from types import ModuleType
     from typing import Any
 
     from draftwerk.api.core.config import Settings
@@ -39,19 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(words: Sequence[str]) -> int:
     """Run a command by its words; returns the exit code."""
-    from draftwerk.api.cli.arguments import LOADTEST, parser
+    from draftwerk.api.cli import attached
+    from draftwerk.api.cli.arguments import parser
     from draftwerk.api.cli.elsewhere import translated
     from draftwerk.settings.setting_fields import ConfigError
 
     words = translated(words)
-    if words and words[0] == LOADTEST:
-        from draftwerk.loadtest.__main__ import main as loadtest
-
-        return loadtest(list(words[1:]))
-    parsed = vars(parser().parse_args(words))
-    command = parsed.pop("command")
     try:
-        return COMMANDS[command](parsed)
+        if words and words[0] in attached.COMMANDS:
+            return attached.attached(words[0])(list(words[1:]))
+        parsed = vars(parser().parse_args(words))
+        return COMMANDS[parsed.pop("command")](parsed)
     except ConfigError as error:
         print(f"draftwerk: {error}", file=sys.stderr)
         return 2
@@ -87,7 +84,9 @@ def serve_command(parsed: dict[str, Any]) -> int:
 
     settings = settings_of(parsed)
     if settings.replicas:
-        return extra_cluster().serve_replicas(settings)
+        from draftwerk.api.cli.attached import attached
+
+        return attached("replicas")(settings)
 
     from draftwerk.api.serving.server import serve
 
@@ -107,27 +106,6 @@ def build(
     return build_engine(settings, report)
 
 
-def extra_cluster() -> ModuleType:
-    """Return what runs replicas. Raises ConfigError where Ray is not installed."""
-    from importlib import import_module
-
-    try:
-        return import_module("draftwerk.cluster.ray_serve.cluster_commands")
-    except ModuleNotFoundError as error:
-        from draftwerk.settings.setting_fields import ConfigError
-
-        if (error.name or "").partition(".")[0] != "ray":
-            raise
-        raise ConfigError(
-            "replicas need Ray Serve: in draftwerk's clone, pip install '.[cluster]'"
-        ) from None
-
-
-def cluster_command(parsed: dict[str, Any]) -> int:
-    """Deploy to a Ray cluster, or look at what runs there."""
-    return extra_cluster().run(parsed)
-
-
 def chat_command(parsed: dict[str, Any]) -> int:
     """Talk to a server."""
     from draftwerk.api.cli.arguments import chat_command as chat
@@ -140,6 +118,7 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     from pathlib import Path
 
     from draftwerk.api.cli.arguments import settings_of
+    from draftwerk.api.cli.attached import attached
     from draftwerk.assembly.build import measure
     from draftwerk.assembly.cache_commands import cached_files
     from draftwerk.assembly.doctor import doctor
@@ -157,14 +136,10 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     if settings.also or settings.models:
         raise ConfigError("doctor looks at one model at a time")
     if blends:
-        from draftwerk.assembly.blend_doctor import show_blending
-
-        return show_blending(settings, Path(files[0]) if files else None)
+        return attached("blend-trial")(settings, Path(files[0]) if files else None)
     if asked:
-        from draftwerk.assembly.approximation_doctor import show_approximations
-
         path = Path(files[0]) if files else None
-        return show_approximations(settings, path, needles or NEEDLE_TOKENS)
+        return attached("approximation-trial")(settings, path, needles or NEEDLE_TOKENS)
     if wanted:
         return compare_fingerprints(settings, writes)
     if writes:
@@ -193,24 +168,6 @@ def rm_command(parsed: dict[str, Any]) -> int:
     return remove(parsed["models"])
 
 
-def quantise_command(parsed: dict[str, Any]) -> int:
-    """Write a model in a type of GGUF's."""
-    from draftwerk.assembly.quantise import QuantiseOptions, quantise
-
-    names = ("again", "measure", "method", "alpha", "texts", "text_tokens")
-    options = QuantiseOptions(*(parsed[name] for name in names))
-    return quantise(parsed["model"], parsed["kind"], parsed["output"], options)
-
-
-def replay_command(parsed: dict[str, Any]) -> int:
-    """Send a record again, one request after the other."""
-    from draftwerk.loadtest.__main__ import main as loadtest
-
-    words = ["replay", parsed["url"], parsed["log"], "--check", "--speed", "0"]
-    words += ["--at-once", str(parsed["at_once"])]
-    return loadtest(words + (["--api-key", parsed["api_key"]] if parsed["api_key"] else []))
-
-
 def verify_command(parsed: dict[str, Any]) -> int:
     """Ask a server whether texts are what its model gives."""
     from draftwerk.api.cli.arguments import server_url
@@ -230,14 +187,11 @@ def cache_command(parsed: dict[str, Any]) -> int:
 COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {
     "serve": serve_command,
     "verify": verify_command,
-    "replay": replay_command,
     "chat": chat_command,
     "doctor": doctor_command,
-    "cluster": cluster_command,
     "pull": pull_command,
     "models": models_command,
     "rm": rm_command,
-    "quantise": quantise_command,
     "cache": cache_command,
 }
 

@@ -41,10 +41,6 @@ MARKERS = {
     "api/http/test_real_disconnects.py": "model",
     "api/openai/test_response_format.py": "model",
     "api/page": "slow",
-    "assembly/test_approximation_doctor.py": "model",
-    "assembly/test_calibration.py": "model",
-    "assembly/test_layer_runs.py": "model",
-    "assembly/test_quantise.py": "model",
     "assembly/test_cache_commands.py": "model",
     "assembly/test_lora_adapters.py": "model",
     "assembly/test_several_models.py": "model",
@@ -55,10 +51,12 @@ MARKERS = {
     "model": "model",
     "python_api/test_async_llm.py": "processes",
     "python_api/test_llm.py": "processes",
+    "quantising": "model",
     "speculative/sampling/test_distribution.py": "slow",
     "system/test_default_model.py": "default_model",
     "system": "processes",
     "training": "model",
+    "trials": "model",
 }
 """By file or folder, the first that matches; all others are `fast`."""
 LONGEST_FIRST = ("default_model", "simulation", "gpu_interpreter", "model", "fast")

@@ -14,8 +14,13 @@ from validation.trunk import branches, first_words, trunk_lines
 
 PACKAGE = "draftwerk"
 ROOT = Path(__file__).parent.parent
-FOLDERS = (PACKAGE, "benchmarks", "tests", "training", "validation")
-LINKS = ("actors", "api", "cache", "loadtest", "speculative")
+PACKAGES = (PACKAGE, "cluster/draftwerk_cluster", "tools/draftwerk_tools")
+"""The folder of each distribution."""
+FOLDERS = (*PACKAGES, "benchmarks", "tests", "training", "validation")
+LINKS = {
+    **{name: f"{PACKAGE}/{name}" for name in ("actors", "api", "cache", "speculative")},
+    "loadtest": "tools/draftwerk_tools/loadtest",
+}
 """Rooms of the package that are shown at the root as well."""
 ROOMS = sorted(
     ".".join(each.parent.relative_to(ROOT / PACKAGE).parts)
@@ -31,7 +36,9 @@ ARROWS_MAX = {"speculative": 28, "model": 47, "api": 25}
 @cache
 def graph(with_types: bool = False) -> grimp.ImportGraph:
     """Return who imports whom at run time, or for the type checker as well."""
-    return grimp.build_graph(PACKAGE, cache_dir=None, exclude_type_checking_imports=not with_types)
+    return grimp.build_graph(
+        *map(module_of, PACKAGES), cache_dir=None, exclude_type_checking_imports=not with_types
+    )
 
 
 def room(module: str, folder: str) -> str | None:
@@ -81,9 +88,8 @@ def circles(nodes: Iterable[str], after: Callable[[str], Iterable[str]]) -> list
 
 def test_the_links_at_the_root_show_rooms_and_nothing_else_is_a_link() -> None:
     links = {each.name: each for each in ROOT.iterdir() if each.is_symlink()}
-    assert links.keys() == {*LINKS}
-    assert all(str(links[name].readlink()) == f"{PACKAGE}/{name}" for name in LINKS)
-    assert not [each for each in (ROOT / PACKAGE).rglob("*") if each.is_symlink()]
+    assert {name: str(link.readlink()) for name, link in links.items()} == LINKS
+    assert not [each for top in PACKAGES for each in (ROOT / top).rglob("*") if each.is_symlink()]
 
 
 def test_circles_are_found() -> None:
@@ -133,7 +139,9 @@ TESTED_ELSEWHERE = ROOT / "tests" / "tested_elsewhere.txt"
 """Product files without a test at the mirrored path: the test that is about each. One that only
 declares needs none."""
 BY_COMMAND = {
-    f"{PACKAGE}/cluster/ray_serve/cluster_commands.py",
+    "cluster/draftwerk_cluster/ray_serve/cluster_commands.py",
+    "tools/draftwerk_tools/trials/blend_doctor.py",
+    "tools/draftwerk_tools/trials/blend_quality.py",
     f"{PACKAGE}/model/native/ready.py",
     f"{PACKAGE}/model/text/guard_process.py",
     f"{PACKAGE}/model/process/nursery.py",
@@ -143,8 +151,10 @@ BY_COMMAND = {
 
 def mirrored(file: str) -> str:
     """Return where the test of a product file belongs."""
-    folder, _, name = file.removeprefix(f"{PACKAGE}/").rpartition("/")
-    return "/".join(("tests", *filter(None, [folder]), f"test_{name.replace('__', '')}"))
+    path = module_of(file.removesuffix(".py")).split(".")
+    top = ["cluster"] if path[0] == "draftwerk_cluster" else []
+    *folder, name = top + path[1:]
+    return "/".join(("tests", *folder, f"test_{name.replace('__', '')}.py"))
 
 
 def only_declares(file: str) -> bool:
@@ -156,12 +166,14 @@ def only_declares(file: str) -> bool:
 
 def module_of(file: str) -> str:
     """Return the name under which a file is imported."""
+    for folder in ("cluster", "tools"):
+        file = file.removeprefix(f"{folder}/")
     return file.removesuffix(".py").replace("/", ".")
 
 
 def test_each_product_file_has_a_test_at_its_mirrored_path_or_a_row_that_names_one() -> None:
     rows = dict(line.split() for line in TESTED_ELSEWHERE.read_text(encoding="utf-8").splitlines())
-    files = {each for each in tracked() if each.startswith(f"{PACKAGE}/") and each.endswith(".py")}
+    files = {each for each in tracked() if each.startswith(PACKAGES) and each.endswith(".py")}
     here = {each for each in files if not each.endswith("__init__.py") and (ROOT / each).exists()}
     lacking = {
         each for each in here if not ((ROOT / mirrored(each)).exists() or only_declares(each))
@@ -170,7 +182,7 @@ def test_each_product_file_has_a_test_at_its_mirrored_path_or_a_row_that_names_o
     assert rows.keys() - lacking == set(), (
         "rows of files that have a test, only declare, or are gone"
     )
-    whole = grimp.build_graph(PACKAGE, "tests", cache_dir=None)
+    whole = grimp.build_graph(*map(module_of, PACKAGES), "tests", cache_dir=None)
     missed = [
         file
         for file in sorted(lacking - BY_COMMAND)
@@ -266,7 +278,7 @@ def large_classes(source: str) -> set[str]:
 
 
 def test_no_class_has_more_fields_or_methods_than_one_can_see_unless_a_line_says_why() -> None:
-    files = (ROOT / PACKAGE).rglob("*.py")
+    files = (file for top in PACKAGES for file in (ROOT / top).rglob("*.py"))
     found = {name for file in files for name in large_classes(file.read_text(encoding="utf-8"))}
     assert found == LARGE.keys()
 
@@ -393,7 +405,7 @@ def test_every_command_of_a_page_is_found_in_a_fresh_clone(page: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "bare"),
     [("    draftwerk serve", True), ("    .venv/bin/draftwerk serve", False), ("draftwerk", False),
-     ("run `python -m draftwerk.loadtest`", True), ("    A=b draftwerk doctor", True)],
+     ("run `python -m draftwerk_tools.loadtest`", True), ("    A=b draftwerk doctor", True)],
 )  # fmt: skip
 def test_bare_commands_are_told_from_paths(line: str, bare: bool) -> None:
     assert any(COMMAND.search(each) for each in code_of(line)) == bare

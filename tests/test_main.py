@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.launcher import free_port
 
 
 def test_words_of_the_command_line_are_utf8_in_any_locale() -> None:

@@ -47,8 +47,8 @@ from draftwerk.cache.store.peer_wire import (
     opened,
     read_holdings,
 )
-from draftwerk.loadtest.server.launcher import free_port
-from draftwerk.loadtest.server.metrics import fetch_metrics
+from draftwerk_tools.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.metrics import fetch_metrics
 from validation.peer_tricks import TRICKS, OnTheWay
 
 PROMPTS = [f"{number} tell me of " + "the sea and the land " * 40 for number in range(4)]

@@ -31,9 +31,9 @@ from typing import Any
 
 import aiohttp
 
-from draftwerk.loadtest.server.launcher import Server, free_port, says_ready, serving
 from draftwerk.machine.host import die_with_parent
 from draftwerk.model.text.templates.guarded_template import LIMITS
+from draftwerk_tools.loadtest.server.launcher import Server, free_port, says_ready, serving
 from tests.support.hostile_templates import HOSTILE
 from tests.support.small_tokenizers import byte_level
 from validation.hostile_files import TEMPLATE, save_model

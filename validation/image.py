@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from draftwerk.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.launcher import free_port
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = ROOT / "deploy/Dockerfile"

@@ -27,10 +27,10 @@ import aiohttp
 
 from benchmarks.support.server import draftwerk
 from benchmarks.support.streams import Stream, run_all, streams
-from draftwerk.loadtest.client.http.sse import sse_events
-from draftwerk.loadtest.server.metrics import fetch_metrics
 from draftwerk.machine.host import proportional_bytes
 from draftwerk.settings.setting_fields import bytes_of
+from draftwerk_tools.loadtest.client.http.sse import sse_events
+from draftwerk_tools.loadtest.server.metrics import fetch_metrics
 from tests.support.tiny_models import save_tiny_with_text
 
 SUBJECTS = ("rivers", "copper", "winter", "letters", "gardens", "markets", "engines", "windows")

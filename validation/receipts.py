@@ -26,7 +26,7 @@ import aiohttp
 import msgspec
 
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, options_of, receipt_of
-from draftwerk.loadtest.server.launcher import free_port, says_ready, serving
+from draftwerk_tools.loadtest.server.launcher import free_port, says_ready, serving
 from validation.golden_requests import JsonBody, golden_requests
 
 AT_ONCE = 8

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from draftwerk.loadtest.server.launcher import free_port, serving
+from draftwerk_tools.loadtest.server.launcher import free_port, serving
 
 SUBJECTS = (
     "the sea", "a lighthouse", "two brothers", "bread", "the moon", "an old train",

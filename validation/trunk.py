@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "draftwerk"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "draftwerk"
+PACKAGES = (PACKAGE, ROOT / "cluster" / "draftwerk_cluster", ROOT / "tools" / "draftwerk_tools")
 TRUNK = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split()
 """From the engine to the forward pass, below the package."""
 OPTIONS = {
@@ -67,9 +69,9 @@ def docstrings(tree: ast.Module) -> Iterator[str]:
 
 
 def first_words() -> Counter[str]:
-    """Return how many docstrings of the package begin with each word."""
+    """Return how many docstrings of the packages begin with each word."""
     words = Counter[str]()
-    for file in PACKAGE.rglob("*.py"):
+    for file in (file for package in PACKAGES for file in package.rglob("*.py")):
         for text in docstrings(ast.parse(file.read_text(encoding="utf-8"))):
             words.update(re.findall(r"\w+", text)[:1])
     return words

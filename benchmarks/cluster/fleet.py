@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks.cluster.routers import ByCost
 from benchmarks.cluster.traces import BLOCK, RequestTrace, Session
-from draftwerk.cluster.door_connection import LOADS_MAX, REPORT_S
-from draftwerk.cluster.replica_load import Reservation
+from draftwerk_cluster.door_connection import LOADS_MAX, REPORT_S
+from draftwerk_cluster.replica_load import Reservation
 
 TTFT_S, TPOT_S = 2.0, 0.06
 """What a good request keeps."""

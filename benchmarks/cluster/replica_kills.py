@@ -21,7 +21,7 @@ import aiohttp
 
 from benchmarks.support.server import draftwerk
 from benchmarks.support.streams import Stream, run, run_all, streams
-from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
+from draftwerk_tools.loadtest.server.metrics import MetricsPage, fetch_metrics
 
 READY_S = 240.0
 MOVES = "draftwerk_stream_moves_total"

@@ -7,8 +7,8 @@ up to 0.2 s old, and what it placed itself.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from draftwerk.cluster.replica_load import RoutingCosts
-from draftwerk.cluster.router import Router, mixed
+from draftwerk_cluster.replica_load import RoutingCosts
+from draftwerk_cluster.router import Router, mixed
 
 
 class SeenReplica(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.cluster.fleet import Fleet, FleetResult, Speed, fleet
 from benchmarks.cluster.routers import ByCost, compared
 from benchmarks.cluster.traces import BLOCK, TRACES, RequestTrace
-from draftwerk.cluster.replica_load import RoutingCosts
+from draftwerk_cluster.replica_load import RoutingCosts
 
 RATES = {"mooncake": 0.8, "agents": 4.2, "hot": 4.2, "cold": 4.2}
 """Requests in a second for each replica: near what the best router can serve."""

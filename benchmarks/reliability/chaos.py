@@ -12,8 +12,8 @@ from time import perf_counter
 import aiohttp
 
 from benchmarks.support.streams import Stream
-from draftwerk.loadtest.server.launcher import wait_ready
-from draftwerk.loadtest.server.metrics import fetch_metrics
+from draftwerk_tools.loadtest.server.launcher import wait_ready
+from draftwerk_tools.loadtest.server.metrics import fetch_metrics
 
 POLL_S = 0.01
 GAP_MAX = 128

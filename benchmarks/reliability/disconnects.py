@@ -30,8 +30,8 @@ from websockets.exceptions import WebSocketException
 from benchmarks.support.processes import descriptors, serving_processes
 from benchmarks.support.prompts import WORDS
 from benchmarks.support.server import draftwerk
-from draftwerk.loadtest.server.launcher import Server
-from draftwerk.loadtest.server.metrics import fetch_metrics
+from draftwerk_tools.loadtest.server.launcher import Server
+from draftwerk_tools.loadtest.server.metrics import fetch_metrics
 
 TRANSPORTS = ("sse", "ws", "plain")
 PHASES = ("at once", "before a token", "among tokens", "last token")

@@ -23,8 +23,8 @@ from time import perf_counter
 import aiohttp
 
 from benchmarks.support.bench import percentile
-from draftwerk.loadtest.server.launcher import Server, free_port, says_ready, serving
-from draftwerk.loadtest.server.metrics import fetch_metrics
+from draftwerk_tools.loadtest.server.launcher import Server, free_port, says_ready, serving
+from draftwerk_tools.loadtest.server.metrics import fetch_metrics
 from draftwerk.machine.host import die_with_parent
 
 ROOT = Path(__file__).parents[2]

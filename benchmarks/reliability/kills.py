@@ -28,7 +28,7 @@ from benchmarks.reliability.chaos import Chaos, Recovery
 from benchmarks.reliability.grammar_chaos import GrammarChaos
 from benchmarks.support.server import draftwerk
 from benchmarks.support.streams import Stream, run_all, streams
-from draftwerk.loadtest.server.metrics import MetricsPage, fetch_metrics
+from draftwerk_tools.loadtest.server.metrics import MetricsPage, fetch_metrics
 
 COUNTERS = {
     "restarts": "draftwerk_actor_restarts_total",

@@ -23,8 +23,8 @@ from benchmarks.support.processes import descriptors, model_process, rss_mb
 from benchmarks.support.prompts import WORDS
 from benchmarks.support.server import draftwerk
 from benchmarks.support.streams import events_of
-from draftwerk.loadtest.server.metrics import fetch_metrics
 from draftwerk.machine.host import family
+from draftwerk_tools.loadtest.server.metrics import fetch_metrics
 
 GAUGES = {
     "tasks": "draftwerk_tasks",

@@ -32,9 +32,9 @@ import aiohttp
 from benchmarks.support.bench import ResultTable, parser, percentile, run, show
 from benchmarks.support.llama_cpp import LlamaCpp
 from benchmarks.support.prompts import WORDS
-from draftwerk.loadtest.client.http.sse import sse_events
-from draftwerk.loadtest.server.launcher import free_port, serving
 from draftwerk.machine.host import die_with_parent
+from draftwerk_tools.loadtest.client.http.sse import sse_events
+from draftwerk_tools.loadtest.server.launcher import free_port, serving
 
 USERS = 16
 """Chats at once in the closed loop, and texts that are decoded beside a long prompt."""

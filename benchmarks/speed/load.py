@@ -14,10 +14,10 @@ from pathlib import Path
 from benchmarks.support.bench import ResultTable, parser, run, show
 from benchmarks.support.prompts import by_category
 from benchmarks.support.server import draftwerk
-from draftwerk.loadtest.client.sweep import sweep
-from draftwerk.loadtest.options import LoadTestOptions, SweepOptions
-from draftwerk.loadtest.results.curves import latency, over_load, tokens_per_s
-from draftwerk.loadtest.results.result import Run, Sweep
+from draftwerk_tools.loadtest.client.sweep import sweep
+from draftwerk_tools.loadtest.options import LoadTestOptions, SweepOptions
+from draftwerk_tools.loadtest.results.curves import latency, over_load, tokens_per_s
+from draftwerk_tools.loadtest.results.result import Run, Sweep
 
 VARIANTS = (
     'on={"speculation":{"methods":["ngram","suffix","recycle","head"]}}',

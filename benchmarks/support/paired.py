@@ -11,7 +11,7 @@ from math import exp, log, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from draftwerk.loadtest.measure.student import t_quantile
+from draftwerk_tools.loadtest.measure.student import t_quantile
 
 CUT = 0.1
 """The share of values that is left out at each end."""

@@ -8,8 +8,8 @@ from time import perf_counter
 
 import aiohttp
 
-from draftwerk.loadtest.server.launcher import Server, free_port, says_ready, serving
 from draftwerk.machine.host import die_with_parent
+from draftwerk_tools.loadtest.server.launcher import Server, free_port, says_ready, serving
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.support.prompts import SUBJECTS
-from draftwerk.loadtest.client.http.sse import sse_events
+from draftwerk_tools.loadtest.client.http.sse import sse_events
 
 
 @dataclass(slots=True)

@@ -1,17 +1,18 @@
 """What a server that runs on this machine tells of its time: its device's, and its requests'."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from draftwerk.api.core.config import Settings
-from draftwerk.loadtest.measure.device import GAP, device_use, stages_ms
-from draftwerk.loadtest.measure.server_metrics import growth
-from draftwerk.loadtest.server.metrics import MetricsPage
 
 PATIENCE_S = 1.0
+BUSY, GAP = "draftwerk_device_busy_seconds_total", "draftwerk_device_gap_seconds"
+STAGE = "draftwerk_request_stage_seconds"
 PAGE_MAX = 2**24
 TITLE = "draftwerk"
 """The title of the description of the API."""
@@ -95,19 +96,33 @@ def _read(settings: Settings, path: str) -> bytes:
 
 def read_times(page: str) -> DeviceTimes | None:
     """Return what a page of metrics tells, None before the first gap. Raises ValueError."""
-    metrics = MetricsPage.read(page)
-    since_start = growth({}, metrics.samples)
-    use, buckets = device_use(since_start), metrics.by_label(f"{GAP}_bucket", "le")
-    if use is None or not buckets:
+    families = text_string_to_metric_families(page)
+    samples = [sample for family in families for sample in family.samples]
+    totals = dict[str, float]()
+    for sample in samples:
+        totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
+    buckets = [each for each in samples if each.name == f"{GAP}_bucket"]
+    busy_s, gap_s = totals.get(BUSY, 0.0), totals.get(f"{GAP}_sum", 0.0)
+    count = totals.get(f"{GAP}_count", 0.0)
+    if not (busy_s and count and buckets):
         return None
-    gaps = sorted((float(bound), count) for bound, count in buckets.items())
+    gaps = sorted((float(each.labels["le"]), each.value) for each in buckets)
     return DeviceTimes(
-        use.busy,
-        use.gap_ms,
+        busy_s / (busy_s + gap_s),
+        1e3 * gap_s / count,
         1e3 * _bound(gaps, 0.5 * gaps[-1][1]),
         1e3 * _bound(gaps, 0.99 * gaps[-1][1]),
-        stages_ms(since_start),
+        dict(_stages_ms(samples)),
     )
+
+
+def _stages_ms(samples: Sequence[Sample]) -> Iterator[tuple[str, float]]:
+    """Yield each stage with the mean time of the requests that ended."""
+    counts = {each.labels["stage"]: each.value for each in samples if each.name == f"{STAGE}_count"}
+    for sample in samples:
+        stage = sample.labels.get("stage", "")
+        if sample.name == f"{STAGE}_sum" and counts.get(stage):
+            yield stage, 1e3 * sample.value / counts[stage]
 
 
 def _bound(cumulative: list[tuple[float, float]], rank: float) -> float:

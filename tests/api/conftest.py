@@ -23,7 +23,7 @@ from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.batches.room import batch_room, idle_work
 from draftwerk.api.serving.app import create_app
 from draftwerk.api.serving.server import Host, bind, uvicorn_config
-from draftwerk.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.fake_engine import ByteText, FakeEngine
 from tests.api.support.fake_replicas import (

@@ -29,7 +29,7 @@ def ray_head() -> Iterator[str]:
 def main() -> None:
     import ray
 
-    from draftwerk.cluster.ray_serve.local import OBJECT_STORE_BYTES
+    from draftwerk_cluster.ray_serve.local import OBJECT_STORE_BYTES
 
     found = ray.init(
         address="local",

@@ -9,15 +9,15 @@ from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.cluster.frame_stream import LinkLostError
-from draftwerk.cluster.protocol import ReplicaInfo
-from draftwerk.cluster.replica_link import ReplicaLink, connect
-from draftwerk.cluster.replica_server import ReplicaServer
-from draftwerk.cluster.replica_set import ReplicaSet
-from draftwerk.cluster.replica_state import ReplicaState
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk_cluster.frame_stream import LinkLostError
+from draftwerk_cluster.protocol import ReplicaInfo
+from draftwerk_cluster.replica_link import ReplicaLink, connect
+from draftwerk_cluster.replica_server import ReplicaServer
+from draftwerk_cluster.replica_set import ReplicaSet
+from draftwerk_cluster.replica_state import ReplicaState
 from tests.support.thread_device import OneAtATime
 from tests.support.toy import STOP, ToyTarget, ToyText
 from tests.support.waiting import DEADLINE_S, until

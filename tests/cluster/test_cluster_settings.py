@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from draftwerk.cluster.cluster_settings import (
+from draftwerk.settings.setting_fields import ConfigError
+from draftwerk_cluster.cluster_settings import (
     cluster_settings,
     deployment_version,
     own_cpus,
     share_of_cpus,
     with_absolute_paths,
 )
-from draftwerk.cluster.scaling import replicas_for
-from draftwerk.settings.setting_fields import ConfigError
+from draftwerk_cluster.scaling import replicas_for
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,7 @@ def test_a_missing_extra_is_named() -> None:
         env=os.environ | {"PYTHONPATH": "."},
         check=False,
     )
-    assert done.returncode == 2 and "pip install '.[cluster]'" in done.stderr
+    assert (
+        done.returncode == 2
+        and "replicas needs ray: in draftwerk's clone, pip install ./cluster" in done.stderr
+    )

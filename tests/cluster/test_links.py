@@ -16,11 +16,11 @@ from draftwerk.cache.store.peer_session import (
     PeerSession,
     address_bytes,
 )
-from draftwerk.cluster.door_connection import DECODER
-from draftwerk.cluster.frame_stream import FrameStream, LinkLostError, link_identity
-from draftwerk.cluster.protocol import Depart, FromDoor, Hello
-from draftwerk.cluster.replica_link import connect
-from draftwerk.cluster.replica_server import STRANGERS_MAX
+from draftwerk_cluster.door_connection import DECODER
+from draftwerk_cluster.frame_stream import FrameStream, LinkLostError, link_identity
+from draftwerk_cluster.protocol import Depart, FromDoor, Hello
+from draftwerk_cluster.replica_link import connect
+from draftwerk_cluster.replica_server import STRANGERS_MAX
 from tests.cluster.small_cluster import SECRET, Replica, small_cluster
 from tests.support.waiting import DEADLINE_S, until
 

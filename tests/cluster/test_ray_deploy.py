@@ -13,11 +13,11 @@ from urllib.request import urlopen
 import openai
 import pytest
 
-from draftwerk.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.cluster.ray_head import ray_head
 from tests.support.tiny_models import save_tiny_with_text
 
-pytest.importorskip("ray", reason="Ray is not installed: it comes with the extra `cluster`")
+pytest.importorskip("ray", reason="Ray is not installed: pip install ./cluster")
 
 ROOT = Path(__file__).parents[2]
 COMMAND_S = 240.0
@@ -165,7 +165,7 @@ def test_serves_own_command_runs_it_under_another_path(deployed: Deployed) -> No
         "spare": "off",
     }
     command = [str(Path(sys.executable).parent / "serve"), "run", "--address", deployed.address]
-    command += ["--name", "second", "--route-prefix", "/second", "draftwerk.cluster:app"]
+    command += ["--name", "second", "--route-prefix", "/second", "draftwerk_cluster:app"]
     command += [f"{name}={value}" for name, value in values.items()]
     process = subprocess.Popen(
         command, cwd=deployed.folder, env=deployed.environment(), stdout=sys.stderr

@@ -18,16 +18,16 @@ from benchmarks.cluster.replica_kills import ClusterClient, differences, served
 from benchmarks.support.streams import Stream
 from draftwerk.actors.monitoring.snapshot import ActorFigures, Snapshot
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.cluster.cluster_settings import cluster_settings
-from draftwerk.cluster.protocol import ReplicaInfo
-from draftwerk.cluster.replica_server import ReplicaServer
-from draftwerk.cluster.replica_set import ReplicaSet
-from draftwerk.cluster.replica_state import ReplicaState
+from draftwerk_cluster.cluster_settings import cluster_settings
+from draftwerk_cluster.protocol import ReplicaInfo
+from draftwerk_cluster.replica_server import ReplicaServer
+from draftwerk_cluster.replica_set import ReplicaSet
+from draftwerk_cluster.replica_state import ReplicaState
 from tests.cluster.small_cluster import CONTEXT, SECRET, Replica
 from tests.support.tiny_models import save_tiny_with_text
 from tests.support.toy import ToyText
 
-pytest.importorskip("ray", reason="Ray is not installed: it comes with the extra `cluster`")
+pytest.importorskip("ray", reason="Ray is not installed: pip install ./cluster")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STREAMS = 14
@@ -103,7 +103,7 @@ async def test_the_door_is_that_of_one_process(client: ClusterClient) -> None:
     [(Snapshot(actors=ActorFigures(progress_age_s=99.0)), "99 s"), (Snapshot(), "")],
 )
 async def test_a_stuck_engine_fails_serves_health_check(snapshot: Snapshot, fault: str) -> None:
-    from draftwerk.cluster.ray_serve.deployments import EngineReplica
+    from draftwerk_cluster.ray_serve.deployments import EngineReplica
 
     loop = asyncio.get_running_loop()
     engine, server = FixedSnapshot(snapshot), loop.create_future()
@@ -172,8 +172,8 @@ async def test_replicas_fetch_blocks_from_each_other(
 async def test_a_replica_that_leaves_is_not_called_lost(
     caplog: pytest.LogCaptureFixture, leaves: bool, line: str
 ) -> None:
-    from draftwerk.cluster.ray_serve.directory import Address
-    from draftwerk.cluster.ray_serve.links import LinkKeeper
+    from draftwerk_cluster.ray_serve.directory import Address
+    from draftwerk_cluster.ray_serve.links import LinkKeeper
 
     replica, door = Replica("a"), ReplicaSet(ToyText(), CONTEXT)
     await replica.start()
@@ -194,7 +194,7 @@ async def test_a_replica_that_leaves_is_not_called_lost(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own
 async def test_serve_asks_for_waits_on_the_loop_that_counts_them() -> None:
-    from draftwerk.cluster.ray_serve.deployments import EngineReplica
+    from draftwerk_cluster.ray_serve.deployments import EngineReplica
 
     # A plain function is called on a thread, where there is no loop: then no wait is reported.
     assert inspect.iscoroutinefunction(EngineReplica.record_autoscaling_stats)

@@ -4,8 +4,8 @@ import pytest
 
 from draftwerk.actors.devices.process import STEP_S
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
-from draftwerk.cluster.cluster_settings import cluster_settings
-from draftwerk.cluster.replica_health import stuck
+from draftwerk_cluster.cluster_settings import cluster_settings
+from draftwerk_cluster.replica_health import stuck
 
 STUCK = ActorFigures(progress_age_s=500.0, actor_ages_s={"verifier": 500.0})
 

@@ -15,15 +15,15 @@ from draftwerk.actors.client_prompts import Passages
 from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import Delta, Event, Failed
-from draftwerk.cluster import door_connection
-from draftwerk.cluster.door_connection import SNAPSHOT_EVERY
-from draftwerk.cluster.frame_stream import LinkLostError
-from draftwerk.cluster.protocol import LoadReport
-from draftwerk.cluster.replica_link import ReplicaLink, connect
-from draftwerk.cluster.replica_set import ReplicaSet
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk_cluster import door_connection
+from draftwerk_cluster.door_connection import SNAPSHOT_EVERY
+from draftwerk_cluster.frame_stream import LinkLostError
+from draftwerk_cluster.protocol import LoadReport
+from draftwerk_cluster.replica_link import ReplicaLink, connect
+from draftwerk_cluster.replica_set import ReplicaSet
 from tests.cluster.small_cluster import CONTEXT, Replica, SmallCluster, small_cluster
 from tests.support.simulation import Outcome, compare, kinds, random_options, read
 from tests.support.toy import ToyText

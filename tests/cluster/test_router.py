@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwerk.cluster.pools import Pools
-from draftwerk.cluster.replica_load import Reservation, RoutingCosts
-from draftwerk.cluster.router import Router, mixed
+from draftwerk_cluster.pools import Pools
+from draftwerk_cluster.replica_load import Reservation, RoutingCosts
+from draftwerk_cluster.router import Router, mixed
 
 BLOCK = 16
 

@@ -6,7 +6,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.cluster.scaling import GROWTH_MAX, IDLE_SHARE, replicas_for
+from draftwerk_cluster.scaling import GROWTH_MAX, IDLE_SHARE, replicas_for
 
 WAITS = st.lists(st.floats(0, 100), min_size=1, max_size=40)
 TARGETS = st.floats(0.01, 10)

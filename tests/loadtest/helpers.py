@@ -17,12 +17,12 @@ from unittest.mock import patch
 import aiohttp
 from aiohttp import web
 
-from draftwerk.loadtest.client import clock
-from draftwerk.loadtest.client.run import run_load
-from draftwerk.loadtest.client.sweep import sweep
-from draftwerk.loadtest.measure.rows import RequestRow
-from draftwerk.loadtest.options import LoadTestOptions, SweepOptions
-from draftwerk.loadtest.results.result import Run, Sweep
+from draftwerk_tools.loadtest.client import clock
+from draftwerk_tools.loadtest.client.run import run_load
+from draftwerk_tools.loadtest.client.sweep import sweep
+from draftwerk_tools.loadtest.measure.rows import RequestRow
+from draftwerk_tools.loadtest.options import LoadTestOptions, SweepOptions
+from draftwerk_tools.loadtest.results.result import Run, Sweep
 from tests.loadtest import stub as real
 from tests.loadtest.stub import Manner, Stub
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.loadtest.__main__ import main, parser
-from draftwerk.loadtest.client.loads import WARM_TOKENS
-from draftwerk.loadtest.results.result import Run, Sweep, read_result
+from draftwerk_tools.loadtest.__main__ import main, parser
+from draftwerk_tools.loadtest.client.loads import WARM_TOKENS
+from draftwerk_tools.loadtest.results.result import Run, Sweep, read_result
 from tests.loadtest.stub import Manner, Served, Stub, stub
 from tests.support.waiting import DEADLINE_S, wait_until
 
@@ -64,7 +64,9 @@ def test_ctrl_c_keeps_what_was_measured(
     with stub(QUICK) as server:
         asked = ["run", server.url, "--duration-s", "60", "--no-progress", "--output", str(path)]
         before = signal.signal(signal.SIGINT, inherited)
-        process = subprocess.Popen([sys.executable, "-m", "draftwerk.loadtest", *asked], cwd=ROOT)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "draftwerk_tools.loadtest", *asked], cwd=ROOT
+        )
         signal.signal(signal.SIGINT, before)
         wait_until(lambda: len(server.served) > 5)
         process.send_signal(sent)

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.loadtest.measure.advice import advice
-from draftwerk.loadtest.measure.client_health import ClientHealth
-from draftwerk.loadtest.measure.knee import Point, knee
-from draftwerk.loadtest.measure.proportion import wilson
-from draftwerk.loadtest.measure.quantiles import quantile, quantiles
-from draftwerk.loadtest.measure.search import Bounds, Trial, highest, next_load
-from draftwerk.loadtest.measure.server_metrics import read_pages
-from draftwerk.loadtest.measure.slo import goodput, meets, parse_slo
-from draftwerk.loadtest.measure.summary import summarise
-from draftwerk.loadtest.measure.window import Window, tokens_within
+from draftwerk_tools.loadtest.measure.advice import advice
+from draftwerk_tools.loadtest.measure.client_health import ClientHealth
+from draftwerk_tools.loadtest.measure.knee import Point, knee
+from draftwerk_tools.loadtest.measure.proportion import wilson
+from draftwerk_tools.loadtest.measure.quantiles import quantile, quantiles
+from draftwerk_tools.loadtest.measure.search import Bounds, Trial, highest, next_load
+from draftwerk_tools.loadtest.measure.server_metrics import read_pages
+from draftwerk_tools.loadtest.measure.slo import goodput, meets, parse_slo
+from draftwerk_tools.loadtest.measure.summary import summarise
+from draftwerk_tools.loadtest.measure.window import Window, tokens_within
 from tests.loadtest.helpers import row
 
 HEALTHY = ClientHealth(ticks=100, lag_p50_ms=0, lag_p99_ms=1, lag_max_ms=2, cpu_share=0.1)

@@ -7,21 +7,21 @@ from xml.etree import ElementTree
 
 import pytest
 
-from draftwerk.loadtest.measure.client_health import ClientHealth
-from draftwerk.loadtest.measure.rows import RequestRow
-from draftwerk.loadtest.measure.server_metrics import ServerMetrics
-from draftwerk.loadtest.measure.slo import parse_slo
-from draftwerk.loadtest.measure.summary import summarise
-from draftwerk.loadtest.options import LoadTestOptions
-from draftwerk.loadtest.report.axis import linear, log_ticks, logarithmic, short, ticks
-from draftwerk.loadtest.report.page import result_page
-from draftwerk.loadtest.report.run_charts import run_charts
-from draftwerk.loadtest.report.sweep_charts import sweep_charts
-from draftwerk.loadtest.results.comparison import compare_runs, comparison_text, same_texts
-from draftwerk.loadtest.results.curves import knees
-from draftwerk.loadtest.results.environment import environment
-from draftwerk.loadtest.results.result import Run, Sweep, read_result, write_result
-from draftwerk.loadtest.results.table import run_text, sweep_text, write_csv
+from draftwerk_tools.loadtest.measure.client_health import ClientHealth
+from draftwerk_tools.loadtest.measure.rows import RequestRow
+from draftwerk_tools.loadtest.measure.server_metrics import ServerMetrics
+from draftwerk_tools.loadtest.measure.slo import parse_slo
+from draftwerk_tools.loadtest.measure.summary import summarise
+from draftwerk_tools.loadtest.options import LoadTestOptions
+from draftwerk_tools.loadtest.report.axis import linear, log_ticks, logarithmic, short, ticks
+from draftwerk_tools.loadtest.report.page import result_page
+from draftwerk_tools.loadtest.report.run_charts import run_charts
+from draftwerk_tools.loadtest.report.sweep_charts import sweep_charts
+from draftwerk_tools.loadtest.results.comparison import compare_runs, comparison_text, same_texts
+from draftwerk_tools.loadtest.results.curves import knees
+from draftwerk_tools.loadtest.results.environment import environment
+from draftwerk_tools.loadtest.results.result import Run, Sweep, read_result, write_result
+from draftwerk_tools.loadtest.results.table import run_text, sweep_text, write_csv
 from tests.loadtest.helpers import row
 
 HEALTH = ClientHealth(ticks=100, lag_p50_ms=0, lag_p99_ms=1, lag_max_ms=2, cpu_share=0.1)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.loadtest.options import LoadTestOptions
-from draftwerk.loadtest.schedule.draw import draw, settled
-from draftwerk.loadtest.schedule.plan import open_times, replayed_times
-from draftwerk.loadtest.schedule.rates import RateProfile, arrivals, parse_rate
-from draftwerk.loadtest.workloads.catalogue import open_workload
+from draftwerk_tools.loadtest.options import LoadTestOptions
+from draftwerk_tools.loadtest.schedule.draw import draw, settled
+from draftwerk_tools.loadtest.schedule.plan import open_times, replayed_times
+from draftwerk_tools.loadtest.schedule.rates import RateProfile, arrivals, parse_rate
+from draftwerk_tools.loadtest.workloads.catalogue import open_workload
 
 
 def planned(**options: object) -> list[object]:

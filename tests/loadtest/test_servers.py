@@ -2,9 +2,9 @@
 
 import pytest
 
-from draftwerk.loadtest.__main__ import main
-from draftwerk.loadtest.results.result import Run
-from draftwerk.loadtest.server.reply_types import error_message
+from draftwerk_tools.loadtest.__main__ import main
+from draftwerk_tools.loadtest.results.result import Run
+from draftwerk_tools.loadtest.server.reply_types import error_message
 from tests.loadtest.helpers import measure
 from tests.loadtest.stub import Manner, stub
 

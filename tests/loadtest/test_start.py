@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from draftwerk.__main__ import main as draftwerk
-from draftwerk.loadtest.__main__ import main
+from draftwerk_tools.loadtest.__main__ import main
 from tests.loadtest.stub import Manner, stub
 
 ROOT = Path(__file__).parents[2]
 WITHOUT_AIOHTTP = (
     "import sys; sys.modules['aiohttp'] = None; "
-    "from draftwerk.loadtest.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    "from draftwerk_tools.loadtest.__main__ import main; sys.exit(main(sys.argv[1:]))"
 )
 
 

@@ -5,7 +5,7 @@ The server's own record is the truth.
 
 from statistics import median
 
-from draftwerk.loadtest.results.result import Run
+from draftwerk_tools.loadtest.results.result import Run
 from tests.loadtest.helpers import off_by, virtual_stub
 from tests.loadtest.stub import Manner, Served, Stub
 

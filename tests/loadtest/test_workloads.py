@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.loadtest.options import LoadTestOptions
-from draftwerk.loadtest.workloads.catalogue import open_workload
-from draftwerk.loadtest.workloads.oracle import CountUpward, check_count
-from draftwerk.loadtest.workloads.synthetic import Synthetic
+from draftwerk_tools.loadtest.options import LoadTestOptions
+from draftwerk_tools.loadtest.workloads.catalogue import open_workload
+from draftwerk_tools.loadtest.workloads.oracle import CountUpward, check_count
+from draftwerk_tools.loadtest.workloads.synthetic import Synthetic
 
 
 def lines(path: Path, *rows: object) -> Path:

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from benchmarks.support.server import draftwerk
 from draftwerk import AsyncLLM, SamplingParams
-from draftwerk.loadtest.server.metrics import fetch_metrics
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.native.build import NativeUnavailable, library_path
+from draftwerk_tools.loadtest.server.metrics import fetch_metrics
 from tests.support.tiny_adapters import RANKS, SETS, save_adapter
 from tests.support.tiny_models import save_tiny_with_text
 from validation.receipts import ReceiptClient

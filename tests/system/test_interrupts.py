@@ -18,7 +18,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from draftwerk.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.support.waiting import DEADLINE_S, wait_until
 
 MARK = "TERMINAL_OF_TEST"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.support.compilers import hanging_compiler, is_running
 from tests.support.waiting import DEADLINE_S, wait_until
 

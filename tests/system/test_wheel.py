@@ -20,7 +20,7 @@ from tests.support.runners import require_kernels
 from tests.support.tiny_models import save_tiny_with_text
 
 ROOT = Path(__file__).parents[2]
-JUNK = ignore_patterns("__pycache__", "*.pyc", "ready")
+JUNK = ignore_patterns("__pycache__", "*.pyc", "ready", "*.egg-info", "build")
 READY = "draftwerk/model/native/ready/"
 """Where a wheel has libraries; those of the tree are left out."""
 POISON = "raise SystemExit('a file of the working directory was imported')\n"
@@ -51,11 +51,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (source / name).write_bytes((ROOT / name).read_bytes())
     for name in re.findall(r'"(LICENSE[^"]*)"', (source / "pyproject.toml").read_text()):
         (source / name).write_bytes((ROOT / name).read_bytes())
-    found = tmp_path_factory.mktemp("wheel")
+    return packed(source, tmp_path_factory.mktemp("wheel"))
+
+
+def packed(source: Path, folder: Path) -> Path:
+    """Return the wheel of a package's sources."""
     offline = ("--no-deps", "--no-index", "--no-build-isolation")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", *offline, "-w", found, source]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", *offline, "-w", folder, source]
     subprocess.run(command, check=True, timeout=PATIENT_S)
-    (path,) = found.glob("*.whl")
+    (path,) = folder.glob("*.whl")
     return path
 
 
@@ -120,6 +124,27 @@ def test_it_holds_one_package_of_real_files(wheel: Path) -> None:
     kinds = {Path(name).suffix for name in packed}
     code = {".py", ".typed", ".json", ".safetensors", ".cpp", ".h"}
     assert kinds == code | {".html", ".css", ".js"}
+
+
+@pytest.mark.parametrize("folder", ["cluster", "tools"])
+def test_a_package_beside_it_has_a_wheel_of_its_own(folder: str, tmp_path: Path) -> None:
+    copytree(ROOT / folder, tmp_path / folder, ignore=JUNK)
+    with ZipFile(packed(tmp_path / folder, tmp_path)) as archive:
+        files = {name for name in archive.namelist() if ".dist-info/" not in name}
+    package = ROOT / folder / f"draftwerk_{folder}"
+    there = {path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert files == {path.relative_to(ROOT / folder).as_posix() for path in there}
+
+
+def test_a_command_of_another_package_is_named_where_it_is_not_installed(binaries: Path) -> None:
+    done = subprocess.run(
+        [binaries / "draftwerk", "loadtest", "run", "http://127.0.0.1:1"],
+        **{"cwd": "/", "env": environment(), "timeout": PATIENT_S},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and done.stderr.endswith("pip install ./tools\n")
 
 
 def test_the_server_runs_beside_files_of_any_name(

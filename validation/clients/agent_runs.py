@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-from draftwerk.loadtest.server.launcher import free_port, says_ready, serving
+from draftwerk_tools.loadtest.server.launcher import free_port, says_ready, serving
 from validation.clients.agent_commands import FILE, LISTED_MODEL, Agent, AgentPlace
 from validation.clients.forcing_proxy import ProxyNotes, proxied
 from validation.clients.random_model import save_random_model

@@ -27,7 +27,7 @@ from random import Random
 import aiohttp
 
 from benchmarks.support.processes import model_process
-from draftwerk.loadtest.server.launcher import free_port, says_ready, serving
+from draftwerk_tools.loadtest.server.launcher import free_port, says_ready, serving
 from tests.support.thinking_model import save_thinking_model
 from validation.cut_replies.gathered_streams import GATHERED, events_of
 from validation.cut_replies.protocols import PROTOCOLS, Protocol, Said

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from draftwerk.loadtest.server.launcher import free_port, says_ready, serving
+from draftwerk_tools.loadtest.server.launcher import free_port, says_ready, serving
 from validation.clients.random_model import save_random_model
 from validation.peer_suites.peers import (
     PEERS,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
+from draftwerk.api.cli.attached import COMMANDS
 from draftwerk.api.cli.command_parser import Help, Parser, ShortHelp
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
 from draftwerk.api.core.config import Settings, load
@@ -16,8 +17,6 @@ from draftwerk.machine.version import __version__
 from draftwerk.settings.setting_fields import ConfigError, SettingField, fields_of
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-LOADTEST = "loadtest"
-"""The command with a parser of its own, for all that follows it."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,19 +34,13 @@ def parser() -> argparse.ArgumentParser:
             "doctor", help="tell whether this machine can serve", argument_default=absent
         )
     )
-    _add_cluster(
-        commands.add_parser(
-            "cluster", help="replicas on a Ray cluster (extra `cluster`)", argument_default=absent
-        )
-    )
     _add_pull(commands.add_parser("pull", help="fetch a model from a hub, or go on fetching it"))
     _add_models(commands.add_parser("models", help="list the models that were pulled"))
     _add_rm(commands.add_parser("rm", help="remove models that were pulled"))
-    _add_quantise(commands.add_parser("quantise", help="write a model's weights in fewer bits"))
     _add_verify(commands.add_parser("verify", help="verify texts by their receipts"))
-    _add_replay(commands.add_parser("replay", help="send a record again; tell texts that changed"))
     _add_cache(commands.add_parser("cache", help="list what is kept on disk, or clear it"))
-    commands.add_parser(LOADTEST, help="measure any OpenAI-compatible server under load")
+    for name, sentence in COMMANDS.items():
+        commands.add_parser(name, help=sentence)
     return root
 
 
@@ -167,15 +160,6 @@ def _add_verify(command: argparse.ArgumentParser) -> None:
     command.add_argument("--api-key", default="", metavar="KEY", help="or $OPENAI_API_KEY")
 
 
-def _add_replay(command: argparse.ArgumentParser) -> None:
-    command.add_argument("log", metavar="LOG", help="what `serve --record LOG` wrote")
-    command.add_argument("--url", default=DEFAULT_URL, help=f"the server (default: {DEFAULT_URL})")
-    command.add_argument("--api-key", default="", metavar="KEY", help="or $OPENAI_API_KEY")
-    command.add_argument(
-        "--at-once", type=int, default=1, metavar="N", help="requests under way (default: 1)"
-    )
-
-
 def _add_cache(command: argparse.ArgumentParser) -> None:
     command.add_argument("action", nargs="?", choices=("list", "clear"), default="list")
     command.add_argument(
@@ -189,36 +173,6 @@ def _add_cache(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_quantise(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "model", nargs="?", help="a directory, a GGUF file or a hub name (default: as of serve)"
-    )
-    command.add_argument("kind", metavar="TYPE", help="Q4_K_M, Q8_0, Q4_0, ... as llama.cpp has")
-    command.add_argument(
-        "-o", "--output", metavar="FILE.gguf", type=Path, required=True, help="what to write"
-    )
-    command.add_argument(
-        "--again", action="store_true", help="also quantise what is quantised already"
-    )
-    command.add_argument(
-        "--measure",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="tell what it costs in quality and gains in speed (default: on)",
-    )
-    command.add_argument(
-        "--method",
-        default="none",
-        metavar="NAME",
-        help="smoothquant, awq or gptq, by texts that the model writes; awq+gptq for both",
-    )
-    command.add_argument(
-        "--alpha", type=float, metavar="A", help="of smoothquant and awq (default: the best)"
-    )
-    command.add_argument("--texts", type=int, metavar="N", help="that a method sees (default: 16)")
-    command.add_argument("--text-tokens", type=int, metavar="N", help="of each text (default: 128)")
-
-
 def _add_models(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--families", action="store_true", help="list the families that are served instead"
@@ -227,20 +181,6 @@ def _add_models(command: argparse.ArgumentParser) -> None:
 
 def _add_rm(command: argparse.ArgumentParser) -> None:
     command.add_argument("models", nargs="+", metavar="NAME", help="as `draftwerk models` has them")
-
-
-def _add_cluster(command: argparse.ArgumentParser) -> None:
-    command.add_argument("action", choices=("deploy", "status", "drain"))
-    command.add_argument("replica", nargs="*", help="of drain: those that are to leave")
-    command.add_argument("--config", metavar="FILE.toml", help="of deploy: what to deploy")
-    command.add_argument("--address", help="of the Ray cluster (default: the one that runs here)")
-    command.add_argument("--app-name", metavar="NAME", help="Serve's name (default: draftwerk)")
-    command.add_argument(
-        "--all", action="store_true", help="of drain: every replica, one after the other"
-    )
-    command.add_argument(
-        "--timeout-s", type=float, metavar="N", help="of drain: for each to be replaced"
-    )
 
 
 def _add_settings(command: Parser) -> None:

@@ -62,8 +62,8 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(
             ge=0,
             le=4096,
-            description="engines behind one door, on Ray Serve (extra `cluster`); 0: one engine in "
-            "this process",
+            description="engines behind one door, on Ray Serve (pip install ./cluster); 0: one "
+            "engine in this process",
         ),
     ] = 0
     host: Annotated[str, Meta(description="the address to listen on")] = "127.0.0.1"

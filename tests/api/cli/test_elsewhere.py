@@ -47,7 +47,7 @@ OBEYED = {
     "list": {"command": "models"},
     "ls": {"command": "models"},
     "remove a/b": {"command": "rm"},
-    "quantize a/b Q8_0 -o out.gguf": {"command": "quantise"},
+    "quantize": {"command": "quantise"},
     "start a/b": {"command": "serve", "model": ["a/b"]},
     "server -m x.gguf": {"command": "serve", "model": ["x.gguf"]},
     "download a/b": {"command": "pull"},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.api.conftest import serving
 from tests.api.page.looks import Look
 from tests.api.page.test_page import IDLE, TYPE, set_field

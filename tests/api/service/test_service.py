@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.api.service.endpoints import ready_reply
-from draftwerk.cluster.merging import merged
 from draftwerk.speculative.sources.registry import SOURCES
+from draftwerk_cluster.merging import merged
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
 

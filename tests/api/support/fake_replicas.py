@@ -17,13 +17,13 @@ from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
 from draftwerk.actors.messages import Event, Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.cluster.frame_stream import LinkLostError
-from draftwerk.cluster.protocol import ReplicaInfo
-from draftwerk.cluster.replica_link import ReplicaLink, connect
-from draftwerk.cluster.replica_server import ReplicaServer
-from draftwerk.cluster.replica_set import ReplicaSet
-from draftwerk.cluster.replica_state import ReplicaState
 from draftwerk.speculative.requests.request import Options
+from draftwerk_cluster.frame_stream import LinkLostError
+from draftwerk_cluster.protocol import ReplicaInfo
+from draftwerk_cluster.replica_link import ReplicaLink, connect
+from draftwerk_cluster.replica_server import ReplicaServer
+from draftwerk_cluster.replica_set import ReplicaSet
+from draftwerk_cluster.replica_state import ReplicaState
 from tests.api.support.fake_engine import ByteText, FakeEngine
 from tests.support.waiting import DEADLINE_S
 

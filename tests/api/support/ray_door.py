@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from draftwerk.actors.text import TextTools
-from draftwerk.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.api.support.fake_engine import ByteText
 
 REPLICAS = ("one", "two")
@@ -68,10 +68,10 @@ def main(port: int, replica_ports: list[int]) -> None:
     """Serve until the input ends."""
     from ray import serve
 
-    from draftwerk.cluster.cluster_settings import cluster_settings, with_absolute_paths
-    from draftwerk.cluster.ray_serve.deployments import DoorDeployment, door_deployment
-    from draftwerk.cluster.ray_serve.directory import Address, Directory
-    from draftwerk.cluster.ray_serve.local import local_ray
+    from draftwerk_cluster.cluster_settings import cluster_settings, with_absolute_paths
+    from draftwerk_cluster.ray_serve.deployments import DoorDeployment, door_deployment
+    from draftwerk_cluster.ray_serve.directory import Address, Directory
+    from draftwerk_cluster.ray_serve.local import local_ray
 
     class FakeDoor(DoorDeployment):
         def read_text(self) -> TextTools:

@@ -12,9 +12,9 @@ import pytest
 
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.core.ports import ServedModel
-from draftwerk.cluster.replica_server import ReplicaServer
-from draftwerk.cluster.replica_state import ReplicaState
 from draftwerk.speculative.requests.request import Options
+from draftwerk_cluster.replica_server import ReplicaServer
+from draftwerk_cluster.replica_state import ReplicaState
 from tests.api.support.fake_engine import FakeEngine
 from tests.api.support.fake_replicas import FakeReplica, replica_info
 from tests.api.support.ray_door import REPLICAS, RayDoor
@@ -75,7 +75,7 @@ class ServeHost:
 @asynccontextmanager
 async def serve_host(model: ServedModel) -> AsyncGenerator[ServeHost]:
     """Be two replicas while the block lasts; yields once Serve's door is connected to both."""
-    pytest.importorskip("ray", reason="Ray is not installed: it comes with the extra `cluster`")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install ./cluster")
     door = await asyncio.to_thread(ray_door)
     secret = await asyncio.to_thread(lambda: door.secret)
     replicas = [NotingReplica(FakeEngine()) for _ in REPLICAS]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from draftwerk.loadtest.client.exchange import Exchange, Failure
+from draftwerk_tools.loadtest.client.exchange import Exchange, Failure
 
 
 def feed(exchange: Exchange, *events: object) -> Exchange:

@@ -5,7 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftwerk.loadtest.client.replay import ReplayedRequest, ReplayError, body_again, read_log
+from draftwerk_tools.loadtest.client.replay import (
+    ReplayedRequest,
+    ReplayError,
+    body_again,
+    read_log,
+)
 
 
 def request(path: str, body: dict[str, Any], seed: int = 7, at: float = 0.0) -> ReplayedRequest:

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from draftwerk.loadtest.client.http.body import BodyMaker
-from draftwerk.loadtest.client.throughput import everybody
-from draftwerk.loadtest.measure.knee import still_rises
-from draftwerk.loadtest.measure.summary import summarise
-from draftwerk.loadtest.options import LoadTestOptions
-from draftwerk.loadtest.workloads.catalogue import open_workload
+from draftwerk_tools.loadtest.client.http.body import BodyMaker
+from draftwerk_tools.loadtest.client.throughput import everybody
+from draftwerk_tools.loadtest.measure.knee import still_rises
+from draftwerk_tools.loadtest.measure.summary import summarise
+from draftwerk_tools.loadtest.options import LoadTestOptions
+from draftwerk_tools.loadtest.workloads.catalogue import open_workload
 from tests.loadtest.helpers import row
 
 

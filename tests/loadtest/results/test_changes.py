@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.loadtest.results.changes import change_of
+from draftwerk_tools.loadtest.results.changes import change_of
 
 RECEIPT: dict[str, Any] = {
     "fingerprint": "fp_1",

@@ -8,13 +8,13 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.loadtest.client.loads import WARM_TOKENS
-from draftwerk.loadtest.measure.student import mean_interval, pooled, t_quantile
-from draftwerk.loadtest.options import LoadTestOptions
-from draftwerk.loadtest.report.page import result_page
-from draftwerk.loadtest.results.differences import difference_lines, differences
-from draftwerk.loadtest.results.table import sweep_text
-from draftwerk.loadtest.schedule.isolation import Isolation
+from draftwerk_tools.loadtest.client.loads import WARM_TOKENS
+from draftwerk_tools.loadtest.measure.student import mean_interval, pooled, t_quantile
+from draftwerk_tools.loadtest.options import LoadTestOptions
+from draftwerk_tools.loadtest.report.page import result_page
+from draftwerk_tools.loadtest.results.differences import difference_lines, differences
+from draftwerk_tools.loadtest.results.table import sweep_text
+from draftwerk_tools.loadtest.schedule.isolation import Isolation
 from tests.loadtest.helpers import virtual_stub
 from tests.loadtest.stub import Manner, Served, Stub
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.loadtest.server.launcher import (
+from draftwerk.machine.child_python import child_environment
+from draftwerk_tools.loadtest.server.launcher import (
     PORTS,
     ServerFailed,
     free_port,
@@ -15,8 +16,7 @@ from draftwerk.loadtest.server.launcher import (
     serving,
     wait_ready,
 )
-from draftwerk.loadtest.server.metrics import MetricsPage
-from draftwerk.machine.child_python import child_environment
+from draftwerk_tools.loadtest.server.metrics import MetricsPage
 from tests.support.waiting import until
 
 SERVER = """
@@ -50,7 +50,7 @@ lag_seconds_sum 0.5
 
 STARTER = """
 import asyncio, sys
-from draftwerk.loadtest.server.launcher import serving
+from draftwerk_tools.loadtest.server.launcher import serving
 from draftwerk.machine.host import die_with_parent
 
 async def at_once(*_):

@@ -8,12 +8,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from draftwerk.model.checkpoint.quantising.quantised_blocks import quantised as writer
 from draftwerk.model.checkpoint.stored_matrix import GGUF_KINDS, GROUP_KINDS, KINDS, StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import PackedMatrix, dequantised, quantised
+from draftwerk_tools.quantising.quantised_blocks import quantised as writer
 from tests.support import stored_twin as twin
 
 ISAS = ("avx2", "avx2-vnni", "avx512", "avx512-vnni", "neon", "neon-dotprod")

@@ -16,7 +16,6 @@ from draftwerk.model.native.kv_pages import NativeTurn
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.blend.blend_trial import BlendTrial
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.options.blend.rules import (
     BEGINNING,
@@ -27,6 +26,7 @@ from draftwerk.speculative.options.blend.rules import (
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Round, Row
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.sequence import Sequence as Request
+from draftwerk_tools.trials.blend_trial import BlendTrial
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
 from tests.support.torch_turn import TorchTurn
 

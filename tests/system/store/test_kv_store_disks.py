@@ -12,8 +12,8 @@ import aiohttp
 import anyio
 import pytest
 
-from draftwerk.loadtest.server.launcher import free_port, says_ready
-from draftwerk.loadtest.server.launcher import serving as process_of
+from draftwerk_tools.loadtest.server.launcher import free_port, says_ready
+from draftwerk_tools.loadtest.server.launcher import serving as process_of
 from tests.system.store.test_kv_store import (
     PROMPTS,
     counted,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from draftwerk import AsyncLLM
-from draftwerk.loadtest.server.launcher import free_port
+from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.support.waiting import until
 from tests.system.store.test_kv_store import PROMPTS, counted, storing, texts_of
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from gguf.quants import IQ4_NL
 from torch import Tensor
 from torch.nn.functional import pad
 
-from draftwerk.model.checkpoint.quantising.block_codes import IQ4_VALUES
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.gpu.kernels.quantised import BLOCK, NUMBERS_AT_ONCE, Quantised, joined
 
@@ -190,7 +190,7 @@ def _of_table(blocks: Tensor, table: Sequence[int]) -> Tensor:
 
 
 def _iq4_nl(blocks: Tensor) -> Unpacked:
-    return Unpacked(_of_table(blocks[..., 2:], IQ4_VALUES), _numbers(blocks, 0))
+    return Unpacked(_of_table(blocks[..., 2:], IQ4_NL.kvalues), _numbers(blocks, 0))
 
 
 def _iq4_xs(blocks: Tensor) -> Unpacked:
@@ -198,7 +198,7 @@ def _iq4_xs(blocks: Tensor) -> Unpacked:
     high = _bits(blocks[..., 2:4], 2).transpose(-1, -2).flatten(2)
     scales = (low | high << 4).to(torch.int8) - 32
     return Unpacked(
-        _of_table(blocks[..., 8:], IQ4_VALUES), scales.flatten(1), steps=_numbers(blocks, 0)
+        _of_table(blocks[..., 8:], IQ4_NL.kvalues), scales.flatten(1), steps=_numbers(blocks, 0)
     )
 
 

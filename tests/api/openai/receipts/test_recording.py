@@ -12,12 +12,12 @@ from websockets.asyncio.client import connect
 
 from draftwerk.api.core.calls import Call, SentBody
 from draftwerk.api.openai.receipts.recording import RecordKeeper
-from draftwerk.loadtest.client.replay import Replay, ReplayError, read_log
-from draftwerk.loadtest.client.target import Target
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
+from draftwerk_tools.loadtest.client.replay import Replay, ReplayError, read_log
+from draftwerk_tools.loadtest.client.target import Target
 from tests.api.conftest import MODEL, Served
 
 ENDS = ("response.completed", "response.incomplete")

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.loadtest.client.http.sse import SSEParser
+from draftwerk_tools.loadtest.client.http.sse import SSEParser
 
 TEXT = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=12)
 EVENTS = st.lists(st.lists(TEXT, min_size=1, max_size=3), max_size=5)

@@ -1,0 +1,1 @@
+"""Draftwerk's tools, which serve nobody: load tests, quantisation, trials of approximations."""
