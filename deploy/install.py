@@ -26,8 +26,7 @@ TELL_S = 5.0
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
 BIN, PIP = (os.path.join(VENV, "bin", name) for name in ("python", "pip"))
-PROJECTS = ("pyproject.toml", "tools/pyproject.toml", "cluster/pyproject.toml")
-SOURCES = ("constraints.txt", *PROJECTS)
+SOURCES = ("constraints.txt", *(each + "pyproject.toml" for each in ("", "tools/", "cluster/")))
 
 
 class Failed(Exception):

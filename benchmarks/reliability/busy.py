@@ -28,9 +28,9 @@ from benchmarks.reliability import kills
 from benchmarks.reliability.grammar_chaos import CHECKER
 from benchmarks.support.prompts import SUBJECTS, WORDS
 from benchmarks.support.streams import run, streams
-from draftwerk_tools.loadtest.server.metrics import fetch_metrics
 from draftwerk.machine.holders import process_role
 from draftwerk.machine.host import PROC, die_with_parent, family
+from draftwerk_tools.loadtest.server.metrics import fetch_metrics
 
 LOOP = (sys.executable, "-c", "while True: pass")
 SAMPLE_S = 5.0

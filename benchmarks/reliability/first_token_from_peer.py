@@ -23,9 +23,9 @@ from time import perf_counter
 import aiohttp
 
 from benchmarks.support.bench import percentile
+from draftwerk.machine.host import die_with_parent
 from draftwerk_tools.loadtest.server.launcher import Server, free_port, says_ready, serving
 from draftwerk_tools.loadtest.server.metrics import fetch_metrics
-from draftwerk.machine.host import die_with_parent
 
 ROOT = Path(__file__).parents[2]
 WORDS = "the sea, the land and all the birds above them "

@@ -1,4 +1,4 @@
-"""What drafts gain in each format: `python -m benchmarks.speed.formats`.
+"""What drafts gain in each format: `python -m benchmarks.speed.draft_gains`.
 
 One user asks questions whose answers end by themselves, each with drafts and without, in turn, by
 one engine; the texts are equal. `auto` is the format that a server takes by itself. Tokens per
