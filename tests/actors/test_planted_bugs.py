@@ -29,7 +29,9 @@ from tests.support import toy
 from tests.support.simulation import Setting, few_windows, run, run_with_peers
 
 ROOT = Path(__file__).parents[2]
-IMPORTERS = ("draftwerk.", "tests.")
+DISTRIBUTIONS = ("cluster/", "tools/")
+"""Folders that are no packages themselves."""
+IMPORTERS = ("draftwerk", "tests.")
 """Packages whose modules may have imported a function that is replaced."""
 GIVEN = {"backend": lambda: "trio", "desk": test_ledger.Desk}
 """What the tests among the hunts are given."""
@@ -158,6 +160,13 @@ class Bug(NamedTuple):
     right: str
     wrong: str
 
+    @property
+    def module(self) -> str:
+        path = self.path.removesuffix(".py")
+        for folder in DISTRIBUTIONS:
+            path = path.removeprefix(folder)
+        return path.replace("/", ".")
+
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Replace the function that has the right text by one that has the wrong one."""
         source = (ROOT / self.path).read_text(encoding="utf-8")
@@ -166,7 +175,7 @@ class Bug(NamedTuple):
         first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
         lines = source.replace(self.right, self.wrong).splitlines()
         stop = node.end_lineno + self.wrong.count("\n") - self.right.count("\n")
-        module = import_module(self.path.removesuffix(".py").replace("/", "."))
+        module = import_module(self.module)
         made: dict[str, Any] = {}
         text = dedent("\n".join(lines[first - 1 : stop]))
         text = text.replace("super()", f"super({owner}, self)")
