@@ -12,7 +12,7 @@ from collections import Counter
 from multiprocessing import Pool, cpu_count
 from time import perf_counter
 
-from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
+from draftwerk.speculative.requests.slo import NO_SLO, Slo, SloPolicy
 from tests.support.simulation import Setting, run, run_with_peers
 
 POLICIES: tuple[SloPolicy, ...] = ("serve", "serve", "last", "refuse")
@@ -35,7 +35,7 @@ def setting(seed: int) -> Setting:
         reckless=rng.random() < 0.7,
         spare=rng.random() < 0.5,
         store=rng.random() < 0.3,
-        promise=rng.choice([NOTHING_PROMISED, Promise(ttft=0.5, tpot=0.005), Promise(ttft=0.1)]),
+        promise=rng.choice([NO_SLO, Slo(ttft=0.5, tpot=0.005), Slo(ttft=0.1)]),
         promised=rng.choice([0.0, 0.5, 1.0]),
         policy=rng.choice(POLICIES),
     )

@@ -24,7 +24,7 @@ OPTIONS = {
     "segments": r"blend|Blend|segment",
     "beams": r"[Ss]earch|[Bb]ranch|beam|hypothes",
     "tier two": r"fetch|store|tier",
-    "deadlines": r"promise|Promise|deadline|expire|\bslo\b|Slo|late|demot|patience|tpot|due_s",
+    "deadlines": r"promise|deadline|expire|\bslo\b|Slo|late|demot|patience|tpot|due_s",
     "expected lengths": r"lengths",
     "pooling": r"reading|Read[A-Z]|pool(ing|ed)\b|scored|score\b|answers|prompt_logprobs",
     "given": r"\bgiven\b|margin",

@@ -25,7 +25,7 @@ from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
-from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy, read_promise
+from draftwerk.speculative.requests.slo import NO_SLO, Slo, SloPolicy, read_slo
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 
 BLOCK, BLOCKS, CONTEXT = 16, 4096, 4096
@@ -68,7 +68,7 @@ def served(
     repeat: int = 0,
 ) -> tuple[VirtualServer, list[VirtualText]]:
     """Serve the requests; what is returned has their times."""
-    promise = NOTHING_PROMISED if policy is None else read_promise(given.slo)
+    promise = NO_SLO if policy is None else read_slo(given.slo)
     requests = texts(given, rate, repeat)
     for each in requests:
         each.promise = promise
@@ -89,7 +89,7 @@ def served(
     return server, requests
 
 
-def kept(requests: list[VirtualText], promise: Promise) -> int:
+def kept(requests: list[VirtualText], promise: Slo) -> int:
     """Return how many requests were kept both times."""
     return sum(
         not each.is_refused and promise.is_kept(each.first_s, each.token_s) for each in requests
@@ -102,7 +102,7 @@ def add_row(
     """Add what became of the requests at one rate, or of so many users."""
     server, requests = served(given, policy, rate, given.users)
     answered = [each for each in requests if not each.is_refused]
-    good = kept(requests, read_promise(given.slo))
+    good = kept(requests, read_slo(given.slo))
     firsts = quantiles((each.first_s for each in answered), n=100)
     tpots = quantiles((1e3 * each.token_s for each in answered), n=100)
     pauses = quantiles((1e3 * each.pause_s for each in answered), n=100)
@@ -120,7 +120,7 @@ def add_row(
 
 def highest_rate(given: argparse.Namespace, policy: SloPolicy | None, repeat: int) -> float:
     """Return the highest rate at which enough requests are kept theirs, by halving."""
-    promise, low, high = read_promise(given.slo), 0.0, 2.0 * max(given.rates)
+    promise, low, high = read_slo(given.slo), 0.0, 2.0 * max(given.rates)
     for _ in range(HALVINGS):
         rate = (low + high) / 2
         _, requests = served(given, policy, rate, repeat=repeat)

@@ -10,7 +10,7 @@ from draftwerk.speculative.costs.work import NO_LOAD, ModelShape, StepLoad
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, Verdict
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
-from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Deadlines, Promise
+from draftwerk.speculative.requests.slo import NO_SLO, Deadlines, Slo
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -40,7 +40,7 @@ class VirtualText:
     answer: int
     arrives_s: float = 0.0
     """When its client comes; of a user who has asked before, when that was answered."""
-    promise: Promise = NOTHING_PROMISED
+    promise: Slo = NO_SLO
     priority: int = 0
     limit: int = 0
     """Of its tokens, as the server knows it; 0: the context."""

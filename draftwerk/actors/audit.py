@@ -19,7 +19,7 @@ from draftwerk.actors.ledger import Entry
 from draftwerk.actors.mailbox import Inbox
 from draftwerk.actors.messages import Delta, Event, Failed
 from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.requests.slo import NOTHING_PROMISED
+from draftwerk.speculative.requests.slo import NO_SLO
 
 PREFIX = "audit-"
 WAITING_MAX = 64
@@ -97,7 +97,7 @@ def plain(options: Options) -> Options:
         speculation=Speculation(enabled=False),
         cache_salt=PREFIX + options.name_space,
         priority=LAST,
-        promise=NOTHING_PROMISED,
+        promise=NO_SLO,
         deadline_s=0.0,
     )
 

@@ -9,13 +9,13 @@ import anyio
 
 from draftwerk.actors.mailbox import Inbox, Outbox, receive_all
 from draftwerk.actors.messages import (
+    Accepted,
     CacheMessage,
     Cancel,
     Decided,
     DetokenizerMessage,
     Encoded,
     Fetched,
-    Opened,
 )
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.pieces import generated, rejected
@@ -94,12 +94,12 @@ class Cache:
             case _:
                 assert_never(message)
 
-    def _open(self, encoded: Encoded) -> Opened:
+    def _open(self, encoded: Encoded) -> Accepted:
         if self.scheduler.idle:
             self.progress_at = self.clock()
         for sequence in self.factory.open(encoded, self.clock()):
             self.scheduler.submit(sequence)
-        return Opened(
+        return Accepted(
             request_id=encoded.request_id,
             prompt=encoded.tokens,
             options=encoded.options,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from draftwerk.actors.messages import Opened
+from draftwerk.actors.messages import Accepted
 from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.text import TextStream
 from draftwerk.speculative.replies.half_written import KnownParts, open_call
@@ -29,7 +29,7 @@ class ChoiceText:
     """Tokens that end the text and are no part of it."""
     unechoed: int = 0
     """Tokens to report of the prompt, from the next one on, that its echo does not show."""
-    opened: Opened | None = None
+    opened: Accepted | None = None
     """Its request, where texts are shown that may change."""
     known: KnownParts = field(default_factory=KnownParts)
     """The parts that its reader has already of text that was held back."""

@@ -11,6 +11,7 @@ from anyio.lowlevel import checkpoint
 from draftwerk.actors.choice_text import ChoiceText
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
+    Accepted,
     Cancel,
     ChoiceUpdate,
     Closed,
@@ -20,7 +21,6 @@ from draftwerk.actors.messages import (
     Ended,
     Event,
     Failed,
-    Opened,
     RoundOutputs,
     RouterMessage,
     Started,
@@ -59,7 +59,7 @@ class Detokenizer:
     async def run(self) -> None:
         async for message in self.inbox:
             match message:
-                case Opened():
+                case Accepted():
                     self._choices[message.request_id] = self._open(message)
                     await self.router.send(started(message))
                 case RoundOutputs():
@@ -82,7 +82,7 @@ class Detokenizer:
                     for name, begun, stop in stage_spans(piece.times, generated.decided_s, ended_s):
                         self.trace.add(f"request {piece.request_id}", name, begun, stop)
 
-    def _open(self, opened: Opened) -> dict[int, ChoiceText]:
+    def _open(self, opened: Accepted) -> dict[int, ChoiceText]:
         choices: dict[int, ChoiceText] = {}
         for choice in range(opened.options.choices):
             if choice not in opened.ended:
@@ -90,7 +90,7 @@ class Detokenizer:
                 choices[choice] = self._choice(opened, committed)
         return choices
 
-    def _choice(self, opened: Opened, committed: tuple[int, ...]) -> ChoiceText:
+    def _choice(self, opened: Accepted, committed: tuple[int, ...]) -> ChoiceText:
         """Return a choice as it was after its committed tokens: their text has been sent."""
         reply = opened.options.reply
         choice = ChoiceText(
@@ -110,11 +110,11 @@ class Detokenizer:
             choice.take_parts()
         return choice
 
-    def _echo(self, opened: Opened) -> str:
+    def _echo(self, opened: Accepted) -> str:
         """Return a prompt's text, control tokens in it; not those that begin every prompt."""
         return self.text.decode(opened.prompt[self._own_count(opened) :], skip_special=False)
 
-    def _own_count(self, opened: Opened) -> int:
+    def _own_count(self, opened: Accepted) -> int:
         """Return how many tokens the prompt begins with that stand before any text."""
         own = tuple(self.text.encode(""))
         return len(own) if opened.prompt[: len(own)] == own else 0
@@ -224,7 +224,7 @@ class Detokenizer:
         return TokenText(token, data.decode("utf-8", "replace"), bare, logprob)
 
 
-def started(opened: Opened) -> Delivery:
+def started(opened: Accepted) -> Delivery:
     """Return the event that carries the prompt's tokens."""
     prompt = (*opened.prompt, *opened.options.written.tokens)
     event = Started(request_id=opened.request_id, prompt=prompt)

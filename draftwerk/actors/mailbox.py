@@ -243,7 +243,7 @@ class mailbox(tuple[Outbox[M], Inbox[M]]):
         return Outbox[M](queue, waits is not None), Inbox[M](queue, waits)
 
 
-class Port(Generic[M]):
+class Mailbox(Generic[M]):
     """Both ends of one mailbox."""
 
     def __init__(self, bound: int, waits: Histogram) -> None:

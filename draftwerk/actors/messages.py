@@ -144,7 +144,7 @@ class ChoiceUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """When its stages began, if it was not submitted before."""
 
 
-class Opened(ActorMessage, frozen=True):
+class Accepted(ActorMessage, frozen=True):
     """Comes before the first piece of a request."""
 
     request_id: str
@@ -168,7 +168,7 @@ class RoundOutputs(ActorMessage, frozen=True):
     """When the round's verdict came, on the engine's clock."""
 
 
-DetokenizerMessage = Opened | RoundOutputs | Cancel
+DetokenizerMessage = Accepted | RoundOutputs | Cancel
 
 
 # --- to the API -----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from draftwerk.actors.engine_parts import (
     memory_sizes,
 )
 from draftwerk.actors.ledger import Ledger
-from draftwerk.actors.mailbox import Port
+from draftwerk.actors.mailbox import Mailbox
 from draftwerk.actors.messages import (
     CacheMessage,
     DetokenizerMessage,
@@ -53,20 +53,20 @@ class Pipeline:
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
 
-        self.to_tokenizer = Port[TokenizerMessage](messages_max, waits["tokenizer"])
+        self.to_tokenizer = Mailbox[TokenizerMessage](messages_max, waits["tokenizer"])
         # Whatever the tokenizer passes on, a verdict for each pipeline slot, and tier two's.
         cache_max = messages_max + pipeline_depth + FETCHES_MAX
-        self.to_cache = Port[CacheMessage](cache_max, waits["cache"])
+        self.to_cache = Mailbox[CacheMessage](cache_max, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
-        self.to_draft = Port[Proposal](pipeline_depth, waits["draft"])
-        self.to_verifier = Port[Proposal](pipeline_depth, waits["verifier"])
+        self.to_draft = Mailbox[Proposal](pipeline_depth, waits["draft"])
+        self.to_verifier = Mailbox[Proposal](pipeline_depth, waits["verifier"])
         # The cache may wait here, but never long: from here on no actor waits for the cache.
-        self.to_detokenizer = Port[DetokenizerMessage](
+        self.to_detokenizer = Mailbox[DetokenizerMessage](
             messages_max + pipeline_depth, waits["detokenizer"]
         )
         # For each request a refusal or a Started, and what one round can cause: a delta and an
         # ending a choice.
-        self.to_ledger = Port[RouterMessage](
+        self.to_ledger = Mailbox[RouterMessage](
             parts.requests_max * (2 * CHOICES_MAX + 1), waits["ledger"]
         )
 
@@ -135,7 +135,7 @@ class Pipeline:
         )
 
     @property
-    def ports(self) -> dict[str, Port[Any]]:
+    def ports(self) -> dict[str, Mailbox[Any]]:
         """Every mailbox, by the name of its reader."""
         ports = (
             self.to_tokenizer,

@@ -23,7 +23,7 @@ from draftwerk.model.native.servable import may_use_gpu
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.options.service.round_sizes import ROWS_ALWAYS
-from draftwerk.speculative.requests.slo import read_promise
+from draftwerk.speculative.requests.slo import read_slo
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL, need_topk
 
@@ -153,7 +153,7 @@ def plan(
             pipeline_depth=2 if runs_ahead else 1,
             run_ahead=runs_ahead,
             draft_max=DRAFT_MAX if methods else 0,
-            promise=read_promise(settings.slo),
+            promise=read_slo(settings.slo),
             slo_policy=settings.slo_policy,
         ),
     )

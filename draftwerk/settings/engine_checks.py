@@ -10,7 +10,7 @@ from draftwerk.cache.store.peer_records import REPLICAS, PeerAddress
 from draftwerk.settings.approximations import approximate_settings
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.requests.slo import read_promise
+from draftwerk.speculative.requests.slo import read_slo
 
 LORA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DRAFT_HEADS = ("auto", "mtp", "off")
@@ -61,7 +61,7 @@ def check_engine(settings: EngineSettings) -> None:
             f"{settings.rows_max} texts of rows_max"
         )
     try:
-        read_promise(settings.slo)
+        read_slo(settings.slo)
     except ValueError as error:
         raise ConfigError(f"slo: {error}") from None
     if settings.draft_head not in DRAFT_HEADS and not Path(settings.draft_head).exists():

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
+    Accepted,
     CacheMessage,
     Cancel,
     Decided,
     DetokenizerMessage,
     Encoded,
-    Opened,
     RoundOutputs,
     SequenceStats,
 )
@@ -117,7 +117,9 @@ async def at_work() -> AsyncGenerator[Desk]:
 async def test_a_request_is_announced_planned_and_reported() -> None:
     async with at_work() as desk:
         await desk.send(encoded())
-        assert desk.sent.receive_nowait() == Opened(request_id="r", prompt=(1, 2, 3), options=PLAIN)
+        assert desk.sent.receive_nowait() == Accepted(
+            request_id="r", prompt=(1, 2, 3), options=PLAIN
+        )
         round_ = desk.rounds.receive_nowait().round
         await desk.send(desk.decided(round_, Decision(tokens=(9,))))
         generated = desk.sent.receive_nowait()
@@ -149,7 +151,7 @@ async def test_every_choice_has_its_branch_and_its_leader() -> None:
 async def test_a_cancel_follows_its_request_to_the_detokenizer() -> None:
     async with at_work() as desk:
         await desk.send(encoded(), Cancel(request_id="r"))
-        assert isinstance(desk.sent.receive_nowait(), Opened)
+        assert isinstance(desk.sent.receive_nowait(), Accepted)
         assert desk.sent.receive_nowait() == Cancel(request_id="r")
         assert desk.scheduler.idle
 
@@ -160,7 +162,7 @@ async def test_after_a_crash_a_request_goes_on_where_it_was() -> None:
         again = encoded(replace(PLAIN, choices=3), committed=((5,), (6, 7), (8,)), ended=(0,))
         await desk.send(again)
         opened = desk.sent.receive_nowait()
-        assert isinstance(opened, Opened)
+        assert isinstance(opened, Accepted)
         assert (opened.committed, opened.ended) == (again.committed, (0,))
         (row,) = desk.rounds.receive_nowait().round.rows
         assert row.new_sequence is not None

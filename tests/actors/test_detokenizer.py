@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from draftwerk.actors.detokenizer import PIECES_MAX, Detokenizer
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
+    Accepted,
     Cancel,
     ChoiceUpdate,
     Closed,
@@ -21,7 +22,6 @@ from draftwerk.actors.messages import (
     Ended,
     Event,
     Failed,
-    Opened,
     RoundOutputs,
     RouterMessage,
     SequenceStats,
@@ -80,10 +80,12 @@ def test_a_request_starts_with_its_prompt() -> None:
     assert delivery == Delivery(request_id="r", events=(begun,))
 
 
-def opened(prompt: str = "", committed: tuple[tuple[int, ...], ...] = (), **how: object) -> Opened:
+def opened(
+    prompt: str = "", committed: tuple[tuple[int, ...], ...] = (), **how: object
+) -> Accepted:
     ended = how.pop("ended", ())
     options = Options(sampling=Sampling(), **how)  # type: ignore[arg-type]
-    return Opened(
+    return Accepted(
         request_id="r",
         prompt=tuple(text.encode(prompt)),
         options=options,
@@ -489,7 +491,7 @@ def test_an_echo_shows_control_tokens_and_none_that_begin_every_prompt() -> None
     ]
     options = Options(sampling=Sampling(), echo=True, prompt_logprobs=0)
     found = events(
-        Opened(request_id="r", prompt=prompt, options=options),
+        Accepted(request_id="r", prompt=prompt, options=options),
         *(generation(piece(scored=each)) for each in scored),
         generation(piece((0x63, END), "length")),
     )
@@ -522,7 +524,7 @@ def test_other_actors_have_turns_between_the_pieces_of_a_round() -> None:
         to_router, router = mailbox[RouterMessage](3 * rows)
         for number in range(rows):
             outbox.send_nowait(
-                Opened(request_id=str(number), prompt=(), options=Options(sampling=Sampling()))
+                Accepted(request_id=str(number), prompt=(), options=Options(sampling=Sampling()))
             )
         pieces = (piece((65,), request_id=str(number)) for number in range(rows))
         outbox.send_nowait(RoundOutputs(pieces=tuple(pieces)))

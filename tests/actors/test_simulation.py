@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
+from draftwerk.speculative.requests.slo import NO_SLO, Slo, SloPolicy
 from tests.support.simulation import Setting, few_windows, run, run_with_peers
 
 
@@ -105,7 +105,7 @@ def test_windows_with_blocks_of_their_own_change_no_text(how: dict[str, Any]) ->
 
 @pytest.mark.parametrize("lost", [0.0, 0.05])
 def test_no_promise_changes_a_text(lost: float) -> None:
-    promise = Promise(ttft=0.5, tpot=0.0001)
+    promise = Slo(ttft=0.5, tpot=0.0001)
     settings = [Setting(seed, lost=lost, promise=promise, block_count=16) for seed in range(6)]
     counters = total(settings)
     assert counters["finished"] > 25, counters
@@ -121,7 +121,7 @@ def test_promises_and_deadlines_of_their_own_change_no_text(policy: SloPolicy) -
             seed,
             policy=policy,
             promised=0.8,
-            promise=Promise(ttft=1.0, tpot=0.01) if seed % 2 else NOTHING_PROMISED,
+            promise=Slo(ttft=1.0, tpot=0.01) if seed % 2 else NO_SLO,
             requests=16,
             block_count=20,
             **how[seed % 4],

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.drafting.rationing import ChosenRows, RationedTexts
+from draftwerk.speculative.drafting.rationing import Candidates, ChosenRows
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
@@ -21,7 +21,7 @@ def drafts_of(
 class EveryRow(DraftPolicy):
     """Asks every row's sources in every round, and for its top-k, whatever it costs."""
 
-    def choices(self, texts: RationedTexts, row_count: int, step_ms: float) -> ChosenRows:
+    def choices(self, texts: Candidates, row_count: int, step_ms: float) -> ChosenRows:
         return ChosenRows({*texts.sources}, {*texts.heads})
 
 

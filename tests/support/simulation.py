@@ -39,7 +39,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Rou
 from draftwerk.speculative.requests.declared_segments import Blend, RuleName
 from draftwerk.speculative.requests.reading import Reading, ReadPrompt
 from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, SloPolicy
+from draftwerk.speculative.requests.slo import NO_SLO, Slo, SloPolicy
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
@@ -293,7 +293,7 @@ class Setting:
     """Of a model whose layers with windows have blocks of their own."""
     reading: float = 0.0
     """The share of clients whose prompts are only to be read."""
-    promise: Promise = NOTHING_PROMISED
+    promise: Slo = NO_SLO
     policy: SloPolicy = "serve"
     promised: float = 0.0
     """The share of clients with a promise or a deadline of their own."""
@@ -613,7 +613,7 @@ def with_promise(options: Options, setting: Setting) -> Options:
     rng = random.Random(options.sampling.seed)  # its own, so that all else is as without
     if rng.random() >= setting.promised:
         return options
-    own = Promise(ttft=rng.choice([0.0, 0.02, 0.3, 2.0]), tpot=rng.choice([0.0, 0.0005, 0.05]))
+    own = Slo(ttft=rng.choice([0.0, 0.02, 0.3, 2.0]), tpot=rng.choice([0.0, 0.0005, 0.05]))
     return msgspec.structs.replace(
         options,
         promise=rng.choice([None, own, own]),

@@ -32,7 +32,7 @@ from draftwerk.settings.approximations import of_request
 from draftwerk.settings.setting_fields import bytes_of
 from draftwerk.speculative.requests.checked_options import OptionsError
 from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Promise, read_promise
+from draftwerk.speculative.requests.slo import NO_SLO, Slo, read_slo
 
 TEXTS_AT_ONCE = 4
 """Texts of a model that the API has encoded at once, beside those of its engine."""
@@ -76,7 +76,7 @@ class ServerState:
     histograms: Histograms = field(default_factory=Histograms)
     outcomes: Counter[str] = field(default_factory=Counter[str])
     """Requests by how they ended: stop, length, refused, failed, cancelled, overloaded…"""
-    promise: Promise = field(init=False)
+    promise: Slo = field(init=False)
     promises: Counter[str] = field(default_factory=Counter[str])
     """Requests by what became of their promise: kept, broken, refused, expired."""
     live: set[Generation] = field(default_factory=set[Generation])
@@ -107,7 +107,7 @@ class ServerState:
 
     def __post_init__(self) -> None:
         limits = self.settings
-        self.promise = read_promise(limits.slo)
+        self.promise = read_slo(limits.slo)
         self.admission = Admission(
             limits.requests_max, limits.queue_max, limits.queue_wait_s, self.clock
         )
@@ -224,12 +224,12 @@ class ServerState:
 
         No request of several prompts is refused for one of them while another is answered.
         """
-        promise = (call.options.promise or NOTHING_PROMISED).over(self.promise)
+        promise = (call.options.promise or NO_SLO).over(self.promise)
         if not promise:
             return call.options
         late_s = self.admission.expected_wait_s() - promise.ttft
         if len(call.prompts) > 1:
-            promise = Promise(tpot=promise.tpot)
+            promise = Slo(tpot=promise.tpot)
         elif promise.ttft and late_s > 0.0 and self.settings.slo_policy == "refuse":
             raise slo_unmet(round(1000 * late_s))
         return msgspec.structs.replace(call.options, promise=promise)
@@ -300,7 +300,7 @@ class ServerState:
 
     def _count_promise(self, options: Options, timer: RequestTimer, outcome: str) -> None:
         """Count what became of a request's promise; one that its client left is no case."""
-        promise = (options.promise or NOTHING_PROMISED).over(self.promise)
+        promise = (options.promise or NO_SLO).over(self.promise)
         ttft_s = timer.first_token_s()
         if outcome in TURNED_AWAY:
             self.promises[TURNED_AWAY[outcome]] += 1

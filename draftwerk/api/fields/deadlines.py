@@ -4,13 +4,13 @@ from msgspec import Struct
 
 from draftwerk.api.core.errors import refused
 from draftwerk.api.fields.field_types import SloBody
-from draftwerk.speculative.requests.slo import Promise, read_time
+from draftwerk.speculative.requests.slo import Slo, read_time
 
 
 class TimeLimits(Struct, frozen=True):
     """The times that a request is promised by itself, and when it fails; in seconds."""
 
-    promise: Promise | None = None
+    promise: Slo | None = None
     deadline_s: float = 0.0
     """0 means never."""
 
@@ -20,7 +20,7 @@ def deadlines_of(slo: SloBody | None, deadline: str | float | None) -> TimeLimit
     limits = SloBody() if slo is None else slo
     given = {"slo.ttft": limits.ttft, "slo.tpot": limits.tpot, "deadline": deadline}
     times = {name: _seconds(text, name) for name, text in given.items()}
-    promise = None if slo is None else Promise(ttft=times["slo.ttft"], tpot=times["slo.tpot"])
+    promise = None if slo is None else Slo(ttft=times["slo.ttft"], tpot=times["slo.tpot"])
     return TimeLimits(promise, times["deadline"])
 
 

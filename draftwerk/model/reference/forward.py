@@ -104,13 +104,13 @@ class TorchForward:
         inputs = self.inputs.of(self.weights, batch.tokens, hidden)
         layers = self.weights.layers[: batch.layers]
         # Before the last stage every layer has all tokens: a later one goes on with them.
-        narrows = self._last_stored(len(layers)) if self.shard.is_last else len(layers)
+        last_full = self._last_stored(len(layers)) if self.shard.is_last else len(layers)
         kept: list[Tensor] = []
         for index, layer in enumerate(layers):
             if index in self.kept_layers:
-                kept.append(hidden if index > narrows else hidden[batch.outputs])
-            hidden = self._layer(index, hidden, rotations, batch, pages, narrows)
-            own = inputs[index] if index < narrows else inputs[index][batch.outputs]
+                kept.append(hidden if index > last_full else hidden[batch.outputs])
+            hidden = self._layer(index, hidden, rotations, batch, pages, last_full)
+            own = inputs[index] if index < last_full else inputs[index][batch.outputs]
             hidden = self.inputs.added(layer, hidden, own)
         if not self.shard.is_last:
             return hidden
@@ -130,15 +130,15 @@ class TorchForward:
         rotations: list[Rotation],
         batch: Batch,
         pages: Pages,
-        narrows: int,
+        last_full: int,
     ) -> Tensor:
-        """Run a layer: before the one that `narrows` for all tokens [T], behind it for those with
+        """Run a layer: before the one that `last_full` for all tokens [T], behind it for those with
         logits [S].
 
         That one keeps the keys and values of all; nothing reads what the others would come to.
         """
         layer, outputs = self.weights.layers[index], batch.outputs
-        few = outputs if index > narrows else None
+        few = outputs if index > last_full else None
         if few is not None and not len(few):
             return hidden
         adapt = self.adapters.of_layer(index, batch, few)
@@ -150,13 +150,13 @@ class TorchForward:
             every = stored.query.new_zeros(len(batch.tokens), *stored.query.shape[1:])
             every[few] = stored.query
             stored = Mixed(every)
-        if index == narrows:
+        if index == last_full:
             if not len(outputs):
                 return hidden[:0]
             hidden, normed = hidden[outputs], normed[outputs]
             adapt = self.adapters.of_layer(index, batch, outputs)
         attended = self._mix(layer, stored, index, batch, pages)
-        attended = attended if index < narrows else attended[outputs]
+        attended = attended if index < last_full else attended[outputs]
         return self._finish(layer, hidden, normed, attended, adapt)
 
     def _last_stored(self, count: int) -> int:

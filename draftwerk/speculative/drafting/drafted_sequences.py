@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import DraftedSequence
-from draftwerk.speculative.drafting.rationing import DraftRationing, RationedTexts
+from draftwerk.speculative.drafting.rationing import Candidates, DraftRationing
 from draftwerk.speculative.drafting.savings import TextSavings
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED
 from draftwerk.speculative.protocol.rounds import NO_FEEDBACK, Draft, NewSequence, Round, Row
@@ -37,7 +37,7 @@ class ReadRows(NamedTuple):
 
     states: dict[int, DraftedSequence]
     """The states of rows that drafts may be for, now or after the step."""
-    texts: RationedTexts
+    texts: Candidates
     grown: set[int]
     """Rows that the draft head has run for."""
     blank: list[Draft]
@@ -67,7 +67,7 @@ class DraftedSequences:
     def read(self, round_: Round) -> ReadRows:
         """Record all rows but those of searches, which are drafted for together."""
         states, grown = dict[int, DraftedSequence](), set[int]()
-        sources, heads, probed = RationedTexts({}, {}, {})
+        sources, heads, probed = Candidates({}, {}, {})
         blank, is_told = [NO_FEEDBACK] * len(round_.rows), self._is_told
         for place, row in enumerate(round_.rows):
             if row.branch is not None:
@@ -94,7 +94,7 @@ class DraftedSequences:
                 if state.followed:
                     probed[place] = state.head_savings
         opens = bool([row for row in round_.rows if row.new_sequence is not None])
-        return ReadRows(states, RationedTexts(sources, heads, probed), grown, blank, opens)
+        return ReadRows(states, Candidates(sources, heads, probed), grown, blank, opens)
 
     def resting(self, round_: Round) -> list[Draft] | None:
         """Return the drafts of a round that brings nothing but tokens, and None of any other.

@@ -3,7 +3,7 @@
 from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import DraftedRow, Prepared
-from draftwerk.speculative.drafting.rationing import ChosenRows, DraftRationing, RationedTexts
+from draftwerk.speculative.drafting.rationing import Candidates, ChosenRows, DraftRationing
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.registry import NUMBERS
@@ -16,7 +16,7 @@ class DraftPolicy:
     def __init__(self, controller: Controller, rationing: DraftRationing) -> None:
         self.controller, self.rationing = controller, rationing
 
-    def choices(self, texts: RationedTexts, row_count: int, step_ms: float) -> ChosenRows:
+    def choices(self, texts: Candidates, row_count: int, step_ms: float) -> ChosenRows:
         """Run the sources that pay, and others in turn for a share of the time.
 
         None run while it is not known what a step without drafts takes: nothing would be verified.

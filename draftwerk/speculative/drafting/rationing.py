@@ -36,7 +36,7 @@ RESTS = 7
 and what others save changes slowly."""
 
 
-class RationedTexts(NamedTuple):
+class Candidates(NamedTuple):
     """The texts of a round that may be drafted for, by their rows' places."""
 
     sources: dict[int, TextSavings]
@@ -153,7 +153,7 @@ class DraftRationing:
         self.head.learn(report.head_rows, report.head_ms)
         self.topk.learn(report.topk_rows, report.topk_ms)
 
-    def choose(self, texts: RationedTexts, step_ms: float, token_ms: float) -> ChosenRows:
+    def choose(self, texts: Candidates, step_ms: float, token_ms: float) -> ChosenRows:
         """Decide for every row of a round of `step_ms`, in which a token takes `token_ms`."""
         rounds, self._rested = 1 + self._rested, 0
         income_ms = PROBE_SHARE / 2 * step_ms * rounds

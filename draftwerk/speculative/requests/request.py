@@ -8,7 +8,7 @@ from msgspec import Meta
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.reading import Reading
-from draftwerk.speculative.requests.slo import TIME_MAX_S, Promise, StageTimes
+from draftwerk.speculative.requests.slo import TIME_MAX_S, Slo, StageTimes
 from draftwerk.speculative.sampling.bounds import (
     PREDICTION_MAX,
     STOPS_MAX,
@@ -114,7 +114,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
     priority: Annotated[int, Meta(ge=-1000, le=TOKEN_ID_MAX + 1)] = 0
     """Lower is sooner."""
-    promise: Promise | None = None
+    promise: Slo | None = None
     """The promise to its reader; None means what the server promises everybody."""
     deadline_s: Annotated[float, Meta(ge=0, le=TIME_MAX_S)] = 0.0
     """From its arrival until it fails unless its text has begun; 0 means never."""

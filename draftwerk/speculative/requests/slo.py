@@ -18,7 +18,7 @@ SloPolicy = Literal["serve", "last", "refuse"]
 that can be kept theirs, or refused."""
 
 
-class Promise(msgspec.Struct, frozen=True, kw_only=True):
+class Slo(msgspec.Struct, frozen=True, kw_only=True):
     """A promise to readers, in seconds; 0 where it promises nothing."""
 
     ttft: Annotated[float, Meta(ge=0)] = 0.0
@@ -30,9 +30,9 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether anything is promised."""
         return bool(self.ttft or self.tpot)
 
-    def over(self, other: "Promise") -> "Promise":
+    def over(self, other: "Slo") -> "Slo":
         """Return it with the other's limits where it has none."""
-        return Promise(ttft=self.ttft or other.ttft, tpot=self.tpot or other.tpot)
+        return Slo(ttft=self.ttft or other.ttft, tpot=self.tpot or other.tpot)
 
     def is_kept(self, ttft_s: float, tpot_s: float | None) -> bool:
         """Return whether a request's times keep it; without a second token there is no tpot."""
@@ -42,7 +42,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-NOTHING_PROMISED = Promise()
+NO_SLO = Slo()
 
 
 def read_time(given: str | float) -> float:
@@ -57,20 +57,20 @@ def read_time(given: str | float) -> float:
 def read_objective(text: str) -> tuple[str, float]:
     """Return the metric and its limit in seconds. Raises ValueError with a sentence."""
     found = OBJECTIVE.fullmatch(text)
-    metrics = Promise.__struct_fields__
+    metrics = Slo.__struct_fields__
     if not found or found[1] not in metrics:
         raise ValueError(f"no SLO {text!r}: write {', '.join(metrics)} = number and ms or s")
     return found[1], float(found[2]) / (1000 if found[3] == "ms" else 1)
 
 
-def read_promise(texts: Iterable[str]) -> Promise:
+def read_slo(texts: Iterable[str]) -> Slo:
     """Return what several texts promise; each may hold more than one. Raises ValueError."""
     limits: dict[str, float] = {}
     for text in (part for one in texts for part in one.split(",")):
         metric, limit_s = read_objective(text)
         if not limit_s or limits.setdefault(metric, limit_s) != limit_s:
             raise ValueError(f"no SLO {text!r}: one limit above 0 for each of ttft and tpot")
-    return Promise(**limits)
+    return Slo(**limits)
 
 
 class StageTimes(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class Deadlines:
 
     arrived_s: float = 0.0
     """Its arrival; what is promised is counted from here."""
-    promise: Promise = NOTHING_PROMISED
+    promise: Slo = NO_SLO
     """The promise to its reader."""
     expires_s: float = inf
     """When it fails unless its text has begun by then."""

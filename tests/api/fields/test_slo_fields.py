@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from draftwerk.api.core.errors import ApiError
-from draftwerk.speculative.requests.slo import Promise
+from draftwerk.speculative.requests.slo import Slo
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.openai.responses.test_socket import ask, socket, until_last
 from tests.api.support.fake_engine import FakeEngine, whole_text
@@ -45,7 +45,7 @@ async def test_the_fields_come_to_the_engine(
     reply = await served.http.post(f"/v1/{path}", json={"model": MODEL, **body, **FIELDS})
     assert reply.status_code == 200
     _, options = served.engine.submitted[-1]
-    assert options.promise == Promise(ttft=0.5, tpot=0.05)
+    assert options.promise == Slo(ttft=0.5, tpot=0.05)
     assert options.deadline_s == 60.0
     assert 0.0 <= options.waited_s <= monotonic() - begun
 
@@ -55,7 +55,7 @@ async def test_the_fields_come_over_a_socket(served: Served) -> None:
         await ask(ws, "Hello", **FIELDS)
         assert (await until_last(ws))[-1]["type"] == "response.completed"
     _, options = served.engine.submitted[-1]
-    assert (options.promise, options.deadline_s) == (Promise(ttft=0.5, tpot=0.05), 60.0)
+    assert (options.promise, options.deadline_s) == (Slo(ttft=0.5, tpot=0.05), 60.0)
 
 
 async def test_without_them_nothing_is_said_of_times(served: Served) -> None:
@@ -86,7 +86,7 @@ async def test_a_deadline_is_of_one_prompt(served: Served) -> None:
     assert (await served.complete(["a"], deadline="60s")).status_code == 200
     assert (await served.complete(["a", "b"], slo=FIELDS["slo"])).status_code == 200
     _, options = served.engine.submitted[-1]
-    assert options.promise == Promise(tpot=0.05), "one of several is not refused for its time"
+    assert options.promise == Slo(tpot=0.05), "one of several is not refused for its time"
 
 
 async def test_a_request_overrides_what_the_server_promises() -> None:
@@ -94,7 +94,7 @@ async def test_a_request_overrides_what_the_server_promises() -> None:
         await served.chat()
         await served.chat(slo={"tpot": "30ms"})
         found = [options.promise for _, options in served.engine.submitted]
-        assert found == [Promise(ttft=1.0, tpot=0.02), Promise(ttft=1.0, tpot=0.03)]
+        assert found == [Slo(ttft=1.0, tpot=0.02), Slo(ttft=1.0, tpot=0.03)]
 
 
 @pytest.mark.parametrize("stream", [False, True])

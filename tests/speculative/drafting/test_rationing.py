@@ -15,10 +15,10 @@ from draftwerk.speculative.drafting.rationing import (
     VAIN_KEPT,
     VAIN_MIN,
     VAIN_SHARE,
+    Candidates,
     DraftRationing,
     Price,
     ProbeBudget,
-    RationedTexts,
     paying,
 )
 from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
@@ -133,7 +133,7 @@ def test_sources_are_asked_where_they_save_twice_what_that_takes() -> None:
     takes = asking.row_ms + topk.fixed_ms + topk.row_ms
     texts = {row: saving(times * takes) for row, times in enumerate((1.5, 2.5))}
     for begun in (True, False):
-        found = rationing.choose(RationedTexts(texts, {}, {}), step_ms=0.0, token_ms=1.0)
+        found = rationing.choose(Candidates(texts, {}, {}), step_ms=0.0, token_ms=1.0)
         assert found.asked == ({0, 1} if begun else {1})
 
 

@@ -16,7 +16,7 @@ from draftwerk.speculative.requests.checked_options import (
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.reading import Reading
 from draftwerk.speculative.requests.request import Options, Speculation, Written
-from draftwerk.speculative.requests.slo import Promise
+from draftwerk.speculative.requests.slo import Slo
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 
 SAMPLING = Sampling(seed=2**64 - 1, logprobs=20, temperature=2.0, top_k=7, logit_bias=((3, -1.5),))
@@ -25,7 +25,7 @@ SOUND = (
     Options(sampling=Sampling(grammar=Grammar("regex", "a" * 10**5)), beam_width=16, choices=3),
     Options(sampling=Sampling(), given=(1, 2, 3), first_choice=15, reply=ReplyFormat()),
     Options(sampling=Sampling(), reading=Reading("mean"), prompt_logprobs=20, priority=2**31),
-    Options(sampling=Sampling(), blend=Blend(((0, 3), (3, 9))), promise=Promise(ttft=1e6)),
+    Options(sampling=Sampling(), blend=Blend(((0, 3), (3, 9))), promise=Slo(ttft=1e6)),
 )
 SAMPLING_FAULTS: dict[str, tuple[Any, ...]] = {
     "temperature": (-1.0, 2.5, nan, inf),
@@ -63,7 +63,7 @@ FAULTS: dict[str, tuple[Any, ...]] = {
         Speculation(methods=("a",) * 17),
         Speculation(prediction="a" * (2**20 + 1)),
     ),
-    "promise": (Promise(ttft=-1.0), Promise(tpot=nan)),
+    "promise": (Slo(ttft=-1.0), Slo(tpot=nan)),
     "reading": (Reading(answers=(-1,)), Reading(answers=(1,) * 65)),
     "blend": (Blend(((0, 3), (2, 5))), Blend(((3, 3),)), Blend((), ratio=2.0)),
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftwerk.speculative.requests.slo import Promise, read_objective, read_promise, read_time
+from draftwerk.speculative.requests.slo import Slo, read_objective, read_slo, read_time
 
 
 @pytest.mark.parametrize(
@@ -26,24 +26,24 @@ def test_another_word_is_refused_by_name(text: str) -> None:
 
 
 def test_a_promise_is_read_from_one_text_or_several() -> None:
-    assert read_promise(["ttft=1s,tpot=50ms"]) == Promise(ttft=1.0, tpot=0.05)
-    assert read_promise(["tpot=50ms", "ttft=1s"]) == Promise(ttft=1.0, tpot=0.05)
-    assert not read_promise([])
+    assert read_slo(["ttft=1s,tpot=50ms"]) == Slo(ttft=1.0, tpot=0.05)
+    assert read_slo(["tpot=50ms", "ttft=1s"]) == Slo(ttft=1.0, tpot=0.05)
+    assert not read_slo([])
 
 
 @pytest.mark.parametrize("texts", [["ttft=1s", "ttft=2s"], ["tpot=0ms"], ["e2e=1s"]])
 def test_a_promise_that_cannot_be_is_refused(texts: list[str]) -> None:
     with pytest.raises(ValueError, match="no SLO"):
-        read_promise(texts)
+        read_slo(texts)
 
 
 def test_a_promise_is_kept_if_every_limit_is() -> None:
-    both = Promise(ttft=1.0, tpot=0.05)
+    both = Slo(ttft=1.0, tpot=0.05)
     assert both.is_kept(1.0, 0.05)
     assert both.is_kept(0.5, None)
     assert not both.is_kept(1.1, 0.01)
     assert not both.is_kept(0.5, 0.06)
-    assert Promise(tpot=0.05).is_kept(100.0, 0.05)
+    assert Slo(tpot=0.05).is_kept(100.0, 0.05)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_is_no_time_is_refused(given: str | float) -> None:
 
 
 def test_a_promise_goes_over_another_limit_by_limit() -> None:
-    server = Promise(ttft=1.0, tpot=0.05)
-    assert Promise(tpot=0.2).over(server) == Promise(ttft=1.0, tpot=0.2)
-    assert Promise().over(server) == server
-    assert server.over(Promise(ttft=9.0)) == server
+    server = Slo(ttft=1.0, tpot=0.05)
+    assert Slo(tpot=0.2).over(server) == Slo(ttft=1.0, tpot=0.2)
+    assert Slo().over(server) == server
+    assert server.over(Slo(ttft=9.0)) == server

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from draftwerk.speculative.protocol.rounds import Round
 from draftwerk.speculative.protocol.step_report import NO_STEP
-from draftwerk.speculative.requests.slo import Promise
+from draftwerk.speculative.requests.slo import Slo
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from tests.speculative.options.beams import beam_world
 from tests.speculative.scheduler import scheduler_world
@@ -27,7 +27,7 @@ from tests.support.simulation import Setting, few_windows, run
 RECORDED = Path(__file__).with_name("rounds.txt")
 STORIES = 6
 """Of each kind, in that file."""
-SOON = Promise(ttft=0.05, tpot=0.01)
+SOON = Slo(ttft=0.05, tpot=0.01)
 Story = Callable[[int], object]
 KINDS: dict[str, Story] = {
     "scheduler": scheduler_world.story,

@@ -21,7 +21,7 @@ from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
-from draftwerk.speculative.requests.slo import NOTHING_PROMISED, Deadlines, Promise, SloPolicy
+from draftwerk.speculative.requests.slo import NO_SLO, Deadlines, Slo, SloPolicy
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
@@ -134,7 +134,7 @@ class World:
         space = rng.choice(["", "", "a"])
         promise, expires_s = self.limits.promise, inf
         if self.hurry is not None:
-            own = [promise, promise, Promise(ttft=0.01), Promise(ttft=0.2, tpot=0.002)]
+            own = [promise, promise, Slo(ttft=0.01), Slo(ttft=0.2, tpot=0.002)]
             promise = self.hurry.choice(own)
             expires_s = self.now_s + self.hurry.choice([inf, inf, 0.0, 0.05, 0.5])
         request_id = f"r{len(self.wanteds)}"
@@ -328,7 +328,7 @@ class World:
     def flush(self) -> None:
         """Run one sequence more, so that the devices are sent all finished ids."""
         last = self.sequence("last", 0, [1], Sampling(temperature=0.0), 1)
-        last.deadlines.promise = NOTHING_PROMISED
+        last.deadlines.promise = NO_SLO
         self.scheduler.submit(last)
         assert self.plan()
         assert self.reader.histories.keys() == {last.sequence_id}, "an ended sequence is remembered"
@@ -458,9 +458,7 @@ def story(seed: int, steps: int = 60, policy: PolicyFactory | None = None) -> Co
             tokens_max=rng.choice([1, 5, 12, 30]),
             draft_max=rng.choice([0, 1, 4, 7]),
             # A step of the toy takes a millisecond, whatever it holds.
-            promise=rng.choice(
-                [Promise(), Promise(tpot=0.0005), Promise(ttft=0.05, tpot=0.0005), Promise(ttft=1)]
-            ),
+            promise=rng.choice([Slo(), Slo(tpot=0.0005), Slo(ttft=0.05, tpot=0.0005), Slo(ttft=1)]),
             slo_policy=hurry.choice(POLICIES) if hurry else "serve",
             in_order=seed % 4 == 3,
         ),

@@ -52,7 +52,7 @@ class Pace(NamedTuple):
     """For each token that a text in a row generates."""
 
 
-def patience(sequence: Text, now_s: float) -> int:
+def slack_rounds(sequence: Text, now_s: float) -> int:
     """Return by how many rounds its first token is due later than one due now."""
     if sequence.deadlines.due_s == inf:
         return PATIENCE_ROUNDS

@@ -10,7 +10,7 @@ from math import inf
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.options.service.lengths import TextLengths, kind_of, overflows
 from draftwerk.speculative.options.service.overtaking import Overtaking
-from draftwerk.speculative.options.service.promises import decoding_rows, patience
+from draftwerk.speculative.options.service.promises import decoding_rows, slack_rounds
 from draftwerk.speculative.options.service.prompt_rows import PromptRows
 from draftwerk.speculative.options.service.prompt_shares import PromptQueue
 from draftwerk.speculative.options.service.rejections import Rejections
@@ -54,7 +54,7 @@ class ServicePolicy(Policy):
         running_set.admits = self._admits
 
     def key(self, sequence: Sequence) -> int:
-        return super().key(sequence) + patience(sequence, self.running_set.now_s)
+        return super().key(sequence) + slack_rounds(sequence, self.running_set.now_s)
 
     def make_way(self) -> None:
         super().make_way()

@@ -16,13 +16,13 @@ from draftwerk.speculative.options.service.promises import (
     Pace,
     decoding_rows,
     late_texts,
-    patience,
     rows_free_s,
+    slack_rounds,
     unread_prompts,
 )
 from draftwerk.speculative.options.service.prompt_shares import UnreadPrompt
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.slo import Promise
+from draftwerk.speculative.requests.slo import Slo
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS
 from tests.speculative.costs.test_step_cost import ROOFLINE
@@ -43,7 +43,7 @@ def world_of(**limits: Any) -> World:
 def submit(
     world: World,
     count: int = 8,
-    promise: Promise | None = None,
+    promise: Slo | None = None,
     expires_s: float = inf,
     tokens_max: int = 9,
     **how: Any,
@@ -64,15 +64,15 @@ def submit(
 def test_the_first_token_that_is_due_first_comes_first() -> None:
     world = world_of()
     unhurried = submit(world)
-    slow = submit(world, promise=Promise(ttft=3.0))
-    fast = submit(world, promise=Promise(ttft=0.2))
+    slow = submit(world, promise=Slo(ttft=3.0))
+    fast = submit(world, promise=Slo(ttft=0.2))
     ends = submit(world, expires_s=1.0)
     assert waiting(world) == [fast, ends, slow, unhurried]
 
 
 def test_priority_goes_before_promises() -> None:
     world = world_of()
-    hurried = submit(world, promise=Promise(ttft=0.1), priority=1)
+    hurried = submit(world, promise=Slo(ttft=0.1), priority=1)
     unhurried = submit(world)
     assert waiting(world) == [unhurried, hurried]
 
@@ -80,7 +80,7 @@ def test_priority_goes_before_promises() -> None:
 def test_equal_promises_are_kept_in_the_order_of_arrival() -> None:
     world = world_of()
     for _ in range(3):
-        submit(world, promise=Promise(ttft=0.5))
+        submit(world, promise=Slo(ttft=0.5))
     found = waiting(world)
     assert [one.sequence_id for one in found] == sorted(one.sequence_id for one in found)
 
@@ -90,7 +90,7 @@ def test_who_was_promised_nothing_waits_for_so_many_rounds_of_others_and_no_long
     submit(world, 1, tokens_max=1)
     last = submit(world, 3, tokens_max=1)
     for _ in range(2 * PATIENCE_ROUNDS):
-        submit(world, 2, Promise(ttft=0.001), tokens_max=1)
+        submit(world, 2, Slo(ttft=0.001), tokens_max=1)
         decided(world, planned(world))
         if last.ended:
             break
@@ -102,12 +102,12 @@ def test_who_was_promised_nothing_waits_for_so_many_rounds_of_others_and_no_long
 def test_patience_is_bounded_and_grows_with_the_time_that_is_left(ttft: float, more: float) -> None:
     world = world_of()
     one = world.sequence("r", 0, [1], GREEDY, 1)
-    assert patience(one, 0.0) == PATIENCE_ROUNDS
-    one.deadlines.promise = Promise(ttft=ttft + 0.001)
-    first = patience(one, 0.0)
-    one.deadlines.promise = Promise(ttft=ttft + more + 0.001)
-    assert 0 <= first <= patience(one, 0.0) <= PATIENCE_ROUNDS
-    assert patience(one, 1e4) == 0
+    assert slack_rounds(one, 0.0) == PATIENCE_ROUNDS
+    one.deadlines.promise = Slo(ttft=ttft + 0.001)
+    first = slack_rounds(one, 0.0)
+    one.deadlines.promise = Slo(ttft=ttft + more + 0.001)
+    assert 0 <= first <= slack_rounds(one, 0.0) <= PATIENCE_ROUNDS
+    assert slack_rounds(one, 1e4) == 0
     assert PATIENCE_ROUNDS <= AGING_ROUNDS, "a promise goes before a priority"
 
 
@@ -117,8 +117,7 @@ def test_patience_is_bounded_and_grows_with_the_time_that_is_left(ttft: float, m
 def test_the_strictest_promise_rules_a_round() -> None:
     world = world_of()
     texts = [
-        submit(world, 8, Promise(tpot=tpot)) if tpot else submit(world, 8)
-        for tpot in (0.0, 0.2, 0.05)
+        submit(world, 8, Slo(tpot=tpot)) if tpot else submit(world, 8) for tpot in (0.0, 0.2, 0.05)
     ]
     found = decoding_rows(texts, 0.0)
     assert (found.row_count, found.tpot_s, found.load.tokens) == (3, 0.05, 3)
@@ -137,7 +136,7 @@ def test_prompts_are_read_beside_texts_without_long_pauses() -> None:
 
 def test_tokens_ahead_of_their_time_can_be_afforded() -> None:
     world = world_of()
-    (one,) = [submit(world, 8, Promise(tpot=0.05))]
+    (one,) = [submit(world, 8, Slo(tpot=0.05))]
     decided(world, planned(world))
     assert (one.deadlines.first_count, one.deadlines.first_s, one.generated) == (1, 0.0, 1)
     for _ in range(4):
@@ -150,7 +149,7 @@ def test_tokens_ahead_of_their_time_can_be_afforded() -> None:
 def test_a_round_is_no_longer_than_a_request_of_it_was_promised() -> None:
     world = world_of(tokens_max=64)
     for tpot in (0.06, 0.03):
-        submit(world, 4, Promise(tpot=tpot), draft_max=0)
+        submit(world, 4, Slo(tpot=tpot), draft_max=0)
     decided(world, planned(world))
     submit(world, 60)
     chunk = planned(world).rows[-1]
@@ -164,9 +163,9 @@ def test_a_round_is_priced_by_the_prompt_that_is_read_first(in_order: bool) -> N
     submit(world, 900)
     for _ in range(10):
         decided(world, planned(world))
-    submit(world, 2, Promise(ttft=0.01, tpot=0.05), draft_max=0)
+    submit(world, 2, Slo(ttft=0.01, tpot=0.05), draft_max=0)
     decided(world, planned(world))
-    submit(world, 80, Promise(ttft=0.01))
+    submit(world, 80, Slo(ttft=0.01))
     text, chunk = planned(world).rows
     load, cost = NO_LOAD.with_row(text.start, 1, 1), world.scheduler.cost
     assert chunk.start == 0
@@ -249,17 +248,17 @@ def test_a_request_is_late_if_what_is_before_it_takes_too_long() -> None:
     world = world_of()
     (one,) = [world.sequence("r", 0, [1] * 20, GREEDY, 4)]
     for ttft, late_s in ((0.31, None), (0.29, 0.01)):
-        one.deadlines.promise = Promise(ttft=ttft)
+        one.deadlines.promise = Slo(ttft=ttft)
         found = late_texts([one], 0.0, PACE, None)
         assert [each.late_s for each in found] == ([] if late_s is None else [pytest.approx(0.01)])
-    one.deadlines.promise = Promise(ttft=0.09)
+    one.deadlines.promise = Slo(ttft=0.09)
     assert [each.is_out_of_reach for each in late_texts([one], 0.0, PACE, None)] == [True]
 
 
 def test_who_is_late_delays_nobody() -> None:
     world = world_of()
     big, small = (world.sequence("r", 0, [n] * (100 // n), GREEDY, 4) for n in (1, 5))
-    big.deadlines.promise, small.deadlines.promise = Promise(ttft=0.9), Promise(ttft=0.4)
+    big.deadlines.promise, small.deadlines.promise = Slo(ttft=0.9), Slo(ttft=0.4)
     assert [each.sequence for each in late_texts([big, small], 0.0, PACE, None)] == [big]
 
 
@@ -276,7 +275,7 @@ def test_a_request_waits_for_a_row() -> None:
     assert sorted(rows_s) == [0.0, pytest.approx(0.8, rel=0.5), pytest.approx(0.8, rel=0.5)]
     waits = [world.sequence("r", 0, [2] * 5, GREEDY, 8) for _ in range(3)]
     for one in waits:
-        one.deadlines.promise = Promise(ttft=0.5)
+        one.deadlines.promise = Slo(ttft=0.5)
     pace = pace_of(0.01)._replace(rows_s=rows_s, round_s=0.1)
     assert [each.sequence for each in late_texts(waits, 0.0, pace, lengths)] == waits[1:]
 
@@ -284,8 +283,8 @@ def test_a_request_waits_for_a_row() -> None:
 def late_world(policy: str) -> tuple[World, list[Sequence]]:
     """Return a world in which the second of three requests cannot be in time."""
     world = world_of(tokens_max=16, slo_policy=policy)
-    soon = Promise(ttft=0.1)
-    return world, [submit(world, 40, Promise(ttft=0.09)), submit(world, 40, soon), submit(world)]
+    soon = Slo(ttft=0.1)
+    return world, [submit(world, 40, Slo(ttft=0.09)), submit(world, 40, soon), submit(world)]
 
 
 def test_by_policy_a_late_request_is_served_in_its_turn() -> None:
@@ -315,9 +314,9 @@ def test_a_late_request_is_put_behind_those_of_its_priority_once() -> None:
 
 def test_a_prompt_that_is_read_is_put_behind_those_in_danger_and_goes_on_where_it_was() -> None:
     world = world_of(tokens_max=16, slo_policy="last")
-    long = submit(world, 64, Promise(ttft=0.12))
+    long = submit(world, 64, Slo(ttft=0.12))
     decided(world, planned(world))
-    short = [submit(world, 12, Promise(ttft=0.06)) for _ in range(2)]
+    short = [submit(world, 12, Slo(ttft=0.06)) for _ in range(2)]
     assert world.scheduler.reject(0.0) == []
     rows = planned(world).rows
     assert [row.sequence_id for row in rows] == [one.sequence_id for one in short]
@@ -327,18 +326,18 @@ def test_a_prompt_that_is_read_is_put_behind_those_in_danger_and_goes_on_where_i
 
 def test_a_prompt_that_was_put_behind_others_delays_none() -> None:
     world = world_of(tokens_max=16, slo_policy="last")
-    long = submit(world, 64, Promise(ttft=0.05))
+    long = submit(world, 64, Slo(ttft=0.05))
     world.scheduler.reject(0.0)
     decided(world, planned(world))
     assert long.deadlines.demoted and long.planned == 16
-    short = submit(world, 12, Promise(ttft=0.06))
+    short = submit(world, 12, Slo(ttft=0.06))
     world.scheduler.reject(0.0)
     assert not short.deadlines.demoted
 
 
 def test_a_promise_that_an_idle_server_could_not_keep_is_no_reason_to_refuse() -> None:
     world = world_of(tokens_max=16, slo_policy="refuse")
-    long = submit(world, 40, Promise(ttft=0.01))
+    long = submit(world, 40, Slo(ttft=0.01))
     other = submit(world)
     assert world.scheduler.reject(0.0) == []
     assert waiting(world) == [other, long]
@@ -346,7 +345,7 @@ def test_a_promise_that_an_idle_server_could_not_keep_is_no_reason_to_refuse() -
 
 def test_a_request_that_has_begun_is_not_refused() -> None:
     world = world_of(slo_policy="refuse")
-    begun = submit(world, 8, Promise(ttft=0.2))
+    begun = submit(world, 8, Slo(ttft=0.2))
     decided(world, planned(world))
     world.scheduler.running_set.preempt(begun)
     assert world.scheduler.reject(5.0) == []
@@ -359,15 +358,15 @@ def test_what_is_cached_need_not_be_read() -> None:
     decided(world, planned(world))
     assert first.ended
     again = world.sequence("again", 0, [*first.tokens[:40], 9], GREEDY, 4)
-    again.deadlines.promise = Promise(ttft=0.02)
+    again.deadlines.promise = Slo(ttft=0.02)
     assert late_texts([again], 0.0, pace_of(0.002), None) == []
     other = world.sequence("other", 0, [6] * 41, GREEDY, 4)
-    other.deadlines.promise = Promise(ttft=0.02)
+    other.deadlines.promise = Slo(ttft=0.02)
     assert late_texts([other], 0.0, pace_of(0.002), None)
 
 
 def test_unread_prompts_are_those_without_a_token() -> None:
     world = world_of()
-    begun, fresh = submit(world), submit(world, promise=Promise(ttft=2.0))
+    begun, fresh = submit(world), submit(world, promise=Slo(ttft=2.0))
     begun.tokens.append(3)
     assert unread_prompts([begun, fresh]) == [UnreadPrompt(2.0, 8)]

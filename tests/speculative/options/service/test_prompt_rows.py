@@ -11,7 +11,7 @@ from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.service.prompt_shares import CREDIT_ROUNDS
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
-from draftwerk.speculative.requests.slo import Promise
+from draftwerk.speculative.requests.slo import Slo
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from tests.speculative.scheduler.scheduler_world import World
@@ -114,7 +114,7 @@ def test_no_less_urgent_prompt_goes_before_a_more_urgent_one() -> None:
 
 def test_what_is_due_soon_goes_before_what_is_shorter() -> None:
     due = text(400, 2, 1.0)
-    due.promise = Promise(ttft=1.0)
+    due.promise = Slo(ttft=1.0)
     chats = [text(200, 2, 0.99) for _ in range(20)]
     served(text(6000, 2), due, *chats)
     assert due.first_s < 1.0
