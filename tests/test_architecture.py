@@ -292,7 +292,7 @@ def test_large_classes_are_found(member: str) -> None:
 
 # --- the trunk ------------------------------------------------------------------------------------
 
-CEILINGS = {"lines": 9048, "lines that name an option": 604}
+CEILINGS = {"lines": 9011, "lines that name an option": 600}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
 FIRST_WORDS_MAX = {"Of": 5, "That": 2, "Those": 2, "What": 95}
 """Docstrings that begin so where a noun would do. They only fall, too."""

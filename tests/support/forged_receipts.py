@@ -56,6 +56,7 @@ FORGERIES: dict[str, Forgery] = {
     "a huge bias": sampling("logit_bias", [[1, 1e9]]),
     "a bias for no token": sampling("logit_bias", [[-1, 1.0]]),
     "more tokens at least than can be": sampling("tokens_min", 2**40),
+    "tokens whose log-probabilities are named": sampling("logprob_token_ids", [1]),
     "a branch": sampling("branch", 3),
     "stop tokens of the engine's": sampling("stop_token_ids", [3]),
     "a grammar of no kind": sampling("grammar", {"kind": "shell", "text": "ls"}),

@@ -139,6 +139,7 @@ OTHERS: FieldRows = {
     **unsupported("tfs_z", "tfs", "typical_p", use="`min_p` or `top_p`", unless=ONE),
     **unsupported("top_n_sigma", use="`min_p` or `top_p`", unless=(*ZERO, b"-1", b"-1.0")),
     **unsupported("return_token_ids", "return_tokens", use="/tokenize"),
+    **unsupported("logprob_token_ids", use=CHAT),
     **unsupported("random_seed", use="`seed`"),
     **unsupported("do_sample", use="`temperature` 0", unless=(b"true",)),
     **unsupported("num_beams", use="`beam_width`", unless=ONE),
@@ -157,7 +158,6 @@ OTHERS: FieldRows = {
     **unsupported("negative_prompt", unless=(b'""',)),
     **unsupported(
         *(
-            "logprob_token_ids",
             "dynamic_temperature",
             "samplers",
             "sampler_priority",

@@ -190,6 +190,8 @@ class OpenAIBody(SamplingBody, frozen=True, kw_only=True):
     """Whether documents are segments that may be reused: then the text is approximate."""
     prompt_logprobs: Alternatives | None = None
     """Most likely tokens beside each prompt token's log-probability; vLLM's name."""
+    logprob_token_ids: Annotated[list[TokenId], Meta(max_length=LOGPROBS_MAX)] | None = None
+    """Tokens whose log-probabilities are reported in place of the most likely ones; vLLM's name."""
     return_token_ids: bool | None = None
     """Whether replies have the ids of the prompt's tokens, and of those that were generated; vLLM's
     name."""

@@ -87,7 +87,7 @@ def chat_options(
     tokens_max = _tokens_max(body, ("max_tokens", "max_completion_tokens", "n_predict"), None)
     logprobs = (body.top_logprobs or 0) if body.logprobs else -1
     scored = _scored(body, body.prompt_logprobs)
-    found = options(body, context, plan, tokens_max, logprobs, blend)
+    found = _naming_tokens(options(body, context, plan, tokens_max, logprobs, blend), body, context)
     return replace(found, choices=body.n or 1, prompt_logprobs=scored)
 
 
@@ -132,7 +132,7 @@ def completion_options(body: CompletionBody, context: RequestContext, plan: Repl
     logprobs = max(logprobs, 0) if choices > kept else logprobs
     blend = blend_of(body.blend, body.documents, (), context.model)
     scored = _scored(body, scored)
-    found = options(body, context, plan, tokens_max, logprobs, blend)
+    found = _naming_tokens(options(body, context, plan, tokens_max, logprobs, blend), body, context)
     return replace(found, choices=choices, echo=bool(body.echo), prompt_logprobs=scored)
 
 
@@ -149,6 +149,22 @@ def _scored(body: OpenAIBody, alternatives: int | None) -> int:
             sentence = f"`{field}` cannot report a prompt's log-probabilities with `{other}`."
             raise refused(sentence, field, "unsupported")
     return alternatives
+
+
+def _naming_tokens(
+    found: Options, body: ChatBody | CompletionBody, context: RequestContext
+) -> Options:
+    """Return options in which tokens that the request names take the place of alternatives."""
+    field = "logprob_token_ids"
+    named = tuple(dict.fromkeys(body.logprob_token_ids or ()))
+    if not named:
+        return found
+    if body.logprobs in (None, False):
+        raise refused(f"`{field}` needs `logprobs`.", field, "invalid")
+    if found.tokens_max == 0:
+        raise refused(f"`{field}` is of generated tokens; `max_tokens` is 0.", field, "invalid")
+    _check_tokens(named, field, context.model)
+    return replace(found, sampling=replace(found.sampling, logprobs=0, logprob_token_ids=named))
 
 
 def _tokens_max(body: OpenAIBody, names: Sequence[str], default: int | None) -> int | None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
 from draftwerk.model.step.backend import Backend
+from draftwerk.model.step.row_logprobs import chosen_logprobs
 from draftwerk.model.step.row_plan import RowPlan, candidate_requests
 from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.text.grammar import BadGrammar
@@ -36,7 +37,7 @@ def report_rows(
     """
     topk = [_named(walk.plan, best) if best and walk.plan.wants_topk else () for walk in walks]
     columns = (
-        _logprobs(backend, logits, walks),
+        chosen_logprobs(backend, logits, walks),
         _candidates(backend, logits, walks),
         [
             Feedback(
@@ -49,29 +50,6 @@ def report_rows(
         ],
     )
     return [RowReport(*parts) for parts in zip(*columns, strict=True)]
-
-
-def score_rows(
-    backend: Backend, logits: Tensor, plans: Sequence[RowPlan]
-) -> dict[int, tuple[ChosenLogprob, ...]]:
-    """Return the log-probabilities of the known tokens that are asked for, by number of row."""
-    if not plans:
-        return {}
-    asked = [_scores_asked(plan) for plan in plans]
-    found = iter(backend.logprobs(logits, [request for row in asked for request in row]))
-    return {
-        plan.number: tuple(next(found) for _ in row) for plan, row in zip(plans, asked, strict=True)
-    }
-
-
-def _scores_asked(plan: RowPlan) -> list[tuple[int, int, int]]:
-    """Return (logits row, token, alternatives) of a row's `scored` positions."""
-    if plan.row.answers:
-        return [(plan.first - 1, token, 0) for token in plan.row.answers]
-    return [
-        (row, plan.sequence.tokens[position + 1], plan.row.prompt_logprobs)
-        for row, position in enumerate(plan.scored, start=plan.first - len(plan.scored))
-    ]
 
 
 def topk_rows(plans: Iterable[RowPlan]) -> Iterator[int]:
@@ -87,26 +65,6 @@ def _jump_forward(walk: RowWalk) -> tuple[int, ...]:
     with suppress(BadGrammar):  # the next round says so, in words
         return matcher.jump_forward(walk.tokens)
     return ()
-
-
-def _logprobs(
-    backend: Backend, logits: Tensor, walks: Sequence[RowWalk]
-) -> list[tuple[ChosenLogprob, ...]]:
-    if all(walk.plan.sequence.sampling.logprobs < 0 for walk in walks):
-        return [()] * len(walks)
-    asked = [_logprob_requests(walk) for walk in walks]
-    found = iter(backend.logprobs(logits, [request for row in asked for request in row]))
-    return [tuple(next(found) for _ in row) for row in asked]
-
-
-def _logprob_requests(walk: RowWalk) -> list[tuple[int, int, int]]:
-    """Return (logits row, token, alternatives wanted) of every committed token."""
-    plan = walk.plan
-    wanted = plan.sequence.sampling.logprobs
-    if wanted < 0 or not walk.tokens:
-        return []
-    rows = [plan.first, *(plan.first + node + 1 for node in walk.path)]
-    return [(row, token, wanted) for row, token in zip(rows, walk.tokens, strict=False)]
 
 
 def _named(plan: RowPlan, best: Mapping[int, TopTokens]) -> tuple[TokenTopK, ...]:

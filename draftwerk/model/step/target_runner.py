@@ -20,8 +20,9 @@ from draftwerk.model.step.layer_heads.followed import (
 )
 from draftwerk.model.step.pooled import pooled_sums
 from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
-from draftwerk.model.step.report import RowReport, report_rows, score_rows, topk_rows
+from draftwerk.model.step.report import RowReport, report_rows, topk_rows
 from draftwerk.model.step.row_answers import BROKEN, broken_logits, verify
+from draftwerk.model.step.row_logprobs import score_rows
 from draftwerk.model.step.row_plan import (
     RowPlan,
     packed_tree,

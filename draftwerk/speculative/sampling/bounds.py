@@ -34,6 +34,7 @@ TokenId = Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)]
 TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
 LogprobCount = Annotated[int, Meta(ge=-1, le=LOGPROBS_MAX)]
 """-1 for no log-probability at all."""
+LogprobTokens = Annotated[tuple[TokenId, ...], Meta(max_length=LOGPROBS_MAX)]
 StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
 TokenTotal = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 

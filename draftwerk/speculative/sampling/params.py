@@ -18,6 +18,7 @@ from draftwerk.speculative.sampling.bounds import (
     TOKEN_ID_MAX,
     BiasValue,
     LogprobCount,
+    LogprobTokens,
     Penalty,
     Probability,
     RepetitionPenalty,
@@ -67,6 +68,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     branch: Annotated[int, Meta(ge=0)] = 0
     logprobs: LogprobCount = -1
     """Alternatives to report beside the chosen token's log-probability; -1 reports nothing."""
+    logprob_token_ids: LogprobTokens = ()
+    """In place of alternatives: tokens whose log-probabilities are reported, likely or not."""
 
     @property
     def edits_logits(self) -> bool:

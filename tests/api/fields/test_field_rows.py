@@ -65,7 +65,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/generate": {"model": MODEL, "prompt": "Hello", "stream": False},
 }
 FIELDS = [*OTHERS]
-TOKEN_IDS = ("return_token_ids", "return_tokens_as_token_ids")
+TOKEN_IDS = ("return_token_ids", "return_tokens_as_token_ids", "logprob_token_ids")
 OBEYED_HERE = {
     "/v1/chat/completions": ("lora", "ebnf", *TOKEN_IDS),
     "/v1/completions": ("lora", "ebnf", *TOKEN_IDS),

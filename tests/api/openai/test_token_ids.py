@@ -74,6 +74,40 @@ async def test_log_probabilities_name_tokens_by_id_on_request(served: Served, st
     assert all(each["token"].startswith("token_id:") for each in content)
 
 
+async def test_tokens_are_named_whose_log_probabilities_are_reported(served: Served) -> None:
+    named = {"logprob_token_ids": [98, 97, 98], "max_tokens": 3}
+    for reply in (
+        await served.complete(logprobs=5, **named),
+        await served.chat(logprobs=True, **named),
+        await served.chat(logprobs=True, top_logprobs=4, **named),
+    ):
+        assert reply.status_code == 200, reply.text
+        sampling = served.engine.submitted[-1][1].sampling
+        assert (sampling.logprobs, sampling.logprob_token_ids) == (0, (98, 97))
+    await served.chat(logprobs=True, top_logprobs=4, logprob_token_ids=[])
+    assert served.engine.submitted[-1][1].sampling.logprobs == 4
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"logprobs": None},
+        {"logprobs": 1, "max_tokens": 0, "echo": True},
+        {"logprobs": 1, "logprob_token_ids": [2**31]},
+        {"logprobs": 1, "logprob_token_ids": [-1]},
+        {"logprobs": 1, "logprob_token_ids": [*range(21)]},
+        {"logprobs": 1, "logprob_token_ids": "a"},
+        {"logprobs": 1, "best_of": 3, "logprob_token_ids": [10**6]},
+    ],
+)
+async def test_a_token_that_cannot_be_reported_is_refused_by_name(
+    served: Served, asked: dict[str, Any]
+) -> None:
+    reply = await served.complete(**{"logprob_token_ids": [1], **asked})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"].startswith("logprob_token_ids")
+
+
 async def test_a_beam_search_by_its_other_name_is_as_wide_as_its_choices(served: Served) -> None:
     for asked, width in (({"n": 3}, 3), ({"n": 1, "best_of": 4}, 4), ({}, 1)):
         reply = await served.complete(use_beam_search=True, temperature=0, **asked)

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 import torch
+from msgspec import structs
 
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.native.forward import NativeForward
@@ -84,3 +85,30 @@ def test_they_are_those_of_transformers(directory: Path, pool: Pool) -> None:
     for place, found in enumerate(scores(make_runner(directory, pool), [20])):
         assert found.logprob == pytest.approx(float(wanted[place, TOKENS[place + 1]]), abs=1e-4)
         assert [token for token, _ in found.top] == wanted[place].topk(2).indices.tolist()
+
+
+def test_named_tokens_have_the_bits_that_they_have_among_alternatives(
+    directory: Path, pool: Pool
+) -> None:
+    def first(sampling: Sampling, company: int) -> ChosenLogprob:
+        rows = [
+            structs.replace(
+                _row(number, 0, len(TOKENS)),
+                scored=(0, 0),
+                new_sequence=NewSequence(TOKENS, len(TOKENS), sampling),
+            )
+            for number in range(1 + company)
+        ]
+        made = Round(round_id=0, pipeline_slot=0, rows=tuple(rows))
+        runner = make_runner(directory, pool)
+        decisions = runner.step(Proposal(made, (NO_DRAFT,) * len(rows))).decisions
+        assert not any(decision.error for decision in decisions)
+        (reported,) = decisions[0].logprobs
+        return reported
+
+    best = first(Sampling(temperature=0.0, logprobs=20), 0)
+    names = tuple(sorted(token for token, _ in best.top))
+    named = Sampling(temperature=0.0, logprobs=0, logprob_token_ids=names)
+    for company in (0, 3):
+        found = first(named, company)
+        assert dict(found.top) == dict(best.top) and found.logprob == best.logprob

@@ -183,6 +183,23 @@ def test_log_probabilities_come_with_every_committed_token(directory, tmp_path):
         assert [token for token, _ in reported.top] == distribution_.topk(3).indices.tolist()
 
 
+def test_tokens_that_a_request_names_stand_in_place_of_alternatives(directory, tmp_path):
+    oracle, runner = save_tiny(tmp_path, "llama"), make_runner(directory)
+    plain = generate(runner, PROMPT, Sampling(temperature=0.0), 6)
+    named = tuple(range(0, 60, 3)) if plain[0] % 3 else (plain[0], *range(1, 20))
+    sampling = Sampling(temperature=0.0, logprobs=0, logprob_token_ids=named)
+    (decision,) = (
+        make_runner(directory).step(opened(sampling, chain(tuple(plain[:4]), "x"))).decisions
+    )
+    samplings = oracle_logits(oracle, PROMPT + plain)[len(PROMPT) - 1 :].log_softmax(-1)
+    assert len(decision.logprobs) == len(decision.tokens) == 5
+    for distribution_, token, reported in zip(samplings, plain, decision.logprobs, strict=False):
+        assert [each for each, _ in reported.top] == [token, *(n for n in named if n != token)]
+        assert reported.top[0] == (token, reported.logprob)
+        wanted = [float(distribution_[each]) for each, _ in reported.top]
+        assert [value for _, value in reported.top] == pytest.approx(wanted, abs=1e-4)
+
+
 def test_the_best_successors_of_every_node_are_reported_if_asked_for(directory, tmp_path):
     oracle = save_tiny(tmp_path, "llama")
     runner = TargetRunner(make_runner(directory).parts, successor_count=3)

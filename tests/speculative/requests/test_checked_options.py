@@ -38,6 +38,7 @@ SAMPLING_FAULTS: dict[str, tuple[Any, ...]] = {
     "logit_bias": (((-1, 1.0),), ((2**31, 1.0),), ((1, 101.0),), ((1, nan),), ((1, 1.0),) * 1025),
     "tokens_min": (-1, 2**18 + 1),
     "logprobs": (-2, 21, 10**6, 2**70),
+    "logprob_token_ids": ((-1,), (2**31,), tuple(range(21))),
     "seed": (-1, 2**64),
     "branch": (-1,),
     "grammar": (Grammar("regex", "a" * (2**24 + 1)), Grammar("regex", "\ud800")),

@@ -119,7 +119,9 @@ def parameters_of(options: Options) -> dict[str, Any]:
         given=(),
         first_choice=0,
         reading=None,
-        sampling=replace(options.sampling, seed=0, branch=0, stop_token_ids=()),
+        sampling=replace(
+            options.sampling, seed=0, branch=0, stop_token_ids=(), logprob_token_ids=()
+        ),
     )
     return msgspec.to_builtins(kept)
 

@@ -24,6 +24,8 @@ def beam_refusal(
         return "texts that are drawn do not compete by length", "length_penalty"
     if sampling.temperature > 0.0 and options.early_stopping:
         return "texts that are drawn must all be drawn", "early_stopping"
+    if sampling.logprob_token_ids:
+        return "a beam search reports no tokens by name", "logprob_token_ids"
     if sampling.logprobs >= 0 and _changes_distribution(sampling):
         return (
             "a beam search reports raw log-probabilities of an unchanged distribution alone",
