@@ -99,8 +99,8 @@ class GpuSettings(NamedTuple):
     """Whether the model is to guess chains."""
     state_slots: int = 0
     """For recurrent states."""
-    adapted: bool = False
-    """Whether rows may have adapters."""
+    extended: bool = False
+    """Whether the layers are to do more than Llama's: adapters, states that draft heads read."""
 
 
 def load_for_gpu(
@@ -129,7 +129,7 @@ def gpu_parts(
     The model's weights are already on the device, in the dtype that FORMATS names.
     """
     config, device = model.config, model.weights.embedding.device
-    is_fused = not settings.adapted and is_llamas(model)
+    is_fused = not settings.extended and is_llamas(model)
     context_max = min(config.context_max, settings.block_count * settings.block_size)
     fp8_pages = settings.kv_dtype == "fp8"
     if fp8_pages:

@@ -79,8 +79,8 @@ def dequantised(matrix: StoredMatrix) -> Tensor:
 
 def rows_of(matrix: WeightMatrix, rows: Tensor) -> Tensor:
     """Return these rows of a matrix; those of parts as float32."""
-    if isinstance(matrix, Tensor):
-        return matrix[rows.long()]
+    if not isinstance(matrix, tuple):  # what a device holds is indexed there
+        return matrix[rows.long().to(matrix.device)]
     first, wanted = 0, rows.long().numpy()
     found = torch.empty(len(rows), matrix[0].shape[1])
     for part in matrix:

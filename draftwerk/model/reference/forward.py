@@ -76,6 +76,7 @@ class TorchForward:
         """The states that the head read in the latest call, [S, hidden] in any dtype."""
         self.kept_layers: tuple[int, ...] = ()
         self.kept: Tensor | None = None
+        self.tile = tile
         self.linear = TiledProducts(TILE if tile is None else tile)
         self.norm = Norms(config, tile or 0)
         self.rotaries = Rotaries(config, weights.embedding.device)

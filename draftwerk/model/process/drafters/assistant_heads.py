@@ -9,6 +9,7 @@ from draftwerk.model.checkpoint.assistant import AssistantWeights, read_assistan
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import Weights
+from draftwerk.model.process.drafters.head_products import moved
 from draftwerk.model.process.drafters.head_target import HeadTarget
 from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.layer_heads.assistant_layers import (
@@ -22,7 +23,7 @@ from draftwerk.model.step.layer_heads.mtp import guessed
 
 def bind(target: HeadTarget, folder: Path) -> BoundHead:
     """Return the assistant in a folder. Raises Refused."""
-    assistant = read_assistant(folder, target.config, **target.reading)
+    assistant = moved(read_assistant(folder, target.config, **target.reading), target.device)
     config, shard, weights, scores = _alone(assistant, target.config)
     stage = target.stage(config, weights, shard, target.config)
     joints = Joints(target.embed, target.product(assistant.before), target.product(assistant.after))

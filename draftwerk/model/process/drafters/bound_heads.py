@@ -5,8 +5,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-import torch
-
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -57,9 +55,3 @@ def draft_head_of(options: ModelOptions, config: ModelConfig, weights: Weights) 
     if options.draft_head == "off" or kind_of(options.draft_head) is not None:
         return None
     return find(options.draft_head, config, weights)
-
-
-def refuse_layer_on(device: torch.device, options: ModelOptions) -> None:
-    """Raise Refused where a decoder layer is to draft on a GPU."""
-    if kind_of(options.draft_head) is not None and device.type != "cpu":
-        raise Refused(f"draft_head {options.draft_head}: not on {device.type}")

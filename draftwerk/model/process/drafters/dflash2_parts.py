@@ -29,14 +29,16 @@ def with_second(
 
     def convolution(name: str) -> GroupedConvolution:
         base, projection = (tensors.take(f"{name}.{each}") for each in (KERNEL, PROJECTION))
-        return GroupedConvolution(base.float(), target.product(projection), second.group_size)
+        return GroupedConvolution(base.float().to(target.device), target.product(projection), second.group_size)
 
     convolutions = {
         f"model.layers.{index}.{norm}": convolution(f"layers.{index}.{name}")
         for index in range(stack.config.layer_count)
         for norm, name in zip(PARTS, CONVOLUTIONS, strict=True)
     }
-    predecessors, successors = (tensors.take(each) for each in (PREDECESSORS, SUCCESSORS))
+    predecessors, successors = (
+        tensors.take(each).to(target.device) for each in (PREDECESSORS, SUCCESSORS)
+    )
     project = target.product(tensors.take(SELECTOR))
     return replace(
         stack,

@@ -10,7 +10,7 @@ from draftwerk.model.checkpoint.loader import opened
 from draftwerk.model.draft_head.head_windows import HeadWindows
 from draftwerk.model.process.drafters.dflash2_parts import with_second
 from draftwerk.model.process.drafters.head_products import scaled
-from draftwerk.model.process.drafters.head_target import CPU, HeadTarget
+from draftwerk.model.process.drafters.head_target import HeadTarget
 from draftwerk.model.reference.rotation import Rotaries
 from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.layer_heads.block_layers import MATRICES, BlockHead, BlockStack
@@ -34,11 +34,13 @@ def bind(target: HeadTarget, folder: Path) -> BoundHead:
         fc=target.product(tensors.take(FC)),
         lm_head=target.product(head),
         norms={
-            name: tensors.exact(name) for name in tensors.stored if name.endswith("norm.weight")
+            name: tensors.exact(name).to(target.device)
+            for name in tensors.stored
+            if name.endswith("norm.weight")
         },
         guesses=independent_guesses(tokens.tolist(), target.rank),
         embed=target.embed,
-        rotaries=Rotaries(config, CPU),
+        rotaries=Rotaries(config, target.device),
         attend=attend_row,
     )
     if said.second is not None:

@@ -1,7 +1,9 @@
-"""The products of draft heads that are layers beside their layers, on a CPU."""
+"""The products of draft heads that are layers beside their layers, and where their tensors are."""
 
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import GROUP, PackedMatrix, quantised, rows_of
 from draftwerk.model.step.layer_heads.eagle import RowProduct
 
+T = TypeVar("T")
 KIND = "Q8_0"
 """The type of matrices, but for fp32."""
 
@@ -21,6 +24,22 @@ def row_product(matrix: Tensor, dtype: str, pool: Pool) -> RowProduct:
     if dtype == "fp32" or matrix.shape[1] % GROUP:
         return partial(linear, weight=matrix.float())
     return PackedMatrix((quantised(matrix, KIND, pool),), pool).products
+
+
+def moved(held: T, device: torch.device) -> T:
+    """Return a structure with all tensors that it holds on a device."""
+    if isinstance(held, Tensor):
+        return cast(T, held.to(device))
+    if isinstance(held, dict):
+        return cast(T, {key: moved(each, device) for key, each in cast(Any, held).items()})
+    if is_dataclass(held) and not isinstance(held, type):
+        own = {each.name: moved(getattr(held, each.name), device) for each in fields(held)}
+        return cast(T, replace(held, **own))
+    if isinstance(held, tuple | list):
+        parts = [moved(each, device) for each in cast(Any, held)]
+        make = getattr(held, "_make", type(cast(Any, held)))
+        return cast(T, make(parts))
+    return held
 
 
 def embedded(embedding: WeightMatrix, tokens: Sequence[int]) -> Tensor:

@@ -1,4 +1,4 @@
-"""The target that a draft head is bound to on a CPU: in torch, or on the native kernels."""
+"""The target that a draft head is bound to: in torch on any device, or on the native kernels."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,6 +60,7 @@ class HeadTarget:
 
     config: ModelConfig
     directory: Path
+    device: torch.device
     forward: ReadsStates
     embedding: WeightMatrix
     vocabulary: Weights
@@ -80,7 +81,7 @@ class HeadTarget:
     def product(self, matrix: Tensor, bias: Tensor | None = None) -> RowProduct:
         """Return what multiplies rows by a matrix, and adds a bias."""
         times = self.plain_product(matrix)
-        return times if bias is None else lambda rows: times(rows) + bias.float()
+        return times if bias is None else partial(_added, times, bias.float().to(self.device))
 
     def products(
         self, tensors: Tensors, stacks: Mapping[str, Sequence[str]], prefix: str = ""
@@ -110,7 +111,11 @@ class HeadTarget:
         """Return pages of a head's own, as its stage has them."""
         native = isinstance(stage, NativeForward)
         dtype, width = (stage.page_dtype, stage.page_width) if native else (self.page_dtype, 0)
-        return allocate(config, windows.block_count, BLOCK_SIZE, dtype, CPU, width)
+        return allocate(config, windows.block_count, BLOCK_SIZE, dtype, self.device, width)
+
+
+def _added(times: RowProduct, bias: Tensor, rows: Tensor) -> Tensor:
+    return times(rows) + bias
 
 
 class _TorchStage(TorchForward):
@@ -127,17 +132,19 @@ def torch_target(options: ModelOptions, part: TorchPart, share: Share) -> HeadTa
     vocabulary = vocabulary_of(options, model.weights, embedding, share, embedding.dtype)
 
     def product(matrix: Tensor) -> RowProduct:
-        own = matrix.to(embedding.dtype)
+        own = matrix.to(embedding)
         return lambda rows: linear(rows.to(own.dtype), own).float()
 
     def stage(
         config: ModelConfig, weights: Weights, shard: Shard, host: ModelConfig | None = None
     ) -> HiddenForward:
-        return _TorchStage(config, weights, forward.attention, shard, host=host)
+        own = forward.attention, shard
+        return _TorchStage(config, weights, *own, host=host, tile=forward.tile)
 
     return HeadTarget(
         config=model.config,
         directory=model.directory,
+        device=embedding.device,
         forward=forward,
         embedding=embedding,
         vocabulary=vocabulary,
@@ -175,6 +182,7 @@ def native_target(
     return HeadTarget(
         config=model.config,
         directory=model.directory,
+        device=CPU,
         forward=forward,
         embedding=embedding,
         vocabulary=vocabulary,

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.shard import whole
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head_windows import HeadWindows
-from draftwerk.model.process.drafters.head_products import embedded
+from draftwerk.model.process.drafters.head_products import embedded, moved
 from draftwerk.model.process.drafters.head_target import HeadTarget
 from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.layer_heads.layer_head import LayerHead
@@ -25,11 +25,11 @@ def bind(target: HeadTarget, _: Path) -> BoundHead:
 
     Raises Refused where there is none.
     """
-    if (mtp := read_mtp(target.directory, **target.reading)) is None:
+    if (mtp := moved(read_mtp(target.directory, **target.reading), target.device)) is None:
         raise Refused(f"draft head mtp: {NO_MTP}")
     tokens, head = target.guessed()
     config = with_fields(mtp.config, vocab_size=len(head))
-    nothing = torch.empty(0, config.hidden_size, dtype=target.dtype)
+    nothing = torch.empty(0, config.hidden_size, dtype=target.dtype, device=target.device)
     weights = Weights(nothing, [mtp.layer], mtp.norm, head)
     stage = target.stage(config, weights, replace(whole(config), is_first=False))
     norms, embed = (mtp.embedding_norm, mtp.hidden_norm), partial(embedded, target.embedding)

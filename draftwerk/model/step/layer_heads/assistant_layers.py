@@ -17,7 +17,6 @@ from draftwerk.model.step.layer_heads.mtp import HiddenForward
 from draftwerk.speculative.protocol.feedback import HeadNode
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 
-CPU = torch.device("cpu")
 Scored = tuple[Tensor, Sequence[Sequence[int]]]
 """Scores [n, m], and the tokens that each row's are of."""
 
@@ -88,7 +87,7 @@ class AssistantHead:
         builder = BatchBuilder(pages.block_size, pages.window_first)
         for chain in chains:
             _add(builder, chain.start)
-        scores = self._stage.run_stage(builder.batch(CPU), pages, hidden)
+        scores = self._stage.run_stage(builder.batch(pages.keys.device), pages, hidden)
         assert self._stage.states is not None
         return self._best(scores, looked), self._joints.after(self._stage.states.float())
 

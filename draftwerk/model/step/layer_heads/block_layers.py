@@ -118,7 +118,7 @@ class BlockHead:
             return
         states = torch.stack([own[row] for own, row in read]).float()
         context = self._stack.normed(self._stack.fc(states), "hidden_norm")
-        (turn,) = self._stack.rotaries.at(torch.tensor(positions), torch.float32)
+        turn = self._turn(positions)
         for plane in range(self._stack.config.layer_count):
             key, value = self._keys_values(plane, context, turn)
             for pages, own in ((self._pages.keys, key), (self._pages.values, value)):
@@ -131,13 +131,18 @@ class BlockHead:
         hidden = stack.embed([token for row in rows for token in (row.token, *masks)])
         starts = [window.first + window.length for window in windows]
         positions = [start + index for start in starts for index in range(size)]
-        (turn,) = stack.rotaries.at(torch.tensor(positions), torch.float32)
+        turn = self._turn(positions)
         for plane in range(stack.config.layer_count):
             parts = partial(self._attend, plane, turn, windows), partial(self._feed, plane)
             for name, part in zip(PARTS, parts, strict=True):
                 norm = f"model.layers.{plane}.{name}"
                 hidden = hidden + stack.around(norm, part, stack.normed(hidden, norm), size)
         return stack.normed(hidden, "model.norm").view(len(rows), size, -1)
+
+    def _turn(self, positions: Sequence[int]) -> Rotation:
+        at = torch.tensor(positions, device=self._pages.keys.device)
+        (turn,) = self._stack.rotaries.at(at, torch.float32)
+        return turn
 
     def _feed(self, plane: int, normed: Tensor) -> Tensor:
         times = self._stack.layers[plane]
@@ -158,7 +163,7 @@ class BlockHead:
                 torch.cat([pages[plane, blocks].flatten(0, 1)[: window.length].float(), block[own]])
                 for pages, block in ((self._pages.keys, key), (self._pages.values, value))
             )
-            seen = self._seen(plane, window.length)
+            seen = self._seen(plane, window.length).to(keys.device)
             found.append(self._stack.attend(query[own], keys, values, seen))
         return times["output"](torch.cat(found).flatten(1))
 

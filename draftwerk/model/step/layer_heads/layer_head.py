@@ -20,8 +20,6 @@ from draftwerk.model.step.layer_heads.head_chain import HeadChain, grow_chains
 from draftwerk.speculative.protocol.feedback import LOSS_NATS, HeadNode
 from draftwerk.speculative.protocol.rounds import NO_DRAFT
 
-CPU = torch.device("cpu")
-
 
 class HeadLayer(Protocol):
     """A layer that is bound to its target."""
@@ -120,7 +118,9 @@ class LayerHead:
 
     @torch.inference_mode()
     def _run(self, builder: BatchBuilder, states: Tensor) -> tuple[Tensor, Tensor]:
-        return self._layer(builder.batch(CPU), self._pages, states, builder.tokens)
+        return self._layer(
+            builder.batch(self._pages.keys.device), self._pages, states, builder.tokens
+        )
 
     def _best(self, logits: Tensor, count: int) -> list[TopTokens]:
         """Return the best tokens after each row, best first."""
