@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def output_of(config: pytest.Config, module: str, *arguments: str) -> str:
     return kept
 
 
+@cache
 def _printed(module: str, arguments: tuple[str, ...]) -> str:
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     ended = subprocess.run(

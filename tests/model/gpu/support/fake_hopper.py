@@ -49,13 +49,19 @@ class LaunchLog:
     def __init__(self) -> None:
         self.forms: list[Form] = []
         self.launches: dict[str, int] = {}
+        self.kernels = set[Any]()
         self.forbidden = ""
         """Why nothing may be compiled now; empty where it may."""
 
     def clear(self) -> None:
-        """Forget what was noted."""
+        """Forget what was noted, and have Triton bind and compile all of it again.
+
+        What its cache on disk holds is read from there.
+        """
         self.forms.clear()
         self.launches.clear()
+        for kernel in self.kernels:
+            kernel.device_caches.clear()
 
     def compiled(self, form: Form) -> None:
         """Note a form. Raises LaunchFault where none may be compiled."""
@@ -125,6 +131,7 @@ class Launcher:
 
     def __init__(self, log: LaunchLog, source: Any, metadata: Any) -> None:
         self.log, self.name = log, source.fn.__name__
+        log.kernels.add(source.fn)
         names = source.fn.arg_names
         constants = {names[at[0]]: value for at, value in source.constants.items()}
         log.compiled(
@@ -143,13 +150,16 @@ class Launcher:
 
 
 class Recorder:
-    """Warms up and captures as `CudaRecorder` does: in a capture nothing is compiled or read."""
+    """Captures as `CudaRecorder` does: in a capture nothing is compiled or read.
+
+    It warms up once where that does.
+    """
 
     def __init__(self, log: LaunchLog) -> None:
         self.log = log
 
     def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        for _ in range(WARM_UPS):
+        for _ in range(min(WARM_UPS, 1)):
             work()
         with self.log.nothing_compiled("inside a capture"), NothingRead():
             result = work()
