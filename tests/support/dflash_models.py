@@ -16,6 +16,11 @@ HEAD = "dflash"
 """The folder in the target's."""
 LAYERS, BLOCK, MASK = 6, 7, 96
 """Of a target; tokens of a block; the token that stands for what is not known."""
+ENDS_OF_PARTS = (
+    *("o_proj.weight", "o_proj.bias", "linear_attn.out_proj.weight"),
+    *("down_proj.weight", "down_proj", "down_proj_bias"),
+)
+"""Parameters of targets, by which what parts of layers add is multiplied."""
 PERIOD = 4
 """Of planted texts."""
 SECOND = {
@@ -125,7 +130,7 @@ class DFlashOracle:
         each head turns once a round. What the target's layers add counts for a `share`.
         """
         for name, value in self.target.named_parameters():
-            if name.endswith(("o_proj.weight", "down_proj.weight")):
+            if name.endswith(ENDS_OF_PARTS):
                 value *= share
         embedding = self.target.get_input_embeddings().weight
         vocabulary, hidden = embedding.shape
@@ -153,6 +158,8 @@ class DFlashOracle:
         for name, value in self.tensors.items():
             if name.endswith(("q_norm.weight", "k_norm.weight")):
                 value *= 5
+            if name.endswith("base_kernel"):  # a token alone
+                value[:, 0] = 1.0
         self.tensors["fc.weight"][:, :hidden] = torch.eye(hidden)
         turn = -2 * pi / PERIOD
         for head in range(self.heads):

@@ -8,6 +8,8 @@ for the next server.
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,13 @@ import pytest
 from draftwerk.speculative.drafting import rationing
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
-from tests.support.dflash_models import HEAD as DFLASH_HEAD
+from tests.support import assistant_models, dflash_models, eagle_models
+from tests.support.assistant_models import AssistantOracle
 from tests.support.dflash_models import DFlashOracle
-from tests.support.eagle_models import HEAD, EagleOracle
+from tests.support.eagle_models import EagleOracle
 from tests.support.mortal_model import BLOCK_SIZE, STAGES, SharedModel
 from tests.support.mortal_server import Asked, Crowd, EachOf, run
+from tests.support.mtp_models import MtpOracle
 from tests.support.runners import require_kernels
 from tests.support.simulated_child import Fate
 from tests.support.tiny_models import TinyWords, save_tiny
@@ -31,7 +35,25 @@ HYBRIDS = (
     *("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
     "granitemoehybrid",
 )
-EAGLE, DFLASH = "llama with an EAGLE-3 head", "llama with a DFlash drafter"
+DFLASH = "llama with a DFlash drafter"
+DRAFTERS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    DFLASH: (DFlashOracle, dflash_models.HEAD),
+    **{
+        f"{family} with a DFlash drafter": (
+            partial(DFlashOracle, family=family),
+            dflash_models.HEAD,
+        )
+        for family in ("qwen3", "qwen3_5_text", "gpt_oss")
+    },
+    "qwen3 with a DFlash 2 drafter": (
+        partial(DFlashOracle, family="qwen3", second=dflash_models.SECOND),
+        dflash_models.HEAD,
+    ),
+    "llama with an EAGLE-3 head": (EagleOracle, eagle_models.HEAD),
+    "qwen3_5_text with its MTP layer": (MtpOracle, ""),
+    "gemma4_text with an assistant": (AssistantOracle, assistant_models.HEAD),
+}
+"""What saves a target with a drafter, and the drafter's folder in it."""
 BACKENDS: dict[str, dict[str, Any]] = {
     "torch": {"attention": "reference"},
     "native": {"attention": "native"},
@@ -43,7 +65,8 @@ GRID = (
     ),
     *product(("lfm2_moe", "qwen3_5_moe_text", "qwen3_next"), ("native",)),
     *product(("gpt_neox", "qwen2_moe"), ("transformers",)),
-    (EAGLE, "native"),
+    *product(sorted(DRAFTERS.keys() - {DFLASH}), ("native",)),
+    ("qwen3_5_text with a DFlash drafter", "torch"),
 )
 """What `make test-grid` runs: backends, and kinds of layers, that the others have too."""
 CASES = [
@@ -73,11 +96,11 @@ def requests(rng: random.Random, vocab_size: int) -> list[Asked]:
     return asked
 
 
-def save_drafted(folder: Path, family: str) -> str:
-    """Save a target and what drafts for it; return the folder of the latter."""
-    oracle = EagleOracle(folder) if family == EAGLE else DFlashOracle(folder)
-    oracle.make_right(0.03)
-    return str(folder / (HEAD if family == EAGLE else DFLASH_HEAD))
+def save_drafted(folder: Path, name: str) -> str:
+    """Save a target and what drafts for it; return what `--draft-head` is to name."""
+    make, head = DRAFTERS[name]
+    make(folder).make_right(0.03)
+    return str(folder / head) if head else "mtp"
 
 
 @pytest.mark.parametrize(("family", "backend"), CASES)
@@ -88,7 +111,7 @@ def test_no_fault_changes_a_text(
     if backend == "native":
         require_kernels()
     folder, how = tmp_path / "model", BACKENDS[backend]
-    drafts = family in (EAGLE, DFLASH)
+    drafts = family in DRAFTERS
     if drafts:
         how = {**how, "draft_head": save_drafted(folder, family)}
     else:
@@ -120,7 +143,16 @@ def test_no_fault_changes_a_text(
     assert set(ended) == set(range(STAGES if cold.model.states.block_count else 4)), ended
 
 
-@pytest.mark.parametrize("family", [*HYBRIDS, "gemma4_text", DFLASH])
+@pytest.mark.parametrize(
+    "family",
+    [
+        *(*HYBRIDS, "gemma4_text", DFLASH),
+        *(
+            pytest.param(each, marks=pytest.mark.grid)
+            for each in sorted(DRAFTERS.keys() - {DFLASH})
+        ),
+    ],
+)
 def test_a_prompt_goes_on_from_what_each_other_left(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +160,7 @@ def test_a_prompt_goes_on_from_what_each_other_left(
     require_kernels()
     monkeypatch.setattr(rationing, "PROBE_SHARE", 1e6)
     how = BACKENDS["native"]
-    if family == DFLASH:
+    if family in DRAFTERS:
         how = {**how, "draft_head": save_drafted(tmp_path, family)}
     else:
         save_tiny(tmp_path, family, seed=3)

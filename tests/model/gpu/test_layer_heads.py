@@ -60,7 +60,7 @@ def test_texts_and_drafts_are_those_beside_a_cpu(
     drafted, rounds = texts(drafting, GREEDY)
     plain, _ = texts(device(), GREEDY)
     assert drafted == plain
-    assert 0.02 < drafting.acceptance < 0.98
+    assert 0.05 < drafting.acceptance < 0.98
     if not changes:
         beside = Drafting(make_runner_with_layer(tmp_path, head, native=False, dtype="fp32"))
         assert texts(beside, GREEDY) == (drafted, rounds)
