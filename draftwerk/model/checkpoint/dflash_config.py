@@ -6,8 +6,8 @@
              which attends without a causal mask
     guess i  = the target's lm_head of norm(what mask i comes to)
 
-Read from safetensors, as their authors' program, SGLang and vLLM have them. Layers with a window
-are causal unless the config says so of all or none.
+Read from safetensors, as their authors' program, SGLang and vLLM have them, or from a GGUF. Layers
+with a window are causal unless the config says so of all or none.
 """
 
 from pathlib import Path
@@ -20,6 +20,11 @@ from draftwerk.model.checkpoint.dflash2_config import (
     SecondConfig,
     second_config,
     second_shapes,
+)
+from draftwerk.model.checkpoint.dflash_gguf import (
+    gguf_tensors,
+    is_dflash_gguf,
+    read_dflash_gguf,
 )
 from draftwerk.model.checkpoint.drafter_plan import (
     DrafterPlan,
@@ -65,8 +70,8 @@ class DFlashConfig(NamedTuple):
 
 
 def is_dflash(directory: Path) -> bool:
-    """Whether a folder holds a DFlash drafter."""
-    return SECTION in (read_json(directory / "config.json") or {})
+    """Whether a folder, or a GGUF, holds a DFlash drafter."""
+    return is_dflash_gguf(directory) or SECTION in (read_json(directory / "config.json") or {})
 
 
 def plan_dflash(directory: Path, _: Path, target: ModelConfig) -> DrafterPlan:
@@ -85,7 +90,8 @@ def plan_dflash(directory: Path, _: Path, target: ModelConfig) -> DrafterPlan:
 
 def read_dflash_config(directory: Path, target: ModelConfig) -> DFlashConfig:
     """Return a drafter's configuration. Raises Refused, naming what does not fit the target."""
-    hf = read_json(directory / "config.json") or {}
+    is_gguf = directory.is_file()
+    hf = read_dflash_gguf(directory) if is_gguf else read_json(directory / "config.json") or {}
     if not isinstance(hf.get(SECTION), dict):
         raise Refused(f"config.json: {SECTION} is no object")
     own = cast(Json, hf[SECTION])
@@ -116,8 +122,10 @@ def drafter_tensors(directory: Path, own: DFlashConfig) -> dict[str, StoredTenso
     """
     hidden, vocabulary = own.layers["hidden_size"], own.layers["vocab_size"]
     stored = {
-        name.removeprefix("model."): tensor._replace(name=name)
-        for name, tensor in stored_tensors(directory).items()
+        name.removeprefix("model."): tensor._replace(name=tensor.name or name)
+        for name, tensor in (gguf_tensors if directory.is_file() else stored_tensors)(
+            directory
+        ).items()
     }
     shapes: dict[str, TensorShape] = {FC: (hidden, len(own.taps) * hidden), CONTEXT_NORM: (hidden,)}
     if own.second is not None:

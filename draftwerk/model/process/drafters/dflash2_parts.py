@@ -29,7 +29,8 @@ def with_second(
 
     def convolution(name: str) -> GroupedConvolution:
         base, projection = (tensors.take(f"{name}.{each}") for each in (KERNEL, PROJECTION))
-        return GroupedConvolution(base.float().to(target.device), target.product(projection), second.group_size)
+        kernels = base.view(2, second.taps, -1).float().to(target.device)
+        return GroupedConvolution(kernels, target.product(projection), second.group_size)
 
     convolutions = {
         f"model.layers.{index}.{norm}": convolution(f"layers.{index}.{name}")

@@ -4,9 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from draftwerk.model.attention.reference import attend_row
+from draftwerk.model.checkpoint.checkpoint_tensors import GgufTensors, Tensors
 from draftwerk.model.checkpoint.dflash_config import FC, drafter_tensors, read_dflash_config
+from draftwerk.model.checkpoint.dflash_gguf import gguf_card
+from draftwerk.model.checkpoint.gguf_tensors import GgufFiles
 from draftwerk.model.checkpoint.hf_config import model_config
-from draftwerk.model.checkpoint.loader import opened
+from draftwerk.model.checkpoint.loader import CPU, opened
 from draftwerk.model.draft_head.head_windows import HeadWindows
 from draftwerk.model.process.drafters.dflash2_parts import with_second
 from draftwerk.model.process.drafters.head_products import scaled
@@ -21,7 +24,12 @@ from draftwerk.model.step.layer_heads.eagle import KeptStates
 def bind(target: HeadTarget, folder: Path) -> BoundHead:
     """Return the drafter in a folder. Raises Refused."""
     said = read_dflash_config(folder, target.config)
-    tensors = opened(drafter_tensors(folder, said), said.layers, None)
+    stored = drafter_tensors(folder, said)
+    if folder.is_file():
+        tensors: Tensors = GgufTensors(GgufFiles(gguf_card(folder, stored)), None, CPU)
+        tensors.is_exact = True
+    else:
+        tensors = opened(stored, said.layers, None)
     config, windows = model_config(said.layers, {}), HeadWindows.of_head(reads_prompts=True)
     tokens, head = target.guessed()
     stack = BlockStack(

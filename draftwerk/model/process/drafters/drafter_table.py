@@ -64,5 +64,5 @@ def draft_head_bytes(wanted: str, directory: Path, dtype: str) -> int:
         target = model_config(read_supported(directory), {})
         return plan_bytes(planned(kind, wanted, directory, target), target, dtype)
     if wanted.endswith(".gguf"):
-        raise Refused(f"draft head {wanted}: drafters are read from safetensors, not from a GGUF")
+        raise Refused(f"draft head {wanted}: of drafters in a GGUF, DFlash alone is read")
     return 2 * Path(wanted).stat().st_size
