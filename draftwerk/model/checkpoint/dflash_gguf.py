@@ -54,7 +54,7 @@ BESIDE = {
     **{"selector_predecessor.weight": PREDECESSORS, "selector_successor.weight": SUCCESSORS},
     "selector_hidden.weight": SELECTOR,
 }
-PARTS = dict(zip(("attn", "ffn"), CONVOLUTIONS, strict=True))
+PARTS: dict[str, str] = dict(zip(("attn", "ffn"), CONVOLUTIONS, strict=True))
 CONVOLUTION = re.compile(r"blk\.(\d+)\.(attn|ffn)_conv_(base|proj\.weight)")
 
 

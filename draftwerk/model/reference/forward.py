@@ -58,7 +58,7 @@ class TorchForward:
         self.shard = shard or whole(config)
         self.gather = gather
         self.weights = weights
-        self.attention = attention
+        self.attention, self.tile = attention, tile
         self.graph = config.graph
         self.scorings = [
             Scoring(self.graph.attention_scale, self.graph.attention_softcap, config.kind(i).window)
@@ -76,7 +76,6 @@ class TorchForward:
         """The states that the head read in the latest call, [S, hidden] in any dtype."""
         self.kept_layers: tuple[int, ...] = ()
         self.kept: Tensor | None = None
-        self.tile = tile
         self.linear = TiledProducts(TILE if tile is None else tile)
         self.norm = Norms(config, tile or 0)
         self.rotaries = Rotaries(config, weights.embedding.device)

@@ -23,6 +23,7 @@ from tests.support.assistant_models import HEAD as ASSISTANT
 from tests.support.assistant_models import AssistantOracle
 from tests.support.eagle_models import HEAD, EagleOracle
 from tests.support.mtp_models import MtpOracle
+from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import save_tiny
 
 
@@ -74,8 +75,8 @@ def test_what_is_no_head_is_refused_and_none_takes_nothing(tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     with pytest.raises(Refused, match=r"draft head .*: it has no config\.json"):
         draft_head_bytes(str(tmp_path / "empty"), tmp_path, "bf16")
-    (tmp_path / "drafter.gguf").write_bytes(b"GGUF")
-    with pytest.raises(Refused, match=r"drafter\.gguf: drafters are read from safetensors"):
+    save_gguf(tmp_path / "drafter.gguf", "llama", "Q8_0")
+    with pytest.raises(Refused, match=r"drafter\.gguf: of drafters in a GGUF, DFlash"):
         draft_head_bytes(str(tmp_path / "drafter.gguf"), tmp_path, "bf16")
     file = tmp_path / "head.safetensors"
     file.write_bytes(bytes(50))
