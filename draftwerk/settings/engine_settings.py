@@ -38,9 +38,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     draft_head: Annotated[
         str,
         Meta(
-            description="a draft head: a file, the folder of an EAGLE-3 head, a DFlash drafter or "
-            "an assistant, off, auto for the one that came with the model, or mtp for the layer in "
-            "its own files",
+            description="a draft head: a file, the folder of an EAGLE-3 head, a DFlash drafter "
+            "(or its GGUF) or an assistant, off, auto for the one that came with the model, or mtp "
+            "for the layer in its own files",
             extra={"metavar": "PATH"},
         ),
     ] = "auto"
