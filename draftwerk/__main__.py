@@ -155,9 +155,12 @@ def pull_command(parsed: dict[str, Any]) -> int:
 
 
 def models_command(parsed: dict[str, Any]) -> int:
-    """List the models that were pulled, or the families that are served."""
+    """List the models that were pulled, the families that are served, or what drafts for one."""
+    from draftwerk.assembly.drafter_list import list_drafters
     from draftwerk.assembly.model_files import list_families, list_models
 
+    if model := parsed.get("drafters"):
+        return list_drafters(model)
     return list_families() if parsed.get("families") else list_models()
 
 

@@ -177,6 +177,9 @@ def _add_models(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--families", action="store_true", help="list the families that are served instead"
     )
+    command.add_argument(
+        "--drafters", metavar="MODEL", help="list what --draft-head may name for a model instead"
+    )
 
 
 def _add_rm(command: argparse.ArgumentParser) -> None:

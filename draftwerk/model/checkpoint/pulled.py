@@ -52,6 +52,13 @@ def pulled_models() -> list[PulledModel]:
     return found + _partial()
 
 
+def pulled_paths() -> list[Path]:
+    """Return the folders of safetensors, and the GGUF files, that were pulled."""
+    held = [each.path for repository in _repositories() for each in _held(repository)]
+    folders = {each.parent for each in held if each.suffix == ".safetensors"}
+    return sorted({*folders, *(each for each in held if each.suffix == ".gguf")})
+
+
 def _is_declared(held: Iterable[_Held]) -> bool:
     """Whether a repository's `config.json`, as far as it is readable, has a declared class."""
     for each in held:
