@@ -187,7 +187,8 @@ def _environment(out: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(out / "cache"),
         "HF_HUB_OFFLINE": "1",
     }
-    return {**os.environ, **caches, "PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])}
+    paths = ROOT, ROOT / "tools", site
+    return {**os.environ, **caches, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
 def unpack(folders: Sequence[Path], site: Path) -> None:
