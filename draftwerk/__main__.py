@@ -97,13 +97,13 @@ def build(
     settings: Settings, report: Callable[[str], None]
 ) -> AbstractAsyncContextManager[RunningServer]:
     """Run the engine; its imports take half a second, in which the socket is already bound."""
-    from draftwerk.assembly.build import build_engine
     from draftwerk.assembly.model_entries import serves_several
     from draftwerk.assembly.several_models import build_models
+    from draftwerk.pictures.attach import build_pictured
 
     if serves_several(settings):
         return build_models(settings, report)
-    return build_engine(settings, report)
+    return build_pictured(settings, report)
 
 
 def chat_command(parsed: dict[str, Any]) -> int:

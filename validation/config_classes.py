@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import transformers
 
-from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from draftwerk.model.checkpoint.architectures import ARCHITECTURES, OF_ANY_TEXT
 from draftwerk.model.checkpoint.keys.class_fields import FILE
 from draftwerk.model.checkpoint.keys.config_keys import WITHOUT_EFFECT
 
@@ -27,6 +27,7 @@ def class_fields() -> dict[str, Any]:
     for row in ARCHITECTURES:
         for name in (row.hf_name, *row.wrappers):
             configs[name] = getattr(transformers, name).config_class
+    configs |= {name: getattr(transformers, name).config_class for name in sorted(OF_ANY_TEXT)}
     return {
         "classes": {name: _of_class(config) for name, config in configs.items()},
         "generation": sorted(_generation_defaults()),

@@ -24,6 +24,7 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.slo import StageTimes
+from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.scheduler.option_set import RequestCheck
 from draftwerk.speculative.scheduler.size_limits import UNBOUNDED, MemorySizes
 
@@ -223,7 +224,7 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
     count, context_max = len(given), limits.context_max
     if not encoded.tokens:
         raise RefusedError("the prompt is empty", field)
-    if not all(0 <= token < vocab_size for token in given):
+    if not all(0 <= token < vocab_size or token >= PLACEHOLDER_MIN for token in given):
         raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", field)
     if encoded.options.reading is not None:
         if count > context_max:

@@ -38,6 +38,16 @@ class EngineClient(Protocol):
     async def drain(self) -> None: ...
 
 
+class BodyReader(Protocol):
+    """Takes out of bodies what their schemas do not know, and puts a text in its place."""
+
+    async def read(
+        self, path: str, raw: bytes, tenant: str, holds: list[Callable[[], None]], /
+    ) -> bytes:
+        """Return the body; what it needs is kept until `holds` are called. Raises ApiError."""
+        ...
+
+
 class ReceiptSigner(Protocol):
     """Signs with a key that it keeps."""
 
@@ -209,5 +219,6 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
     model: ServedModel
     places: Callable[[], int] | None = None
     """How many requests it holds at once, where that changes; 0 where it is not known."""
+    bodies: BodyReader | None = None
     shelved: ShelvedModels | None = None
     """All models where there are several; the others are of the first then."""

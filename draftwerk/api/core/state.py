@@ -25,7 +25,7 @@ from draftwerk.api.core.errors import ApiError, draining, overloaded, refused, s
 from draftwerk.api.core.generation import Generation, opened
 from draftwerk.api.core.kept_streams import KeptStreams
 from draftwerk.api.core.memory import MemoryGuard
-from draftwerk.api.core.ports import EngineClient, ReceiptSigner, ServedModel
+from draftwerk.api.core.ports import BodyReader, EngineClient, ReceiptSigner, ServedModel
 from draftwerk.api.core.request_timer import Clock, Histograms, RequestTimer
 from draftwerk.api.core.response_store import ResponseStore
 from draftwerk.settings.approximations import of_request
@@ -69,6 +69,7 @@ class ServerState:
     clock: Clock = time.monotonic
     now: Callable[[], float] = time.time
     new_seed: Callable[[], int] = lambda: secrets.randbits(SEED_BITS)
+    bodies: BodyReader | None = None
     signer: ReceiptSigner | None = None
     """The signer of receipts, if they are to be."""
     recorder: RequestRecorder | None = None

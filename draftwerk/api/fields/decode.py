@@ -18,6 +18,7 @@ from draftwerk.api.core.calls import SentBody
 from draftwerk.api.core.errors import ApiError, ClientGoneError, invalid, refused
 from draftwerk.api.core.handling import SENT, held_body, state_of, tenant_of
 from draftwerk.api.core.memory import HeldBody
+from draftwerk.api.core.models import HOLDS
 from draftwerk.api.fields.field_rows import UNSENT, Body, FieldRow, RefusedField, rows_of
 from draftwerk.api.fields.field_types import RAW_HARMLESS_MAX, SAYS_NOTHING
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
@@ -42,6 +43,9 @@ async def body_of(
     raw = await _read(request)
     if state_of(request).recorder is not None:
         request.scope[SENT] = SentBody(request.scope["path"], raw)
+    if (reader := state_of(request).bodies) is not None:
+        holds = request.scope.setdefault(HOLDS, [])
+        raw = await reader.read(request.url.path, raw, tenant_of(request), holds)
     body = decoded(raw, decoder)
     if look is not None:
         look(raw)

@@ -170,6 +170,7 @@ class HttpServer:
                 text_tools=running.text_tools,
                 model=running.model,
                 settings=self.settings,
+                bodies=running.bodies,
                 signer=signer,
                 recorder=recorder,
             )

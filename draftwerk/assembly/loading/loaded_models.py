@@ -84,6 +84,8 @@ class KnownModel:
     """The measurements of its last process."""
     nursery: Nursery | None = None
     """The process that forks those of all models."""
+    attached: tuple[tuple[str, str], ...] = ()
+    """As in `ModelOptions`."""
 
 
 NOTHING_KNOWN = KnownModel()
@@ -119,7 +121,8 @@ async def _loaded(
     if own is not None:
         own.prepare(nursery_model(target_info))
     # A server that waits for its only model gives it all there is.
-    options = structs.replace(options, loads_behind=known.nursery is not None)
+    loads_behind, attached = known.nursery is not None, known.attached
+    options = structs.replace(options, loads_behind=loads_behind, attached=attached)
     first = TargetProcesses(options, memory, settings.silence_s, nursery)
     target = target_device(first)
     try:

@@ -30,6 +30,12 @@ ARCHITECTURES = (
 )
 BY_CLASS = {row.hf_name: row for row in ARCHITECTURES}
 WRAPPED = {wrapper: row.hf_name for row in ARCHITECTURES for wrapper in row.wrappers}
+BY_TYPE = {row.model_type: row.hf_name for row in reversed(ARCHITECTURES)}
+OF_ANY_TEXT = {
+    f"{name}ForConditionalGeneration"
+    for name in ("Llava", "Mistral3", "Idefics3", "SmolVLM", "InternVL")
+}
+"""Classes of text beside pictures whose text part is of any class."""
 WITHOUT_HEAD = {row.base_name: row.hf_name for row in ARCHITECTURES}
 """Classes of what stands before a head, which files that make vectors name."""
 TIED = "tie_word_embeddings"
@@ -49,7 +55,7 @@ def architecture_of(hf: Json) -> Architecture:
 
 def is_declared(hf: Json) -> bool:
     """Whether a config's class has a row, or its text part has."""
-    return _class_of(hf) in BY_CLASS.keys() | WRAPPED.keys()
+    return _class_of(hf) in BY_CLASS.keys() | WRAPPED.keys() | OF_ANY_TEXT
 
 
 def _class_of(hf: Json) -> str:
@@ -107,8 +113,11 @@ def _text_of(hf: Json, text: Any) -> Json:
     wrapper = _class_of(hf)
     if wrapper in DRAFTERS:
         raise Refused(f"{wrapper} drafts for another model, which names it by --draft-head")
-    if wrapper not in WRAPPED or not isinstance(text, dict):
+    if wrapper not in WRAPPED.keys() | OF_ANY_TEXT or not isinstance(text, dict):
         raise Refused(f"{wrapper} with a text_config is not supported")
     outer = {key: hf[key] for key in OUTER if key in hf}
     tied = {TIED: text[TIED]} if TIED in text else {}
-    return {**text, **outer, **tied, "architectures": [WRAPPED[wrapper]]}
+    name = WRAPPED.get(wrapper, "")
+    if wrapper in OF_ANY_TEXT:
+        name = BY_TYPE.get(text.get("model_type", "llama"), name)
+    return {**text, **outer, **tied, "architectures": [name]}

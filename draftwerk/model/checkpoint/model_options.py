@@ -79,6 +79,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """How many stages the layers are divided among, each in processes of its own."""
     tensor_parallel: int = 1
     """How many processes share the columns of a stage's products."""
+    attached: tuple[tuple[str, str], ...] = ()
+    """Functions, as `module:name`, that extend the built model, each with its argument."""
     rank: int = 0
     """Which of these processes this is; rank 0 starts the others."""
     rendezvous: str = ""

@@ -7,7 +7,11 @@ from draftwerk.model.checkpoint.files.shards import StoredTensor
 
 BASE = "model."
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-TEXT = {"language_model.": "", "model.language_model.": "model."}
+TEXT = {
+    "language_model.": "",
+    "model.language_model.": "model.",
+    "model.text_model.": "model.",
+}
 """Prefixes of the tensors of a text part, and what stands there in a model of text alone."""
 NOT_TEXT = (
     "vision_tower.",
@@ -15,6 +19,8 @@ NOT_TEXT = (
     "multi_modal_projector.",
     "model.multi_modal_projector.",
     "model.visual.",
+    "model.vision_model.",
+    "model.connector.",
     *(f"model.{each}." for each in ("audio_tower", "embed_vision", "embed_audio")),
     "mtp.",
 )

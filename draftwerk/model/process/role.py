@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count, islice
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -97,6 +98,8 @@ def build_role(
         if role == "rank":
             return _rank(build_rank(decoded, progress), decoded)
         built = build(decoded, progress, grammars=grammars)
+        for name, argument in decoded.attached:
+            built = resolve_name(name)(built, argument)
         draft_model = _draft_model(decoded, built, progress)
     except (MemoryError, torch.OutOfMemoryError) as error:
         reason = str(error).partition(". ")[0]

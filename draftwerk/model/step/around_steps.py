@@ -1,10 +1,19 @@
 """Wrappers of a step, by a model's kind and where its pages are."""
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.whole_prompts import WholePrompts, begun_again
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+
+
+@runtime_checkable
+class StepWrapper(Protocol):
+    """A forward pass that needs something of whole steps."""
+
+    def around(self, step: Callable[[Proposal], Verdict], /) -> Callable[[Proposal], Verdict]:
+        """Return a step with that, which knows no sequence yet."""
+        ...
 
 
 def attached(
@@ -12,7 +21,7 @@ def attached(
 ) -> Callable[[Proposal], Verdict]:
     """Return a step with what a model's kind and the place of its pages ask for."""
     step = noting_use(parts, step)
-    return begun_again(step) if isinstance(parts.forward, WholePrompts) else step
+    return parts.forward.around(step) if isinstance(parts.forward, StepWrapper) else step
 
 
 def noting_use(

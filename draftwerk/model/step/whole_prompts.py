@@ -31,6 +31,10 @@ class WholePrompts:
         """Return the logits; there are no trees of drafts."""
         return self._forward(self._view(batch), pages)
 
+    def around(self, step: Step) -> Step:
+        """Return a step that computes prompts from their beginning."""
+        return begun_again(step)
+
     @property
     def states(self) -> Tensor | None:
         """Hidden states of the outputs of the latest call."""

@@ -20,6 +20,8 @@ STOP_TOKENS_MAX = 16
 TEMPERATURE_MAX = 2.0
 TOKENS_MAX = 2**18
 TOKEN_ID_MAX = 2**31 - 1
+PLACEHOLDER_MIN = 2**62
+"""Numbers from here on stand in a prompt for what is no token."""
 WIDTH_MAX = 16
 """Live hypotheses of a beam search."""
 

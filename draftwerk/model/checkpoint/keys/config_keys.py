@@ -60,7 +60,15 @@ WITHOUT_EFFECT = {
     ),
     **because(
         "it is the tokenizer's",
-        *("bos_token_id", "pad_token_id", "pad_id", "eod_token_id", "sep_token_id", "cls_token_id"),
+        *(
+            "bos_token_id",
+            "pad_token_id",
+            "_pad_token_id",
+            "pad_id",
+            "eod_token_id",
+            "sep_token_id",
+            "cls_token_id",
+        ),
         *("unk_token_id", "mask_token_id", "decoder_start_token_id", "tokenizer_class"),
         *("im_start_id", "im_end_id", "im_newline_id", "text_start_id", "text_end_id"),
         *("mask_init_id", "end_token_id", "org_vocab_size", "eod_id", "bos_id", "eos_id"),

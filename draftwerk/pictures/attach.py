@@ -1,0 +1,116 @@
+"""Where pictures attach: the server's engine, a tokenizer that knows of them, and their reader."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from anyio import to_thread
+
+from draftwerk.actors.devices.child import spawn
+from draftwerk.actors.devices.device import DeviceLostError
+from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
+from draftwerk.api.core.config import Settings
+from draftwerk.api.core.ports import RunningServer
+from draftwerk.assembly.build import build_engine
+from draftwerk.assembly.loading.loaded_models import KnownModel
+from draftwerk.machine.child_python import python_command
+from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.native.servable import may_use_gpu
+from draftwerk.pictures.families import FAMILIES
+from draftwerk.pictures.messages import PictureRead, PictureWork, TowerOptions
+from draftwerk.pictures.pictured_text import PicturedText
+from draftwerk.pictures.reader import PictureReader
+from draftwerk.pictures.store import PictureStore, rows_folder
+
+CONFIG = "config.json"
+ROWS = "draftwerk.pictures.picture_rows:attach"
+Report = Callable[[str], None]
+
+
+class PicturedCheckpoint(NamedTuple):
+    """A checkpoint whose pictures are read."""
+
+    directory: Path
+    name: str
+    picture_id: int
+    """The token that its chat template shows a picture as."""
+
+
+@asynccontextmanager
+async def build_pictured(settings: Settings, report: Report) -> AsyncGenerator[RunningServer]:
+    """Run the engine while the block lasts, and what reads pictures if its model does."""
+    found = await to_thread.run_sync(pictured_checkpoint, settings, report)
+    if found is None:
+        async with build_engine(settings, report) as running:
+            yield running
+        return
+    async with AsyncExitStack() as own:
+        folder = own.enter_context(rows_folder())
+        store = PictureStore(folder)
+        tower = tower_process(found, folder, settings.silence_s)
+        own.push_async_callback(tower.close)
+        starting = asyncio.create_task(_started(tower, report))
+        own.callback(starting.cancel)
+        rows = msgspec.json.encode({"folder": str(folder), "picture_id": found.picture_id}).decode()
+        known = KnownModel(
+            text=await to_thread.run_sync(_text, found, settings, store), attached=((ROWS, rows),)
+        )
+        running = await own.enter_async_context(build_engine(settings, report, known=known))
+        if not await starting:
+            yield running
+            return
+        reader = PictureReader(tower, store, running.engine.name_secret)
+        watching = asyncio.create_task(reader.supervise())
+        own.callback(watching.cancel)
+        yield msgspec.structs.replace(running, bodies=reader)
+
+
+def pictured_checkpoint(settings: Settings, report: Report) -> PicturedCheckpoint | None:
+    """Return the model's checkpoint if its pictures are read as it is served."""
+    if not settings.model or settings.ranks > 1 or settings.backend != "auto":
+        return None
+    if may_use_gpu(settings.device):
+        return None
+    try:
+        location = locate(settings.model, report)
+    except Refused:
+        return None  # whoever loads it says why
+    path = location.directory / CONFIG
+    hf: dict[str, Any] = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    picture_id = hf.get("image_token_id", hf.get("image_token_index"))
+    if (hf.get("architectures") or [""])[0] not in FAMILIES or not isinstance(picture_id, int):
+        return None
+    return PicturedCheckpoint(location.directory, location.name, picture_id)
+
+
+def tower_process(
+    found: PicturedCheckpoint, folder: Path, silence_s: float
+) -> ProcessDevice[PictureWork, PictureRead]:
+    """Return the device of a process that reads pictures; it is not started yet."""
+    options = TowerOptions(str(found.directory), str(folder), max(1, (os.cpu_count() or 1) // 2))
+    text = msgspec.json.encode(options).decode()
+    command = python_command("draftwerk.pictures.tower_process", text)
+    return ProcessDevice(partial(spawn, command), PictureRead, silence_s)
+
+
+async def _started(tower: ProcessDevice[PictureWork, PictureRead], report: Report) -> bool:
+    """Return whether pictures are read; the report says why they are not."""
+    try:
+        await tower.start()
+    except (ModelRefusedError, DeviceLostError) as error:
+        report(f"pictures are not read: {error}")
+        return False
+    return True
+
+
+def _text(found: PicturedCheckpoint, settings: Settings, store: PictureStore) -> PicturedText:
+    words = settings.tool_format, settings.control_tokens, settings.rerank
+    return PicturedText(
+        found.directory, *words, store=store, picture_id=found.picture_id, name=found.name
+    )

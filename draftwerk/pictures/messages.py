@@ -1,0 +1,35 @@
+"""What crosses to the process that reads pictures, and back."""
+
+import msgspec
+
+
+class PictureWork(msgspec.Struct, frozen=True):
+    """A picture to be read."""
+
+    digest: str
+    """The name that its rows are kept under."""
+    data: bytes
+    media_type: str = ""
+    """What it must be; empty where any picture will do."""
+
+
+class PictureRead(msgspec.Struct, frozen=True):
+    """What a picture came to."""
+
+    text: str = ""
+    """Its tokens by name, some of which are rows."""
+    rows: int = 0
+    size: int = 0
+    """The bytes of its rows."""
+    fault: str = ""
+    """Why it cannot be read, in words for the client; empty if it can."""
+
+
+class TowerOptions(msgspec.Struct, frozen=True):
+    """How pictures are read."""
+
+    directory: str
+    """The checkpoint's."""
+    folder: str
+    """Where rows are written."""
+    threads: int

@@ -1,0 +1,47 @@
+"""Numbers that stand for positions of pictures in a prompt, and marks that stand for pictures.
+
+A placeholder tells whose row of which picture it is, so the names of cached blocks tell pictures
+apart, and nobody between tokenizer and model process needs to know of them.
+
+    bit 62   61 ...................... 14   13 ............ 0
+    1        the picture's key (48 bits)    the row's number
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
+
+ROW_BITS = 14
+ROWS_MAX = 2**ROW_BITS
+"""Rows of a picture at most."""
+KEY_DIGITS = 12
+"""Hexadecimal digits of a key: 48 bits."""
+MARK = re.compile("\ue200([0-9a-f]{32})\ue201")
+"""A picture in a text: characters for private use around its digest, which only who sent the
+picture to this server could know."""
+
+
+class Place(NamedTuple):
+    """A row of a picture."""
+
+    key: str
+    row: int
+
+
+def mark_of(digest: str) -> str:
+    """Return what stands for a picture in a text."""
+    return f"\ue200{digest}\ue201"
+
+
+def placeholders(digest: str, count: int) -> Iterator[int]:
+    """Return the numbers of a picture's rows."""
+    first = PLACEHOLDER_MIN + (int(digest[:KEY_DIGITS], 16) << ROW_BITS)
+    return iter(range(first, first + count))
+
+
+def place_of(placeholder: int) -> Place:
+    """Return the row that a placeholder stands for."""
+    key, row = divmod(placeholder - PLACEHOLDER_MIN, ROWS_MAX)
+    return Place(f"{key:0{KEY_DIGITS}x}", row)

@@ -1,0 +1,129 @@
+"""Reads the pictures of requests before these are decoded: each becomes a mark in its text."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import anyio
+import msgspec
+
+from draftwerk.actors.devices.device import DeviceLostError
+from draftwerk.actors.devices.process import ProcessDevice
+from draftwerk.api.core.errors import refused, unavailable
+from draftwerk.pictures.body_pictures import NAMED, SentPicture, pictures_in
+from draftwerk.pictures.messages import PictureRead, PictureWork
+from draftwerk.pictures.placeholders import mark_of
+from draftwerk.pictures.store import KeptPicture, PictureStore
+
+PICTURES_MAX = 32
+"""Of a request."""
+READ_S = 60.0
+"""For one picture."""
+TRIES = 2
+RETRY_MS = 1000
+PAUSE_S = 1.0
+"""Between two starts of the process."""
+
+log = logging.getLogger("draftwerk")
+
+
+@dataclass(slots=True)
+class PictureReader:
+    """Has pictures read by the tower's process, each once."""
+
+    tower: ProcessDevice[PictureWork, PictureRead]
+    store: PictureStore
+    secret: bytes
+    """Keys the digests, so that nobody can name a picture that he did not send."""
+    _reading: dict[str, asyncio.Task[PictureRead]] = field(
+        default_factory=dict[str, "asyncio.Task[PictureRead]"]
+    )
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def read(
+        self, path: str, raw: bytes, tenant: str, holds: list[Callable[[], None]]
+    ) -> bytes:
+        """Return a body with marks for its pictures, which stay until `holds` are released.
+
+        Raises ApiError, which names the field.
+        """
+        if not NAMED.search(raw):
+            return raw
+        try:
+            tree = msgspec.json.decode(raw)
+        except msgspec.MsgspecError:
+            return raw  # refused where all bodies are
+        pictures = list(pictures_in(tree, path.startswith("/api/")))
+        if len(pictures) > PICTURES_MAX:
+            name = pictures[PICTURES_MAX].field
+            raise refused(
+                f"`{name}`: a request has {PICTURES_MAX} pictures at most.", name, "invalid"
+            )
+        for each in pictures:
+            kept = await self._kept(each, tenant)
+            holds.append(lambda kept=kept: self.store.release(kept))
+            each.put(mark_of(kept.digest))
+        return msgspec.json.encode(tree) if pictures else raw
+
+    async def _kept(self, sent: SentPicture, tenant: str) -> KeptPicture:
+        """Return a picture that stays until it is released. Raises ApiError."""
+        digest = self._digest(sent, tenant)
+        if (found := self.store.use(digest)) is not None:
+            return found
+        task = self._reading.get(digest)
+        if task is None:  # a task of its own: who leaves does not end it for others
+            task = asyncio.create_task(self._read(PictureWork(digest, sent.data, sent.media_type)))
+            self._reading[digest] = task
+            task.add_done_callback(lambda _: self._reading.pop(digest, None))
+        try:
+            result = await asyncio.shield(task)
+        except DeviceLostError as error:
+            raise unavailable(str(error), RETRY_MS) from None
+        if result.fault:
+            raise refused(f"`{sent.field}`: {result.fault}.", sent.field, "invalid")
+        if (found := self.store.use(digest)) is not None:
+            return found
+        raise unavailable("too many pictures are in use", RETRY_MS)
+
+    def _digest(self, sent: SentPicture, tenant: str) -> str:
+        digest = blake2b(sent.data, digest_size=16, key=self.secret)
+        digest.update(f"{len(sent.data)} {sent.media_type} {tenant}".encode())
+        return digest.hexdigest()
+
+    async def _read(self, work: PictureWork) -> PictureRead:
+        """Have a picture read, once more where the process is lost."""
+        async with self._one:
+            for _ in range(TRIES):
+                if not self.tower.alive:
+                    await self.tower.revive()
+                try:
+                    with anyio.fail_after(READ_S):
+                        await self.tower.send(work)
+                        result = await self.tower.receive()
+                except DeviceLostError as error:
+                    log.warning("reading a picture: %s", error)
+                    continue
+                except TimeoutError:
+                    await self.tower.close()
+                    return PictureRead(fault=f"it is not read within {READ_S:g} s")
+                if not result.fault:
+                    self.store.add(KeptPicture(work.digest, result.text, result.rows, result.size))
+                return result
+            return PictureRead(fault="reading it ends the process that reads pictures")
+
+    async def supervise(self) -> None:
+        """Keep the tower's process alive."""
+        while True:
+            try:
+                await self.tower.watch()
+            except DeviceLostError as error:
+                log.warning("starting the reader of pictures again: %s", error)
+            await asyncio.sleep(PAUSE_S)
+            async with self._one:
+                try:
+                    if not self.tower.alive:
+                        await self.tower.revive()
+                except DeviceLostError as error:
+                    log.warning("%s", error)

@@ -1,0 +1,98 @@
+"""Pictures that were read: their layouts here, their rows in a folder that model processes map.
+
+Who leaves least behind is the picture that was used longest ago; one that a request needs stays.
+"""
+
+import os
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from draftwerk.pictures.placeholders import KEY_DIGITS
+
+BYTES_MAX = 2**29
+"""Rows of all pictures that are kept."""
+PREFIX = "draftwerk-pictures-"
+MEMORY = Path("/dev/shm")
+
+
+@dataclass(slots=True)
+class KeptPicture:
+    """A picture that was read."""
+
+    digest: str
+    text: str
+    """Its tokens by name."""
+    rows: int
+    size: int
+    users: int = 0
+    """Requests that need it."""
+
+
+@dataclass(slots=True)
+class PictureStore:
+    """Pictures by their digests, the latest used last."""
+
+    folder: Path
+    bytes_max: int = BYTES_MAX
+    kept: OrderedDict[str, KeptPicture] = field(default_factory=OrderedDict[str, KeptPicture])
+
+    def find(self, digest: str) -> KeptPicture | None:
+        """Return a picture, which becomes the latest used."""
+        found = self.kept.get(digest)
+        if found is not None:
+            self.kept.move_to_end(digest)
+        return found
+
+    def add(self, picture: KeptPicture) -> None:
+        """Keep a picture whose rows are in the folder; others make room for it."""
+        self.kept[picture.digest] = picture
+        for each in list(self.kept.values()):
+            if self.size <= self.bytes_max:
+                return
+            if not each.users and each is not picture:
+                del self.kept[each.digest]
+                self.path(each.digest).unlink(missing_ok=True)
+
+    def use(self, digest: str) -> KeptPicture | None:
+        """Return a picture that stays until it is released, if it is kept."""
+        if (found := self.find(digest)) is not None:
+            found.users += 1
+        return found
+
+    def release(self, picture: KeptPicture) -> None:
+        """Need a picture no more."""
+        picture.users -= 1
+
+    @property
+    def size(self) -> int:
+        """The bytes of all rows."""
+        return sum(each.size for each in self.kept.values())
+
+    def path(self, digest: str) -> Path:
+        """Return where the rows of a picture are."""
+        return self.folder / digest[:KEY_DIGITS]
+
+    def check(self) -> None:
+        """Assert that each picture has its rows, and that none is needed less than not at all."""
+        assert all(each.users >= 0 for each in self.kept.values())
+        sizes = {each: self.path(each).stat().st_size for each in self.kept}
+        assert sizes == {each.digest: each.size for each in self.kept.values()}
+
+
+@contextmanager
+def rows_folder(parent: Path = MEMORY) -> Generator[Path]:
+    """Make a folder of this process's for the block; those that dead ones left are removed."""
+    parent = parent if parent.is_dir() else Path(tempfile.gettempdir())
+    for left in parent.glob(f"{PREFIX}*"):
+        if not Path(f"/proc/{left.name.removeprefix(PREFIX).partition('-')[0]}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,114 @@
+"""The vision tower and the projector of a checkpoint: a picture's bytes to rows of embeddings."""
+
+import warnings
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image, ImageOps, UnidentifiedImageError
+from transformers import AutoConfig, AutoImageProcessor
+
+from draftwerk.model.checkpoint.unsupported import Refused
+from draftwerk.model.text.vocabulary import read_tokenizer
+from draftwerk.pictures.families import FAMILIES, Layout
+from draftwerk.pictures.messages import PictureRead, PictureWork, TowerOptions
+from draftwerk.pictures.placeholders import KEY_DIGITS, ROWS_MAX
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+PIXELS_MAX = 2**25
+"""Of a picture, before anything of it is unpacked."""
+SIDE_MAX, SIDES_RATIO_MAX = 2**14, 100
+TINY = 2
+"""Tokens of the text model that is loaded around the tower; none of it is used."""
+
+
+class Tower:
+    """Reads pictures, one after another."""
+
+    def __init__(self, options: TowerOptions) -> None:
+        directory = Path(options.directory)
+        torch.set_num_threads(options.threads)
+        config = AutoConfig.from_pretrained(directory)
+        self.family = FAMILIES[config.architectures[0]]
+        self.folder = Path(options.folder)
+        picture = read_tokenizer(directory).id_to_token(config.image_token_id)
+        if picture is None:
+            raise Refused(f"the tokenizer has no token {config.image_token_id}, the picture's")
+        vision = config.vision_config
+        self.layout = Layout(picture, config, getattr(vision, "patch_size", 1))
+        self.processor = AutoImageProcessor.from_pretrained(directory, backend="pil")
+        self.model = _without_text(directory, config)
+
+    def read(self, work: PictureWork) -> PictureRead:
+        """Return a picture's layout; its rows are written beside those of others."""
+        try:
+            image = opened(work.data, work.media_type)
+        except ValueError as error:
+            return PictureRead(fault=str(error))
+        given = [[image]] if self.family.is_nested else [image]
+        more = self.family.given(self.layout)
+        inputs = self.processor(images=given, return_tensors=None, **more)
+        rows = self._rows(inputs)
+        if len(rows) > ROWS_MAX:
+            return PictureRead(fault=f"it would be {len(rows)} tokens; {ROWS_MAX} are the most")
+        text = self.family.layout(inputs, len(rows), self.layout)
+        if text.count(self.layout.picture) != len(rows):
+            raise RuntimeError(f"{len(rows)} rows do not fit {text[:200]!r}")
+        path = self.folder / work.digest[:KEY_DIGITS]
+        draft = path.with_suffix(".draft")
+        np.ascontiguousarray(rows.numpy()).tofile(draft)
+        draft.rename(path)
+        return PictureRead(text, len(rows), rows.nbytes)
+
+    @torch.inference_mode()
+    def _rows(self, inputs: Any) -> torch.Tensor:
+        known = {
+            name: torch.as_tensor(np.array(value))
+            for name, value in inputs.items()
+            if name in ("pixel_values", "pixel_attention_mask", "image_sizes")
+        }
+        found = self.model.get_image_features(**known).pooler_output
+        return torch.cat([each.reshape(-1, each.shape[-1]) for each in found]).float().contiguous()
+
+
+def opened(data: bytes, media_type: str = "") -> Image.Image:
+    """Return a picture's pixels. Raises ValueError, in words for the client."""
+    form = media_type.removeprefix("image/").replace("jpg", "jpeg").upper()
+    formats = [each for each in FORMATS if form in ("", each)]
+    if not formats:
+        raise ValueError(f"{media_type} is not read, only {', '.join(FORMATS)}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(BytesIO(data), formats=formats)
+            width, height = image.size
+            if width * height > PIXELS_MAX or max(width, height) > SIDE_MAX:
+                raise ValueError(f"it has {width} x {height} pixels; {PIXELS_MAX} are the most")
+            if max(width, height) > SIDES_RATIO_MAX * min(width, height):
+                raise ValueError(f"it has {width} x {height} pixels, which is a line")
+            return ImageOps.exif_transpose(image).convert("RGB")
+    except UnidentifiedImageError:
+        raise ValueError(f"it is no {', '.join(formats)}") from None
+    except ValueError:
+        raise
+    except Exception as error:  # whatever a broken file makes of a decoder
+        raise ValueError(f"it is broken: {str(error)[:200]}") from None
+
+
+def _without_text(directory: Path, config: Any) -> Any:
+    """Return a model whose text part has no layers and next to no tokens."""
+    text = config.get_text_config()
+    text.num_hidden_layers, text.vocab_size = 0, TINY
+    if getattr(text, "layer_types", None):
+        text.layer_types = []
+    text.pad_token_id = text.bos_token_id = text.eos_token_id = config.pad_token_id = None
+    kind = getattr(transformers, config.architectures[0])
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    model = kind.from_pretrained(
+        directory, config=config, dtype=torch.float32, ignore_mismatched_sizes=True
+    )
+    return model.model.eval()

@@ -1,0 +1,180 @@
+"""Small random models that read pictures, made by Transformers, and pictures for them."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from transformers import AutoModelForImageTextToText, PreTrainedTokenizerFast
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
+
+from tests.support.small_tokenizers import byte_level
+
+HIDDEN = 48
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}[{{ message['role'] }}]"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}"
+    "{% elif part['type'] == 'image' %}PICTURE{% endif %}{% endfor %}{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+class Pictured(NamedTuple):
+    """How a family is made."""
+
+    text_type: str
+    tokens: tuple[str, ...]
+    """Special tokens of its tokenizer, its picture first."""
+    config: Callable[[dict[str, Any], int], Any]
+    processor: Callable[[], Any]
+
+
+def text_config(vocab_size: int, model_type: str = "llama") -> dict[str, Any]:
+    """Return the configuration of a small text model."""
+    return {
+        "model_type": model_type,
+        "vocab_size": vocab_size,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": 1024,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+
+
+def _mistral3(text: dict[str, Any], picture: int) -> Any:
+    vision = {
+        **{"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 64, "head_dim": 8},
+        **{"num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 64, "patch_size": 8},
+    }
+    return transformers.Mistral3Config(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=picture,
+        spatial_merge_size=2,
+        vision_feature_layer=-1,
+    )
+
+
+CLIP = {
+    **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3},
+    **{"num_attention_heads": 4, "image_size": 32, "patch_size": 8, "projection_dim": 32},
+}
+
+
+def _llava(text: dict[str, Any], picture: int) -> Any:
+    vision = {"model_type": "clip_vision_model", **CLIP}
+    return transformers.LlavaConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=picture,
+        vision_feature_layer=-2,
+        image_seq_length=16,
+    )
+
+
+def _idefics3(text: dict[str, Any], picture: int) -> Any:
+    vision = {"model_type": "idefics3_vision", **CLIP}
+    return transformers.Idefics3Config(
+        vision_config=vision, text_config=text, image_token_id=picture, scale_factor=2
+    )
+
+
+def _smolvlm(text: dict[str, Any], picture: int) -> Any:
+    vision = {"model_type": "smolvlm_vision", **CLIP}
+    return transformers.SmolVLMConfig(
+        vision_config=vision, text_config=text, image_token_id=picture, scale_factor=2
+    )
+
+
+def _internvl(text: dict[str, Any], picture: int) -> Any:
+    vision = {
+        **{"model_type": "internvl_vision", **CLIP, "image_size": [32, 32], "patch_size": [8, 8]},
+        "use_absolute_position_embeddings": True,
+    }
+    return transformers.InternVLConfig(
+        vision_config=vision, text_config=text, image_token_id=picture, image_seq_length=4
+    )
+
+
+TILES = tuple(f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4))
+IDEFICS = ("<image>", "<fake_token_around_image>", "<global-img>", *TILES)
+TILING = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}}
+FAMILIES = {
+    "llava": Pictured(
+        "llama",
+        ("<image>",),
+        _llava,
+        lambda: CLIPImageProcessorPil(
+            size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
+        ),
+    ),
+    "mistral3": Pictured(
+        "ministral3",
+        ("[IMG]", "[IMG_BREAK]", "[IMG_END]"),
+        _mistral3,
+        lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size=8),
+    ),
+    "idefics3": Pictured("llama", IDEFICS, _idefics3, lambda: Idefics3ImageProcessorPil(**TILING)),
+    "smolvlm": Pictured("llama", IDEFICS, _smolvlm, lambda: SmolVLMImageProcessorPil(**TILING)),
+    "internvl": Pictured(
+        "qwen2",
+        ("<IMG_CONTEXT>", "<img>", "</img>"),
+        _internvl,
+        lambda: GotOcr2ImageProcessorPil(
+            size={"height": 32, "width": 32}, crop_to_patches=True, max_patches=4
+        ),
+    ),
+}
+
+
+def save_pictured(family: str, directory: Path, seed: int = 0) -> Any:
+    """Save a random model of a family, with its processor; returns the model, in float32."""
+    made = FAMILIES[family]
+    raw = byte_level()
+    raw.add_special_tokens(list(made.tokens))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        bos_token="<s>",
+        eos_token="</s>",
+        chat_template=TEMPLATE.replace("PICTURE", made.tokens[0]),
+    )
+    torch.manual_seed(seed)
+    vocab_size = len(tokenizer) + 3
+    text = text_config(vocab_size, made.text_type)
+    config = made.config(text, tokenizer.convert_tokens_to_ids(made.tokens[0]))
+    config.tie_word_embeddings = False
+    model = AutoModelForImageTextToText.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * (0.3 if parameter.ndim > 1 else 0.25))
+            if parameter.ndim == 1:
+                parameter.add_(1.0)
+    model = model.float().eval()
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    made.processor().save_pretrained(directory)
+    return model
+
+
+def picture(seed: int = 0, size: tuple[int, int] = (40, 56), form: str = "PNG") -> bytes:
+    """Return the bytes of a random picture, `size` wide and high."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
+    data = io.BytesIO()
+    Image.fromarray(pixels).save(data, form)
+    return data.getvalue()
