@@ -133,13 +133,7 @@ class Tokenizer:
 
     def _refuse(self, submit: Submit, kind: str, reason: str, field: str = "", **more: int) -> None:
         """Send a request its last event."""
-        failed = Failed(
-            request_id=submit.request_id,
-            kind=kind,
-            reason=reason,
-            field=field,
-            **more,
-        )
+        failed = Failed(request_id=submit.request_id, kind=kind, reason=reason, field=field, **more)
         self.refusals.send_nowait(failed)
 
     async def _encode(self, submit: Submit, taken_s: float) -> Encoded:

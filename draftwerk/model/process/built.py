@@ -1,6 +1,7 @@
 """A model that is ready to run, and what its builders share."""
 
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import NamedTuple
 
 from draftwerk.model.checkpoint.config import ModelConfig
@@ -41,6 +42,13 @@ class Built(NamedTuple):
     """Whether segments of prompts can be reused."""
     group: RankGroup | None = None
     """The other ranks of a divided model."""
+
+
+def extended(built: Built, options: ModelOptions) -> Built:
+    """Return a model with what its options attach to it."""
+    for name, argument in options.attached:
+        built = resolve_name(name)(built, argument)
+    return built
 
 
 def state_words(config: ModelConfig) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count, islice
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -14,7 +13,7 @@ from draftwerk.machine.cpus import current_cpu
 from draftwerk.machine.host import lower_priority
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import BuiltRank, ModelOptions, build, build_rank
-from draftwerk.model.process.built import Built
+from draftwerk.model.process.built import Built, extended
 from draftwerk.model.process.measuring import (
     LARGE_SIZES,
     MEASURING_S,
@@ -97,9 +96,7 @@ def build_role(
     try:
         if role == "rank":
             return _rank(build_rank(decoded, progress), decoded)
-        built = build(decoded, progress, grammars=grammars)
-        for name, argument in decoded.attached:
-            built = resolve_name(name)(built, argument)
+        built = extended(build(decoded, progress, grammars=grammars), decoded)
         draft_model = _draft_model(decoded, built, progress)
     except (MemoryError, torch.OutOfMemoryError) as error:
         reason = str(error).partition(". ")[0]

@@ -1,0 +1,157 @@
+"""Models that read pictures answer as Transformers' own do, by any schedule."""
+
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import torch
+
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.process.build import build
+from draftwerk.model.process.built import extended
+from draftwerk.model.step.around_steps import attached
+from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.pictures.messages import PictureWork, TowerOptions
+from draftwerk.pictures.picture_rows import RowOptions
+from draftwerk.pictures.placeholders import placeholders
+from draftwerk.pictures.tower import Tower, opened
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.protocol.rounds import chain as chained
+from draftwerk.speculative.sampling.params import Sampling
+from tests.support.model_driver import Driver, Live
+from tests.support.tiny_pictures import FAMILIES, picture, save_pictured
+
+PICTURES = [picture(1), picture(2, (64, 40), "JPEG")]
+DIGESTS = ["0123456789ab" + "0" * 20, "ba9876543210" + "1" * 20]
+COUNT = 16
+
+
+class Oracle(NamedTuple):
+    """A family's model, and a prompt with two pictures as it and as ours have it."""
+
+    directory: Path
+    rows: Path
+    picture_id: int
+    prompt: list[int]
+    plain: list[int]
+    tokens: list[int]
+    logprobs: torch.Tensor
+    """After the prompt, and after each of the tokens but the last."""
+
+
+@cache
+def oracle(family: str, home: Path) -> Oracle:
+    directory, rows = home / family, home / f"{family}-rows"
+    rows.mkdir()
+    model = save_pictured(family, directory)
+    tower = Tower(TowerOptions(str(directory), str(rows), 1))
+    from draftwerk.model.text.tokenizer import TextTokenizer
+
+    text = TextTokenizer(directory)
+    picture_id = text.tokenizer.token_to_id(FAMILIES[family].tokens[0])
+    prompt, plain = text.encode("<s>Which"), text.encode("<s>Which")
+    for digest, data in zip(DIGESTS, PICTURES, strict=True):
+        read = tower.read(PictureWork(digest, data))
+        own = text.encode_continuation(read.text)
+        numbers = placeholders(digest, read.rows)
+        prompt += [next(numbers) if token == picture_id else token for token in own]
+        plain += own
+        behind = text.encode_continuation(" of the quick brown ones?")
+        prompt, plain = prompt + behind, plain + behind
+    images = [opened(data) for data in PICTURES]
+    inputs = pixels(tower, images)
+    with torch.no_grad():
+        found = list(plain)
+        for _ in range(COUNT):
+            logits = model(input_ids=torch.tensor([found]), **inputs).logits[0]
+            found.append(int(logits[-1].argmax()))
+        logprobs = logits[len(plain) - 1 :].double().log_softmax(-1)
+    return Oracle(directory, rows, picture_id, prompt, plain, found[len(plain) :], logprobs)
+
+
+def pixels(tower: Tower, images: list[Any]) -> dict[str, torch.Tensor]:
+    """Return what Transformers' model is given of pictures of one text."""
+    given = [images] if tower.family.is_nested else images
+    more = tower.family.given(tower.layout)
+    inputs = tower.processor(images=given, return_tensors="pt", **more)
+    return {
+        name: value
+        for name, value in inputs.items()
+        if name in ("pixel_values", "pixel_attention_mask", "image_sizes")
+    }
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pictures")
+
+
+def driver(found: Oracle, attention: str, dtype: str = "fp32", **more: Any) -> Driver:
+    options = msgspec.json.encode(RowOptions(str(found.rows), found.picture_id)).decode()
+    options = ModelOptions(
+        source=str(found.directory),
+        dtype=dtype,
+        device="cpu",
+        attention=attention,
+        block_size=4,
+        threads=1,
+        measures=False,
+        attached=(("draftwerk.pictures.picture_rows:attach", options),),
+    )
+    built = extended(build(options), options)
+    runner = TargetRunner(built.parts)
+    step = attached(built.parts, runner.step)
+    pictured: Any = SimpleNamespace(
+        step=step, pages=runner.pages, cached_sequences=runner.cached_sequences
+    )
+    return Driver(pictured, **more)
+
+
+def greedy(**more: Any) -> Sampling:
+    return Sampling(temperature=0.0, **more)
+
+
+@pytest.mark.parametrize("attention", ["native", "padded"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_and_texts_are_those_of_transformers(
+    family: str, attention: str, home: Path
+) -> None:
+    found = oracle(family, home)
+    engine = driver(found, attention)
+    live = engine.add(1, found.prompt, greedy(logprobs=5), COUNT)
+    engine.run()
+    assert live.output == found.tokens
+    told = chain.from_iterable(decision.logprobs for decision in live.decisions)
+    for wanted, one in zip(found.logprobs, told, strict=True):
+        for token, logprob in one.top:
+            assert logprob == pytest.approx(float(wanted[token]), abs=1e-4)
+
+
+def guesses(found: Oracle, rng: Random) -> Any:
+    """Return what drafts the right text, and wrong tokens in it."""
+
+    def guess(live: Live, capacity: int) -> Draft:
+        ahead = found.tokens[len(live.output) :][: min(capacity, rng.randint(0, 5))]
+        wrong = [token if rng.random() < 0.8 else rng.randrange(90) for token in ahead]
+        return chained(tuple(wrong), "guess") if wrong else NO_DRAFT
+
+    return guess
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_schedule_or_draft_changes_a_text(family: str, home: Path) -> None:
+    found, rng = oracle(family, home), Random(3)
+    engine = driver(
+        found, "native", chunk_max=7, preempts=0.15, guess=guesses(found, rng), rng=Random(4)
+    )
+    lives = [engine.add(number, found.prompt, greedy(), COUNT) for number in range(3)]
+    lone = engine.add(9, found.plain, greedy(), COUNT)
+    engine.run()
+    assert engine.drafted
+    assert [live.output for live in lives] == [found.tokens] * 3
+    assert lone.output != found.tokens, "names of pictures alone say as much as the pictures"
