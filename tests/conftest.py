@@ -51,6 +51,7 @@ MARKERS = {
     "model": "model",
     "python_api/test_async_llm.py": "processes",
     "python_api/test_llm.py": "processes",
+    "pictures": "model",
     "quantising": "model",
     "speculative/sampling/test_distribution.py": "slow",
     "system/test_default_model.py": "default_model",

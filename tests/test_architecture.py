@@ -145,6 +145,7 @@ BY_COMMAND = {
     f"{PACKAGE}/model/native/ready.py",
     f"{PACKAGE}/model/text/guard_process.py",
     f"{PACKAGE}/model/process/nursery.py",
+    f"{PACKAGE}/pictures/tower_process.py",
 }
 """What tests run as a command of its own, and do not import."""
 

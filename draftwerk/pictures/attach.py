@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,19 +18,19 @@ from draftwerk.api.core.config import Settings
 from draftwerk.api.core.ports import RunningServer
 from draftwerk.assembly.build import build_engine
 from draftwerk.assembly.loading.loaded_models import KnownModel
+from draftwerk.assembly.loading.model_infos import Report
 from draftwerk.machine.child_python import python_command
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.servable import may_use_gpu
-from draftwerk.pictures.families import FAMILIES
-from draftwerk.pictures.messages import PictureRead, PictureWork, TowerOptions
+from draftwerk.pictures.layouts import FAMILIES
+from draftwerk.pictures.picture_store import PictureStore, rows_folder
 from draftwerk.pictures.pictured_text import PicturedText
 from draftwerk.pictures.reader import PictureReader
-from draftwerk.pictures.store import PictureStore, rows_folder
+from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
 
 CONFIG = "config.json"
 ROWS = "draftwerk.pictures.picture_rows:attach"
-Report = Callable[[str], None]
 
 
 class PicturedCheckpoint(NamedTuple):
@@ -75,7 +75,7 @@ def pictured_checkpoint(settings: Settings, report: Report) -> PicturedCheckpoin
     """Return the model's checkpoint if its pictures are read as it is served."""
     if not settings.model or settings.ranks > 1 or settings.backend != "auto":
         return None
-    if may_use_gpu(settings.device):
+    if may_use_gpu(settings.device) or settings.receipts or settings.record:
         return None
     try:
         location = locate(settings.model, report)

@@ -8,10 +8,11 @@ Ollama      "images": ["...", ...] beside a message's content, or beside a promp
 
 import binascii
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.pictures.placeholders import MARK, MARK_LENGTH
 
 NAMED = re.compile(rb'"(?:image|image_url|input_image|images)"')
 """In a body that may have a picture."""
@@ -31,9 +32,11 @@ class SentPicture(NamedTuple):
     field: str
     data: bytes
     media_type: str
-    """What it must be; empty where any picture will do."""
+    """Its type; empty where any picture will do."""
     put: Callable[[str], None]
     """Puts a text in its place."""
+    blocks: list[Any] | None = None
+    """The blocks that it is among, where a protocol shows each as a paragraph."""
 
 
 def pictures_in(tree: Any, is_ollama: bool) -> Iterator[SentPicture]:
@@ -75,7 +78,29 @@ def _part(parts: list[Any], at: int, path: str) -> SentPicture:
         own = {name: part[name] for name in ("cache_control",) if name in part}
         parts[at] = {"type": PARTS[kind], "text": text, **own}
 
-    return SentPicture(field, _bytes(sent, field), media_type, put)
+    blocks = parts if kind == "image" else None
+    return SentPicture(field, _bytes(sent, field), media_type, put, blocks)
+
+
+def join_blocks(pictures: Iterable[SentPicture]) -> None:
+    """Put marks into the blocks beside them: a picture is no paragraph."""
+    for blocks in {id(each.blocks): each.blocks for each in pictures}.values():
+        joined: list[Any] = []
+        for block in blocks or ():
+            text = block.get("text")
+            if text is not None and joined and _touch(joined[-1].get("text"), text):
+                joined[-1] = {**joined[-1], **block, "text": joined[-1]["text"] + text}
+            else:
+                joined.append(block)
+        if blocks is not None:
+            blocks[:] = joined
+
+
+def _touch(before: str | None, text: str) -> bool:
+    """Whether a mark is where two texts meet."""
+    if before is None:
+        return False
+    return bool(MARK.match(text) or MARK.fullmatch(before[-MARK_LENGTH:]))
 
 
 def _url(part: dict[str, Any], path: str) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Rows of pictures in a model process, in place of the embeddings of their placeholders.
+"""PictureRows of pictures in a model process, in place of the embeddings of their placeholders.
 
 A step comes with placeholders, and is done with the token that a picture has in the vocabulary: so
 penalties, grammars and draft sources see nothing else. Which slots of the pages a round fills with
@@ -6,7 +6,7 @@ rows tells the forward pass where they go.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,15 @@ from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.process.built import Built
 from draftwerk.model.reference.forward import TorchForward
+from draftwerk.model.step.whole_prompts import Step
 from draftwerk.pictures.placeholders import place_of
 from draftwerk.speculative.protocol.rounds import NewSequence, Proposal, Row, Verdict
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
 OPEN_MAX = 64
 """Pictures whose rows are mapped at once."""
-Step = Callable[[Proposal], Verdict]
-Rows = NDArray[np.float32]
+
+PictureRows = NDArray[np.float32]
 
 
 class RowOptions(msgspec.Struct, frozen=True):
@@ -54,9 +55,9 @@ class KeptRows:
 
     folder: Path
     width: int
-    _open: OrderedDict[str, Rows] = field(default_factory=OrderedDict[str, Rows])
+    _open: OrderedDict[str, PictureRows] = field(default_factory=OrderedDict[str, PictureRows])
 
-    def row(self, placeholder: int) -> Rows:
+    def row(self, placeholder: int) -> PictureRows:
         """Return a row. Raises OSError or IndexError where there is none."""
         key, number = place_of(placeholder)
         if (rows := self._open.get(key)) is None:
@@ -77,7 +78,7 @@ class PicturedForward:
         self._forward, self._block_size = forward, block_size
         self._picture_id = options.picture_id
         self._kept = KeptRows(Path(options.folder), _width(forward))
-        self._slots: dict[int, Rows] = {}
+        self._slots: dict[int, PictureRows] = {}
         """The rows of the round under way, by the slots that their keys and values go to."""
         self._known: dict[int, dict[int, int]] = {}
         """The placeholders of each sequence, by position."""
@@ -138,7 +139,7 @@ class PicturedForward:
             tokens[position] = self._picture_id
         return structs.replace(new, tokens=tuple(tokens))
 
-    def _looked_up(self, row: Row, known: Mapping[int, int]) -> dict[int, Rows]:
+    def _looked_up(self, row: Row, known: Mapping[int, int]) -> dict[int, PictureRows]:
         size = self._block_size
         return {
             row.blocks[at // size] * size + at % size: self._kept.row(known[at])

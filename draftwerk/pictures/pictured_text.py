@@ -7,8 +7,8 @@ from typing import Any
 from draftwerk.model.text.decode_stream import DecodeStream
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.model.text.turns import Turn
+from draftwerk.pictures.picture_store import KeptPicture, PictureStore
 from draftwerk.pictures.placeholders import MARK, placeholders
-from draftwerk.pictures.store import KeptPicture, PictureStore
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
 

@@ -22,8 +22,10 @@ MARK = re.compile("\ue200([0-9a-f]{32})\ue201")
 """A picture in a text: characters for private use around its digest, which only who sent the
 picture to this server could know."""
 
+MARK_LENGTH = 34
 
-class Place(NamedTuple):
+
+class RowPlace(NamedTuple):
     """A row of a picture."""
 
     key: str
@@ -41,7 +43,7 @@ def placeholders(digest: str, count: int) -> Iterator[int]:
     return iter(range(first, first + count))
 
 
-def place_of(placeholder: int) -> Place:
+def place_of(placeholder: int) -> RowPlace:
     """Return the row that a placeholder stands for."""
     key, row = divmod(placeholder - PLACEHOLDER_MIN, ROWS_MAX)
-    return Place(f"{key:0{KEY_DIGITS}x}", row)
+    return RowPlace(f"{key:0{KEY_DIGITS}x}", row)

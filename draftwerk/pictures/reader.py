@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
 import anyio
 import msgspec
@@ -12,11 +13,13 @@ import msgspec
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.api.core.errors import refused, unavailable
-from draftwerk.pictures.body_pictures import NAMED, SentPicture, pictures_in
-from draftwerk.pictures.messages import PictureRead, PictureWork
+from draftwerk.pictures.body_pictures import NAMED, SentPicture, join_blocks, pictures_in
+from draftwerk.pictures.picture_store import KeptPicture, PictureStore
 from draftwerk.pictures.placeholders import mark_of
-from draftwerk.pictures.store import KeptPicture, PictureStore
+from draftwerk.pictures.tower_messages import PictureRead, PictureWork
 
+NOT_BESIDE = ("blend", "prompt_logprobs", "receipt", "return_token_ids", "suffix")
+"""Fields that tell of a prompt's tokens, or change these."""
 PICTURES_MAX = 32
 """Of a request."""
 READ_S = 60.0
@@ -61,10 +64,13 @@ class PictureReader:
             raise refused(
                 f"`{name}`: a request has {PICTURES_MAX} pictures at most.", name, "invalid"
             )
+        if pictures:
+            check_beside(tree)
         for each in pictures:
             kept = await self._kept(each, tenant)
             holds.append(lambda kept=kept: self.store.release(kept))
             each.put(mark_of(kept.digest))
+        join_blocks(pictures)
         return msgspec.json.encode(tree) if pictures else raw
 
     async def _kept(self, sent: SentPicture, tenant: str) -> KeptPicture:
@@ -127,3 +133,10 @@ class PictureReader:
                         await self.tower.revive()
                 except DeviceLostError as error:
                     log.warning("%s", error)
+
+
+def check_beside(tree: dict[str, Any]) -> None:
+    """Refuse fields that are not served beside pictures. Raises ApiError."""
+    for name in NOT_BESIDE:
+        if tree.get(name) not in (None, False, ""):
+            raise refused(f"`{name}` is not served beside pictures.", name, "unsupported")

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image, ImageOps, UnidentifiedImageError
-from transformers import AutoConfig, AutoImageProcessor
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.vocabulary import read_tokenizer
-from draftwerk.pictures.families import FAMILIES, Layout
-from draftwerk.pictures.messages import PictureRead, PictureWork, TowerOptions
+from draftwerk.pictures.layouts import FAMILIES, Layout
 from draftwerk.pictures.placeholders import KEY_DIGITS, ROWS_MAX
+from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
 
+API: Any = transformers
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 PIXELS_MAX = 2**25
 """Of a picture, before anything of it is unpacked."""
@@ -31,7 +31,7 @@ class Tower:
     def __init__(self, options: TowerOptions) -> None:
         directory = Path(options.directory)
         torch.set_num_threads(options.threads)
-        config = AutoConfig.from_pretrained(directory)
+        config = API.AutoConfig.from_pretrained(directory)
         self.family = FAMILIES[config.architectures[0]]
         self.folder = Path(options.folder)
         picture = read_tokenizer(directory).id_to_token(config.image_token_id)
@@ -39,7 +39,7 @@ class Tower:
             raise Refused(f"the tokenizer has no token {config.image_token_id}, the picture's")
         vision = config.vision_config
         self.layout = Layout(picture, config, getattr(vision, "patch_size", 1))
-        self.processor = AutoImageProcessor.from_pretrained(directory, backend="pil")
+        self.processor = API.AutoImageProcessor.from_pretrained(directory, backend="pil")
         self.model = _without_text(directory, config)
 
     def read(self, work: PictureWork) -> PictureRead:
@@ -105,9 +105,9 @@ def _without_text(directory: Path, config: Any) -> Any:
     if getattr(text, "layer_types", None):
         text.layer_types = []
     text.pad_token_id = text.bos_token_id = text.eos_token_id = config.pad_token_id = None
-    kind = getattr(transformers, config.architectures[0])
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    kind = getattr(API, config.architectures[0])
+    API.utils.logging.set_verbosity_error()
+    API.utils.logging.disable_progress_bar()
     model = kind.from_pretrained(
         directory, config=config, dtype=torch.float32, ignore_mismatched_sizes=True
     )

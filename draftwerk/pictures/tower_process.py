@@ -16,7 +16,7 @@ import msgspec
 
 from draftwerk.machine.host import die_with_parent, lower_priority, return_freed_memory
 from draftwerk.model.process.worker import Pipe, serve
-from draftwerk.pictures.messages import PictureRead, PictureWork, TowerOptions
+from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
 from draftwerk.speculative.protocol.frames import FrameKind, Ready, encode
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def main(options: str) -> None:
     Thread(target=pipe.beat, daemon=True).start()
     lower_priority()  # texts go on meanwhile
     try:
-        worker = TowerWorker(loaded(options))
+        worker: Any = TowerWorker(loaded(options))
     except Exception as error:
         pipe.send(FrameKind.REFUSED, f"{type(error).__name__}: {error}".encode())
         return

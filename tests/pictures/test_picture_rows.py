@@ -16,10 +16,10 @@ from draftwerk.model.process.build import build
 from draftwerk.model.process.built import extended
 from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.pictures.messages import PictureWork, TowerOptions
 from draftwerk.pictures.picture_rows import RowOptions
 from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.tower import Tower, opened
+from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.protocol.rounds import chain as chained
 from draftwerk.speculative.sampling.params import Sampling

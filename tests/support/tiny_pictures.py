@@ -9,7 +9,6 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
-from transformers import AutoModelForImageTextToText, PreTrainedTokenizerFast
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
@@ -18,6 +17,7 @@ from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImag
 
 from tests.support.small_tokenizers import byte_level
 
+API: Any = transformers
 HIDDEN = 48
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}[{{ message['role'] }}]"
@@ -62,7 +62,7 @@ def _mistral3(text: dict[str, Any], picture: int) -> Any:
         **{"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 64, "head_dim": 8},
         **{"num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 64, "patch_size": 8},
     }
-    return transformers.Mistral3Config(
+    return API.Mistral3Config(
         vision_config=vision,
         text_config=text,
         image_token_index=picture,
@@ -79,7 +79,7 @@ CLIP = {
 
 def _llava(text: dict[str, Any], picture: int) -> Any:
     vision = {"model_type": "clip_vision_model", **CLIP}
-    return transformers.LlavaConfig(
+    return API.LlavaConfig(
         vision_config=vision,
         text_config=text,
         image_token_index=picture,
@@ -90,14 +90,14 @@ def _llava(text: dict[str, Any], picture: int) -> Any:
 
 def _idefics3(text: dict[str, Any], picture: int) -> Any:
     vision = {"model_type": "idefics3_vision", **CLIP}
-    return transformers.Idefics3Config(
+    return API.Idefics3Config(
         vision_config=vision, text_config=text, image_token_id=picture, scale_factor=2
     )
 
 
 def _smolvlm(text: dict[str, Any], picture: int) -> Any:
     vision = {"model_type": "smolvlm_vision", **CLIP}
-    return transformers.SmolVLMConfig(
+    return API.SmolVLMConfig(
         vision_config=vision, text_config=text, image_token_id=picture, scale_factor=2
     )
 
@@ -107,14 +107,14 @@ def _internvl(text: dict[str, Any], picture: int) -> Any:
         **{"model_type": "internvl_vision", **CLIP, "image_size": [32, 32], "patch_size": [8, 8]},
         "use_absolute_position_embeddings": True,
     }
-    return transformers.InternVLConfig(
+    return API.InternVLConfig(
         vision_config=vision, text_config=text, image_token_id=picture, image_seq_length=4
     )
 
 
 TILES = tuple(f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4))
 IDEFICS = ("<image>", "<fake_token_around_image>", "<global-img>", *TILES)
-TILING = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}}
+TILING: dict[str, Any] = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}}
 FAMILIES = {
     "llava": Pictured(
         "llama",
@@ -148,7 +148,7 @@ def save_pictured(family: str, directory: Path, seed: int = 0) -> Any:
     made = FAMILIES[family]
     raw = byte_level()
     raw.add_special_tokens(list(made.tokens))
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = API.PreTrainedTokenizerFast(
         tokenizer_object=raw,
         bos_token="<s>",
         eos_token="</s>",
@@ -159,7 +159,7 @@ def save_pictured(family: str, directory: Path, seed: int = 0) -> Any:
     text = text_config(vocab_size, made.text_type)
     config = made.config(text, tokenizer.convert_tokens_to_ids(made.tokens[0]))
     config.tie_word_embeddings = False
-    model = AutoModelForImageTextToText.from_config(config)
+    model = API.AutoModelForImageTextToText.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.3 if parameter.ndim > 1 else 0.25))

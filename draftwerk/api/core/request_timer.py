@@ -18,6 +18,7 @@ from draftwerk.api.core.usage import (
     Usage,
 )
 from draftwerk.settings.approximations import AppliedApproximation
+from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
 LATENCY_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0,
@@ -79,6 +80,8 @@ class RequestTimer:
     """By choice, for those that have tokens."""
     prompt_counts: dict[int, int] = field(default_factory=dict[int, int])
     """Tokens of each prompt, by its first choice."""
+    image_count: int = 0
+    """Tokens of the prompts that stand for pictures."""
     ends: list[Ended] = field(default_factory=list[Ended])
     predicted: bool = False
     reasons: bool = False
@@ -124,6 +127,8 @@ class RequestTimer:
                 times.count += count
         elif isinstance(event, Started):
             self.prompt_counts[event.choice] = len(event.prompt)
+            if max(event.prompt, default=0) >= PLACEHOLDER_MIN:
+                self.image_count += sum(token >= PLACEHOLDER_MIN for token in event.prompt)
         elif isinstance(event, Ended):
             self.ends.append(event)
             first_choice = event.choice - event.choice % self.choices
@@ -200,7 +205,8 @@ class RequestTimer:
         found = tuple(SegmentDetails(*each) for stats in firsts for each in stats.segments)
         segments = found or UNSET
         if not self.blends:
-            return PromptDetails(cached, segments=segments)
+            images = self.image_count or UNSET
+            return PromptDetails(cached, segments=segments, image_tokens=images)
         kept = sum(each.blended_count for each in firsts)
         repaired = sum(each.repaired_count for each in firsts)
         share = round(repaired / (kept + repaired), 4) if kept + repaired else 1.0

@@ -37,6 +37,8 @@ class PromptDetails(Struct, frozen=True):
     """Share of the segments' tokens that were computed where they stand."""
     segments: tuple[SegmentDetails, ...] | UnsetType = UNSET
     """Each segment of a request with `blend`, in the order of the prompt."""
+    image_tokens: int | UnsetType = UNSET
+    """Tokens that stand for pictures; only of requests that have some."""
 
 
 class CompletionDetails(Struct, frozen=True):

@@ -120,6 +120,8 @@ class InputDetails(Struct, frozen=True):
     """Share of the segments' tokens that was computed where it stands."""
     segments: tuple[SegmentDetails, ...] | UnsetType = UNSET
     """Each segment of a request with `blend`, in the order of the input."""
+    image_tokens: int | UnsetType = UNSET
+    """Input tokens that stand for pictures; only of requests that have some."""
 
 
 class OutputDetails(Struct, frozen=True):

@@ -262,6 +262,7 @@ def _input_details(found: PromptDetails | UnsetType) -> InputDetails:
         blended_tokens=found.blended_tokens,
         recomputed_share=found.recomputed_share,
         segments=found.segments,
+        image_tokens=found.image_tokens,
     )
 
 

@@ -1,4 +1,4 @@
-"""What crosses to the process that reads pictures, and back."""
+"""Messages to the process that reads pictures, and back."""
 
 import msgspec
 
@@ -10,11 +10,11 @@ class PictureWork(msgspec.Struct, frozen=True):
     """The name that its rows are kept under."""
     data: bytes
     media_type: str = ""
-    """What it must be; empty where any picture will do."""
+    """Its type; empty where any picture will do."""
 
 
 class PictureRead(msgspec.Struct, frozen=True):
-    """What a picture came to."""
+    """The result of reading a picture."""
 
     text: str = ""
     """Its tokens by name, some of which are rows."""

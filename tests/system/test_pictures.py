@@ -1,0 +1,294 @@
+"""A server whose model reads pictures: stock clients, hostile files, and killed processes."""
+
+import asyncio
+import base64
+import os
+import signal
+import struct
+import time
+import zlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anthropic
+import httpx
+import httpx2
+import ollama
+import openai
+import pytest
+import pytest_asyncio
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoTokenizer
+
+from draftwerk.api.core.config import Settings
+from draftwerk.api.core.ports import RunningServer
+from draftwerk.api.core.state import ServerState
+from draftwerk.api.serving.app import create_app
+from draftwerk.pictures.attach import build_pictured
+from draftwerk.pictures.reader import PictureReader
+from tests.support.tiny_pictures import picture, save_pictured
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+COUNT = 24
+QUESTION = "What is this?"
+HERE = "http://127.0.0.1"
+
+
+class Served(NamedTuple):
+    """A server in this process, and the model that it serves."""
+
+    running: RunningServer
+    app: Any
+    http: httpx.AsyncClient
+    openai: openai.AsyncOpenAI
+    model: Any
+    directory: Path
+
+    @property
+    def reader(self) -> PictureReader:
+        found = self.running.bodies
+        assert isinstance(found, PictureReader)
+        return found
+
+
+@asynccontextmanager
+async def serving(directory: Path, family: str, **fields: Any) -> AsyncGenerator[Served]:
+    model = save_pictured(family, directory)
+    settings = Settings(
+        model=str(directory),
+        dtype="fp32",
+        kv_memory="16MiB",
+        served_model_name=("m",),
+        spare="off",
+        **fields,
+    )
+    async with build_pictured(settings, print) as running:
+        state = ServerState(
+            running.engine, running.text_tools, running.model, settings, bodies=running.bodies
+        )
+        app = create_app(state)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url=HERE, timeout=120) as http:
+            client = openai.AsyncOpenAI(
+                base_url=f"{HERE}/v1", api_key="none", http_client=http, max_retries=0
+            )
+            yield Served(running, app, http, client, model, directory)
+
+
+def url_of(data: bytes, kind: str = "image/png") -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def asked(*parts: str | bytes) -> list[Any]:
+    """Return a message of texts and pictures."""
+    content = [
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {"type": "image_url", "image_url": {"url": url_of(part)}}
+        for part in parts
+    ]
+    return [{"role": "user", "content": content}]
+
+
+async def answer(served: Served, *parts: str | bytes, **more: Any) -> Any:
+    more = {"temperature": 0, "max_tokens": COUNT, **more}
+    return await served.openai.chat.completions.create(model="m", messages=asked(*parts), **more)
+
+
+def text_of(reply: Any) -> str:
+    return reply.choices[0].message.content
+
+
+def expected(served: Served, *parts: str | bytes) -> str:
+    """Return the greedy text of Transformers' model, by its own processors."""
+    tokenizer = AutoTokenizer.from_pretrained(served.directory)
+    content = [
+        {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
+        for part in parts
+    ]
+    turns = [{"role": "user", "content": content}]
+    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    processor = AutoImageProcessor.from_pretrained(served.directory, backend="pil")
+    images = [Image.open(BytesIO(part)) for part in parts if isinstance(part, bytes)]
+    inputs = processor(images=images, return_tensors="pt") if images else {}
+    rows = "<image>" * 16
+    tokens = tokenizer(text.replace("<image>", rows), add_special_tokens=False)["input_ids"]
+    prompt = len(tokens)
+    with torch.no_grad():
+        while len(tokens) < prompt + COUNT and tokens[-1] != 1:
+            logits = served.model(input_ids=torch.tensor([tokens]), **inputs).logits
+            tokens.append(int(logits[0, -1].argmax()))
+    return tokenizer.decode(tokens[prompt:], skip_special_tokens=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
+    """A task of its own begins and ends it: fixtures are begun and ended by several."""
+    begun, over = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+    async def run() -> None:
+        async with serving(tmp_path_factory.mktemp("llava"), "llava") as found:
+            begun.set_result(found)
+            await over.wait()
+
+    task = asyncio.create_task(run())
+    await asyncio.wait([task, begun], return_when=asyncio.FIRST_COMPLETED)
+    yield begun.result()
+    over.set()
+    await task
+
+
+ONE, OTHER = picture(1), picture(2, (30, 90))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(ONE, QUESTION), ("Compare ", ONE, " with ", OTHER, "."), (QUESTION,)],
+    ids=["one", "two", "none"],
+)
+async def test_answers_are_those_of_transformers(served: Served, parts: Any) -> None:
+    wanted = expected(served, *parts)
+    first = await answer(served, *parts)
+    assert text_of(first) == wanted
+    again = await answer(served, *parts)
+    assert text_of(again) == wanted
+    plain = await answer(served, *parts, extra_body={"speculation": {"enabled": False}})
+    assert text_of(plain) == wanted
+    pictures = sum(isinstance(part, bytes) for part in parts)
+    assert (first.usage.prompt_tokens_details.image_tokens or 0) == 16 * pictures
+    assert again.usage.prompt_tokens_details.cached_tokens > first.usage.prompt_tokens - 17
+    await asyncio.sleep(0)
+    served.reader.store.check()
+    assert not any(each.users for each in served.reader.store.kept.values())
+
+
+async def test_prefixes_end_inside_a_picture_and_behind_it(served: Served) -> None:
+    long = picture(7)
+    begin = await answer(served, long, "A", max_tokens=1)
+    for parts in [(long, "B", ONE), (long, ONE, "C"), ("Z" * 7, long), (long,)]:
+        found = await answer(served, *parts)
+        assert text_of(found) == expected(served, *parts), parts
+    assert begin.usage.prompt_tokens_details.cached_tokens < 16
+    other = await answer(served, picture(8), "A", max_tokens=1)
+    assert other.usage.prompt_tokens_details.cached_tokens < 16, "another picture's blocks"
+
+
+async def test_stock_clients_send_pictures(served: Served) -> None:
+    wanted = expected(served, ONE, QUESTION)
+    data = base64.b64encode(ONE).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    parts: list[Any] = [{"type": "image", "source": source}, {"type": "text", "text": QUESTION}]
+    http = httpx2.AsyncClient(transport=httpx2.ASGITransport(served.app))
+    async with anthropic.AsyncAnthropic(
+        base_url=HERE, api_key="none", http_client=http, max_retries=0
+    ) as client:
+        turns: list[Any] = [{"role": "user", "content": parts}]
+        reply = await client.messages.create(
+            model="m", max_tokens=COUNT, messages=turns, extra_body={"temperature": 0}
+        )
+        assert "".join(each.text for each in reply.content if each.type == "text") == wanted
+        counted = await client.messages.count_tokens(model="m", messages=turns)
+        assert counted.input_tokens == reply.usage.input_tokens + (
+            reply.usage.cache_read_input_tokens or 0
+        )
+    sent: Any = [
+        {"type": "input_image", "image_url": url_of(ONE), "detail": "auto"},
+        {"type": "input_text", "text": QUESTION},
+    ]
+    response = await served.openai.responses.create(
+        model="m",
+        input=[{"role": "user", "content": sent}],
+        temperature=0,
+        max_output_tokens=COUNT,
+    )
+    assert response.output_text == wanted
+    assert response.usage is not None
+    assert response.usage.input_tokens_details.model_dump()["image_tokens"] == 16
+    client = ollama.AsyncClient(HERE, transport=httpx.ASGITransport(served.app))
+    options = {"temperature": 0, "num_predict": COUNT, "repeat_penalty": 1.0}
+    turn = {"role": "user", "content": QUESTION, "images": [data]}
+    chat = await client.chat("m", messages=[turn], options=options)
+    assert chat.message.content == wanted
+    text = await client.generate("m", QUESTION, images=[data], options=options)
+    assert text.response == wanted
+
+
+async def test_no_kill_changes_a_text(served: Served) -> None:
+    wanted = expected(served, ONE, QUESTION)
+    fresh = [picture(seed) for seed in range(20, 24)]
+    wants = [expected(served, data, QUESTION) for data in fresh]
+    tower = served.reader.tower.process_id
+    assert tower is not None
+    tasks = [asyncio.create_task(answer(served, data, QUESTION)) for data in fresh]
+    await asyncio.sleep(0)
+    os.kill(tower, signal.SIGKILL)
+    assert [text_of(await task) for task in tasks] == wants
+    tasks = [asyncio.create_task(answer(served, ONE, QUESTION, seed=n)) for n in range(4)]
+    tasks += [asyncio.create_task(answer(served, data, QUESTION)) for data in fresh]
+    await asyncio.sleep(0.02)
+    engine: Any = served.running.engine
+    os.kill(engine.snapshot().models.processes["target"], signal.SIGKILL)
+    assert [text_of(await task) for task in tasks] == [wanted] * 4 + wants
+    await until(lambda: engine.snapshot().models.target_up)
+    assert text_of(await answer(served, ONE, QUESTION)) == wanted
+    assert served.reader.tower.process_id != tower
+
+
+def png(width: int, height: int) -> bytes:
+    """Return the beginning of a picture that says how large it is."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + header
+    size, crc = (struct.pack(">I", number) for number in (len(header), zlib.crc32(chunk)))
+    return b"\x89PNG\r\n\x1a\n" + size + chunk + crc
+
+
+def bomb() -> bytes:
+    """Return a small file of many pixels."""
+    data = BytesIO()
+    Image.new("L", (9000, 9000)).save(data, "PNG")
+    return data.getvalue()
+
+
+HOSTILE: dict[str, Any] = {
+    "50,000 x 50,000": url_of(png(50_000, 50_000)),
+    "more than there are": url_of(png(2**31 - 1, 2**31 - 1)),
+    "no pixels": url_of(png(0, 0)),
+    "header alone": url_of(png(10, 10)),
+    "bomb": url_of(bomb()),
+    "half": url_of(ONE[: len(ONE) // 2]),
+    "one byte": url_of(b"\x89"),
+    "nothing": url_of(b""),
+    "svg": url_of(b"<svg xmlns='http://www.w3.org/2000/svg'/>", "image/svg+xml"),
+    "text": url_of(b"hello", "text/plain"),
+    "pdf": url_of(b"%PDF-1.4", "application/pdf"),
+    "text as a picture": url_of(b"hello" * 100),
+    "tiff": url_of(b"II*\0" + bytes(100), "image/tiff"),
+    "a line": url_of(picture(1, (3000, 1))),
+    "remote": "https://example.com/a.png",
+    "this machine": "http://127.0.0.1:1/a.png",
+    "file": "file:///etc/passwd",
+    "a path": "/etc/passwd",
+    "no base64": "data:image/png;base64,!!!!",
+    "cut base64": url_of(ONE)[:-3],
+    "not encoded": "data:image/png,abc",
+    "no type": "data:;base64,aGVsbG8=",
+    "a number": 7,
+    "null": None,
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_hostile_pictures_are_refused_by_field(served: Served, name: str) -> None:
+    part = {"type": "image_url", "image_url": {"url": HOSTILE[name]}}
+    turns = [{"role": "user", "content": [{"type": "text", "text": "What?"}, part]}]
+    begun = time.monotonic()
+    reply = await served.http.post("/v1/chat/completions", json={"messages": turns})
+    assert reply.status_code == 400, reply.text
+    assert reply.json()["error"]["param"] == "messages[0].content[1].image_url.url"
+    assert time.monotonic() - begun < 5.0
