@@ -3,10 +3,10 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from anyio import to_thread
@@ -42,6 +42,20 @@ class PicturedCheckpoint(NamedTuple):
     """The token that its chat template shows a picture as."""
 
 
+class PicturedConfig(msgspec.Struct, frozen=True):
+    """The fields of a `config.json` that tell of pictures."""
+
+    architectures: tuple[str, ...] = ()
+    image_token_id: int | None = None
+    image_token_index: int | None = None
+
+    @property
+    def picture_id(self) -> int:
+        """The token that a picture is shown as; negative where there is none."""
+        found = (self.image_token_id, self.image_token_index)
+        return next((each for each in found if each is not None), -1)
+
+
 @asynccontextmanager
 async def build_pictured(settings: Settings, report: Report) -> AsyncGenerator[RunningServer]:
     """Run the engine while the block lasts, and what reads pictures if its model does."""
@@ -73,20 +87,29 @@ async def build_pictured(settings: Settings, report: Report) -> AsyncGenerator[R
 
 def pictured_checkpoint(settings: Settings, report: Report) -> PicturedCheckpoint | None:
     """Return the model's checkpoint if its pictures are read as it is served."""
-    if not settings.model or settings.ranks > 1 or settings.backend != "auto":
+    records = settings.receipts or settings.record
+    if not settings.model or settings.images == "off" or records:
         return None
-    if may_use_gpu(settings.device) or settings.receipts or settings.record:
+    if settings.ranks > 1 or settings.backend != "auto" or may_use_gpu(settings.device):
         return None
     try:
         location = locate(settings.model, report)
     except Refused:
         return None  # whoever loads it says why
-    path = location.directory / CONFIG
-    hf: dict[str, Any] = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
-    picture_id = hf.get("image_token_id", hf.get("image_token_index"))
-    if (hf.get("architectures") or [""])[0] not in FAMILIES or not isinstance(picture_id, int):
+    config = _config(location.directory / CONFIG)
+    if config is None or config.architectures[0] not in FAMILIES:
         return None
-    return PicturedCheckpoint(location.directory, location.name, picture_id)
+    return PicturedCheckpoint(location.directory, location.name, config.picture_id)
+
+
+def _config(path: Path) -> PicturedConfig | None:
+    """Return what a model says of its pictures; None for one that has none."""
+    if not path.is_file():
+        return None
+    with suppress(msgspec.MsgspecError, OSError, UnicodeDecodeError):
+        found = msgspec.json.decode(path.read_bytes(), type=PicturedConfig)
+        return found if found.architectures and found.picture_id >= 0 else None
+    return None
 
 
 def tower_process(
