@@ -12,6 +12,7 @@ FLAG_GROUPS = {
     "network": ("host", "port", "metrics_port", "cors_origin", "tls_cert", "tls_key"),
     "security and records": (
         *("api_key", "insecure", "receipts", "signing_key", "record", "log_prompts", "log_format"),
+        "images",
         *("debug", "files"),
     ),
     "limits": (

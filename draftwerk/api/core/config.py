@@ -127,9 +127,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             extra={"metavar": "FOLDER"},
         ),
     ] = ""
-    images: Annotated[
-        Literal["auto", "off"], Meta(description="auto: pictures are read where the model does")
-    ] = "auto"
+    images: Annotated[Literal["auto", "off"], Meta(description="whether pictures are read")] = (
+        "auto"
+    )
     receipts: Annotated[
         bool, Meta(description="put a receipt into every reply of the OpenAI protocols")
     ] = False
