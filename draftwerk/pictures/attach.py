@@ -95,7 +95,7 @@ def pictured_checkpoint(settings: Settings, report: Report) -> PicturedCheckpoin
     try:
         location = locate(settings.model, report)
     except Refused:
-        return None  # whoever loads it says why
+        return None  # loading it says why
     config = _config(location.directory / CONFIG)
     if config is None or config.architectures[0] not in FAMILIES:
         return None

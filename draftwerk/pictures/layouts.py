@@ -14,15 +14,15 @@ PictureInputs = Mapping[str, Any]
 class PictureFamily(NamedTuple):
     """A family whose picture tokens are causal, at plain positions."""
 
-    layout: Callable[[PictureInputs, int, "Layout"], str]
+    layout: Callable[[PictureInputs, int, "PictureLayout"], str]
     """Returns the text for a picture of so many rows."""
-    given: Callable[["Layout"], dict[str, Any]] = lambda layout: {}
+    given: Callable[["PictureLayout"], dict[str, Any]] = lambda layout: {}
     """Returns what the image processor is given besides the picture."""
     is_nested: bool = False
     """Whether it takes a list of pictures for each text."""
 
 
-class Layout(NamedTuple):
+class PictureLayout(NamedTuple):
     """The part of a checkpoint's configuration that layouts read."""
 
     picture: str
@@ -31,21 +31,21 @@ class Layout(NamedTuple):
     patch_size: int
 
 
-def _in_a_row(inputs: PictureInputs, count: int, layout: Layout) -> str:
+def _in_a_row(inputs: PictureInputs, count: int, layout: PictureLayout) -> str:
     return layout.picture * count
 
 
-def _merged_patch(layout: Layout) -> int:
+def _merged_patch(layout: PictureLayout) -> int:
     return layout.patch_size * getattr(layout.config, "spatial_merge_size", 1)
 
 
-def _in_lines(inputs: PictureInputs, count: int, layout: Layout) -> str:
+def _in_lines(inputs: PictureInputs, count: int, layout: PictureLayout) -> str:
     """Return Pixtral's layout: a token behind each line of patches."""
     height, width = (int(size) // _merged_patch(layout) for size in inputs["image_sizes"][0])
     return "[IMG_BREAK]".join([layout.picture * width] * height) + "[IMG_END]"
 
 
-def _in_tiles(inputs: PictureInputs, count: int, layout: Layout) -> str:
+def _in_tiles(inputs: PictureInputs, count: int, layout: PictureLayout) -> str:
     """Return Idefics 3's layout: tiles by line and column, then the whole picture."""
     lines, columns = (int(_first(inputs[name])) for name in ("rows", "cols"))
     rows = layout.picture * (count // (lines * columns + 1))
@@ -65,7 +65,7 @@ def _first(value: Any) -> Any:
     return value
 
 
-def _between_names(inputs: PictureInputs, count: int, layout: Layout) -> str:
+def _between_names(inputs: PictureInputs, count: int, layout: PictureLayout) -> str:
     """Return InternVL's layout: all tiles between two tokens."""
     return f"<img>{layout.picture * count}</img>"
 

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.vocabulary import read_tokenizer
-from draftwerk.pictures.layouts import FAMILIES, Layout
+from draftwerk.pictures.layouts import FAMILIES, PictureLayout
 from draftwerk.pictures.placeholders import KEY_DIGITS, ROWS_MAX
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
 
@@ -38,7 +38,7 @@ class Tower:
         if picture is None:
             raise Refused(f"the tokenizer has no token {config.image_token_id}, the picture's")
         vision = config.vision_config
-        self.layout = Layout(picture, config, getattr(vision, "patch_size", 1))
+        self.layout = PictureLayout(picture, config, getattr(vision, "patch_size", 1))
         self.processor = API.AutoImageProcessor.from_pretrained(directory, backend="pil")
         self.model = _without_text(directory, config)
 
