@@ -16,12 +16,16 @@ from draftwerk.api.http.connection_ends import ABORT, HANG_UP, MESSAGE_ROOM, err
 
 LINGER_S = 1.0
 """How long a WebSocket that broke the protocol is still read, or a reset would lose its close."""
+PARSED_BYTES = 2**13
+"""Bytes that are parsed in one turn of the event loop: of frames without data, a thousand."""
 
 
 class AbortableWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket that the application can drop, and whose client is sent the reason."""
 
     lingering = False
+    unparsed = bytearray()
+    """Bytes that have come and wait for their turn; this one is empty."""
     message_deadline_s = 30.0
     held: HeldBody | None = None
     """Room that the next message takes, until the application has it."""
@@ -65,9 +69,34 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
         self.loop.call_later(LINGER_S, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
+        """Parse what has come, some in each turn: small frames take long for their bytes."""
+        if self.unparsed:
+            self.unparsed += data
+            self.transport.pause_reading()
+        elif len(data) <= PARSED_BYTES:
+            self.parse(data)
+        else:
+            self.unparsed = bytearray(data)
+            self.transport.pause_reading()
+            self.parse_some()
+
+    def parse(self, data: bytes) -> None:
+        """Parse bytes, unless the connection ends."""
         if not self.lingering:
             super().data_received(data)
             self.hold()
+
+    def parse_some(self) -> None:
+        """Parse some of what has come, and the rest later; then read on."""
+        part = bytes(self.unparsed[:PARSED_BYTES])
+        del self.unparsed[:PARSED_BYTES]
+        self.parse(part)
+        if self.unparsed and not self.lingering:
+            self.loop.call_soon(self.parse_some)
+            return
+        self.unparsed.clear()
+        if not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def handle_cont(self, event: Frame) -> None:
         # In one part: a million small ones take fifty times their bytes, and long to add up.
@@ -120,6 +149,8 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
     async def receive(self) -> Any:
         message = await super().receive()
         self.let_go()
+        if self.unparsed:
+            self.transport.pause_reading()
         return message
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -3,16 +3,19 @@
 import asyncio
 import json
 import os
+import random
 import struct
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
 from websockets.frames import Frame, Opcode
 
-from draftwerk.api.http.abortable_websocket import AbortableWebSocket
+from draftwerk.api.http.abortable_websocket import PARSED_BYTES, AbortableWebSocket
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine
 from tests.api.support.quiet import quiet
@@ -321,3 +324,42 @@ def test_a_message_in_fragments_takes_little_more_than_its_bytes() -> None:
     for _ in range(1000):
         socket.handle_cont(Frame(Opcode.CONT, b"b", fin=False))
     assert socket.frames == [b"a" + 1000 * b"b"]
+
+
+def test_frames_without_data_are_parsed_some_in_a_turn() -> None:
+    """Thousands fit into what is read at once, and would hold up all other connections."""
+    later = list[Callable[[], None]]()
+    socket, parsed, reading = AbortableWebSocket.__new__(AbortableWebSocket), bytearray(), [True]
+    socket.read_paused = False
+    socket.loop = cast("Any", SimpleNamespace(call_soon=later.append))
+    socket.transport = cast(
+        "Any",
+        SimpleNamespace(
+            pause_reading=lambda: reading.append(False),
+            resume_reading=lambda: reading.append(True),
+            is_closing=lambda: False,
+        ),
+    )
+    socket.parse = cast("Any", parsed.extend)
+    data = random.Random(1).randbytes(5 * PARSED_BYTES + 7)
+    socket.data_received(data[:-7])
+    assert len(parsed) == PARSED_BYTES and not reading[-1]
+    socket.data_received(data[-7:])
+    turns = 0
+    while later:
+        assert not reading[-1]
+        before, turns = len(parsed), turns + 1
+        later.pop()()
+        assert len(parsed) - before <= PARSED_BYTES
+    assert (bytes(parsed), turns, reading[-1]) == (data, 5, True)
+    socket.data_received(b"again")
+    assert parsed.endswith(b"again") and not later
+
+
+async def test_others_are_served_while_one_sends_empty_fragments(strict: Served) -> None:
+    async with asyncio.timeout(DEADLINE_S), opened(strict) as raw, opened(strict) as other:
+        raw.writer.write(frame(TEXT, b"{", last=False) + frame(0, last=False) * 50_000)
+        other.writer.write(frame(TEXT, CREATE))
+        assert await other.code() is KEPT
+        raw.writer.write(frame(0, CREATE[1:]))
+        assert await raw.code() is KEPT
