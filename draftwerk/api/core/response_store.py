@@ -5,6 +5,7 @@ first.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ ITEMS_MAX = 4096
 """The most items of one conversation; a request holds no more."""
 BYTES_MAX = 32 * 2**20
 """For one key, by `StoredResponse.size`."""
+ITEM_BYTES, CHARACTER_BYTES = 1000, 4
+"""The bytes of a conversation's item besides its characters, and of each of those."""
 MESSAGE_BYTES = 200
 """The bytes of a message besides its text and tokens."""
 TOKEN_BYTES = 8
@@ -71,11 +74,9 @@ class KeptResponses:
             self.kept.move_to_end(response_id)
         return found
 
-    def holding(self, text: bytes) -> list[StoredResponse]:
-        """Return the responses with a text in their objects or their input, the latest first."""
-        return [
-            each for each in reversed(self.kept.values()) if text in each.body or text in each.input
-        ]
+    def latest_first(self) -> Iterator[StoredResponse]:
+        """Yield the responses, the latest first."""
+        return reversed(self.kept.values())
 
     def forget(self, response_id: str) -> bool:
         """Drop a response; returns whether it was there."""
@@ -102,6 +103,21 @@ class KeptConversation:
     """The same for the model, answers with their tokens."""
     model: str = ""
     """Whose tokens they are."""
+    size: int = 0
+    """Bytes that the items take, and the turns made of them."""
+
+    def add(self, new: list[dict[str, Any]]) -> None:
+        """Put items behind the others."""
+        self.items += new
+        self.size += _items_size(new)
+
+    def keep_only(self, items: list[dict[str, Any]]) -> None:
+        """Have these items alone."""
+        self.items, self.size = items, _items_size(items)
+
+
+def _items_size(items: list[dict[str, Any]]) -> int:
+    return ITEM_BYTES * len(items) + CHARACTER_BYTES * len(msgspec.json.encode(items))
 
 
 @dataclass(slots=True)
@@ -109,6 +125,7 @@ class KeptConversations:
     """The conversations of one API key, the least lately used first."""
 
     count_max: int
+    bytes_max: int = BYTES_MAX
     kept: OrderedDict[str, KeptConversation] = field(
         default_factory=OrderedDict[str, KeptConversation]
     )
@@ -118,6 +135,13 @@ class KeptConversations:
         self.kept[conversation.id] = conversation
         while len(self.kept) > self.count_max:
             self.kept.popitem(last=False)
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Drop the oldest beyond the bytes, all but the latest."""
+        size = sum(each.size for each in self.kept.values())
+        while size > self.bytes_max and len(self.kept) > 1:
+            size -= self.kept.popitem(last=False)[1].size
 
     def find(self, conversation_id: str) -> KeptConversation | None:
         """Return a conversation if it is kept."""

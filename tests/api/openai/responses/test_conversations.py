@@ -3,11 +3,21 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
 from draftwerk.actors.client_prompts import Chat
-from tests.api.conftest import MODEL, Served
+from draftwerk.api.core.response_store import (
+    KeptConversation,
+    KeptConversations,
+    KeptResponses,
+    StoredResponse,
+)
+from draftwerk.api.openai.responses.items.kept_items import KnownItems
+from draftwerk.api.openai.responses.kept import conversation_endpoints, histories
+from tests.api.conftest import MODEL, Served, serving
+from tests.api.support.fake_engine import FakeEngine
 
 REQUIRED = {
     "id", "object", "created_at", "completed_at", "status", "incomplete_details", "model",
@@ -84,6 +94,84 @@ async def test_a_conversation_that_is_none_is_named(served: Served) -> None:
     odd = {"items": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}
     reply = await served.http.post(f"/v1/conversations/{made}/items", json=odd)
     assert reply.json()["error"]["param"] == "items[0]"
+
+
+async def test_another_key_finds_no_conversation() -> None:
+    async with serving(FakeEngine(), api_key=["ann:a", "bob:b"]) as served:
+        ann, bob = ({"authorization": f"Bearer {key}"} for key in "ab")
+        item = {"type": "message", "role": "user", "content": "One"}
+        url, body = "/v1/conversations", {"items": [item]}
+        made = (await served.http.post(url, json=body, headers=ann)).json()["id"]
+        one = (await served.http.get(f"{url}/{made}/items", headers=ann)).json()["first_id"]
+        for method, path, sent in (
+            ("GET", "", None),
+            ("POST", "", {}),
+            ("GET", "/items", None),
+            ("POST", "/items", body),
+            ("GET", f"/items/{one}", None),
+            ("DELETE", f"/items/{one}", None),
+            ("DELETE", "", None),
+        ):
+            reply = await served.http.request(
+                method, url + "/" + made + path, json=sent, headers=bob
+            )
+            assert (method, path, reply.status_code) == (method, path, 404)
+        sent = {"input": "x", "conversation": made}
+        assert (await served.http.post("/v1/responses", json=sent, headers=bob)).status_code == 400
+        assert (await served.http.post("/v1/responses", json=sent, headers=ann)).status_code == 200
+
+
+def conversation(name: str, length: int) -> KeptConversation:
+    made = KeptConversation(name, 0, {})
+    made.add([{"id": name, "content": "x" * length}])
+    return made
+
+
+def test_conversations_have_bytes_in_which_the_latest_are_kept() -> None:
+    kept = KeptConversations(count_max=9, bytes_max=10_000)
+    for name in "abc":
+        kept.keep(conversation(name, 500))
+    assert [*kept.kept] == ["a", "b", "c"]
+    assert kept.find("a") is not None
+    kept.keep(conversation("d", 500))
+    assert [*kept.kept] == ["c", "a", "d"]
+    kept.kept["a"].add([{"id": str(number)} for number in range(20)])
+    kept.make_room()
+    assert [*kept.kept] == ["d"]
+    found = kept.kept["d"]
+    found.keep_only([])
+    assert found.size < 100
+
+
+async def test_a_conversation_that_is_too_large_is_gone_on_from_no_more(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (conversation_endpoints, histories):
+        monkeypatch.setattr(module, "BYTES_MAX", 3000)
+    items = [{"type": "message", "role": "user", "content": "x" * 900}]
+    made = (await served.http.post("/v1/conversations", json={"items": items})).json()["id"]
+    reply = await served.http.post(f"/v1/conversations/{made}/items", json={"items": items})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "items")
+    reply = await post(served, input="x", conversation=made)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "conversation")
+
+
+def test_each_response_is_read_once_however_many_items_are_sought() -> None:
+    kept = KeptResponses(count_max=9)
+    for number in range(3):
+        items = [{"type": "message", "role": "user", "id": f"m{number}{n}", "content": f"{number}"}
+                 for n in range(3)]  # fmt: skip
+        body = b'{"output": [{"type": "message", "role": "user", "id": "shared", "content": "%d"}]}'
+        sent = msgspec.json.encode(items)
+        kept.keep(f"resp_{number}", StoredResponse((), body % number, sent))
+    known = KnownItems([], (kept,))
+    shared = known.find("shared")
+    assert shared is not None and shared.content == "2", "the latest"
+    kept.kept.clear()  # what was read is known
+    for name in ("m20", "m22", "shared"):
+        assert known.find(name) is not None
+    own = KnownItems([{"type": "message", "role": "user", "id": "m", "content": "own"}], ())
+    assert own.find("m") is not None and own.find("n") is None
 
 
 @pytest.mark.parametrize(

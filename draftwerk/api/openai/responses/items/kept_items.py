@@ -61,15 +61,22 @@ def input_of(items: Sequence[KeptItem]) -> list[InputMessage]:
         raise refused(f"An item that is kept cannot be read: {error}", "input", "invalid") from None
 
 
-def find_item(item_id: str, *places: KeptResponses) -> InputMessage | None:
-    """Return an item of kept responses by its id."""
-    text = msgspec.json.encode(item_id)
-    for place in places:
-        for stored in place.holding(text):
+class KnownItems:
+    """Items of kept responses by their ids; each response is read once, however many are sought."""
+
+    def __init__(self, first: Sequence[KeptItem], places: Sequence[KeptResponses]) -> None:
+        self._found: dict[str, KeptItem] = {each["id"]: each for each in first}
+        self._unread = (stored for place in places for stored in place.latest_first())
+
+    def find(self, item_id: str) -> InputMessage | None:
+        """Return an item by its id: the latest one of that."""
+        while item_id not in self._found:
+            stored = next(self._unread, None)
+            if stored is None:
+                return None
             for item in (*output_of(stored), *msgspec.json.decode(stored.input)):
-                if item.get("id") == item_id:
-                    return input_of([item])[0]
-    return None
+                self._found.setdefault(item.get("id"), item)
+        return input_of([self._found[item_id]])[0]
 
 
 def output_of(stored: StoredResponse) -> list[KeptItem]:

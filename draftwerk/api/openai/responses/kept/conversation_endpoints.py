@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.handling import Endpoint, json_reply, state_of, tenant_of
-from draftwerk.api.core.response_store import ITEMS_MAX, KeptConversation
+from draftwerk.api.core.response_store import BYTES_MAX, ITEMS_MAX, KeptConversation
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.field_rows import knows, no_effect
 from draftwerk.api.fields.field_types import Metadata
@@ -97,6 +97,7 @@ async def items(request: Request) -> Response:
     if request.method == "GET":
         return json_reply(listed(found.items, request.query_params))
     added = _add(found, (await body_of(request, ITEMS)).items)
+    state_of(request).responses.conversations_of(tenant_of(request)).make_room()
     return json_reply(listed(added, {"order": "asc", "limit": "100"}))
 
 
@@ -111,7 +112,7 @@ async def item(request: Request) -> Response:
         return json_reply(named[0])
     left = [each for each in found.items if each["id"] != item_id]
     found.turns = conversation_of(input_of(left)) if left else ()
-    found.items = left
+    found.keep_only(left)
     return json_reply(_object(found))
 
 
@@ -129,9 +130,11 @@ def _add(kept: KeptConversation, new: list[InputMessage]) -> list[dict[str, Any]
         return []
     if len(kept.items) + len(new) > ITEMS_MAX:
         raise refused(f"A conversation has {ITEMS_MAX} items at most.", "items", "invalid")
+    if kept.size > BYTES_MAX:
+        raise refused("The conversation is too large; begin another.", "items", "invalid")
     kept.turns = conversation_of(new, kept.turns, field="items")
     added = kept_items(new)
-    kept.items += added
+    kept.add(added)
     return added
 
 

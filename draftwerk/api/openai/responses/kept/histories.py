@@ -8,6 +8,7 @@ import msgspec
 from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.core.response_store import (
+    BYTES_MAX,
     ITEMS_MAX,
     KeptConversation,
     KeptResponses,
@@ -15,7 +16,7 @@ from draftwerk.api.core.response_store import (
 )
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.half_answers import joined_turns
-from draftwerk.api.openai.responses.items.kept_items import find_item, input_of, kept_items
+from draftwerk.api.openai.responses.items.kept_items import KnownItems, kept_items
 from draftwerk.api.openai.responses.items.response_input import conversation_of
 from draftwerk.api.openai.responses.items_schema import InputMessage
 from draftwerk.api.openai.responses.responses_objects import ResponseObject
@@ -32,6 +33,8 @@ class History:
     tenant: str
     remembered: KeptResponses | None = None
     """The responses of a socket, which may be stored nowhere else."""
+    known: KnownItems | None = None
+    """Items that the input may refer to, once it does."""
 
     def conversation(self) -> tuple[ChatMessage, ...]:
         """Return what went before, and the new input. Raises ApiError."""
@@ -39,9 +42,10 @@ class History:
 
     def find(self, item_id: str) -> InputMessage | None:
         """Return an item of a kept response, or of the conversation, by its id."""
-        kept = self._kept()
-        named = [] if kept is None else [each for each in kept.items if each["id"] == item_id]
-        return input_of(named)[0] if named else find_item(item_id, *self.places)
+        if self.known is None:
+            kept = self._kept()
+            self.known = KnownItems([] if kept is None else kept.items, self.places)
+        return self.known.find(item_id)
 
     @property
     def places(self) -> tuple[KeptResponses, ...]:
@@ -70,8 +74,9 @@ class History:
                 place.keep(response.id, StoredResponse(turns, body, sent, model))
             kept = self._kept()
             if kept is not None:
-                kept.items += [*items, *map(msgspec.to_builtins, response.output)]
+                kept.add([*items, *map(msgspec.to_builtins, response.output)])
                 kept.turns, kept.model = turns, model
+                self.state.responses.conversations_of(self.tenant).make_room()
 
         return keep
 
@@ -88,6 +93,9 @@ class History:
         if kept is not None:
             if len(kept.items) >= ITEMS_MAX:
                 said = f"The conversation has {ITEMS_MAX} items; begin another."
+                raise refused(said, "conversation", "invalid")
+            if kept.size > BYTES_MAX:
+                said = "The conversation is too large; begin another."
                 raise refused(said, "conversation", "invalid")
             return self._known(kept.turns, kept.model)
         if conversation_id is not None:
