@@ -19,6 +19,8 @@ from draftwerk.api.fields.segments_schema import GivenDocument
 
 CHARACTERS_MAX = 2**24
 """The most characters of the modules of one API key; the least lately named go first."""
+MODULE_CHARACTERS = 1000
+"""Characters that each counts for besides its own, so that small ones are few enough to count."""
 KeptModules = OrderedDict[str, str]
 
 
@@ -43,8 +45,10 @@ def keep(kept: KeptModules, given: dict[str, str]) -> None:
     for name, text in given.items():
         kept[name] = text
         kept.move_to_end(name)
-    while sum(map(len, kept.values())) > CHARACTERS_MAX:
-        kept.popitem(last=False)
+    size = sum(len(name) + len(text) + MODULE_CHARACTERS for name, text in kept.items())
+    while size > CHARACTERS_MAX:
+        name, text = kept.popitem(last=False)
+        size -= len(name) + len(text) + MODULE_CHARACTERS
 
 
 def _refers(document: object) -> bool:

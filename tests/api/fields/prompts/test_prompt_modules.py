@@ -87,8 +87,21 @@ def test_a_receipt_does_not_hold_a_module() -> None:
 
 def test_the_least_lately_named_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompt_modules, "CHARACTERS_MAX", 10)
+    monkeypatch.setattr(prompt_modules, "MODULE_CHARACTERS", 0)
     kept: OrderedDict[str, str] = OrderedDict()
-    keep(kept, {"a": "1234", "b": "5678"})
+    keep(kept, {"a": "1234", "b": "567"})
     with_modules(parsed(documents=[{"module": "a"}]), kept)
-    keep(kept, {"c": "9012"})
+    keep(kept, {"c": "901"})
     assert list(kept) == ["a", "c"]
+
+
+def test_many_small_modules_count_for_more_than_their_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prompt_modules, "CHARACTERS_MAX", 20_000)
+    kept: OrderedDict[str, str] = OrderedDict()
+    for number in range(50):
+        keep(kept, {f"m{number}": "x"})
+    assert [*kept] == [f"m{number}" for number in range(31, 50)]
+    keep(kept, {"large": "x" * 15_000})
+    assert [*kept] == ["m47", "m48", "m49", "large"]
