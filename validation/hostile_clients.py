@@ -78,9 +78,8 @@ class HostileClients:
             tries = [await self._timed(content) for _ in range(3)]
             reply, seconds = tries[-1][0], [each[1] for each in tries]
             slowest = max(slowest, min(seconds))
-            is_refused = reply.status_code == 400 or "refused" in {
-                each["verdict"] for each in reply.json().get("verdicts", [])
-            }
+            verdicts = [each["verdict"] for each in reply.json().get("verdicts", [])]
+            is_refused = reply.status_code == 400 or "refused" in verdicts
             in_time = min(seconds) <= REFUSED_S
             self.see(f"receipt, {name}", is_refused and in_time, (reply.text, min(seconds)))
         print(f"{len(FORGERIES)} kinds of forged receipts, refused within {1e3 * slowest:.1f} ms")
@@ -268,12 +267,8 @@ async def run_at(ways: list[str], options: list[str]) -> int:
     """Return how much went wrong with a server of these options."""
     async with draftwerk(*options) as server:
         one, two = (
-            httpx.AsyncClient(
-                base_url=server.url,
-                headers={"authorization": f"Bearer {key}"},
-                timeout=2 * ANSWER_S,
-            )
-            for key in KEYS.values()
+            httpx.AsyncClient(base_url=server.url, headers=headers, timeout=2 * ANSWER_S)
+            for headers in ({"authorization": f"Bearer {key}"} for key in KEYS.values())
         )
         async with one, two:
             document = (await one.get("/openapi.json")).json()
