@@ -124,7 +124,8 @@ def a_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [cut, flip, flip_in_header, grow, empty, another_block, another_model, a_folder]
+    "harm",
+    [cut, flip, flip_in_header, grow, empty, another_block, another_model, a_folder],
 )
 def test_a_record_that_is_not_right_is_a_miss(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     made = store(tmp_path)
@@ -343,3 +344,23 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
         name_key(tmp_path)
     tmp_path.chmod(0o700)
     assert len(name_key(tmp_path)) == 32
+
+
+def test_a_record_behind_a_link_is_a_miss(tmp_path: Path) -> None:
+    """Who made the link may change what it leads to."""
+    made = store(tmp_path)
+    made.write(name(1), content(1))
+    path = path_of(tmp_path, 1)
+    path.replace(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert made.read(name(1)) is None
+
+
+def test_a_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(name_key(tmp_path)) == 32
+    user = os.geteuid()
+    monkeypatch.setattr(disk.os, "geteuid", lambda: user + 1)
+    with pytest.raises(PermissionError, match="another user's"):
+        name_key(tmp_path)

@@ -18,7 +18,8 @@ from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk_tools.loadtest.client.replay import Replay, ReplayError, read_log
 from draftwerk_tools.loadtest.client.target import Target
-from tests.api.conftest import MODEL, Served
+from tests.api.conftest import MODEL, Served, serving
+from tests.api.support.fake_engine import FakeEngine
 
 ENDS = ("response.completed", "response.incomplete")
 QUESTION = [{"role": "user", "content": "hi"}]
@@ -135,6 +136,18 @@ async def test_receipts_are_of_their_key_and_of_this_server(served: Served, log:
     requests = [msgspec.convert(PLAIN, type(read_log([PLAIN_LINE])[0]))]
     with pytest.raises(ReplayError, match="--record"):
         await Replay(Target.of(served.url)).run(requests, lambda _: None)
+
+
+async def test_another_key_finds_no_receipts() -> None:
+    async with serving(FakeEngine(), api_key=["ann:a", "bob:b"]) as served:
+        served.state.recorder = RecordKeeper()
+        ann, bob = ({"authorization": f"Bearer {key}"} for key in "ab")
+        body = {"prompt": "a", "max_tokens": 3}
+        name = {"x-request-id": "anns-own"}
+        made = await served.http.post("/v1/completions", json=body, headers=ann | name)
+        url = f"/v1/receipts/{made.headers['x-request-id']}"
+        assert (await served.http.get(url, headers=ann)).status_code == 200
+        assert (await served.http.get(url, headers=bob)).status_code == 404
 
 
 async def test_a_full_disk_is_told_and_no_request_is_lost(

@@ -77,6 +77,34 @@ def test_what_breaks_a_limit_is_refused_with_the_file_and_the_next_one_is_render
     thread.join()
 
 
+def test_memory_is_bounded_whatever_a_template_may_hold() -> None:
+    source = "{{ (messages[0].content * 99) | length }}"
+    long = [{"role": "user", "content": "x" * 99_999}]
+    template = GuardedTemplate(FILE, source, {}, limits=Limits(cpu_s=9.0, memory_mib=4))
+    assert template.render([{"role": "user", "content": "x"}]) == "99"
+    with pytest.raises(TemplateExceeds, match=r"chat_template\.jinja.* fill the memory"):
+        template.render(long)
+    wide = GuardedTemplate(FILE, source, {}, limits=Limits(cpu_s=9.0, memory_mib=64))
+    assert wide.render(long) == str(99 * 99_999)
+
+
+@pytest.mark.parametrize(
+    "reach",
+    [
+        "messages.__class__.__base__.__subclasses__()",
+        "''.__class__.__mro__",
+        "messages[0].items.__self__.__class__",
+        "(messages | attr('__class__')).__base__",
+        "cycler.__init__.__globals__",
+        "namespace.__init__.__globals__['os']",
+        "messages.append(1)",
+    ],
+)
+def test_a_template_reaches_nothing_behind_its_values(reach: str) -> None:
+    found = rendered("{{ " + reach + " }}")
+    assert found == "" or found.startswith("refused: "), found
+
+
 def test_the_conversations_of_a_trial_take_together_what_one_may_take() -> None:
     source = "{% for each in range(9999) %}{% endfor %}fine"
     template = GuardedTemplate(FILE, source, {}, limits=Limits(cpu_s=0.5, memory_mib=256))
