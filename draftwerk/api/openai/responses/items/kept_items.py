@@ -75,7 +75,7 @@ class KnownItems:
             if stored is None:
                 return None
             for item in (*output_of(stored), *msgspec.json.decode(stored.input)):
-                self._found.setdefault(item.get("id"), item)
+                self._found.setdefault(str(item.get("id")), item)
         return input_of([self._found[item_id]])[0]
 
 
