@@ -164,13 +164,13 @@ def calls_read(text: TextTokenizer) -> Iterator[tuple[str, str]]:
     """Yield whether a model's calls are read as such, in the form that is chosen for it."""
     form = text.call_format
     if form is None:
+        if "refused" in text.tool_note:
+            yield "form not known: tools are refused", "calls"
         return
     calls: list[tuple[str, dict[str, Any]]] = [("weather", {"city": "Kö'ln", "days": 2})]
     reply = written(form, calls, "abcd12345")
     channelled = text.reasoning_format is not None and bool(text.reasoning_format.text_open)
-    is_known = "not known" not in text.tool_note
-    good = channelled or is_read(form, reply, calls)
-    yield ("read" if good else "NOT READ") if is_known else "form not known", "calls"
+    yield "read" if channelled or is_read(form, reply, calls) else "NOT READ", "calls"
 
 
 def main() -> int:

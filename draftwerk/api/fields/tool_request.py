@@ -92,9 +92,10 @@ def tool_request(
     if mode == "required" and not definitions:
         raise refused("`tool_choice` needs `tools`.", "tool_choice", "invalid")
     if definitions and model.calls is None:
+        why = model.tool_note or "which has no chat template, or is served with --tool-format off"
         sentence = (
-            "`tools` is not supported by this server for this model, which has no chat template, "
-            "or under --tool-format off; use another model, or --tool-format auto."
+            f"`tools` is not supported by this server for this model ({why}); use another model, or "
+            "--tool-format."
         )
         raise refused(sentence, "tools", "unsupported")
     functions = _functions(definitions, fields)

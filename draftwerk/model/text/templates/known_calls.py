@@ -46,7 +46,19 @@ GRANITE = CallFormat(
     ', {"name": "',
     "]",
 )
+KIMI = CallFormat(
+    "json",
+    "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.",
+    ":",
+    "<|tool_call_end|>",
+    "<|tool_call_begin|>functions.",
+    "<|tool_calls_section_end|>",
+    id_middle="<|tool_call_argument_begin|>",
+    numbers_middle=True,
+)
 KNOWN = (
+    KnownForm("Kimi", (KIMI.id_middle,), KIMI),
     KnownForm("LFM2", (LFM2.trigger, "<|tool_list_start|>", "List of tools: ["), LFM2),
     KnownForm("Seed-OSS", (SEED_OSS.trigger,), SEED_OSS),
     KnownForm("Mistral Small", ("[ARGS]",), MISTRAL),

@@ -115,6 +115,7 @@ def call_forms(
 
 
 SHOWN, NOT_SHOWN = "described by the chat template", "the chat template has no place for them"
+UNKNOWN = "how the model writes calls is not known"
 
 
 def _shown(source: str, found: CallFormat | None, specials: dict[str, int]) -> ToolForms:
@@ -128,11 +129,9 @@ def _shown(source: str, found: CallFormat | None, specials: dict[str, int]) -> T
             f"{SHOWN}; calls in the form of {known.name}",
         )
     calls = with_specials(OWN_FORMATS[WORDED_FORMAT].calls, specials)
-    is_told = all(word in source for word in (calls.trigger, '"name"', '"arguments"'))
-    unknown = "" if is_told else "; how it writes calls is not known"
-    return ToolForms(
-        calls, None, f"{SHOWN}{unknown}; calls are read in the form of {WORDED_FORMAT}"
-    )
+    if not all(word in source for word in (calls.trigger, '"name"', '"arguments"')):
+        return ToolForms(None, None, f"{SHOWN}; {UNKNOWN}: requests with tools are refused")
+    return ToolForms(calls, None, f"{SHOWN}; calls are read in the form of {WORDED_FORMAT}")
 
 
 def _worded(form: OwnFormat, specials: dict[str, int], note: str) -> ToolForms:

@@ -29,6 +29,11 @@ DONE = "{%- endfor %}{{- '<|im_end|>\n' }}"
 TOOL_TEMPLATES: dict[str, str] = {
     "LFM2": UNSHOWN,
     "Granite": words("Answer with <|tool_call|> and a list of calls: "),
+    "Kimi": showing(
+        "{{- '<|tool_calls_section_begin|>' }}" + EACH + "{{- '<|tool_call_begin|>' ~ call.id }}"
+        "{{- '<|tool_call_argument_begin|>' ~ f.arguments | tojson ~ '<|tool_call_end|>' }}"
+        "{%- endfor %}{{- '<|tool_calls_section_end|><|im_end|>\n' }}"
+    ),
     "XML words": words('Write <tool_call>{"name": …, "arguments": …}</tool_call>: '),
     "Seed-OSS": showing(
         EACH + "{{- '<seed:tool_call>\n<function=' + f.name + '>\n' }}"
@@ -76,6 +81,9 @@ WRITTEN = {
     "LFM2": '<|tool_call_start|>[weather(city="Kö\'ln", days=2, now=True)]<|tool_call_end|>',
     "Granite": '<|tool_call|>[{"name": "weather", "arguments": {"city": "Kö\'ln", "days": 2, '
     '"now": true}}]',
+    "Kimi": "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0"
+    '<|tool_call_argument_begin|>{"city": "Kö\'ln", "days": 2, "now": true}<|tool_call_end|>'
+    "<|tool_calls_section_end|>",
     "XML words": '<tool_call>\n{"name": "weather", "arguments": {"city": "Kö\'ln", "days": 2, '
     '"now": true}}\n</tool_call>',
 }
@@ -84,7 +92,7 @@ NOTES = {
     "LFM2": "the form of LFM2",
     "Granite": "the form of Granite",
     "XML words": "the form of hermes",
-    "unknown": "is not known",
+    "Kimi": "the form of Kimi",
 }
 PARTS_ALONE = {
     "loop": "{% for m in messages %}{{ m.role | upper + ': ' }}{% for part in m.content %}"

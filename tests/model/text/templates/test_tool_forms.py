@@ -54,7 +54,10 @@ def test_tools_are_shown_as_by_transformers(
     assert '"name": "weather"' in shown
 
 
-@kinds
+known_kinds = pytest.mark.parametrize("kind", sorted(set(TOOL_TEMPLATES) - {"unknown"}))
+
+
+@known_kinds
 def test_calls_are_read_in_the_models_own_form(kind: str) -> None:
     calls, own, note = forms(kind)
     assert calls is not None and own is None
@@ -63,7 +66,15 @@ def test_calls_are_read_in_the_models_own_form(kind: str) -> None:
     assert is_read(calls, text, [("weather", VALUES)])
 
 
-@pytest.mark.parametrize("kind", sorted(set(TOOL_TEMPLATES) - {"unknown"}))
+def test_tools_of_a_model_whose_form_of_calls_is_not_known_are_refused() -> None:
+    calls, own, note = forms("unknown")
+    assert (calls, own) == (None, None)
+    assert "is not known: requests with tools are refused" in note
+    named = ChatTemplate(TOOL_TEMPLATES["unknown"], SPECIALS)
+    assert call_forms(named, "hermes", {}).calls is not None  # where its user says how
+
+
+@known_kinds
 def test_what_a_model_writes_is_what_its_grammar_allows(kind: str) -> None:
     calls = forms(kind, specials()).calls
     assert calls is not None
