@@ -59,12 +59,14 @@ def read_tokenizer(directory: Path) -> Tokenizer:
 def _add_listed(tokenizer: Tokenizer, config: Mapping[str, Any], directory: Path) -> None:
     """Add the tokens that `tokenizer_config.json` lists, as it has them, like Transformers.
 
-    Raises Refused where one would not have the number that is listed.
+    An `added_tokens.json` adds what `tokenizer.json` has not: it tells names and numbers alone.
+    Raises Refused where a token would not have the number that is listed.
     """
     known = tokenizer.get_added_tokens_decoder()
+    is_told = LISTED in (read_json(directory / CONFIG) or {})
     for number, token in sorted(listed_tokens(config).items()):
         added = AddedToken(**asdict(token))
-        if number in known and repr(known[number]) == repr(added):
+        if number in known and (not is_told or repr(known[number]) == repr(added)):
             continue
         tokenizer.add_tokens([added])
         if (given := tokenizer.token_to_id(token.content)) != number:

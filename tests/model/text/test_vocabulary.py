@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Tokenizer
 
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -77,3 +77,15 @@ def test_tokens_that_the_config_alone_lists_are_one_token_each(tmp_path: Path) -
 def test_a_listed_token_with_another_number_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="added_tokens_decoder lists '<listed>' as 50000"):
         read_tokenizer(listing(tmp_path, 50_000))
+
+
+def test_an_old_list_of_names_leaves_what_the_tokenizer_says_of_its_tokens(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(locate(None).directory / FILE))
+    tokenizer.add_tokens([AddedToken("<turn>", rstrip=True, normalized=False, special=True)])
+    tokenizer.save(str(tmp_path / FILE))
+    numbers = {"<turn>": 49_152, "<more>": 49_153}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(numbers), encoding="utf-8")
+    found = read_tokenizer(tmp_path)
+    assert found.encode("<turn>\n a<more>b", add_special_tokens=False).ids == [
+        *(49_152, *found.encode("a").ids, 49_153, *found.encode("b").ids)
+    ]
