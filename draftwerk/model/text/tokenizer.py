@@ -35,6 +35,7 @@ from draftwerk.model.text.templates.template_traits import (
 )
 from draftwerk.model.text.turns import (
     Turn,
+    around_answers,
     call_of,
     content_of,
     joined,
@@ -135,10 +136,10 @@ class TextTokenizer(VocabularyText):
             text = self._rendered(asked, marked)
         pieces = split_at(text, list(marks.values()))
         answers = [self._written(messages[at]) for at in marks]
-        if pieces is None or guard.bare(plain) not in (
-            joined([guard.bare(piece) for piece in pieces], answers),
-            joined([guard.bare(piece) for piece in pieces], [each.strip() for each in answers]),
-        ):  # The template shows an answer otherwise than as it is.
+        forms = () if pieces is None else around_answers(pieces, answers)
+        bare = guard.bare(plain)
+        pieces = next((each for each, text in forms if guard.bare(text) == bare), None)
+        if pieces is None:  # The template shows an answer otherwise than as it is.
             return self._guarded_tokens(plain, guard)
         tokens = self._guarded_tokens(pieces[0], guard)
         for at, piece in zip(marks, pieces[1:], strict=True):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from hashlib import sha256
 from itertools import pairwise
@@ -142,6 +142,20 @@ def joined(pieces: Sequence[str], between: Sequence[str]) -> str:
     """Return pieces with something between each two."""
     pairs = zip(pieces, [*between, ""], strict=True)
     return "".join(piece + text for piece, text in pairs)
+
+
+def around_answers(
+    pieces: Sequence[str], answers: Sequence[str]
+) -> Iterator[tuple[list[str], str]]:
+    """Yield what stands around answers, and the text of both: as they are, and stripped.
+
+    A template that strips an answer writes the white space before it by itself: an answer whose
+    tokens begin with that has it once.
+    """
+    yield [*pieces], joined(pieces, answers)
+    leads = [answer[: len(answer) - len(answer.lstrip())] for answer in answers]
+    before = [piece.removesuffix(lead) for piece, lead in zip(pieces, leads, strict=False)]
+    yield [*before, pieces[-1]], joined(pieces, [answer.strip() for answer in answers])
 
 
 def marked_segments(messages: Sequence[Turn]) -> tuple[list[str], list[str], list[str]]:

@@ -168,6 +168,23 @@ def test_an_earlier_answer_stays_the_tokens_it_was_generated_as(kind: Any, tmp_p
     assert found[len(prompt) + len(single) :] == rest
 
 
+STRIPS = (
+    "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token ~ '[' ~ m.content ~ ']' }}"
+    "{% else %}{{ ' ' ~ m.content | trim ~ ' ' ~ eos_token }}{% endif %}{% endfor %}"
+)
+"""As Llama 2's."""
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_space_of_an_answer_that_is_stripped_stands_once(kind: Any, tmp_path: Path) -> None:
+    text = saved(kind(), tmp_path, STRIPS)
+    asked, again = Turn("user", "the fox"), Turn("user", "Köln")
+    prompt, tokens = text.encode_chat([asked]), tuple(text.encode_following(" again"))
+    known = text.encode_chat([asked, Turn("assistant", " again", tokens=tokens), again])
+    assert known == text.encode_chat([asked, Turn("assistant", " again"), again])
+    assert known[: len(prompt) + len(tokens)] == [*prompt, *tokens]
+
+
 def test_tokens_that_are_not_the_text_are_not_taken_for_it(tmp_path: Path) -> None:
     text = saved(byte_level(), tmp_path, CHAT)
     cut = tuple(text.encode_continuation("again and STOP"))
