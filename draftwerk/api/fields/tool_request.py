@@ -94,8 +94,8 @@ def tool_request(
     if definitions and model.calls is None:
         why = model.tool_note or "which has no chat template, or is served with --tool-format off"
         sentence = (
-            f"`tools` is not supported by this server for this model ({why}); use another model, or "
-            "--tool-format."
+            f"`tools` is not supported by this server for this model ({why}); use another model, "
+            "or --tool-format."
         )
         raise refused(sentence, "tools", "unsupported")
     functions = _functions(definitions, fields)

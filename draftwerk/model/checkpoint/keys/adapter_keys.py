@@ -7,7 +7,8 @@ ADAPTER = KnownKeys(
     frozenset(
         {
             *("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern"),
-            *("bias", "init_lora_weights"),
+            *("bias", "init_lora_weights", "target_modules", "exclude_modules"),
+            *("layers_to_transform", "layers_pattern"),
         }
     ),
     because(
@@ -19,20 +20,16 @@ ADAPTER = KnownKeys(
         "how it was trained",
         *("lora_dropout", "eva_config", "corda_config", "lora_ga_config", "velora_config"),
         *("loftq_config", "qalora_group_size", "runtime_config", "ensure_weight_tying"),
-    )
-    | because(
-        "its tensors say which modules it has",
-        *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
     ),
     dict.fromkeys(
         (
             *("use_dora", "use_qalora", "modules_to_save", "trainable_token_indices"),
             *("layer_replication", "fan_in_fan_out", "lora_bias", "target_parameters"),
-            *("alora_invocation_tokens", "arrow_config", "use_bdlora", "kasa_config"),
-            *("monteclora_config", "enable_lora"),
+            *("alora_invocation_tokens", "enable_lora"),
         ),
         _OFF,
-    ),
+    )
+    | dict.fromkeys(("arrow_config", "use_bdlora", "kasa_config", "monteclora_config"), (False,)),
 )
 """The keys of PEFT; what changes what an adapter computes is served where it is off."""
 LEAVES_BASE = ("true", "false", "gaussian", "eva", "orthogonal")

@@ -30,6 +30,7 @@ REASONS = {
 """What tensors by their ends stand for, and is not supported."""
 PARTS = ("qkv", "output", "gate_up", "down")
 """The matrices of a layer that may have an adapter's part."""
+TARGETS = "target_modules, exclude_modules, layers_to_transform or layers_pattern"
 DIGITS = 16
 
 
@@ -81,7 +82,7 @@ def read_lora(folder: Path, config: ModelConfig, cache: Path) -> LoraCard:
     if not path.is_file():
         raise Refused(f"{folder}: no {WEIGHTS_FILE}")
     tensors = read_header(path)
-    pairs = tuple(_pairs(path, lora, config, _by_module(path, tensors)))
+    pairs = tuple(_pairs(path, lora, config, _by_module(path, lora, tensors)))
     if not pairs:
         raise Refused(f"{path}: it holds no tensors")
     scales = [(pair.name, pair.scale) for pair in pairs]
@@ -90,7 +91,7 @@ def read_lora(folder: Path, config: ModelConfig, cache: Path) -> LoraCard:
 
 
 def _by_module(
-    path: Path, tensors: Mapping[str, StoredTensor]
+    path: Path, lora: LoraConfig, tensors: Mapping[str, StoredTensor]
 ) -> dict[str, list[StoredTensor | None]]:
     """Return A and B of each module, by its name in the model."""
     found: dict[str, list[StoredTensor | None]] = {}
@@ -105,7 +106,10 @@ def _by_module(
             raise Refused(
                 f"{path}: {name} is {tensor.dtype} {list(tensor.shape)}, not a matrix of floats"
             )
-        module = text_name(name.removesuffix(f".{kind}").removeprefix(WRAPPER))
+        own = name.removesuffix(f".{kind}").removeprefix(WRAPPER)
+        module = text_name(own)
+        if not (lora.adapts(own) or lora.adapts(module)):
+            raise Refused(f"{path}: {name}: {TARGETS} of its config do not name the module")
         found.setdefault(module, [None, None])[KINDS[kind]] = tensor._replace(name=name)
     return found
 

@@ -17,7 +17,9 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 CONFIG_FILE = "adapter_config.json"
 RANK_MAX = 1024
+ALL_MODULES = "all-linear"
 LoraNumber = TypeVar("LoraNumber", int, float)
+Listed = TypeVar("Listed", int, str)
 
 
 class LoraConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,27 @@ class LoraConfig(msgspec.Struct, frozen=True, kw_only=True):
     alpha_pattern: dict[str, float] = {}
     bias: str = "none"
     init_lora_weights: bool | str = True
+    target_modules: list[str] | str | None = None
+    exclude_modules: list[str] | str | None = None
+    layers_to_transform: list[int] | int | None = None
+    layers_pattern: list[str] | str | None = None
+
+    def adapts(self, module: str) -> bool:
+        """Whether the config has an adapter for a module; null and "all-linear" are any."""
+        targets = self.target_modules
+        if _is_named(self.exclude_modules, module):
+            return False
+        if targets in (None, ALL_MODULES):
+            return True
+        if isinstance(targets, str) or self.layers_to_transform in (None, []):
+            return _is_named(targets, module)
+        return module in targets or (_is_named(targets, module) and self._has_layer(module))
+
+    def _has_layer(self, module: str) -> bool:
+        patterns = _listed(self.layers_pattern) or ["[^.]*"]
+        places = (re.match(rf"(?:^|.*?\.){each}\.(\d+)\.", module) for each in patterns)
+        place = next(filter(None, places), None)
+        return place is not None and int(place[1]) in _listed(self.layers_to_transform)
 
     def rank(self, module: str) -> int:
         return _by_pattern(self.rank_pattern, module, self.r)
@@ -39,6 +62,19 @@ class LoraConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Return what a module's product is multiplied by."""
         alpha, rank = _by_pattern(self.alpha_pattern, module, self.lora_alpha), self.rank(module)
         return alpha / (sqrt(rank) if self.use_rslora else rank)
+
+
+def _is_named(names: list[str] | str | None, module: str) -> bool:
+    """Whether a list has the end of a module's name, or a pattern is all of it."""
+    if isinstance(names, str):
+        return bool(re.fullmatch(names, module))
+    return any(module == each or module.endswith(f".{each}") for each in names or ())
+
+
+def _listed(value: list[Listed] | Listed | None) -> list[Listed]:
+    if isinstance(value, list):
+        return value
+    return [] if value in (None, "") else [value]
 
 
 def _by_pattern(patterns: Mapping[str, LoraNumber], module: str, default: LoraNumber) -> LoraNumber:
@@ -77,7 +113,10 @@ def _check(path: Path, config: LoraConfig) -> None:
     for rank in (config.r, *config.rank_pattern.values()):
         if not 1 <= rank <= RANK_MAX:
             raise Refused(f"{path}: a rank of {rank} is not within 1 to {RANK_MAX}")
-    for pattern in (*config.rank_pattern, *config.alpha_pattern):
+    names = (config.target_modules, config.exclude_modules)
+    whole = [each for each in names if isinstance(each, str)]
+    inner = [*config.rank_pattern, *config.alpha_pattern, *_listed(config.layers_pattern)]
+    for pattern in (*whole, *inner):
         try:
             re.compile(pattern)
         except re.error as error:

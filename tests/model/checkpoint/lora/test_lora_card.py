@@ -73,6 +73,12 @@ def test_names_of_a_text_part(tmp_path: Path) -> None:
     assert read_lora(folder, CONFIG, tmp_path).pairs[0].name.startswith("model.layers.0.")
 
 
+def test_tensors_of_a_module_that_the_config_does_not_name_are_refused(tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "a", CONFIG, target_modules=["q_proj"])
+    with pytest.raises(Refused, match=r"k_proj.*target_modules.*do not name the module"):
+        read_lora(folder, CONFIG, tmp_path)
+
+
 def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     def refusal(**tensors: torch.Tensor | None) -> str:
         folder = changed(save_adapter(tmp_path / "a", CONFIG), **tensors)

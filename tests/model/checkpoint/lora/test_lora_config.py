@@ -36,6 +36,33 @@ def test_patterns_name_the_ends_of_modules_and_the_first_counts(tmp_path: Path) 
     assert (config.scale(first), config.scale(second)) == (0.25, 8.0)
 
 
+QUERY, DOWN = "model.layers.1.self_attn.q_proj", "model.layers.1.mlp.down_proj"
+
+
+@pytest.mark.parametrize(
+    ("fields", "adapted"),
+    [
+        ({}, {QUERY, DOWN}),
+        ({"target_modules": "all-linear"}, {QUERY, DOWN}),
+        ({"target_modules": ["q_proj"]}, {QUERY}),
+        ({"target_modules": ["proj"]}, set()),
+        ({"target_modules": ".*_proj", "exclude_modules": ["q_proj"]}, {DOWN}),
+        ({"target_modules": ["q_proj"], "layers_to_transform": 1}, {QUERY}),
+        ({"target_modules": ["q_proj"], "layers_to_transform": [0]}, set()),
+        ({"target_modules": [DOWN], "layers_to_transform": [0]}, {DOWN}),
+        (
+            {"target_modules": ["q_proj"], "layers_to_transform": [1], "layers_pattern": "h"},
+            set(),
+        ),
+    ],
+)
+def test_modules_are_those_that_the_config_names(
+    tmp_path: Path, fields: dict[str, Any], adapted: set[str]
+) -> None:
+    config = read_lora_config(written(tmp_path, **fields))
+    assert {module for module in (QUERY, DOWN) if config.adapts(module)} == adapted
+
+
 def test_fields_without_effect_are_taken(tmp_path: Path) -> None:
     folder = written(
         tmp_path,
@@ -64,6 +91,7 @@ def test_fields_without_effect_are_taken(tmp_path: Path) -> None:
         {"r": "eight"},
         {"rank_pattern": {"q_proj": 2000}},
         {"alpha_pattern": {"(q": 1}},
+        {"kasa_config": {}},
     ],
 )
 def test_what_is_not_served_is_refused_with_file_and_field(
@@ -74,7 +102,7 @@ def test_what_is_not_served_is_refused_with_file_and_field(
     name, value = next(iter(fields.items()))
     words = "rank" if name == "rank_pattern" else "pattern" if name == "alpha_pattern" else name
     assert str(tmp_path / "adapter_config.json") in str(refusal.value)
-    assert (words if value else "rank") in str(refusal.value)
+    assert (words if value or name != "r" else "rank") in str(refusal.value)
 
 
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
