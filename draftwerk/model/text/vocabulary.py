@@ -25,6 +25,10 @@ from draftwerk.model.checkpoint.vocabularies.tokenizer_config import (
 from draftwerk.model.text.prefix_space import with_prefix, without_prefix
 
 FILE = "tokenizer.json"
+PATTERN = "fix_mistral_regex"
+MISTRALS = ("mistral", "mistral3", "voxtral", "ministral", "pixtral")
+MISTRAL_LEAST = 100_000
+"""Tokens above which Transformers obeys PATTERN, of those models."""
 
 
 def read_tokenizer(directory: Path) -> Tokenizer:
@@ -51,6 +55,7 @@ def read_tokenizer(directory: Path) -> Tokenizer:
     if document is None:
         _add_listed(tokenizer, config, directory)
         tokenizer = _spaced_as_said(tokenizer, config)
+        _check_pattern(tokenizer, config, directory)
         _add_named(tokenizer, config, _model_count(directory))
     _check_count(directory, token_count(tokenizer.get_vocab(with_added_tokens=True)))
     return tokenizer
@@ -97,6 +102,17 @@ def _spaced_as_said(tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenize
     if not isinstance(said, bool) or name not in SPACING_CLASSES:
         return tokenizer
     return (with_prefix(tokenizer) if said else without_prefix(tokenizer)) or tokenizer
+
+
+def _check_pattern(tokenizer: Tokenizer, config: Mapping[str, Any], directory: Path) -> None:
+    """Raise Refused where Transformers would cut texts by another pattern than the file's."""
+    model = read_json(directory / "config.json") or {}
+    version = str(model.get("transformers_version")).partition(".")[0]
+    is_saved_before = not version.isdigit() or int(version) < 5
+    is_of_them = model.get("model_type", MISTRALS[0]) in MISTRALS and is_saved_before
+    if config.get(PATTERN) and is_of_them and tokenizer.get_vocab_size() > MISTRAL_LEAST:
+        said = f"{directory / CONFIG}: {PATTERN} is not supported beside files of Transformers 4"
+        raise Refused(f"{said}; save the tokenizer again with Transformers 5")
 
 
 def _model_count(directory: Path) -> int | None:

@@ -89,3 +89,18 @@ def test_an_old_list_of_names_leaves_what_the_tokenizer_says_of_its_tokens(tmp_p
     assert found.encode("<turn>\n a<more>b", add_special_tokens=False).ids == [
         *(49_152, *found.encode("a").ids, 49_153, *found.encode("b").ids)
     ]
+
+
+@pytest.mark.parametrize("version", ["4.57.1", "5.0.0"])
+def test_a_pattern_that_transformers_would_put_in_is_refused(version: str, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(locate(None).directory / FILE))
+    tokenizer.add_tokens([f"<{number}>" for number in range(60_000)])
+    tokenizer.save(str(tmp_path / FILE))
+    (tmp_path / "tokenizer_config.json").write_text('{"fix_mistral_regex": true}')
+    model = {"model_type": "mistral", "transformers_version": version}
+    (tmp_path / "config.json").write_text(json.dumps(model))
+    if version.startswith("5"):
+        assert read_tokenizer(tmp_path).get_vocab_size() > 100_000
+        return
+    with pytest.raises(Refused, match="fix_mistral_regex is not supported"):
+        read_tokenizer(tmp_path)

@@ -15,6 +15,7 @@ TOKENIZER = KnownKeys(
             *("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"),
             *("model_specific_special_tokens", "chat_template", "tokenizer_class"),
             *("add_prefix_space", "add_bos_token", "add_eos_token", "legacy"),
+            "fix_mistral_regex",
         }
     ),
     because(
@@ -43,7 +44,7 @@ TOKENIZER = KnownKeys(
         *("sp_model_kwargs", "clean_text", "vocab_size", "vocab_type", "model_type", "encoder"),
         *("bos_token_id", "eos_token_id", "unk_token_id", "extra_ids", "offset", "type_vocab_size"),
         *("suffix_first", "add_dummy_prefix", "num_reserved_special_tokens", "wordpieces_prefix"),
-        *("fix_mistral_regex", "post_processor", "pat_str", "num_vocab", "ignore_merges"),
+        *("post_processor", "pat_str", "num_vocab", "ignore_merges"),
     )
     | because(
         "what another program makes of a reply",
