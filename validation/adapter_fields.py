@@ -11,13 +11,13 @@ import dataclasses
 import sys
 import warnings
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
 from transformers.utils import logging
 
 from draftwerk.model.attention.reference import attend
@@ -30,8 +30,9 @@ from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from tests.model.native.models import part, round_of
 from tests.support.tiny_adapters import ALL, save_adapter
-from tests.support.tiny_models import save_tiny
+from tests.support.tiny_models import FAMILIES, save_tiny
 
+FAMILY = "llama"
 TOKENS = [5, 9, 9, 3, 17, 40, 2, 11]
 NEAR = 1e-4
 OTHERS = (True, False, 3, 0.4, "x", ["x"], [3], {"x": 2}, [], {})
@@ -71,11 +72,10 @@ def changes(known: set[str]) -> Iterator[tuple[str, Any]]:
 
 def theirs(base: Path, folder: Path) -> Tensor | None:
     """Return the logits of PEFT's model; None where it takes no such config."""
-    from peft import PeftModel  # pyright: ignore[reportMissingImports]
-
     try:
-        plain = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
-        model: Any = PeftModel.from_pretrained(plain, str(folder))
+        peft: Any = import_module("peft")
+        plain = FAMILIES[FAMILY].from_pretrained(base, dtype=torch.float32)
+        model: Any = peft.PeftModel.from_pretrained(plain, str(folder))
         with torch.no_grad():
             return model(torch.tensor([TOKENS])).logits[0]
     except Exception:  # whatever it raises
@@ -113,18 +113,18 @@ def fault(base: Path, folder: Path, name: str, value: Any, before: Tensor) -> st
 
 def main() -> int:
     try:
-        from peft import LoraConfig  # pyright: ignore[reportMissingImports]
+        peft: Any = import_module("peft")
     except ImportError:
         print("PEFT is not installed: pip install peft")
         return 2
     warnings.simplefilter("ignore")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    known: set[str] = {each.name for each in dataclasses.fields(LoraConfig)}
+    known: set[str] = {each.name for each in dataclasses.fields(peft.LoraConfig)}
     count, faults = 0, 0
     with TemporaryDirectory() as scratch:
         base, folder = Path(scratch, "base"), Path(scratch, "adapter")
-        save_tiny(base, "llama")
+        save_tiny(base, FAMILY)
         save_adapter(folder, read_config(base), target_modules=[*ALL])
         before = ours(base, folder, folder.parent)
         for name, value in changes(known):
