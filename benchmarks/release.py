@@ -57,6 +57,12 @@ class ReleaseTable:
 QUESTIONS, WEIGHTS = ("questions",), ("weights",)
 QUICK_PEERS = "--users 1 2 --tokens 8 --repeats 1 --waves 1 --texts 2 --formats bf16"
 TABLES = {
+    "drafts": ReleaseTable(
+        "speed.draft_gains",
+        "--count 3",
+        "--count 1 --tokens 8 --dtypes auto --temperatures 0",
+        QUESTIONS,
+    ),
     "load": ReleaseTable(
         "speed.load", "", "--users 1 2 --count 2 --tokens 8 --repeats 1", QUESTIONS
     ),
