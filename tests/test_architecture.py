@@ -293,9 +293,9 @@ def test_large_classes_are_found(member: str) -> None:
 
 # --- the trunk ------------------------------------------------------------------------------------
 
-CEILINGS = {"lines": 9011, "lines that name an option": 600}
+CEILINGS = {"lines": 9006, "lines that name an option": 600}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
-FIRST_WORDS_MAX = {"Of": 5, "That": 2, "Those": 2, "What": 95}
+FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 95}
 """Docstrings that begin so where a noun would do. They only fall, too."""
 
 

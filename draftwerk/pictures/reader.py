@@ -21,7 +21,7 @@ from draftwerk.pictures.tower_messages import PictureRead, PictureWork
 NOT_BESIDE = ("blend", "prompt_logprobs", "receipt", "return_token_ids", "suffix")
 """Fields that tell of a prompt's tokens, or change these."""
 PICTURES_MAX = 32
-"""Of a request."""
+"""Most pictures of a request."""
 READ_S = 60.0
 """For one picture."""
 TRIES = 2

@@ -19,7 +19,7 @@ from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOpt
 API: Any = transformers
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 PIXELS_MAX = 2**25
-"""Of a picture, before anything of it is unpacked."""
+"""Most pixels of a picture, known before it is unpacked."""
 SIDE_MAX, SIDES_RATIO_MAX = 2**14, 100
 TINY = 2
 """Tokens of the text model that is loaded around the tower; none of it is used."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from draftwerk.pictures.tower import Tower
 
 MORE_BYTES = 6 * 2**30
-"""Of addresses, beyond those that the loaded tower has."""
+"""Address space, beyond what the loaded tower has."""
 CHECK_S = 3600.0
 
 

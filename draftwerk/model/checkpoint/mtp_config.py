@@ -12,7 +12,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 MTP = "mtp"
 """The draft head that is asked for where a model's own MTP layer is to draft."""
 PREFIX = "mtp."
-"""Of the names of its tensors."""
+"""Prefix of its tensors' names."""
 NO_MTP = "the model's files hold no MTP layer"
 
 
