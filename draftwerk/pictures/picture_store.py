@@ -51,12 +51,7 @@ class PictureStore:
     def add(self, picture: KeptPicture) -> None:
         """Keep a picture whose rows are in the folder; others make room for it."""
         self.kept[picture.digest] = picture
-        for each in list(self.kept.values()):
-            if self.size <= self.bytes_max:
-                return
-            if not each.users and each is not picture:
-                del self.kept[each.digest]
-                self.path(each.digest).unlink(missing_ok=True)
+        self._make_room(picture)
 
     def use(self, digest: str) -> KeptPicture | None:
         """Return a picture that stays until it is released, if it is kept."""
@@ -65,8 +60,18 @@ class PictureStore:
         return found
 
     def release(self, picture: KeptPicture) -> None:
-        """Need a picture no more."""
+        """Need a picture no more; where all were needed, there is room to make now."""
         picture.users -= 1
+        self._make_room(None)
+
+    def _make_room(self, latest: KeptPicture | None) -> None:
+        """Remove pictures that nobody needs, but for the latest, until the rest fits."""
+        for each in list(self.kept.values()):
+            if self.size <= self.bytes_max:
+                return
+            if not each.users and each is not latest:
+                del self.kept[each.digest]
+                self.path(each.digest).unlink(missing_ok=True)
 
     @property
     def size(self) -> int:

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from draftwerk.pictures.picture_store import PREFIX, KeptPicture, PictureStore, rows_folder
@@ -12,7 +12,11 @@ def digest(number: int) -> str:
     return f"{number:032x}"[::-1]
 
 
+NEEDED = [(step, number) for step in ("add", "use") for number in range(3)]
+
+
 @given(STEPS)
+@example([*NEEDED, ("add", 3), ("release", 0)])
 def test_what_is_needed_stays_and_the_rest_is_bounded(steps: list[tuple[str, int]]) -> None:
     with rows_folder() as folder:
         store, needed = PictureStore(folder, bytes_max=30), list[KeptPicture]()
