@@ -293,7 +293,7 @@ def test_large_classes_are_found(member: str) -> None:
 
 # --- the trunk ------------------------------------------------------------------------------------
 
-CEILINGS = {"lines": 9006, "lines that name an option": 600}
+CEILINGS = {"lines": 8997, "lines that name an option": 600}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
 FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 95}
 """Docstrings that begin so where a noun would do. They only fall, too."""

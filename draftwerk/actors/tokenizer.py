@@ -52,21 +52,11 @@ class TextLimits:
 
 
 class RefusedError(Exception):
-    """The request can never be served as it is."""
+    """The request can never be served as it is; `lengths` are those of one that is too long."""
 
-    def __init__(self, reason: str, field: str) -> None:
+    def __init__(self, reason: str, field: str, **lengths: int) -> None:
         super().__init__(reason)
-        self.field = field
-
-
-class TooLongError(RefusedError):
-    """The prompt, or it and what is to be generated, is longer than the context."""
-
-    def __init__(
-        self, reason: str, field: str, context_max: int, count: int, more: int = 0
-    ) -> None:
-        super().__init__(reason, field)
-        self.lengths = {"context_max": context_max, "count": count, "more": more}
+        self.field, self.lengths = field, lengths
 
 
 @dataclass(slots=True)
@@ -118,8 +108,7 @@ class Tokenizer:
             encoded = await self._encode(submit, taken_s)
             check_fits(encoded, self.text.vocab_size, self.limits, prompt_field(submit.prompt))
         except RefusedError as error:
-            lengths = error.lengths if isinstance(error, TooLongError) else {}
-            self._refuse(submit, "refused", str(error), error.field, **lengths)
+            self._refuse(submit, "refused", str(error), error.field, **error.lengths)
         except UncheckedError as error:
             log.warning("request %s: %s", submit.request_id, error)
             self._refuse(submit, "unavailable", str(error), retry_after_ms=RETRY_MS)
@@ -193,6 +182,8 @@ def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
         case str():
             return tuple(text.encode(prompt)), ()
         case _:
+            if max(prompt, default=0) >= PLACEHOLDER_MIN:  # a text alone may have these
+                raise ValueError(f"a token id is outside the vocabulary of {text.vocab_size}")
             return prompt, ()
 
 
@@ -225,11 +216,11 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
             raise RefusedError(f"a text has {count} tokens; {context_max} are the most", field)
         return
     if count >= context_max:
-        raise TooLongError(
+        raise RefusedError(
             f"the prompt has {count} tokens; with one generated it must fit into {context_max}",
             field,
-            context_max,
-            count,
+            context_max=context_max,
+            count=count,
         )
     _check_options(encoded.options, count, vocab_size, context_max)
     options = encoded.options
@@ -241,12 +232,12 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
 
 def _check_options(options: Options, count: int, vocab_size: int, context_max: int) -> None:
     if options.tokens_max is not None and count + options.tokens_max > context_max:
-        raise TooLongError(
+        raise RefusedError(
             f"{count} prompt tokens and {options.tokens_max} more do not fit into {context_max}",
             "max_tokens",
-            context_max,
-            count,
-            options.tokens_max,
+            context_max=context_max,
+            count=count,
+            more=options.tokens_max,
         )
     for blamed, tokens in (
         ("logit_bias", (token for token, _ in options.sampling.logit_bias)),

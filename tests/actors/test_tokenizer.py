@@ -25,6 +25,7 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, TextLimits, Tokenizer, check_fits
 from draftwerk.speculative.requests.request import Options, Speculation
+from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from tests.actors.letters import Letters
 from tests.actors.loops import DEADLINE_S
@@ -139,6 +140,7 @@ def test_what_was_committed_before_a_crash_goes_on_as_it_is() -> None:
         (submit(Chat((ChatMessage("user", "a" * 10),))), "messages", "has 10 tokens"),
         (submit((1, 257)), "prompt", "outside the vocabulary of 257"),
         (submit((-1,)), "prompt", "outside the vocabulary"),
+        (submit((1, PLACEHOLDER_MIN)), "prompt", "outside the vocabulary of 257"),
         (submit(options=replace(PLAIN, tokens_max=8)), "max_tokens", "3 prompt tokens and 8"),
         (
             submit(options=replace(PLAIN, sampling=Sampling(logit_bias=((257, 1.0),)))),
