@@ -75,8 +75,9 @@ def _part(parts: list[Any], at: int, path: str) -> SentPicture:
     field, sent, media_type = _source(part, path) if kind == "image" else _url(part, path)
 
     def put(text: str) -> None:
-        own = {name: part[name] for name in ("cache_control",) if name in part}
-        parts[at] = {"type": PARTS[kind], "text": text, **own}
+        parts[at] = {"type": PARTS[kind], "text": text}
+        if "cache_control" in part:
+            parts[at]["cache_control"] = part["cache_control"]
 
     blocks = parts if kind == "image" else None
     return SentPicture(field, _bytes(sent, field), media_type, put, blocks)
@@ -105,15 +106,14 @@ def _touch(before: str | None, text: str) -> bool:
 
 def _url(part: dict[str, Any], path: str) -> tuple[str, str, str]:
     """Return the field, the base64 of a part with a data URL, and no type."""
-    field, url = f"{path}.image_url", part.get("image_url")
+    field, url, detail_field = f"{path}.image_url", part.get("image_url"), f"{path}.detail"
     detail = part.get("detail")
     if isinstance(url, dict):
-        field, url, detail = f"{field}.url", url.get("url"), url.get("detail", detail)
+        detail_field, detail = f"{field}.detail", url.get("detail", detail)
+        field, url = f"{field}.url", url.get("url")
     if detail not in DETAILS:
-        field = (
-            field.removesuffix(".url") + ".detail" if field.endswith(".url") else f"{path}.detail"
-        )
-        raise refused(f"`{field}` must be one of auto, low, high.", field, "invalid")
+        said = f"`{detail_field}` must be one of auto, low, high."
+        raise refused(said, detail_field, "invalid")
     if url is None and part.get("file_id") is not None:
         field = f"{path}.file_id"
         raise refused(f"`{field}` is not supported: send a data URL.", field, "unsupported")

@@ -66,12 +66,14 @@ class PictureStore:
 
     def _make_room(self, latest: KeptPicture | None) -> None:
         """Remove pictures that nobody needs, but for the latest, until the rest fits."""
+        surplus = self.size - self.bytes_max
         for each in list(self.kept.values()):
-            if self.size <= self.bytes_max:
+            if surplus <= 0:
                 return
             if not each.users and each is not latest:
                 del self.kept[each.digest]
                 self.path(each.digest).unlink(missing_ok=True)
+                surplus -= each.size
 
     @property
     def size(self) -> int:
