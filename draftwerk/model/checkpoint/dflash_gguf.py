@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from draftwerk.model.checkpoint.architectures import BY_CLASS
 from draftwerk.model.checkpoint.dflash2_config import (
     CONVOLUTIONS,
     KERNEL,
@@ -34,6 +34,8 @@ from draftwerk.model.checkpoint.gguf_source import GgufSource, flat_shape
 from draftwerk.model.checkpoint.unsupported import Refused
 
 ARCHITECTURE = "dflash"
+QWEN3 = BY_CLASS["Qwen3ForCausalLM"]
+"""The class whose names the layers have."""
 SCALES = ("embedding_scale", "logit_scale", "final_logit_softcapping")
 SECTION = {
     **{key: key for key in KEYS[:4]},
@@ -76,8 +78,7 @@ def read_dflash_gguf(path: Path) -> Json:
     section = {name: value for name, key in SECTION.items() if (value := take(key)) is not None}
     taps, size, window, pattern = map(take, (TARGET_LAYERS, BLOCK_SIZE, WINDOW, PATTERN))
     mask = fields.pop(MASK, None)
-    row = next(each for each in ARCHITECTURES if each.hf_name == "Qwen3ForCausalLM")
-    layers = hf_config(GgufSource(model._replace(fields=fields), ARCHITECTURE, row, set()))
+    layers = hf_config(GgufSource(model._replace(fields=fields), ARCHITECTURE, QWEN3, set()))
     if not isinstance(taps, list) or not all(type(each) is int for each in taps):
         raise Refused(f"{ARCHITECTURE}.{TARGET_LAYERS} is {taps!r}, and no list of layers")
     found = {name: layers[name] for name in LAYERS if layers.get(name) is not None}
@@ -135,5 +136,4 @@ def _name(name: str) -> str:
     if match := CONVOLUTION.fullmatch(name):
         index, part, kind = match.groups()
         return f"layers.{index}.{PARTS[part]}.{KERNEL if kind == 'base' else PROJECTION}"
-    row = next(each for each in ARCHITECTURES if each.hf_name == "Qwen3ForCausalLM")
-    return hf_name(row, name).removeprefix("model.")
+    return hf_name(QWEN3, name).removeprefix("model.")

@@ -22,12 +22,17 @@ ADAPTER = KnownKeys(
         *("loftq_config", "qalora_group_size", "runtime_config", "ensure_weight_tying"),
     ),
     {
-        **dict.fromkeys(("use_dora", "use_qalora", "modules_to_save", "enable_lora"), _OFF),
-        **dict.fromkeys(("trainable_token_indices", "alora_invocation_tokens"), _OFF),
-        **dict.fromkeys(("layer_replication", "fan_in_fan_out", "lora_bias"), _OFF),
-        **dict.fromkeys(("target_parameters",), _OFF),
-        **dict.fromkeys(("arrow_config", "use_bdlora", "kasa_config"), (False,)),
-        **dict.fromkeys(("monteclora_config",), (False,)),
+        **dict.fromkeys(
+            (
+                *("use_dora", "use_qalora", "modules_to_save", "enable_lora", "lora_bias"),
+                *("trainable_token_indices", "alora_invocation_tokens", "target_parameters"),
+                *("layer_replication", "fan_in_fan_out"),
+            ),
+            _OFF,
+        ),
+        **dict.fromkeys(
+            ("arrow_config", "use_bdlora", "kasa_config", "monteclora_config"), (False,)
+        ),
     },
 )
 """The keys of PEFT; what changes what an adapter computes is served where it is off."""
