@@ -60,10 +60,10 @@ format: dev
 
 # Says what it does, how large it is and how long it took; at once where all is done.
 setup:
-	@$(PYTHON) deploy/install.py
+	@PYTHONSAFEPATH= $(PYTHON) deploy/install.py
 
 dev:
-	@$(PYTHON) deploy/install.py --dev
+	@PYTHONSAFEPATH= $(PYTHON) deploy/install.py --dev
 
 clean:
 	rm -rf .venv build *.egg-info

