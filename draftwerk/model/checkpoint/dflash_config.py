@@ -133,6 +133,8 @@ def drafter_tensors(directory: Path, own: DFlashConfig) -> dict[str, StoredTenso
     check_shapes(stored, shapes)
     beside = {name: stored.pop(name) for name in shapes}
     layers = {f"model.{name}": tensor for name, tensor in stored.items()}
+    if own_embedding := layers.get(EMBEDDING):
+        raise Refused(f"{own_embedding.name}: a DFlash drafter has its target's embeddings")
     of_target = StoredTensor(directory, "F32", (vocabulary, hidden))
     check_tensors(own.layers, {**layers, EMBEDDING: of_target, HEAD: of_target})
     return {**layers, **beside}

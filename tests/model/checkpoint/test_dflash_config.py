@@ -66,6 +66,8 @@ TENSORS = [
     ({"fc.weight": torch.zeros(32, 64)}, r"fc.weight is \[32, 64\], not \[32, 96\]"),
     ({"hidden_norm.weight": torch.zeros(31)}, r"hidden_norm.weight is \[31\]"),
     ({"layers.1.mlp.up_proj.weight": None}, "lack model.layers.1.mlp.up_proj.weight"),
+    ({"embed_tokens.weight": torch.zeros(VOCAB, 32)}, "embed_tokens.weight: .* its target's"),
+    ({"lm_head.weight": torch.zeros(VOCAB, 32)}, "unknown tensors: model.lm_head.weight"),
     ({"d2t": torch.zeros(97)}, "unknown tensors: model.d2t"),
     ({"mask_embedding": torch.zeros(32)}, "unknown tensors: model.mask_embedding"),
 ]
