@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import model_config, read_supported
@@ -16,6 +17,16 @@ ANY_FOLDER = KINDS[-1]
 """The kind of folders that none of the others knows."""
 
 
+class FoundDrafter(NamedTuple):
+    """A drafter that is here."""
+
+    wanted: str
+    """The value of `--draft-head` that names it."""
+    words: str
+    """What it is, or what of it does not fit."""
+    fits: bool
+
+
 def list_drafters(model: str) -> int:
     """Print the drafters that fit a model, and why others do not; returns the exit code.
 
@@ -27,16 +38,14 @@ def list_drafters(model: str) -> int:
     except Refused as refused:
         raise ConfigError(str(refused)) from None
     found = [*drafters(directory, target, pulled_paths())]
-    for wanted, words in found:
+    for wanted, words, _ in found:
         print(f"--draft-head {wanted}: {words}")
     if not found:
         print(f"no drafter of layers is here for {name}")
     return 0
 
 
-def drafters(
-    directory: Path, target: ModelConfig, paths: Iterable[Path]
-) -> Iterator[tuple[str, str]]:
+def drafters(directory: Path, target: ModelConfig, paths: Iterable[Path]) -> Iterator[FoundDrafter]:
     """Yield what `--draft-head` may name for the model in a folder, and what it is.
 
     They are the model's own layer, what lies in its folder, and those of `paths`. A drafter of
@@ -48,7 +57,8 @@ def drafters(
         if kind is None or Path(wanted) == directory:
             continue
         try:
-            yield wanted, planned(kind, wanted, directory, target).name
+            yield FoundDrafter(wanted, planned(kind, wanted, directory, target).name, fits=True)
         except Refused as refused:
             if wanted != MTP and kind is not ANY_FOLDER:
-                yield wanted, str(refused).removeprefix(f"draft head {wanted}: ")
+                words = str(refused).removeprefix(f"draft head {wanted}: ")
+                yield FoundDrafter(wanted, words, fits=False)

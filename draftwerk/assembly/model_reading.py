@@ -7,17 +7,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from draftwerk.assembly.drafter_list import drafters
 from draftwerk.assembly.model_findings import Finding
-from draftwerk.model.checkpoint.hf_config import read_generation
+from draftwerk.model.checkpoint.hf_config import model_config, read_generation, read_supported
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.keys.generation_keys import GENERATION
 from draftwerk.model.checkpoint.keys.known_keys import KnownKeys
 from draftwerk.model.checkpoint.keys.tokenizer_keys import TOKENIZER
+from draftwerk.model.checkpoint.pulled import pulled_paths
 from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.supported import GENERATION_FILE
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.tokenizer_config import CONFIG, read_tokenizer_config
+from draftwerk.model.process.drafters.drafter_table import draft_head_bytes
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 
@@ -32,6 +35,7 @@ def model_files(settings: EngineSettings) -> Iterator[Finding]:
         yield Finding("bad", "model files", str(refused))
         return
     yield from _weights(location, settings)
+    yield from _drafters(location, settings.draft_head)
     yield from _texts(location, settings)
 
 
@@ -56,6 +60,23 @@ def _weights(location: Location, settings: EngineSettings) -> Iterator[Finding]:
     )
     if settings.generation_config != "none":
         yield from _sampling(location, info)
+
+
+def _drafters(location: Location, wanted: str) -> Iterator[Finding]:
+    """Yield the drafters that are here for the model, and why the one that is wanted does not fit.
+
+    A model that is refused has none.
+    """
+    try:
+        target = model_config(read_supported(location.directory), {})
+        draft_head_bytes(wanted, location.directory, "bf16")
+    except Refused as refused:
+        if str(refused).startswith(f"draft head {wanted}"):
+            yield Finding("bad", "draft head", str(refused))
+        return
+    for found in drafters(location.directory, target, pulled_paths()):
+        if found.fits:
+            yield Finding("good", "drafter", f"{found.words}: --draft-head {found.wanted}")
 
 
 def _sampling(location: Location, info: ModelInfo) -> Iterator[Finding]:

@@ -6,6 +6,8 @@ import pytest
 from huggingface_hub import constants
 
 from draftwerk.__main__ import main
+from draftwerk.assembly.model_reading import model_files
+from draftwerk.settings.engine_settings import EngineSettings
 from tests.support.dflash_models import HEAD as DFLASH
 from tests.support.dflash_models import DFlashOracle
 from tests.support.eagle_models import HEAD as EAGLE
@@ -64,3 +66,15 @@ def test_none_and_no_model_are_told(tmp_path, capsys):
     assert line.startswith("no drafter of layers is here for ")
     assert main(["models", "--drafters", str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_doctor_names_what_fits_and_why_the_one_that_is_wanted_does_not(tmp_path):
+    target, other = tmp_path / "target", tmp_path / "other"
+    EagleOracle(target)
+    DFlashOracle(other)
+    settings = EngineSettings(model=str(target))
+    (found,) = [each for each in model_files(settings) if "draft" in each.subject]
+    assert found.state == "good" and found.words.endswith(f"--draft-head {target / EAGLE}")
+    settings = EngineSettings(model=str(target), draft_head=str(other / DFLASH))
+    (found,) = [each for each in model_files(settings) if "draft" in each.subject]
+    assert found.state == "bad" and "num_target_layers is 6" in found.words
