@@ -1,7 +1,7 @@
 """Random checkpoints over the default model's tokens, in bf16, and what drafts for them."""
 
 import json
-from math import sqrt
+from math import log, sqrt
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from draftwerk.model.checkpoint.architectures import completed
+from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
@@ -42,6 +43,12 @@ SURENESS = 9
 CONTROL_TOKENS = 64
 """The first ones, which are next to never generated."""
 OUTPUTS = ("o_proj", "down_proj")
+PLANTED = 5000
+"""The token that follows any other."""
+QUIET = 0.02
+"""How loud what hardly counts is."""
+SMALL = {"num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 2048}
+"""A drafter of five layers so is a tenth of a `LLAMA` of 16."""
 FIRST = "model.layers.0."
 
 
@@ -67,44 +74,79 @@ def save_eagle(directory: Path, target: str | None) -> None:
         **{"head_dim": config.head_size, "max_position_embeddings": config.context_max},
         **{"rms_norm_eps": config.norm_eps, "hidden_act": "silu"},
     }
-    stored = {
-        f"{name}.weight": _spread(shape) + (len(shape) == 1) for name, shape in shapes.items()
-    }
-    _save(directory, hf, stored)
+    _save(directory, hf, {f"{name}.weight": _normed(shape) for name, shape in shapes.items()})
 
 
 def save_dflash(directory: Path, target: str | None, layers: int, block: int) -> None:
     """Write a DFlash drafter of a target's shape."""
     config = read_config(locate(target).directory)
-    heads, key_heads = (config.head_size * n for n in (config.num_heads, config.num_kv_heads))
-    hf: dict[str, Any] = {
+    hf = _dflash_config(config, layers, block)
+    _save(directory, hf, {name: _normed(shape) for name, shape in _dflash_shapes(hf).items()})
+
+
+def save_planted(directory: Path, layers: int, right: float) -> dict[str, Path]:
+    """Write a Llama in which one token follows any other with a chance, and drafters of it: "right"
+    guesses that token always, "wrong" another one."""
+    folders = {name: directory / name for name in ("target", "right", "wrong")}
+    hf = {**LLAMA, "vocab_size": read_info(locate(None)).vocab_size, "num_hidden_layers": layers}
+    hf = dict(completed(hf))
+    hidden, vocabulary = hf["hidden_size"], hf["vocab_size"]
+    # What every token's embedding has in common is what the last layer comes to.
+    common = torch.randint(0, 2, (hidden,)) * 2.0 - 1.0
+    tensors = {
+        name: _of_llama(name, shape, QUIET, first=False)
+        for name, shape in inventory(hf).required.items()
+    }
+    embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+    tensors[embedding] = (common + QUIET * tensors[embedding]).bfloat16()
+    tensors[head] = (tensors[head] * QUIET).bfloat16()
+    logit = log(right / (1.0 - right) * (vocabulary - 1))
+    tensors[head][PLANTED] = (common * logit / hidden).bfloat16()
+    for folder in folders.values():
+        folder.mkdir()
+    _save(folders["target"], hf, tensors)
+    _copy_text(folders["target"])
+    small = _dflash_config(read_config(folders["target"]), 5, 16) | SMALL
+    for name, sign in (("right", 1), ("wrong", -1)):
+        drafter = {
+            key: _normed(shape) * (QUIET if any(each in key for each in OUTPUTS) else 1)
+            for key, shape in _dflash_shapes(small).items()
+        }
+        drafter["norm.weight"] *= sign * SURENESS
+        _save(folders[name], small, drafter)
+    return folders
+
+
+def _dflash_config(config: ModelConfig, layers: int, block: int) -> dict[str, Any]:
+    taps = sorted({round(place * (config.layer_count - 2) / 4) for place in range(5)})
+    return {
         **{"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu"},
         **{"vocab_size": config.vocab_size, "hidden_size": config.hidden_size},
         **{"num_hidden_layers": layers, "intermediate_size": config.ffn_size},
         **{"num_attention_heads": config.num_heads, "num_key_value_heads": config.num_kv_heads},
         **{"head_dim": config.head_size, "max_position_embeddings": config.context_max},
         **{"rms_norm_eps": config.norm_eps, "block_size": block, "rope_theta": 1e6},
+        "dflash_config": {"target_layer_ids": taps, "mask_token_id": config.vocab_size - 1},
     }
-    taps = [round(place * (config.layer_count - 2) / 4) for place in range(5)]
-    taps = sorted({*taps})
-    hf["dflash_config"] = {"target_layer_ids": taps, "mask_token_id": config.vocab_size - 1}
-    hidden, ffn = config.hidden_size, config.ffn_size
-    own = {
+
+
+def _dflash_shapes(hf: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    hidden, ffn, size = (hf[key] for key in ("hidden_size", "intermediate_size", "head_dim"))
+    heads, key_heads = (size * hf[f"num_{key}_heads"] for key in ("attention", "key_value"))
+    own: dict[str, tuple[int, ...]] = {
         **{"self_attn.q_proj": (heads, hidden), "self_attn.o_proj": (hidden, heads)},
         **dict.fromkeys(("self_attn.k_proj", "self_attn.v_proj"), (key_heads, hidden)),
-        **dict.fromkeys(("self_attn.q_norm", "self_attn.k_norm"), (config.head_size,)),
+        **dict.fromkeys(("self_attn.q_norm", "self_attn.k_norm"), (size,)),
         **dict.fromkeys(("mlp.gate_proj", "mlp.up_proj"), (ffn, hidden)),
         "mlp.down_proj": (hidden, ffn),
         **dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (hidden,)),
     }
-    shapes: dict[str, tuple[int, ...]] = {"fc": (hidden, len(taps) * hidden)}
+    taps = len(hf["dflash_config"]["target_layer_ids"])
+    shapes: dict[str, tuple[int, ...]] = {"fc": (hidden, taps * hidden)}
     shapes |= dict.fromkeys(("hidden_norm", "norm"), (hidden,))
-    for index in range(layers):
+    for index in range(hf["num_hidden_layers"]):
         shapes |= {f"layers.{index}.{name}": shape for name, shape in own.items()}
-    stored = {
-        f"{name}.weight": _spread(shape) + (len(shape) == 1) for name, shape in shapes.items()
-    }
-    _save(directory, hf, stored)
+    return {f"{name}.weight": shape for name, shape in shapes.items()}
 
 
 def save_hybrid(directory: Path) -> None:
@@ -159,7 +201,12 @@ def _spread(shape: tuple[int, ...]) -> Tensor:
     return (SPREAD * torch.randn(shape)).bfloat16()
 
 
-def _of_llama(name: str, shape: tuple[int, ...], loudness: float) -> Tensor:
+def _normed(shape: tuple[int, ...]) -> Tensor:
+    """Return random weights; those of norms are about one."""
+    return _spread(shape) + (len(shape) == 1)
+
+
+def _of_llama(name: str, shape: tuple[int, ...], loudness: float, *, first: bool = True) -> Tensor:
     if len(shape) == 1:
         return torch.ones(shape).bfloat16()
     if "embed" in name:
@@ -168,7 +215,7 @@ def _of_llama(name: str, shape: tuple[int, ...], loudness: float) -> Tensor:
     if "lm_head" in name:
         value[:CONTROL_TOKENS] = 0.0
         value *= SURENESS
-    elif not name.startswith(FIRST) and any(each in name for each in OUTPUTS):
+    elif not (first and name.startswith(FIRST)) and any(each in name for each in OUTPUTS):
         value *= loudness
     return value.bfloat16()
 
