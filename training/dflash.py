@@ -35,11 +35,11 @@ COURSE = "course.pt"
 TAPS = 5
 """Of the target's layers, at equal distances, but its last: at most."""
 HELD_OUT_MAX = 64
-"""Texts."""
-Texts = Sequence[Sequence[int]]
+"""TokenLists."""
+TokenLists = Sequence[Sequence[int]]
 
 
-class Marks(NamedTuple):
+class BlockMarks(NamedTuple):
     """How good guesses are."""
 
     loss: Tensor
@@ -49,7 +49,7 @@ class Marks(NamedTuple):
         return f"loss {self.loss.item():.3f}  accepted {self.accepted.item():.2f}"
 
 
-class Target(NamedTuple):
+class TappedModel(NamedTuple):
     """The model that a drafter is for."""
 
     model: Any
@@ -63,7 +63,9 @@ class Target(NamedTuple):
         return torch.cat(states, -1).float(), found.logits[0].float()
 
 
-def described(config: Any, texts: Texts, layers: int, block: int, inner: int) -> dict[str, Any]:
+def described(
+    config: Any, texts: TokenLists, layers: int, block: int, inner: int
+) -> dict[str, Any]:
     """Return a drafter's config.json, for a target's in Transformers' words."""
     config = config.get_text_config()
     count, heads = config.num_hidden_layers, config.num_attention_heads
@@ -90,7 +92,7 @@ def described(config: Any, texts: Texts, layers: int, block: int, inner: int) ->
 
 
 @dataclass(slots=True)
-class Pace:
+class CourseSize:
     """The size and the number of a course's steps."""
 
     steps: int
@@ -104,19 +106,21 @@ class Pace:
 class BlockCourse:
     """A drafter, what it learns from, and how far it has come."""
 
-    def __init__(self, student: BlockStudent, target: Target, texts: Texts, pace: Pace) -> None:
-        self.student, self.target, self.pace = student, target, pace
+    def __init__(
+        self, student: BlockStudent, target: TappedModel, texts: TokenLists, size: CourseSize
+    ) -> None:
+        self.student, self.target, self.size = student, target, size
         count = min(HELD_OUT_MAX, max(1, int(HELD_OUT * len(texts))))
         self.held_out, self.texts = texts[:count], texts[count:]
         self.done = 0
         self.device = student.fc.weight.device
         said = student.said
         self.block, self.mask = said["block_size"], said["dflash_config"]["mask_token_id"]
-        self.optimiser = torch.optim.AdamW(student.parameters(), lr=pace.rate, betas=(0.9, 0.98))
+        self.optimiser = torch.optim.AdamW(student.parameters(), lr=size.rate, betas=(0.9, 0.98))
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
             self.optimiser,
-            pace.rate,
-            total_steps=pace.steps + 1,
+            size.rate,
+            total_steps=size.steps + 1,
             pct_start=0.05,
             cycle_momentum=False,
         )
@@ -131,11 +135,11 @@ class BlockCourse:
         head = self.target.model.get_output_embeddings()
         return head(found.to(head.weight.dtype)).float()
 
-    def marks(self, text: Sequence[int], dice: random.Random) -> Marks:
+    def marks(self, text: Sequence[int], dice: random.Random) -> BlockMarks:
         """Guess blocks of a text."""
         tokens = torch.tensor(text, device=self.device)
         places = range(1, len(text) - 1)
-        chosen = dice.sample(places, min(self.pace.anchors, len(places)))
+        chosen = dice.sample(places, min(self.size.anchors, len(places)))
         anchors = torch.tensor(chosen, device=self.device)
         states, wanted = self.target.read(tokens)
         with torch.autocast(self.device.type, torch.bfloat16):
@@ -149,23 +153,23 @@ class BlockCourse:
             logits.flatten(0, 1), wanted[before].softmax(-1).flatten(0, 1), reduction="none"
         )
         right = (logits.argmax(-1) == tokens[before + 1]) & real
-        return Marks(
+        return BlockMarks(
             (losses.view_as(weights) * weights).sum() / weights.sum(),
             right.int().cumprod(-1).sum(-1).float().mean(),
         )
 
     def learn(self, seconds: float, rest: Callable[[], None]) -> None:
         """Go on with the course, to its end or for about so many seconds; `rest` now and then."""
-        begun, estimate = perf_counter(), Estimate(self.done, self.pace.steps)
-        while self.done < self.pace.steps and perf_counter() - begun < seconds:
+        begun, estimate = perf_counter(), Estimate(self.done, self.size.steps)
+        while self.done < self.size.steps and perf_counter() - begun < seconds:
             dice = random.Random(self.done)
-            chosen = dice.sample(self.texts, min(self.pace.texts, len(self.texts)))
-            found = list[Marks]()
+            chosen = dice.sample(self.texts, min(self.size.texts, len(self.texts)))
+            found = list[BlockMarks]()
             self.optimiser.zero_grad()
             for text in chosen:
                 marks = self.marks(text, dice)
                 (marks.loss / len(chosen)).backward()
-                found.append(Marks(marks.loss.detach(), marks.accepted))
+                found.append(BlockMarks(marks.loss.detach(), marks.accepted))
             nn.utils.clip_grad_norm_(self.student.parameters(), 1.0)
             self.optimiser.step()
             self.schedule.step()
@@ -176,7 +180,7 @@ class BlockCourse:
                 rest()
 
     @torch.no_grad()
-    def evaluate(self) -> Marks:
+    def evaluate(self) -> BlockMarks:
         """Return the marks of texts that were held out, at places that are always the same."""
         return _mean([self.marks(text, random.Random(0)) for text in self.held_out])
 
@@ -190,7 +194,7 @@ class BlockCourse:
         found = torch.load(path, map_location=self.device)
         if found["said"] != self.student.said:
             raise ValueError(f"{path} is of a drafter of another shape")
-        if found["schedule"]["total_steps"] != self.pace.steps + 1:
+        if found["schedule"]["total_steps"] != self.size.steps + 1:
             raise ValueError(
                 f"{path} is of a course of {found['schedule']['total_steps'] - 1} steps"
             )
@@ -202,8 +206,8 @@ class BlockCourse:
 PARTS = ("student", "optimiser", "schedule")
 
 
-def _mean(marks: Sequence[Marks]) -> Marks:
-    return Marks(*(torch.stack(column).mean() for column in zip(*marks, strict=True)))
+def _mean(marks: Sequence[BlockMarks]) -> BlockMarks:
+    return BlockMarks(*(torch.stack(column).mean() for column in zip(*marks, strict=True)))
 
 
 def train(arguments: argparse.Namespace) -> None:
@@ -219,9 +223,9 @@ def train(arguments: argparse.Namespace) -> None:
     said = described(model.config, texts, arguments.layers, arguments.block, arguments.inner)
     torch.manual_seed(1)
     student = BlockStudent(said).to(arguments.device)
-    pace = Pace(arguments.steps, arguments.rate, arguments.batch, arguments.anchors)
+    size = CourseSize(arguments.steps, arguments.rate, arguments.batch, arguments.anchors)
     taps = tuple(said["dflash_config"]["target_layer_ids"])
-    course = BlockCourse(student, Target(model, taps), texts, pace)
+    course = BlockCourse(student, TappedModel(model, taps), texts, size)
     arguments.directory.mkdir(parents=True, exist_ok=True)
     kept_course = arguments.directory / COURSE
     if kept_course.exists():
@@ -237,7 +241,7 @@ def train(arguments: argparse.Namespace) -> None:
 
     course.learn(arguments.seconds, rest)
     rest()
-    print(f"{course.done} of {pace.steps} steps")
+    print(f"{course.done} of {size.steps} steps")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a drafter costs that is never right, and what one brings that is right in 85 of 100 tokens.
+"""Price of a drafter that is never right, and the gain by one that is right in 85 of 100 tokens.
 
     python -m benchmarks.speed.drafter_price
 
@@ -34,6 +34,7 @@ from draftwerk.speculative.sampling.params import Sampling
 DRAFTERS = ("wrong", "right")
 WARM_RUNS = 2
 """In which the server learns what drafts bring."""
+WARM_SEED = 1000
 CHARACTERS = 60
 """Of a prompt."""
 
@@ -49,7 +50,7 @@ class Rounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class DrafterUsers:
     """Some users of one server."""
 
     running: Engine
@@ -92,8 +93,8 @@ async def measured(
     async with engine(settings) as running:
         await warm_up(running)
         for repeat in range(WARM_RUNS):
-            await Crowd(running, given, 1).rounds(True, -1 - repeat)
-        return [await Crowd(running, given, users).pairs() for users in given.users]
+            await DrafterUsers(running, given, 1).rounds(True, WARM_SEED + repeat)
+        return [await DrafterUsers(running, given, users).pairs() for users in given.users]
 
 
 def faster(pairs: Sequence[tuple[Rounds, Rounds]]) -> Uncertain:

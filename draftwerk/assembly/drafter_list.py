@@ -23,7 +23,7 @@ class FoundDrafter(NamedTuple):
     wanted: str
     """The value of `--draft-head` that names it."""
     words: str
-    """What it is, or what of it does not fit."""
+    """Its kind, or why it does not fit."""
     fits: bool
 
 

@@ -14,7 +14,7 @@ from draftwerk.model.process.drafters.drafter_table import draft_head_bytes, kin
 from tests.support.dflash_models import BLOCK, DFlashOracle
 from tests.support.tiny_models import VOCAB, save_tiny
 from training.block_student import BlockStudent
-from training.dflash import BlockCourse, Pace, Target, described
+from training.dflash import BlockCourse, CourseSize, TappedModel, described
 
 
 def texts() -> list[list[int]]:
@@ -35,7 +35,9 @@ def course(directory: Path, steps: int = 60, layers: int = 2) -> BlockCourse:
     said = described(model.config, texts(), layers, BLOCK, 48)
     torch.manual_seed(1)
     taps = tuple(said["dflash_config"]["target_layer_ids"])
-    return BlockCourse(BlockStudent(said), Target(model, taps), texts(), Pace(steps, 3e-3, 4, 8))
+    return BlockCourse(
+        BlockStudent(said), TappedModel(model, taps), texts(), CourseSize(steps, 3e-3, 4, 8)
+    )
 
 
 def test_training_lowers_the_loss_and_the_saved_drafter_is_the_trained_one(directory, tmp_path):
@@ -71,7 +73,7 @@ def test_training_lowers_the_loss_and_the_saved_drafter_is_the_trained_one(direc
 def test_a_course_that_was_stopped_goes_on_as_if_it_had_not(directory, tmp_path):
     whole, first, second = (course(directory, steps=8) for _ in range(3))
     whole.learn(1e9, lambda: None)
-    first.pace.steps = 3
+    first.size.steps = 3
     first.learn(1e9, lambda: None)
     first.save(tmp_path / "course.pt")
     second.resume(tmp_path / "course.pt")
