@@ -5,7 +5,7 @@ greedy tokens are Transformers', or the config is refused by the field's name.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -46,6 +46,8 @@ SCANS = ("mamba", "linear_attention")
 ROPE_NAMES = {"rope_parameters", "rope_scaling"}
 SAMPLED = 4
 """Changes of a case in the gate."""
+AT_ONCE = 12
+ABSENT = object()
 
 
 class Truth(NamedTuple):
@@ -150,27 +152,86 @@ def rope_type(config: dict[str, Any]) -> Any:
     return rule.get("rope_type") if isinstance(rule, dict) else None
 
 
+class Walk:
+    """A case's changes against Transformers."""
+
+    def __init__(self, family: str, directory: Path, tokens: list[int], before: Tensor) -> None:
+        self.family, self.directory, self.tokens = family, directory, tokens
+        self.path, self.before = directory / "config.json", before
+        self.config: dict[str, Any] = json.loads(self.path.read_text())
+        self.read = read_config(directory)
+
+    def faults(self, changes: list[Change]) -> Iterator[str]:
+        """Yield what is wrong, by halves where several changes were made at once."""
+        said = self._fault(self._joined(changes))
+        if said and len(changes) == 1:
+            yield f"{changes[0].field} {changes[0].how}: {said}"
+        elif said:
+            half = len(changes) // 2
+            yield from self.faults(changes[:half])
+            yield from self.faults(changes[half:])
+
+    def together(self, changes: list[Change]) -> list[list[Change]]:
+        """Return changes as they are made at once: those that are none to what is read of files.
+
+        Transformers' answer to them has to be none either.
+        """
+        alone, pools = list[list[Change]](), list[dict[str, Change]]()
+        for change in changes:
+            if not self._is_without_effect(change):
+                alone.append([change])
+                continue
+            free = (each for each in pools if change.field not in each and len(each) < AT_ONCE)
+            pool = next(free, None)
+            if pool is None:
+                pools.append(pool := {})
+            pool[change.field] = change
+        return [*alone, *([*each.values()] for each in pools)]
+
+    def _fault(self, change: Change) -> str:
+        return fault(self.family, self.directory, change, self.tokens, self.before)
+
+    def _joined(self, changes: list[Change]) -> Change:
+        if len(changes) == 1:
+            return changes[0]
+        config = {**self.config}
+        for field, _, changed in changes:
+            config.pop(field, None)
+            config |= {field: changed[field]} if field in changed else {}
+        return Change(" and ".join(each.field for each in changes), "at once", config)
+
+    def _is_without_effect(self, change: Change) -> bool:
+        differ = [
+            name
+            for name in {*self.config, *change.config}
+            if self.config.get(name, ABSENT) != change.config.get(name, ABSENT)
+        ]
+        if differ != [change.field]:
+            return False
+        self.path.write_text(json.dumps(change.config))
+        try:
+            return read_config(self.directory) == self.read
+        except Exception:
+            return False
+
+
 def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[str], int]:
     """Return what is wrong with a case, and how many fields were walked; `count` samples them."""
     family, settings = CASES[name]
     model = save_tiny(directory, family, **settings)
     (directory / "generation_config.json").unlink()
-    config = json.loads((directory / "config.json").read_text())
     scans = has_delta_rule(model) or family == "granitemoehybrid"
     tokens = Random(1).choices(range(VOCAB), k=10 if scans else 40)
     is_first = next(each for each, (of, _) in CASES.items() if of == family) == name
     listed = {*READ, *WITHOUT_EFFECT, *ONLY} if is_first else set[str]()
-    changes = list(changes_of(family, config, listed))
+    walk = Walk(family, directory, tokens, oracle_logits(model, tokens))
+    changes = list(changes_of(family, walk.config, listed))
     if scans:  # token by token Transformers turns the first ones by the list of short texts
         changes = [each for each in changes if rope_type(each.config) != "longrope"]
     if count is not None:
         changes = Random(name).sample(changes, count)
-    before = oracle_logits(model, tokens)
-    found = [
-        f"{each.field} {each.how}: {said}"
-        for each in changes
-        if (said := fault(family, directory, each, tokens, before))
-    ]
+    shuffled = Random(name).sample(changes, len(changes))
+    found = [said for each in walk.together(shuffled) for said in walk.faults(each)]
     return found, len({each.field for each in changes})
 
 
