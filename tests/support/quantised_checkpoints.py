@@ -88,6 +88,17 @@ def int8(matrix: Tensor) -> Written:
     return {"weight": quants, "weight_scale": scales}, quants * scales
 
 
+def int8_whole(matrix: Tensor) -> Written:
+    scale = matrix.abs().amax()[None] / 127
+    quants = (matrix / scale).round().to(torch.int8)
+    beside = {
+        "input_scale": torch.tensor(0.3),
+        "input_zero_point": torch.tensor([3]).to(torch.int8),
+    }
+    zero = {"weight_zero_point": torch.tensor([0]).to(torch.int8)}
+    return {"weight": quants, "weight_scale": scale, **beside, **zero}, quants * scale
+
+
 def fp8(matrix: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
     quants = (matrix / scales).to(torch.float8_e4m3fn)
     return quants, quants.float() * scales
@@ -103,6 +114,14 @@ def fp8_whole(matrix: Tensor) -> Written:
     scale = matrix.abs().amax() / 448
     quants, found = fp8(matrix, scale)
     return {"weight": quants, "weight_scale": scale, "input_scale": torch.tensor(1.0)}, found
+
+
+def fp8_inverse(matrix: Tensor) -> Written:
+    """Return them as Ministral 3 has them."""
+    found, values = fp8_whole(matrix)
+    scale, activations = found["weight_scale"], found["input_scale"]
+    names = {"weight_scale_inv": scale, "activation_scale": activations}
+    return {"weight": found["weight"], **names}, values
 
 
 def fp8_blocks(matrix: Tensor) -> Written:
@@ -146,7 +165,19 @@ FORMS: dict[str, tuple[dict[str, Any], Writer]] = {
         compressed("float-quantized", num_bits=8, type="float", strategy="channel"),
         fp8_rows,
     ),
+    "int8 of one scale": (
+        compressed("int-quantized", num_bits=8, type="int", strategy="tensor"),
+        int8_whole,
+    ),
+    "fp8 rows, activations as they are": (
+        compressed("naive-quantized", num_bits=8, type="float", strategy="channel"),
+        fp8_rows,
+    ),
     "fp8": (FP8, fp8_whole),
+    "fp8, inverse": (
+        FP8 | {"weight_block_size": None, "activation_scheme": "static"},
+        fp8_inverse,
+    ),
     "fp8 blocks": (FP8 | {"weight_block_size": [128, 128]}, fp8_blocks),
 }
 """By name: the config, and the writer."""

@@ -20,9 +20,11 @@ from draftwerk.model.checkpoint.quantised.scheme import Scheme
 from draftwerk.model.checkpoint.quantised.scheme_tensors import (
     MAIN,
     WEIGHT,
+    ZERO_POINT,
     collapsed,
     kind_of,
     quantised_names,
+    scale_name,
 )
 from draftwerk.model.checkpoint.stored_matrix import StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
@@ -65,6 +67,7 @@ class QuantisedMatrices:
             return StoredMatrix(NUMBERS[values.dtype], shape, _bytes(values))
         kind, size = kind_of(self.scheme, name, self.inventory[name].shape)
         if is_read:
+            self._check_zero_point(name.removesuffix(WEIGHT))
             return StoredMatrix(kind, shape, self._blocks(name, rows, size))
         inside = size // 2 if self.scheme.layout in MAIN else size
         block = inside + (1 if self.scheme.layout == "mxfp4" else 4)
@@ -117,12 +120,19 @@ class QuantisedMatrices:
         return scales, zeros + np.uint8(self.scheme.zero_offset)
 
     def _row_scales(self, prefix: str, rows: range) -> ScaleRows:
-        scales = _floats(self._read(prefix + self.scheme.scale_name))
+        scales = _floats(self._read(scale_name(self.scheme, prefix, self._stored)))
         if self.scheme.column_block:
             return scales[np.arange(rows.start, rows.stop) // self.scheme.column_block]
         if scales.size == 1:
             return np.full((len(rows), 1), scales.reshape(-1)[0], np.float32)
         return scales.reshape(len(scales), -1)[rows.start : rows.stop]
+
+    def _check_zero_point(self, prefix: str) -> None:
+        """Refuse one of a matrix that is said to have none, unless it is 0."""
+        name = prefix + ZERO_POINT
+        is_one = self.scheme.is_symmetric and name in self._stored
+        if is_one and self._read(name).count_nonzero():
+            raise Refused(f"{name}: it is not 0, which contradicts symmetric")
 
     def _check_order(self, prefix: str) -> None:
         """Refuse inputs that are not in the order of their groups."""

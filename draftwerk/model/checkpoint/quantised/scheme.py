@@ -14,6 +14,8 @@ from draftwerk.model.checkpoint.unsupported import Refused
 FIELDS = ("quantization_config", "compression_config")
 SERVED = "AWQ, GPTQ, compressed-tensors, FP8 and MXFP4 are, as is a GGUF file"
 FORMATS = {"pack-quantized": "packed", "int-quantized": "int8", "float-quantized": "fp8"}
+NAIVE = "naive-quantized"
+"""One of the last two, by the numbers' type."""
 BITS = {"packed": 4, "int8": 8, "fp8": 8}
 STRATEGIES = {
     "packed": ("group", "channel"),
@@ -40,7 +42,10 @@ class Scheme(NamedTuple):
     """The number that a stored zero lacks."""
     column_block: int = 0
     """Rows that share a scale, of blocks; 0 where there are none."""
-    scale_name: str = ".weight_scale"
+    scale_names: tuple[str, ...] = (".weight_scale",)
+    """What a matrix may call its scales, of which it has one."""
+    has_cache_scales: bool = False
+    """Whether attention may have scales of keys and values, which are kept in another format."""
 
 
 def scheme_of(hf: Json) -> Scheme | None:
@@ -79,8 +84,8 @@ def _fp8(config: Json) -> Scheme:
     if config.get("fmt", "e4m3") != "e4m3":
         raise Refused(f"quantization_config fmt {config['fmt']!r} is not supported (only e4m3)")
     size = config.get("weight_block_size")
-    scale = ".weight_scale" if size is None else ".weight_scale_inv"
-    return _fp8_blocks("FP8", size)._replace(scale_name=scale)
+    names = (".weight_scale_inv",) if size is not None else (".weight_scale", ".weight_scale_inv")
+    return _fp8_blocks("FP8", size)._replace(scale_names=names)
 
 
 def _fp8_blocks(name: str, size: Any) -> Scheme:
@@ -104,23 +109,23 @@ def _compressed(config: Json) -> Scheme:
     weights = _object(groups[0].get("weights"))
     COMPRESSED_WEIGHTS.check(weights, f"{WHERE}weights ")
     named = str(weights.get("format") or groups[0].get("format") or config.get("format"))
-    if named not in FORMATS:
+    formats = {**FORMATS, NAIVE: "fp8" if weights.get("type") == "float" else "int8"}
+    if named not in formats:
         raise Refused(
-            f"quantization_config format {named!r} is not supported (only {', '.join(FORMATS)})"
+            f"quantization_config format {named!r} is not supported (only {', '.join(formats)})"
         )
-    layout = FORMATS[named]
+    layout = formats[named]
     _require("compressed-tensors", weights, "num_bits", BITS[layout])
     _require("compressed-tensors", {"type": "int", **weights}, "type", TYPES[layout])
     is_symmetric = _flag(weights, "symmetric")
     _check_strategy(weights, layout)
     name = f"compressed-tensors {named}"
-    if layout == "packed":
-        return Scheme(name, layout, _group(weights), is_symmetric)
-    if not is_symmetric:
+    if layout != "packed" and not is_symmetric:
         raise Refused(f"quantization_config symmetric false is not supported with {named}")
+    found = Scheme(name, layout, _group(weights), is_symmetric)
     if layout == "fp8":
-        return _fp8_blocks(name, weights.get("block_structure"))
-    return Scheme(name, layout, _group(weights))
+        found = _fp8_blocks(name, weights.get("block_structure"))
+    return found._replace(has_cache_scales=bool(config.get("kv_cache_scheme")))
 
 
 def _check_strategy(weights: Json, layout: str) -> None:

@@ -9,12 +9,15 @@ A matrix `NAME.weight` of the inventory is then several tensors:
     mxfp4   NAME.blocks [experts, n, k/32, 16], .scales [experts, n, k/32]
     int8    NAME.weight [n, k], .weight_scale [n, 1]                  (compressed-tensors)
     fp8     NAME.weight [n, k], .weight_scale or .weight_scale_inv: of all, of rows, or of blocks
+
+Zero points of matrices that have none may be there as zeros, and scales of activations, which are
+not quantised. A matrix with any other part is refused by that part's name.
 """
 
 from collections.abc import Mapping
 from math import prod
 
-from draftwerk.model.checkpoint.files.shards import StoredTensor
+from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
 from draftwerk.model.checkpoint.quantised.scheme import MX_GROUP, Scheme
 from draftwerk.model.checkpoint.unsupported import Refused
 
@@ -27,6 +30,22 @@ MAIN = {
 }
 """What a quantised matrix is told by; of the others by its type."""
 MARKED = {"int8": "I8", "fp8": "F8_E4M3"}
+ZERO_POINT = ".weight_zero_point"
+BESIDE = {
+    "gptq": (".qzeros", ".scales", ".g_idx"),
+    "awq": (".qzeros", ".scales"),
+    "packed": (".weight_scale", ".weight_shape", ".weight_g_idx", ZERO_POINT),
+    "mxfp4": (".scales",),
+    "int8": (".weight_scale", ZERO_POINT),
+    "fp8": (ZERO_POINT,),
+}
+"""Parts of a matrix that are read."""
+OF_ACTIVATIONS = (
+    *(".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point"),
+    ".activation_scale",
+)
+OF_CACHES = tuple(f".{of}_{part}" for of in "qkv" for part in ("scale", "zero_point"))
+FLOATS = (*BYTES, "F8_E8M0")
 
 
 def quantised_names(scheme: Scheme, stored: Mapping[str, StoredTensor]) -> tuple[str, ...]:
@@ -35,7 +54,15 @@ def quantised_names(scheme: Scheme, stored: Mapping[str, StoredTensor]) -> tuple
         end = MAIN[scheme.layout]
         return tuple(name.removesuffix(end) + WEIGHT for name in stored if name.endswith(end))
     marked = MARKED[scheme.layout]
-    return tuple(name for name, each in stored.items() if each.dtype == marked)
+    return tuple(
+        name for name, each in stored.items() if each.dtype == marked and name.endswith(WEIGHT)
+    )
+
+
+def scale_name(scheme: Scheme, prefix: str, stored: Mapping[str, StoredTensor]) -> str:
+    """Return the name of a matrix's scales, or what it should be."""
+    names = [prefix + each for each in scheme.scale_names]
+    return next((each for each in names if each in stored), names[0])
 
 
 def collapsed(
@@ -44,7 +71,12 @@ def collapsed(
     """Return the tensors as an inventory has them, and the bytes of each type."""
     names = quantised_names(scheme, stored)
     prefixes = {name.removesuffix(WEIGHT) for name in names}
-    found = {name: each for name, each in stored.items() if name.rsplit(".", 1)[0] not in prefixes}
+    outside = {name for name in stored if name.rsplit(".", 1)[0] not in prefixes}
+    for name in stored.keys() - outside:
+        _check_known(scheme, name, stored)
+    if scheme.has_cache_scales:
+        outside = {name for name in outside if not name.endswith(OF_CACHES)}
+    found = {name: each for name, each in stored.items() if name in outside}
     found |= {
         f"{prefix}.bias": stored[f"{prefix}.bias"]
         for prefix in prefixes
@@ -58,6 +90,15 @@ def collapsed(
         eighths = 8 if kind[:2] in ("G8", "F8") else 4
         sizes[kind] = sizes.get(kind, 0) + prod(shape) * eighths // 8
     return found, sizes
+
+
+def _check_known(scheme: Scheme, name: str, stored: Mapping[str, StoredTensor]) -> None:
+    """Raise Refused for a part of a matrix that nobody reads."""
+    prefix, _, part = name.rpartition(".")
+    main = _main(scheme, prefix + WEIGHT)
+    read = (".bias", *BESIDE[scheme.layout], *OF_ACTIVATIONS)
+    if f".{part}" not in read and name not in (main, scale_name(scheme, prefix, stored)):
+        raise Refused(f"{stored[name].path}: {name} is not supported with {scheme.name}")
 
 
 def kind_of(scheme: Scheme, name: str, shape: tuple[int, ...]) -> tuple[str, int]:
@@ -98,7 +139,9 @@ def _shape(scheme: Scheme, name: str, stored: Mapping[str, StoredTensor]) -> tup
         "packed": (held[0], 8 * held[1]),
     }.get(scheme.layout, held)
     groups = 1 if scheme.group == -1 else -(-inputs // scheme.group)
-    _check_parts(scheme, name, stored, _parts(scheme, rows, groups))
+    prefix = name.removesuffix(WEIGHT)
+    scale = scale_name(scheme, prefix, stored).removeprefix(prefix)
+    _check_parts(scheme, name, stored, _parts(scheme, scale, rows, groups))
     return rows, inputs
 
 
@@ -109,28 +152,33 @@ def _check_parts(
     parts: Mapping[str, tuple[tuple[int, ...], ...]],
 ) -> None:
     prefix = name.removesuffix(WEIGHT)
-    for end, shapes in parts.items():
-        part = stored.get(prefix + end)
-        if part is None:
-            raise Refused(f"the weights lack {prefix + end}, which {scheme.name} needs")
-        if part.shape not in shapes:
+    scales = FLOATS if scheme.layout != "mxfp4" else ("U8",)
+    words = "U8" if scheme.layout == "mxfp4" else "I32"
+    for part, shapes in {**parts, _main(scheme, name).removeprefix(prefix): None}.items():
+        held = stored.get(prefix + part)
+        if held is None:
+            raise Refused(f"the weights lack {prefix + part}, which {scheme.name} needs")
+        if shapes is not None and held.shape not in shapes:
             wanted = " or ".join(map(str, shapes))
-            raise Refused(f"{part.path}: {prefix + end} has shape {part.shape}, not {wanted}")
+            raise Refused(f"{held.path}: {prefix + part} has shape {held.shape}, not {wanted}")
+        types = scales if "scale" in part else (words, MARKED.get(scheme.layout))
+        if held.dtype not in types:
+            raise Refused(f"{held.path}: {prefix + part} of type {held.dtype} is not supported")
 
 
-def _parts(scheme: Scheme, rows: int, groups: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+def _parts(
+    scheme: Scheme, scale: str, rows: int, groups: int
+) -> dict[str, tuple[tuple[int, ...], ...]]:
     """Return what else a matrix has, with the shapes that it may have."""
     match scheme.layout:
         case "gptq" | "awq":
             return {".scales": ((groups, rows),), ".qzeros": ((groups, -(-rows // 8)),)}
         case "packed":
-            zeros = (
-                {} if scheme.is_symmetric else {".weight_zero_point": ((-(-rows // 8), groups),)}
-            )
-            return {".weight_scale": ((rows, groups),), **zeros}
+            zeros = {} if scheme.is_symmetric else {ZERO_POINT: ((-(-rows // 8), groups),)}
+            return {scale: ((rows, groups),), **zeros}
         case "fp8" if scheme.column_block:
-            return {scheme.scale_name: ((-(-rows // scheme.column_block), groups),)}
-        case "int8":
-            return {".weight_scale": ((rows, groups), (rows,))}
+            return {scale: ((-(-rows // scheme.column_block), groups),)}
+        case "int8" if scheme.group != -1:
+            return {scale: ((rows, groups),)}
         case _:
-            return {".weight_scale": ((rows, 1), (rows,), (1,), ())}
+            return {scale: ((rows, 1), (rows,), (1,), ())}
