@@ -31,6 +31,8 @@ from tests.support.small_tokenizers import byte_level
 
 VARIABLE = "DRAFTWERK_TEMPLATES"
 REFUSED = "(refused)"
+VALUES = (True, False, "low", 2, ["x"])
+"""Of options."""
 GivenMessage = dict[str, Any]
 TOOLS: list[GivenMessage] = [
     {
@@ -108,17 +110,24 @@ def as_client(turns: Sequence[ChatMessage], text: TextTokenizer) -> Iterator[Giv
 
 
 def rendered(
-    text: TextTokenizer, turns: Sequence[ChatMessage], tools: Sequence[GivenMessage]
+    text: TextTokenizer,
+    turns: Sequence[ChatMessage],
+    tools: Sequence[GivenMessage],
+    **options: Any,
 ) -> str:
     try:
         messages = [text.message_of(each) for each in turns]
-        return text._render(messages, tools, {})  # pyright: ignore[reportPrivateUsage]
+        return text._render(messages, tools, options)  # pyright: ignore[reportPrivateUsage]
     except (TemplateRefused, ValueError):
         return REFUSED
 
 
 def expected(
-    oracle: Any, source: str, turns: list[GivenMessage], tools: Sequence[GivenMessage]
+    oracle: Any,
+    source: str,
+    turns: list[GivenMessage],
+    tools: Sequence[GivenMessage],
+    **options: Any,
 ) -> str:
     try:
         return oracle.apply_chat_template(
@@ -127,6 +136,7 @@ def expected(
             tools=list(tools) or None,
             tokenize=False,
             add_generation_prompt=True,
+            **options,
         )
     except Exception:  # whatever a template raises
         return REFUSED
@@ -157,7 +167,23 @@ def compared(oracle: Any, path: Path, shows: bool) -> Iterator[tuple[str, str]]:
                 if shows:
                     print(f"--- {asked}\n{theirs!r}\n{ours!r}")
                 yield "DIFFERENT", asked
+    yield from options_compared(oracle, source, text)
     yield from calls_read(text)
+
+
+def options_compared(oracle: Any, source: str, text: TextTokenizer) -> Iterator[tuple[str, str]]:
+    """Yield what each option of a template comes to, at several values, and its name."""
+    for name in text.variables:
+        for value in VALUES:
+            for said in ("five turns", "reasoned, called, answered"):
+                turns, tools = CONVERSATIONS[said], [] if text.own_format else TOOLS
+                if text.own_format and any(each.calls for each in turns):
+                    continue
+                clients = list(as_client(turns, text))
+                ours = rendered(text, turns, tools, **{name: value})
+                theirs = expected(oracle, source, clients, tools, **{name: value})
+                kind = "option refused by both" if ours == REFUSED else "option equal"
+                yield kind if ours == theirs else "OPTION DIFFERENT", f"{name}={value!r}, {said}"
 
 
 def calls_read(text: TextTokenizer) -> Iterator[tuple[str, str]]:

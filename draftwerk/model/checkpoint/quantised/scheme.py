@@ -43,7 +43,7 @@ class Scheme(NamedTuple):
     column_block: int = 0
     """Rows that share a scale, of blocks; 0 where there are none."""
     scale_names: tuple[str, ...] = (".weight_scale",)
-    """What a matrix may call its scales, of which it has one."""
+    """The names that a matrix's scales may have; it has one."""
     has_cache_scales: bool = False
     """Whether attention may have scales of keys and values, which are kept in another format."""
 

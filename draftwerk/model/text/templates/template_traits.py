@@ -49,7 +49,7 @@ ANSWER_PAIRS = (
 """The marks around text behind reasoning."""
 SWITCHES = ("enable_thinking", "thinking", "reasoning")
 """Variables by which templates turn reasoning off."""
-OURS = frozenset((*SPECIAL_NAMES, *GIVEN, "messages"))
+OURS = frozenset((*SPECIAL_NAMES, *GIVEN, "messages", "continue_final_message"))
 """Variables of templates that are not for requests to set."""
 LONG_ID = "call_0123456789"
 WORDED_FORMAT = "hermes"

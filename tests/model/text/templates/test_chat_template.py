@@ -147,6 +147,8 @@ def test_a_template_names_what_requests_may_set() -> None:
     assert found["granite3"] == ("controls", "thinking")
     assert found["smollm3"] == ("enable_thinking", "xml_tools")
     assert found["harmony"] == ("reasoning_effort",)
+    own = "{% if continue_final_message or add_generation_prompt %}{{ depth }}{% endif %}"
+    assert variables_of(template(own)) == ("depth",)
 
 
 def test_conversations_with_tools_may_have_a_template_of_their_own() -> None:
