@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, NoReturn, cast
 
-from draftwerk.api.cli.elsewhere import OTHER, SAME, hint_for_command, hint_for_flag
+from draftwerk.api.cli.elsewhere import hint_for_command, hint_for_flag, is_elsewhere
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
 from draftwerk.api.core.config import PREFIX, Settings
 from draftwerk.settings.setting_fields import fields_of
@@ -38,7 +38,7 @@ class Help(argparse.Action):
         for each in FLAG_GROUPS.get(name, (name.replace("-", "_"),)):
             if each not in fields:
                 flag = f"-h{name}"  # such as -hff, which is another server's
-                parser.error(NO_FLAG + (flag if flag in SAME | OTHER else f"--{name}"))
+                parser.error(NO_FLAG + (flag if is_elsewhere(flag) else f"--{name}"))
             field = fields[each]
             print(f"{field.flag}: {field.description}")
             print(f"    default {field.default!r}; environment {PREFIX}{each.upper()}; file {each}")

@@ -4,8 +4,9 @@ import pytest
 
 from draftwerk.__main__ import run
 from draftwerk.api.cli.arguments import parser
-from draftwerk.api.cli.elsewhere import OTHER, OTHER_COMMANDS, SAME, SAME_VALUES, translated
+from draftwerk.api.cli.elsewhere import OTHER, SAME, translated
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
+from draftwerk.api.cli.other_servers import OTHER_COMMANDS, SAME_VALUES
 from draftwerk.api.core.config import Settings
 from draftwerk.settings.setting_fields import fields_of
 
@@ -87,7 +88,7 @@ ANSWERED = {
     "serve --disable-cuda-graph": "nothing of the kind",
     "serve -O3": "nothing of the kind",
     "serve --chat-template-kwargs {}": "in its body",
-    "serve --middleware a": "see draftwerk serve --help",
+    "serve --frobnicate a": "see draftwerk serve --help",
     "serve --threads 8": "taskset",
     "serve --enable-prefix-caching": "always on",
     "serve --enforce-eager": "nothing of the kind",

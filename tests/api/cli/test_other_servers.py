@@ -1,0 +1,152 @@
+"""Every flag of other servers is known by name, in families that newer versions add to."""
+
+from pathlib import Path
+
+import pytest
+
+from draftwerk.__main__ import run
+from draftwerk.api.cli.arguments import parser
+from draftwerk.api.cli.elsewhere import SAME, hint_for_flag, is_elsewhere, translated
+
+FLAGS = Path(__file__).with_name("flags_of_others.txt")
+OBEYED = {
+    "serve --model-id a/b": {"model": ["a/b"]},
+    "serve a/b --num-shard 2": {"tensor_parallel": "2"},
+    "serve a/b --spec-model c/d": {"draft": "c/d"},
+    "serve a/b --hostname ::1": {"host": "::1"},
+    "serve a/b --shutdown-timeout 5": {"drain_s": "5"},
+    "serve a/b --max-num-queued-reqs 5": {"queue_max": "5"},
+    "serve a/b --prometheus-port 9100": {"metrics_port": "9100"},
+    "llama-server -m x.gguf": {"command": "serve", "model": ["x.gguf"]},
+    "delete a/b": {"command": "rm"},
+}
+ANSWERED = {
+    "--kv-offloading-size 4": "--kv-store DIR",
+    "--mamba-cache-dtype auto": "nothing of the kind",
+    "--linear-backend x": "--attention NAME",
+    "--lora-dtype auto": "--lora NAME=DIR",
+    "--reasoning-config {}": "chat template's own marks",
+    "--quantization-config {}": "--dtype",
+    "--kv-cache-dtype-skip-layers 1": "--kv-dtype",
+    "--model-impl transformers": "--backend",
+    "--spec-method ngram": "--speculate",
+    "--spec-ngram-map-k-size-n 3": "--speculate",
+    "--lookup-cache-static f": "--speculate",
+    "-cmoed": "--device cpu",
+    "--device-ids 0": "--device cuda",
+    "--nnodes 2": "--replicas N",
+    "--node-rank 1": "--replicas N",
+    "--data-parallel-rpc-port 1": "docs/cluster.md",
+    "--otlp-traces-endpoint x": "/metrics",
+    "--cudagraph-metrics": "nothing of the kind",
+    "--mm-processor-kwargs {}": "--images",
+    "--mmproj x.gguf": "--images",
+    "--image-min-tokens 5": "--images",
+    "--logprobs-mode raw": "in its body",
+    "--dry-base 1.75": "in its body",
+    "--grammar-file g": "response_format",
+    "--yarn-attn-factor 1": "a model's files",
+    "--kv-unified": "--kv-memory",
+    "--log-colors on": "--log-format",
+    "--cors-origins a,b": "once for each",
+    "--ui-config {}": "the page",
+    "--watchdog-timeout 5": "--idle-s",
+    "--sleep-mode-backend x": "--keep-alive",
+    "--enable-fault-tolerance": "--spare on",
+    "--worker-cls x": "docs/extending.md",
+    "--enable-deterministic-inference": "always on",
+    "--max-batch-prefill-tokens 4096": "--round-tokens",
+    "--cuda-memory-fraction 1": "--memory-max",
+    "--payload-limit 5": "--body-max",
+    "--huggingface-hub-cache d": "HF_HUB_CACHE",
+    "--tool-server demo": "clients run them",
+    "--safetensors-load-strategy lazy": "--weight-store",
+    "--cache-list": "draftwerk models",
+    "--max-log-len 5": "--log-prompts",
+}
+MISSPELT = {
+    "serve --kv_memory 1GiB": "--kv-memory",
+    "serve --kvstore d": "--kv-store",
+    "serve --kv-store-sise 1GiB": "--kv-store-size",
+    "serve --weightstore d": "--weight-store",
+    "serve --memorymax 1GiB": "--memory-max",
+    "serve --max-memory 1GiB": "--memory-max",
+    "serve --draft-hed off": "--draft-head",
+    "serve --spekulate off": "--speculate",
+    "serve --auditt 0.1": "--audit",
+    "serve --lora-mrege d": "--lora-merge",
+    "serve --toolformat off": "--tool-format",
+    "serve --tools-format off": "--tool-format",
+    "serve --control-token tokens": "--control-tokens",
+    "serve --pool mean": "--pooling",
+    "serve --re-rank yes-no": "--rerank",
+    "serve --kvdtype int8": "--kv-dtype",
+    "serve --approximat kv-int8": "--approximate",
+    "serve --excat": "--exact",
+    "serve --max-rows 5": "--rows-max",
+    "serve --keep-alive-sec 5": "--keep-alive-s",
+    "serve --metric-port 9100": "--metrics-port",
+    "serve --cors-origen u": "--cors-origin",
+    "serve --tls-crt c": "--tls-cert",
+    "serve --tlskey k": "--tls-key",
+    "serve --api-keys K": "--api-key",
+    "serve --api_key K": "--api-key",
+    "serve --insecur": "--insecure",
+    "serve --signing-ky k": "--signing-key",
+    "serve --recrod l": "--record",
+    "serve --log-promts": "--log-prompts",
+    "serve --log-fromat json": "--log-format",
+    "serve --image off": "--images",
+    "serve --rows 5": "--rows-max",
+    "serve --que-max 5": "--queue-max",
+    "serve --bodymax 5": "--body-max",
+    "serve --connection-max 5": "--connections-max",
+    "serve --drain 5": "--drain-s",
+    "serve --slo-policies last": "--slo-policy",
+    "serve --replica 2": "--replicas",
+    "serve --kv-peer-s a": "--kv-peers",
+    "serve --runahead on": "--run-ahead",
+    "serve --spar on": "--spare",
+    "serve --pipeline-paralel 2": "--pipeline-parallel",
+    "chat --sytem x": "--system",
+    "quantice": "quantise",
+    "modles": "models",
+    "verfy": "verify",
+    "relpay": "replay",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", OBEYED)
+def test_what_means_the_same_is_obeyed(line: str) -> None:
+    parsed = vars(parser().parse_args(translated(line.split())))
+    assert OBEYED[line].items() <= parsed.items()
+
+
+@pytest.mark.parametrize("line", ANSWERED)
+def test_what_means_something_else_is_answered(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(["serve", *line.split()])
+    text = capsys.readouterr().err
+    assert (ended.value.code, text.count("\n")) == (2, 1)
+    assert ANSWERED[line] in text and "did you mean" not in text
+
+
+@pytest.mark.parametrize("line", MISSPELT)
+def test_what_is_misspelt_is_asked(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(line.split())
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"; did you mean {MISSPELT[line]}?\n")
+
+
+def test_no_flag_of_the_others_is_taken_for_a_mistake() -> None:
+    """But for those that we have too."""
+    ours = parser().commands()["serve"]._option_string_actions
+    lines = FLAGS.read_text(encoding="utf-8").splitlines()
+    flags = {flag for line in lines if not line.startswith("#") for flag in line.split()} - {*ours}
+    assert len(flags) > 700
+    lost = [flag for flag in flags if not is_elsewhere(flag)]
+    asked = [flag for flag in flags if flag not in SAME and "did you" in hint_for_flag(flag, ours)]
+    assert (sorted(lost), sorted(asked)) == ([], [])
