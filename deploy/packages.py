@@ -110,17 +110,8 @@ class Installer:
             pip = [BIN, "-m", "pip", "install", "--disable-pip-version-check"]
             return [*pip, "-c", "constraints.txt", *words]
         options = [] if index else self.options
-        return [
-            self.uv,
-            "pip",
-            "install",
-            "--python",
-            BIN,
-            *options,
-            "-c",
-            "constraints.txt",
-            *words,
-        ]
+        uv = [self.uv, "pip", "install", "--python", BIN, "--compile-bytecode", *options]
+        return [*uv, "-c", "constraints.txt", *words]
 
     def install(self, *words, index=""):
         """Install packages."""

@@ -23,7 +23,7 @@ def _by_flag(hints: Mapping[str, str]) -> dict[str, str]:
 
 SAME, OTHER = _by_flag(SAME_FLAGS), _by_flag(OTHER_FLAGS)
 FAMILIES = {name: hint for name, hint in OTHER.items() if "*" in name}
-"""What to write in place of a family of flags."""
+"""Hints for families of flags."""
 
 ALIKE, NEAR = 0.85, 0.7
 """How much of a word's letters a flag has that was certainly meant, and one that may have been."""

@@ -1,4 +1,4 @@
-"""What other servers call things: flags and commands, and what to write in their place.
+"""Flags and commands of other servers, and what to write in their place.
 
 In OTHER_FLAGS a name may have `*` in it: newer versions add to families of flags.
 """

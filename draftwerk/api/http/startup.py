@@ -21,7 +21,7 @@ class StartupApp:
 
     def __init__(self) -> None:
         self.app: ASGIApp = RequestIdMiddleware(self._answer)
-        self.progress = "starting"
+        self.progress = "no model yet"
         """The latest progress line of loading, sent to clients in the meantime."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

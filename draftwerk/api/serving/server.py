@@ -164,7 +164,8 @@ class HttpServer:
             batches = batch_room(self.settings.files)
             if batches is not None:
                 stack.callback(batches.close)
-            running = await stack.enter_async_context(self.build(self.settings, self._report))
+            async with self.progress.told_again():
+                running = await stack.enter_async_context(self.build(self.settings, self._report))
             self.state = state = ServerState(
                 engine=running.engine,
                 text_tools=running.text_tools,
@@ -184,7 +185,7 @@ class HttpServer:
             keyed = bool(self.settings.api_key)
             others = None if models is None else [each.model.name for each in states[1:]]
             said = banner(state.model, self.url, self.url_elsewhere, keyed, others)
-            printed(f"{said}\n", sys.stdout)
+            printed(said + "\n", sys.stdout)
             watches = [
                 asyncio.create_task(watch_lag(state)),
                 asyncio.create_task(watch_memory(state)),
@@ -194,8 +195,7 @@ class HttpServer:
                 watches.append(asyncio.create_task(follow(self.certificate)))
             if running.places is not None:
                 watches.append(asyncio.create_task(follow_places(state, running.places)))
-            batch_work = asyncio.create_task(idle_work(batches, states))
-            watches.append(batch_work)
+            watches.append(batch_work := asyncio.create_task(idle_work(batches, states)))
             try:
                 await self.stop.wait()
                 batch_work.cancel()

@@ -5,7 +5,7 @@ from io import StringIO
 
 import pytest
 
-from draftwerk.api.cli.progress_line import OVER_LAST, QUIET_S, ProgressLine
+from draftwerk.api.cli.progress_line import OVER_LAST, QUIET_S, TELL_S, ProgressLine
 
 pytestmark = pytest.mark.fast
 
@@ -48,3 +48,23 @@ def test_lines_without_a_reader_are_dropped():
         line = ProgressLine(stream)
         line.show("asking")
         line.show("reading m")
+
+
+def test_a_line_that_lasts_is_told_again():
+    file, now = StringIO(), [0.0]
+    line = ProgressLine(file, clock=lambda: now[0])
+    line.show("building the tokenizer")
+    for second in range(1, int(2 * TELL_S) + 2):
+        now[0] = float(second)
+        assert 0 <= line.tell_again() < TELL_S
+    told = [f"  building the tokenizer ... {n:.0f} s" for n in (TELL_S, 2 * TELL_S)]
+    assert file.getvalue().splitlines() == ["  building the tokenizer", *told]
+
+
+def test_on_a_terminal_what_came_between_stays():
+    screen, now = Terminal(), [0.0]
+    line = ProgressLine(screen, clock=lambda: now[0])
+    line.show("reading m")
+    now[0] = TELL_S
+    line.tell_again()
+    assert screen.getvalue() == "  reading m\n  reading m ... 5 s\n"

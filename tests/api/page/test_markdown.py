@@ -27,7 +27,7 @@ CASES = {
     "<code>a*b*</></>",
     "**a *b* c** snake_case_name 2*3*4 \\*x\\*": "<p><strong>a <em>b</> c</> snake_case_name "
     "2<em>3</>4 *x*</>",
-    "# One\ntext\n## Two ##": "<h3>One</><p>text</><h4>Two</>",
+    "# One\ntext\n## Two ##": "<h3>One</><p>text</><h3>Two</>",
     "- a\n- b\n  1. c\n  2. d\n- e": "<ul><li>a</><li>b<ol><li>c</><li>d</></></><li>e</></>",
     "3. x\n4. y\n\nz": "<ol><li>x</><li>y</></><p>z</>",
     "> a\n> > b\n\nc": "<blockquote><p>a</><blockquote><p>b</></></><p>c</>",

@@ -164,6 +164,15 @@ VIOLATIONS = """axe.run(document, { resultTypes: ["violations"] }).then(({ viola
   violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]))"""
 
 
+MARKDOWN = "### Third\n\n```py\none\n```\n\n# First\n\n```py\ntwo\n```\n"
+DRAW_MARKDOWN = f"""import('/page/words.js').then(({{ Words }}) => {{
+  const words = new Words('Answer');
+  words.draw({{ text: {json.dumps(MARKDOWN)}, tokens: [] }});
+  document.querySelector('.answer').append(words.box);
+}})"""
+"""Headings that leave levels out, and two pieces of code of one language."""
+
+
 async def violations(page: Page) -> list[str]:
     """Return what axe finds wrong with the page as it is."""
     await page.run(axe())
@@ -185,4 +194,9 @@ async def test_axe_finds_no_violation(chromium: int, look: Look) -> None:
         await page.run(f"({TYPE})('Hello')")
         await page.until(ANSWERED)
         await page.run("document.getElementById('settings').open = true")
+        assert await violations(page) == []
+        await page.run(DRAW_MARKDOWN)
+        await page.run("document.getElementById('compare').click()")
+        await page.run(f"({TYPE})('Hello')")
+        await page.until(f"{IDLE} && !!document.querySelector('.verdict')")
         assert await violations(page) == []

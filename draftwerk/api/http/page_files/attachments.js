@@ -110,5 +110,5 @@ async function tokenized(body) {
 export function shownFile({ name, text, tokens }) {
   return element("details", { class: "file" },
     element("summary", {}, element("b", {}, name), " ", element("span", {}, counted(tokens))),
-    element("pre", { tabindex: "0", role: "region", "aria-label": name }, text));
+    element("pre", { tabindex: "0", role: "group", "aria-label": name }, text));
 }

@@ -65,6 +65,13 @@ const chats = new ChatList(shelf, {
 
 // --- asking ----------------------------------------------------------------------------------
 
+/** Show a conversation that has more in it, if it is the one that is open. */
+function showAgain(mine) {
+  if (conversation !== mine) return;
+  talk.show(mine);
+  if (nearTheEnd()) scrollDown();
+}
+
 function requestOf(path, { system, ...rest }) {
   return { model: $("model").dataset.name, messages: chatMessages(path, system), ...rest, stream: true };
 }
@@ -89,7 +96,7 @@ async function ask(parent, one, other = $("compare").checked ? askedBeside(one) 
   if (kept.length === 2 && kept.every(Boolean)) beside(...kept);
   mine.choose(first.id);
   keep(mine);
-  if (conversation === mine) talk.show(mine);
+  showAgain(mine);
   return true;
 }
 
@@ -152,7 +159,7 @@ async function check(node) {
   beside(node, keptOf(mine, parent, reply, plain, view));
   mine.choose(node.id);
   keep(mine);
-  if (conversation === mine) talk.show(mine);
+  showAgain(mine);
   announce(verdict(node, mine.nodes[node.beside]));
 }
 
@@ -247,7 +254,7 @@ async function verify(node) {
   const found = await verdictOn(mine, node).catch(({ message }) => ({ failed: true, facts: message }));
   view.isWaiting = false;
   Object.assign(node, found, { facts: `${node.facts.split(" — ")[0]} — ${found.facts}` });
-  if (conversation === mine) talk.show(mine);
+  showAgain(mine);
   announce(found.facts);
 }
 

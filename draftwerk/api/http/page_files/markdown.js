@@ -117,7 +117,8 @@ export function drawn(text, block, paint, depth = 0) {
       const [mark, hashes] = HEADING.exec(text.slice(...lines[0]));
       const closed = text.slice(...lines[0]).replace(/\s+#+\s*$/, "").trimEnd().length;
       const range = [lines[0][0] + mark.length, lines[0][0] + Math.max(closed, mark.length)];
-      return spoken(element(`h${Math.min(6, hashes.length + 2)}`), text, [range], paint);
+      const box = element("h3", { class: `level${hashes.length}` });  // so that none is left out
+      return spoken(box, text, [range], paint);
     }
     case "rule":
       return element("hr");
@@ -147,7 +148,7 @@ function codeBlock(text, lines, paint) {
   const label = language || "text";
   return element("div", { class: "code" },
     element("div", {}, element("span", {}, label), copied),
-    element("pre", { tabindex: "0", role: "region", "aria-label": `Code: ${label}` }, code));
+    element("pre", { tabindex: "0", role: "group", "aria-label": `Code: ${label}` }, code));
 }
 
 function list(text, lines, within, paint) {

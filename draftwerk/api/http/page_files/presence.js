@@ -62,11 +62,10 @@ export class Presence {
   }
 
   #introduce(card) {
-    const drafts = `drafts: ${card.draft_sources.join(", ") || "none"}`;
-    $("model").textContent = [$("models").hidden && card.model, card.device, card.dtype, drafts]
+    $("model").textContent = [$("models").hidden && card.model, `on ${card.device}`]
       .filter(Boolean).join(" · ");
-    $("model").title = "What serves: the model, where it runs, the format of its weights, and the "
-      + "sources that guess its next words";
+    const sources = card.draft_sources.join(", ") || "nothing";
+    $("model").title = `Weights: ${card.dtype}. Its next words are guessed by: ${sources}`;
     const approximate = card.approximations.length && named(card.approximations);
     $("state").textContent = approximate || (card.exact ? "exact" : "");
     $("state").title = card.exact ? "One seed gives one text, bit for bit" : "";

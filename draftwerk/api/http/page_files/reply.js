@@ -125,8 +125,11 @@ export class Reply {
   }
 }
 
+const ENDS = { stop: "complete", completed: "complete", length: "cut at max tokens",
+  incomplete: "cut short", tool_calls: "calls a tool" };
+
 function facts({ reason, metrics, speed, approximations }) {
-  const found = [reason];
+  const found = [ENDS[reason] ?? reason];
   if (metrics && speed) found.push(`${speed} tok/s`);
   const spoke = metrics?.speculative_decoding;
   if (spoke) found.push(`${spoke.mean_acceptance_length.toFixed(2)} tokens per step`);

@@ -53,7 +53,7 @@ export class AnswerView {
 
   #drawCall({ name, arguments: text }, number) {
     if (!this.calls[number]) {
-      const said = element("pre", { tabindex: "0", role: "region", "aria-label": "Arguments" });
+      const said = element("pre", { tabindex: "0", role: "group", "aria-label": "Arguments" });
       const box = element("section", { class: "call", "aria-label": `Call of ${name}` },
         element("header", {}, element("span", {}, "calls"), element("b", {}, name)), said);
       this.calls[number] = { box, said };
@@ -245,7 +245,7 @@ function result(conversation, node) {
   const name = calls.findLast((call) => call.id === node.call)?.name ?? "the tool";
   return element("article", { class: "call", "aria-label": `Result of ${name}` },
     element("header", {}, element("span", {}, "result of"), element("b", {}, name)),
-    element("pre", { tabindex: "0", role: "region", "aria-label": "Result" }, node.content));
+    element("pre", { tabindex: "0", role: "group", "aria-label": "Result" }, node.content));
 }
 
 /** Return two answers side by side. */
