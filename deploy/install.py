@@ -79,7 +79,8 @@ def starts(name):
     """Return whether a command is a Python: version managers leave names that lead nowhere."""
     if not shutil.which(name):
         return False
-    return not subprocess.run([name, "-c", ""], capture_output=True).returncode
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return not subprocess.run([name, "-c", ""], **silent).returncode
 
 
 def check_python():
