@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -65,9 +66,20 @@ def locate(
 
 
 def cache_directory() -> Path:
-    """Return where compiled kernels and what is read of GGUF files are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "draftwerk"
+    """Return where compiled kernels and what is read of GGUF files are kept.
+
+    Where a user's home cannot be written, that is beside the interpreter.
+    """
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "draftwerk"
+    home, beside = Path.home() / ".cache/draftwerk", Path(sys.prefix) / "cache/draftwerk"
+    return beside if not _can_be_written(home) and _can_be_written(beside) else home
+
+
+def _can_be_written(path: Path) -> bool:
+    """Return whether a folder can be written, or made in the nearest that exists."""
+    there = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
+    return there.is_dir() and os.access(there, os.W_OK)
 
 
 def embedded() -> Path:

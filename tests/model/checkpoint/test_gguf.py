@@ -412,3 +412,20 @@ def test_the_sampling_that_a_file_recommends_is_kept(
     assert recommended(plain.directory)[0] == SamplingDefaults()
     found = SamplingDefaults(temperature=0.6, top_p=0.95, top_k=20)
     assert recommended(says.directory)[0] == found
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_where_a_home_cannot_be_written_files_are_kept_beside_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_written: bool
+):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(hub.sys, "prefix", str(tmp_path / "venv"))
+    monkeypatch.setattr(
+        hub.os, "access", lambda path, mode: is_written or path != tmp_path / "home"
+    )
+    (tmp_path / "home").mkdir()
+    kept = tmp_path / ("home/.cache" if is_written else "venv/cache") / "draftwerk"
+    assert hub.cache_directory() == kept
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert hub.cache_directory() == tmp_path / "other/draftwerk"
