@@ -17,7 +17,7 @@ KINDS = {
     404: "not_found_error",
     405: "invalid_request_error",
     408: "timeout_error",
-    413: "invalid_request_error",
+    413: "request_too_large",
     426: "invalid_request_error",
     429: "rate_limit_error",
     431: "invalid_request_error",

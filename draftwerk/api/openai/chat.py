@@ -108,7 +108,8 @@ class ChatSerializer(Serializer):
                     self.called.add(event.choice)
                 case "id":
                     pass
-        return ChatDelta(role, text or None, reasoning or None, tuple(calls) or UNSET)
+        found = reasoning or None
+        return ChatDelta(role, text or None, found, tuple(calls) or UNSET, found)
 
     def _has_news(self, event: Delta) -> bool:
         """Whether an event says anything: the text may lag behind its tokens."""
@@ -176,6 +177,7 @@ class ChatSerializer(Serializer):
         return ChatMessageReply(
             answer.text if answer.text or not calls else None,
             reasoning_content=answer.reasoning or UNSET,
+            reasoning=answer.reasoning or UNSET,
             tool_calls=calls or UNSET,
             token_ids=choice.untold,
         )

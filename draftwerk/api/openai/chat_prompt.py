@@ -49,7 +49,11 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
     role = "system" if message.role == "developer" else message.role
     if role != "assistant" and message.token_ids:
         raise refused(f"`{path}.token_ids` is an assistant's.", f"{path}.token_ids", "invalid")
-    if role != "assistant" and (message.tool_calls or message.reasoning_content):
+    reasoning = message.reasoning_content or message.reasoning or ""
+    if message.reasoning and message.reasoning != reasoning:
+        field = f"{path}.reasoning"
+        raise refused(f"`{field}` and `reasoning_content` differ.", field, "invalid")
+    if role != "assistant" and (message.tool_calls or reasoning):
         raise refused(f"`{path}.tool_calls` is an assistant's.", f"{path}.tool_calls", "invalid")
     if (role == "tool") != (message.tool_call_id is not None):
         field = f"{path}.tool_call_id"
@@ -65,7 +69,7 @@ def _chat_message(message: Message, index: int) -> ChatMessage:
         ),
         call_id=message.tool_call_id or "",
         segments=marked(message.content),
-        reasoning=message.reasoning_content or "",
+        reasoning=reasoning,
         parts=part_ends(content),
     )
 

@@ -140,6 +140,8 @@ class ChatDelta(Struct, frozen=True, omit_defaults=True):
     """The new part of the reasoning, of a model that reasons first."""
     tool_calls: tuple[CallDelta, ...] | UnsetType = UNSET
     """Additions to calls."""
+    reasoning: str | None = None
+    """The same as `reasoning_content`, for clients of vLLM and OpenRouter."""
     token_ids: tuple[int, ...] | UnsetType = UNSET
     """The tokens of a text that was cut where it does not tell them: all of them, in the last
     chunk."""
@@ -184,6 +186,8 @@ class ChatMessageReply(Struct, frozen=True):
     """Always null: no model here marks refusals."""
     reasoning_content: str | UnsetType = UNSET
     """The reasoning before the text, of a model that reasons first."""
+    reasoning: str | UnsetType = UNSET
+    """The same as `reasoning_content`, for clients of vLLM and OpenRouter."""
     tool_calls: tuple[CallReply, ...] | UnsetType = UNSET
     """The calls of tools, if there are any."""
     token_ids: tuple[int, ...] | UnsetType = UNSET

@@ -65,7 +65,10 @@ ReasoningBudget = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 MessageContent = BodyText | Annotated[list[MessagePart], Meta(max_length=MESSAGES_MAX)]
 
 
-@knows(unsupported("audio", "function_call"))
+@knows(
+    unsupported("audio", "function_call"),
+    no_effect("reasoning_details", why="`reasoning` beside it has the text"),
+)
 class Message(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: MessageContent | None = None
@@ -79,6 +82,8 @@ class Message(Struct, frozen=True):
     """The refusal that an assistant's message was; read where there is no content."""
     reasoning_content: BodyText | None = None
     """The reasoning before an assistant's message, for templates that show it."""
+    reasoning: BodyText | None = None
+    """The same, as vLLM and OpenRouter call it."""
     token_ids: TokenIds | None = None
     """The tokens that an assistant's message was generated as, where they are known."""
 
@@ -222,6 +227,7 @@ class ThinkingBody(Struct, frozen=True):
     unsupported("web_search_options", use="the text of `messages`"),
     unsupported("best_of", use="`n`, or /v1/completions", unless=ONE),
     unsupported("echo", use="/v1/completions"),
+    unsupported("previous_response_id", "conversation", use="/v1/responses"),
     no_effect("metadata", why="it labels what is stored, and no chat is"),
     no_effect(
         *("enable_thinking", "reasoning_effort", "reasoning", "thinking"),

@@ -101,13 +101,14 @@ async def test_an_edited_answer_is_taken_as_a_text(served: Served) -> None:
     assert options.written.tokens == tuple(b"Other")
 
 
-async def test_streamed_is_whole(agent: Served) -> None:
+@pytest.mark.parametrize("reasoning", ["reasoning_content", "reasoning"])
+async def test_streamed_is_whole(agent: Served, reasoning: str) -> None:
     question = {"role": "user", "content": ASKED}
     tools = [{"type": "function", "function": FUNCTION}]
     call = {"name": "weather", "arguments": '{"city": "Kö'}
     half = {
         "role": "assistant",
-        "reasoning_content": "Hm, ünï.",
+        reasoning: "Hm, ünï.",
         "content": "So:\n\n 🙂 it is.",
         "tool_calls": [{"id": "call_1", "type": "function", "function": call}],
     }
@@ -116,6 +117,7 @@ async def test_streamed_is_whole(agent: Served) -> None:
     first, second = (each["function"] for each in choice["message"]["tool_calls"])
     assert json.loads(call["arguments"] + first["arguments"]) == CALLED[0][1]
     assert json.loads(second["arguments"]) == CALLED[1][1]
+    assert "Hm, ünï.".encode() in bytes(agent.engine.submitted[-1][1].written.tokens)
     stream = await agent.openai.chat.completions.create(model=MODEL, stream=True, **fields)
     deltas = [each async for chunk in stream for each in chunk.choices[0].delta.tool_calls or ()]
     said = [
@@ -148,6 +150,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"prompt_logprobs": 1}, "prompt_logprobs"),
     ({"receipt": True}, "receipt"),
     ({"messages": [USER[0] | {"token_ids": [1]}, TURNS[1]]}, "messages[0].token_ids"),
+    (
+        {"messages": [USER[0], TURNS[1] | {"reasoning": "a", "reasoning_content": "b"}]},
+        "messages[1].reasoning",
+    ),
     ({"messages": [USER[0], TURNS[1] | {"token_ids": [120, 121]}]}, "messages"),
 ]
 

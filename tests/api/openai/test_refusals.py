@@ -304,6 +304,7 @@ async def test_a_body_over_the_limit_is_refused_unread(
     for body in (b" " * (4 * 2**20), stops):
         took, reply = await posted(served, body)
         assert reply.status_code == 413
+        assert reply.json()["error"]["type"] == "request_too_large", "Anthropic's word"
         assert took < as_here(AT_ONCE_S)
 
 

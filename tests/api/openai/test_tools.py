@@ -69,8 +69,14 @@ def plain_chat(message: Any) -> Plain:
         (each.function.name, json.loads(each.function.arguments))
         for each in message.tool_calls or ()
     ]
-    reasoning = (message.model_extra or {}).get("reasoning_content") or ""
-    return reasoning, message.content or "", calls
+    return reasoning_of(message), message.content or "", calls
+
+
+def reasoning_of(part: Any) -> str:
+    """Return the reasoning of a message or delta, which has it by two names."""
+    names: dict[str, str] = part.model_extra or {}
+    assert names.get("reasoning") == names.get("reasoning_content")
+    return names.get("reasoning") or ""
 
 
 def plain_response(response: Any) -> Plain:
@@ -126,7 +132,7 @@ async def test_a_streamed_chat_is_the_same(agent: Served, name: str) -> None:
     chunks = [chunk async for chunk in stream]
     reasoning, text, calls = "", "", list[list[str]]()
     for delta in (chunk.choices[0].delta for chunk in chunks):
-        reasoning += (delta.model_extra or {}).get("reasoning_content") or ""
+        reasoning += reasoning_of(delta)
         text += delta.content or ""
         for call in delta.tool_calls or ():
             if call.id:
