@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from draftwerk.speculative.replies.grammar import PLACE
@@ -14,45 +16,59 @@ from draftwerk.speculative.sampling.params import Grammar
 
 RULE = re.compile(r"(?P<name>[a-z]+_[0-9_]+): %json (?P<schema>.*)")
 """The rule of a schema."""
+LARGE = frozenset(
+    ("multipleOf", "pattern", "patternProperties", "allOf", "$ref", "minLength", "maxLength",
+     "minItems", "maxItems", "minProperties", "maxProperties")
+)  # fmt: skip
+"""Words that make a grammar large or endless."""
 
 
 def weaker(grammar: Grammar, reason: str) -> Grammar | None:
     """Return a reply's grammar without the fault that the library finds in a lax schema of it.
 
-    A pattern that it names goes first, then all of the schema: that may be any JSON. None where
-    the fault is elsewhere.
+    A pattern that it names goes first, then all of the schema: that may be any JSON. Where it names
+    no place, as for what is too large, all lax schemas have less. None where it is elsewhere.
     """
-    place = PLACE.search(reason)
-    if place is None or grammar.kind not in ("lark", "reply"):
+    if grammar.kind not in ("lark", "reply"):
         return None
     parts = json.loads(grammar.text) if grammar.kind == "reply" else {"reply": grammar.text}
     lines = parts["reply"].split("\n")
-    at = int(place[1]) - 1
-    rule = RULE.match("".join(lines[at : at + 1]))
-    found = None if rule is None else _weaker(rule["name"], json.loads(rule["schema"]), reason)
-    if rule is None or found is None:
-        return None
-    lines[at] = f"{rule['name']}: %json {json.dumps(found, ensure_ascii=False)}"
-    text = "\n".join(lines)
-    if grammar.kind == "lark":
-        return Grammar("lark", text)
-    return Grammar("reply", json.dumps({**parts, "reply": text}))
-
-
-def _weaker(rule: str, schema: JsonObjectSchema, reason: str) -> JsonObjectSchema | None:
-    """Return a lax schema with less in it; None for a strict one, and where nothing is left."""
-    guidance: dict[str, Any] = schema.get("x-guidance", {})
-    if not guidance.get("lenient"):
-        return None
-    anything: JsonObjectSchema = {"type": "object"} if rule.startswith("args_") else {}
-    fewer = _without_patterns(schema, " ".join(reason.split()))
-    for found in (fewer, anything | {"x-guidance": guidance}):
-        if found != schema:
-            return found
+    named, place = " ".join(reason.split()), PLACE.search(reason)
+    at = range(len(lines)) if place is None else (int(place[1]) - 1,)
+    fewer = _without_large if place is None else partial(_without_patterns, reason=named)
+    for change in (fewer, _anything):
+        found = {i: rule for i in at if (rule := _changed_rule("".join(lines[i : i + 1]), change))}
+        if found:
+            text = "\n".join(found.get(i, line) for i, line in enumerate(lines))
+            reply = {**parts, "reply": text}
+            return Grammar(grammar.kind, text if grammar.kind == "lark" else json.dumps(reply))
     return None
 
 
-def _without_patterns(schema: JsonObjectSchema, reason: str) -> JsonObjectSchema:
+def _changed_rule(line: str, change: Callable[[str, JsonObjectSchema], JsonObjectSchema]) -> str:
+    """Return the rule of a lax schema that is changed; empty for any other line."""
+    rule = RULE.match(line)
+    schema: JsonObjectSchema = json.loads(rule["schema"]) if rule else {}
+    guidance: dict[str, Any] = schema.get("x-guidance", {})
+    if rule is None or not guidance.get("lenient"):
+        return ""
+    found = change(rule["name"], schema) | {"x-guidance": guidance}
+    same = found == schema
+    return "" if same else f"{rule['name']}: %json {json.dumps(found, ensure_ascii=False)}"
+
+
+def _anything(rule: str, _: JsonObjectSchema) -> JsonObjectSchema:
+    return {"type": "object"} if rule.startswith("args_") else {}
+
+
+def _without_large(_: str, schema: JsonObjectSchema) -> JsonObjectSchema:
+    def change(words: JsonObjectSchema) -> JsonObjectSchema:
+        return {name: value for name, value in words.items() if name not in LARGE}
+
+    return changed(schema, change)
+
+
+def _without_patterns(_: str, schema: JsonObjectSchema, reason: str) -> JsonObjectSchema:
     def is_named(pattern: object) -> bool:
         return isinstance(pattern, str) and " ".join(pattern.split()) in reason
 

@@ -61,6 +61,7 @@ BEYOND: dict[str, Any] = {
     "a count in words": {"type": "string", "minLength": "1", "maxLength": 5},
     "names by look-ahead": {"type": "object", "patternProperties": {"^(?!x)": {"type": "null"}}},
     "a number": 5,
+    "too large a step": {"type": "integer", "multipleOf": 982451653, "minimum": 0},
 }  # fmt: skip
 """Schemas of one argument."""
 GOOD: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 9}
@@ -119,6 +120,25 @@ def test_what_is_dropped_is_named_and_what_only_describes_is_not() -> None:
     found, dropped = weakened(schema)
     assert found == {"type": "object", "properties": {"a": {"type": "array"}}}
     assert dropped == ("uniqueItems",)
+
+
+ENDLESS: dict[str, Any] = {
+    "type": "object", "properties": {"odd": {"$ref": "#"}, "n": GOOD}, "required": ["odd", "n"],
+}  # fmt: skip
+"""No value of it ends; the library names no place."""
+
+
+def test_what_is_endless_goes_where_the_library_names_no_place() -> None:
+    functions = tuple(
+        ToolFunction("it", parameters_of(weakened(ENDLESS)[0]), strict) for strict in (False, True)
+    )
+    lax, strict = (
+        reply_grammar(rules_of(format_of("hermes"), functions=(each,))) for each in functions
+    )
+    said = fault(grammars(), strict)
+    assert said and weaker(strict, said) is None
+    grammar = followed(lax)
+    assert "$ref" not in grammar.text and '"maximum": 9' in grammar.text
 
 
 def test_a_strict_function_and_a_fault_elsewhere_are_not_weakened() -> None:

@@ -33,6 +33,9 @@ UNOBEYED = frozenset(
 BEYOND = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9k]")
 """In a pattern: look-around, and references to groups."""
 
+STEP_MAX = 10_000
+"""The automaton of a greater `multipleOf` takes seconds to build."""
+
 Check = Callable[[Any], bool]
 
 
@@ -179,7 +182,7 @@ CHECKS: dict[str, Check] = {
     **dict.fromkeys(("minItems", "maxItems", "minLength", "maxLength"), _is_count),
     **dict.fromkeys(("minProperties", "maxProperties"), _is_count),
     **dict.fromkeys(sorted(MAPS - UNOBEYED), _is_map),
-    "multipleOf": lambda value: _is_number(value) and value > 0,
+    "multipleOf": lambda value: _is_number(value) and 0 < value <= STEP_MAX,
     "type": _is_type,
     "enum": _is_listed,
     "const": lambda value: inexact_number(value) is None,
