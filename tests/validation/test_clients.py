@@ -136,6 +136,16 @@ async def test_the_proxy_forces_streams_and_notes() -> None:
     assert [each.split(":")[0] for each in notes.others] == ["x-tools-left-out", "socket"]
 
 
+async def test_a_proxy_without_sockets_says_so_as_clients_read_it() -> None:
+    async with (
+        proxied("http://127.0.0.1:9", [CALL], sockets=False) as (url, _),
+        aiohttp.ClientSession() as http,
+    ):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await http.ws_connect(url + "/v1/responses")
+    assert refused.value.status == 426
+
+
 def test_a_loop_that_did_not_end_says_why() -> None:
     notes = ProxyNotes(results={"a"})
     assert fault_of(0, "text", "", notes, 1) == ""

@@ -53,6 +53,8 @@ class Agent:
     """What it is made to call, in this order."""
     environment: tuple[tuple[str, str], ...] = ()
     """What else it has to be told."""
+    sockets: bool = True
+    """Whether its proxy lets WebSockets through."""
 
 
 CODEX = Package("@openai/codex", is_npm=True)
@@ -61,30 +63,13 @@ OPENCODE = Package("opencode-ai", is_npm=True)
 QWEN = Package("@qwen-code/qwen-code", is_npm=True)
 LISTED_MODEL = "gpt-5.2"
 """A name that agents know, under which the model is served too."""
-PROVIDER = "model_providers.draftwerk"
 
 
 def codex(package: Package, place: AgentPlace) -> list[str]:
-    """Return Codex with the address of OpenAI's own provider, which it reaches over WebSocket."""
-    return _codex(package, place, f'openai_base_url="{place.url}/v1"')
-
-
-def codex_http(package: Package, place: AgentPlace) -> list[str]:
-    """Return Codex with a provider that was added, which it reaches over HTTP."""
-    return _codex(
-        package,
-        place,
-        'model_provider="draftwerk"',
-        f'{PROVIDER}.name="draftwerk"',
-        f'{PROVIDER}.base_url="{place.url}/v1"',
-        f'{PROVIDER}.env_key="OPENAI_API_KEY"',
-    )
-
-
-def _codex(package: Package, place: AgentPlace, *settings: str) -> list[str]:
-    chosen = [part for each in settings for part in ("-c", each)]
+    """Return Codex with an address, reached over WebSocket, or HTTP without."""
     program = package.program(place.packages, "codex")
-    return [*program, "exec", "--skip-git-repo-check", *chosen, "-m", place.model, PROMPT]
+    address = ("-c", f'openai_base_url="{place.url}/v1"')
+    return [*program, "exec", "--skip-git-repo-check", *address, "-m", place.model, PROMPT]
 
 
 def codex_calls(_: AgentPlace) -> Sequence[ForcedCall]:
@@ -166,7 +151,7 @@ AI_SDK = Package("ai", True, "ai @ai-sdk/openai zod")
 LANGCHAIN = Package("langchain", requirements="langchain langchain-openai langgraph")
 AGENTS = (
     Agent("codex exec, WebSocket", CODEX, codex, codex_calls),
-    Agent("codex exec, HTTP", CODEX, codex_http, codex_calls),
+    Agent("codex exec, HTTP", CODEX, codex, codex_calls, sockets=False),
     Agent("claude -p", CLAUDE, claude, claude_plain_calls),
     Agent(
         "claude -p, tool search", CLAUDE, claude, claude_calls, (("ENABLE_TOOL_SEARCH", "true"),)

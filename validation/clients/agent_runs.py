@@ -69,7 +69,7 @@ async def run_agent(agent: Agent, server_url: str, packages: Path, home: Path) -
     (work / FILE).write_text("Nothing of note.\n")
     begun = perf_counter()
     calls = agent.calls(AgentPlace("", MODEL, packages, work))
-    async with proxied(server_url, calls) as (url, notes):
+    async with proxied(server_url, calls, agent.sockets) as (url, notes):
         place = AgentPlace(url, MODEL, packages, work)
         environment = {
             "PATH": os.environ["PATH"],

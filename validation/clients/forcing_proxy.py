@@ -45,12 +45,14 @@ class ForcingProxy:
     server_url: str
     calls: Sequence[ForcedCall]
     http: aiohttp.ClientSession
+    sockets: bool
+    """Whether WebSockets are let through."""
     notes: ProxyNotes = field(default_factory=ProxyNotes)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Pass a request on, and its answer back as it comes."""
         if request.headers.get("upgrade", "").lower() == "websocket":
-            return await self._socket(request)
+            return await self._socket(request) if self.sockets else web.Response(status=426)
         raw = await request.read()
         is_asking = request.method == "POST" and request.path.endswith(ASKING)
         if is_asking:
@@ -129,12 +131,12 @@ def error_words(text: str) -> str:
 
 @asynccontextmanager
 async def proxied(
-    server_url: str, calls: Sequence[ForcedCall]
+    server_url: str, calls: Sequence[ForcedCall], sockets: bool = True
 ) -> AsyncGenerator[tuple[str, ProxyNotes]]:
     """Keep a proxy inside the block; yields its address, and what it notes."""
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as http:
-        proxy = ForcingProxy(server_url, calls, http)
+        proxy = ForcingProxy(server_url, calls, http, sockets)
         app = web.Application(client_max_size=BODY_MAX)
         app.router.add_route("*", "/{path:.*}", proxy.handle)
         runner = web.AppRunner(app)
