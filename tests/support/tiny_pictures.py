@@ -143,9 +143,9 @@ FAMILIES = {
 }
 
 
-def save_pictured(family: str, directory: Path, seed: int = 0) -> Any:
+def save_pictured(family: str | Pictured, directory: Path, seed: int = 0) -> Any:
     """Save a random model of a family, with its processor; returns the model, in float32."""
-    made = FAMILIES[family]
+    made = FAMILIES[family] if isinstance(family, str) else family
     raw = byte_level()
     raw.add_special_tokens(list(made.tokens))
     tokenizer = API.PreTrainedTokenizerFast(
