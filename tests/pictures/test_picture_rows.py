@@ -24,7 +24,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.protocol.rounds import chain as chained
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live
-from tests.support.tiny_pictures import FAMILIES, picture, save_pictured
+from tests.support.tiny_pictures import FAMILIES, picture, pixels, save_pictured
 
 PICTURES = [picture(1), picture(2, (64, 40), "JPEG")]
 DIGESTS = ["0123456789ab" + "0" * 20, "ba9876543210" + "1" * 20]
@@ -72,18 +72,6 @@ def oracle(family: str, home: Path) -> Oracle:
             found.append(int(logits[-1].argmax()))
         logprobs = logits[len(plain) - 1 :].double().log_softmax(-1)
     return Oracle(directory, rows, picture_id, prompt, plain, found[len(plain) :], logprobs)
-
-
-def pixels(tower: Tower, images: list[Any]) -> dict[str, torch.Tensor]:
-    """Return what Transformers' model is given of pictures of one text."""
-    given = [images] if tower.family.is_nested else images
-    more = tower.family.given(tower.layout)
-    inputs = tower.processor(images=given, return_tensors="pt", **more)
-    return {
-        name: value
-        for name, value in inputs.items()
-        if name in ("pixel_values", "pixel_attention_mask", "image_sizes")
-    }
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
+from draftwerk.pictures.tower import Tower
 from tests.support.small_tokenizers import byte_level
 
 API: Any = transformers
@@ -178,3 +179,15 @@ def picture(seed: int = 0, size: tuple[int, int] = (40, 56), form: str = "PNG") 
     data = io.BytesIO()
     Image.fromarray(pixels).save(data, form)
     return data.getvalue()
+
+
+def pixels(tower: Tower, images: list[Any]) -> dict[str, torch.Tensor]:
+    """Return what Transformers' model is given of pictures of one text."""
+    given = [images] if tower.family.is_nested else images
+    more = tower.family.given(tower.layout)
+    inputs = tower.processor(images=given, return_tensors="pt", **more)
+    return {
+        name: value
+        for name, value in inputs.items()
+        if name in ("pixel_values", "pixel_attention_mask", "image_sizes")
+    }
