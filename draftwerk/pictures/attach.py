@@ -29,7 +29,7 @@ from draftwerk.pictures.pictured_text import PicturedText
 from draftwerk.pictures.reader import PictureReader
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
 
-CONFIG = "config.json"
+CONFIG, VISION = "config.json", "vision"
 ROWS = "draftwerk.pictures.picture_rows:attach"
 
 
@@ -82,7 +82,9 @@ async def build_pictured(settings: Settings, report: Report) -> AsyncGenerator[R
         reader = PictureReader(tower, store, running.engine.name_secret)
         watching = asyncio.create_task(reader.supervise())
         own.callback(watching.cancel)
-        yield msgspec.structs.replace(running, bodies=reader)
+        model = running.model
+        model = msgspec.structs.replace(model, attached=(*model.attached, VISION))
+        yield msgspec.structs.replace(running, model=model, bodies=reader)
 
 
 def pictured_checkpoint(settings: Settings, report: Report) -> PicturedCheckpoint | None:

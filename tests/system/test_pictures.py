@@ -213,6 +213,7 @@ async def test_stock_clients_send_pictures(served: Served) -> None:
     assert chat.message.content == wanted
     text = await client.generate("m", QUESTION, images=[data], options=options)
     assert text.response == wanted
+    assert "vision" in ((await client.show("m")).capabilities or [])
 
 
 async def test_no_kill_changes_a_text(served: Served) -> None:

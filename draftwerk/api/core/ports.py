@@ -144,6 +144,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Whether segments can be reused with this model, device and format."""
     blend: Blend = Blend(())
     """The blend that `blend: true` stands for, as measured."""
+    attached: tuple[str, ...] = ()
+    """Capabilities of what attaches to it, in Ollama's words."""
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -156,7 +158,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
             "insert": writes and self.middle is not None,
             "embedding": bool(self.vectors.source) or not writes,
         }
-        return tuple(kind for kind, there in kinds.items() if there)
+        return (*(kind for kind, there in kinds.items() if there), *self.attached)
 
     @property
     def names(self) -> tuple[str, ...]:
