@@ -1,8 +1,15 @@
 """Text files beside a message: counted before they are sent, sent before the text, kept."""
 
+import json
+from io import BytesIO
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+from PIL import Image
 
 from draftwerk.actors.client_prompts import Chat
+from draftwerk.pictures.body_pictures import pictures_in
 from tests.api.conftest import serving
 from tests.api.page.looks import Look, check_look, in_every_look, show_as
 from tests.api.page.test_talk import KNOWN, ask, asked, click, shown
@@ -94,7 +101,7 @@ async def test_what_is_no_text_is_refused_and_a_file_can_be_removed(
         await page.until(KNOWN)
         await attach(page, picture, big, *written(tmp_path, notes_txt=NOTES))
         await page.until(f"{problem}.includes('MiB')")
-        said = "picture.png is no text in UTF-8. big.txt is over 1 MiB."
+        said = "picture.png: this model reads no pictures. big.txt is over 1 MiB."
         assert await page.run(problem) == said
         assert await shown(page, "#attached b") == ["notes.txt"]
         await click(page, "#attached button")
@@ -125,3 +132,59 @@ async def test_files_alone_are_a_message(chromium: int, tmp_path: Path) -> None:
         assert isinstance(prompt, Chat)
         assert prompt.messages[0].content == f"File notes.txt:\n```\n{NOTES}```"
         assert await shown(page, "#chat-list .open") == ["notes.txt"]
+
+
+class PictureMarks:
+    """A reader that has each picture of a body be a word."""
+
+    async def read(self, path: str, raw: bytes, tenant: str, holds: list[Any]) -> bytes:
+        tree = json.loads(raw)
+        for each in pictures_in(tree, is_ollama=False):
+            assert Image.open(BytesIO(each.data)).size[0] <= 1536
+            each.put("(picture)")
+        return json.dumps(tree).encode()
+
+
+@needs_browser
+@in_every_look
+async def test_pictures_are_shown_and_sent_where_the_model_reads_some(
+    chromium: int, tmp_path: Path, look: Look
+) -> None:
+    small, large = tmp_path / "small.png", tmp_path / "large.png"
+    Image.effect_noise((40, 56), 90).save(small)
+    Image.effect_noise((1800, 300), 90).save(large)
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        served.state.bodies = PictureMarks()
+        served.state.model = replace(served.state.model, attached=("vision",))
+        await page.call("Page.reload")
+        await show_as(page, look)
+        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        await page.until("document.getElementById('model').dataset.sees === 'true'")
+        await attach(page, small, large, *written(tmp_path, notes_txt=NOTES))
+        await page.until(f"{NOTE}.includes('of 4,096 tokens') && {COUNTED} === 3")
+        counts = await shown(page, "#attached span")
+        assert counts[:2] == ["9 tokens"] * 2, "a byte is a token"
+        assert await page.run("document.querySelectorAll('#attached img').length") == 2
+        await check_look(page, "#attached b", "#attached span", "#attached-note")
+        await ask(page, "What?")
+        [sent] = asked(served)
+        assert sent == f"(picture)(picture)File notes.txt:\n```\n{NOTES}```\n\nWhat?"
+        await page.call("Page.reload")
+        await page.until(f"document.readyState === 'complete' && {KNOWN}")
+        assert await shown(page, "figure.file b") == ["small.png", "large.png"]
+        await check_look(page, "figure.file b", "figure.file span")
+        assert await shown(page, ".share") == []
+        await ask(page, "And now?")
+        assert asked(served)[0] == sent
+
+
+@needs_browser
+async def test_a_picture_that_is_none_is_said_so(chromium: int, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"\x89PNG" + bytes(300_000))
+    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
+        served.state.model = replace(served.state.model, attached=("vision",))
+        await page.call("Page.reload")
+        await page.until("document.getElementById('model')?.dataset.sees === 'true'")
+        await attach(page, broken)
+        await page.until("document.getElementById('problem').textContent.includes('no picture')")

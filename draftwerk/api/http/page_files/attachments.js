@@ -1,6 +1,7 @@
-// Text files that go with the next message: read here, counted by the server, put before the text.
+// Files that go with the next message: read here, counted by the server, put before the text.
 
 import { $, button, element } from "./dom.js";
+import { isPicture, pictureOf, thumbnail, withPictures } from "./pictures.js";
 import { headers } from "./settings.js";
 
 const BYTES_MAX = 2 ** 20;  // of one file; more fits into no model's context here
@@ -32,12 +33,13 @@ export class Attachments {
     this.add(files);
   }
 
-  /** Add files that are text; say of others why not. */
+  /** Add files that are text, or pictures; say of others why not. */
   async add(files) {
     const problems = [];
     for (const file of files) {
       try {
-        this.files.push({ name: file.name, text: await textOf(file) });
+        this.files.push(isPicture(file) ? await pictureOf(file)
+          : { name: file.name, text: await textOf(file) });
       } catch (error) {
         problems.push(error.message);
       }
@@ -57,7 +59,7 @@ export class Attachments {
 
   #show() {
     $("attached").replaceChildren(...this.files.map((file) => element("li", {},
-      element("b", {}, file.name), element("span", {}, counted(file.tokens)),
+      file.url ? thumbnail(file) : "", element("b", {}, file.name), element("span", {}, counted(file.tokens)),
       button("×", () => this.give(this.files.filter((each) => each !== file)),
         { "aria-label": `Remove ${file.name}` }))));
     $("attached-note").textContent = "";
@@ -91,8 +93,14 @@ async function textOf(file) {
 }
 
 async function count(file) {
-  const body = { model: $("model").dataset.name, prompt: file.text, add_special_tokens: false };
-  file.tokens = (await tokenized(body)).count;
+  const { name: model } = $("model").dataset;
+  if (!file.url) {
+    file.tokens = (await tokenized({ model, prompt: file.text, add_special_tokens: false })).count;
+    return;
+  }
+  const ask = (files) => tokenized({ model, messages: [{ role: "user", content: withPictures("?", files) }] });
+  const [alone, beside] = [await ask([]), await ask([file])];
+  file.tokens = beside.count && beside.count - alone.count;
 }
 
 /** Return what the server counts; nothing where it cannot. */
@@ -107,7 +115,11 @@ async function tokenized(body) {
 }
 
 /** Return a file as it stands under a message: folded. */
-export function shownFile({ name, text, tokens }) {
+export function shownFile({ name, text, tokens, url }) {
+  if (url) {
+    return element("figure", { class: "file" }, thumbnail({ name, url }),
+      element("figcaption", {}, element("b", {}, name), " ", element("span", {}, counted(tokens))));
+  }
   return element("details", { class: "file" },
     element("summary", {}, element("b", {}, name), " ", element("span", {}, counted(tokens))),
     element("pre", { tabindex: "0", role: "group", "aria-label": name }, text));

@@ -1,5 +1,7 @@
 // Conversations as trees of messages, and where the browser keeps them. Nothing here is shown.
 
+import { withPictures } from "./pictures.js";
+
 const INDEX = "draftwerk.conversations";
 const PLACE = "draftwerk.conversation.";
 const TITLE_MAX = 60;
@@ -77,7 +79,7 @@ export function chatMessages(path, system) {
     if (node.role === "tool") {
       said.push({ role: "tool", tool_call_id: node.call, content: node.content });
     } else if (node.role === "user") {
-      said.push({ role: "user", content: withFiles(node) });
+      said.push({ role: "user", content: withPictures(withFiles(node), node.files) });
     } else {
       const calls = wholeCalls(node).map(({ id, name, arguments: text }) =>
         ({ id, type: "function", function: { name, arguments: text } }));
@@ -91,7 +93,7 @@ export function chatMessages(path, system) {
 
 /** Return a question with its files before it, each between fences that it does not have. */
 export function withFiles({ content, files = [] }) {
-  const fenced = files.map(({ name, text }) => {
+  const fenced = files.filter(({ url }) => !url).map(({ name, text }) => {
     const longest = Math.max(2, ...(text.match(/`{3,}/g) ?? []).map((each) => each.length));
     const fence = "`".repeat(longest + 1);
     return `File ${name}:\n${fence}\n${text.replace(/\n$/, "")}\n${fence}`;

@@ -16,8 +16,9 @@ const picked = (from, names) => Object.fromEntries(
 export const isLink = (hash) => hash.startsWith(START);
 
 /** Whether a link to an answer could be verified: it is whole, and its seed gives one text. */
-export const isShareable = (node) => node.whole && node.seed !== undefined && !node.calls
-  && !node.asked.blend && Boolean(node.model);
+export const isShareable = (node, before) => node.whole && node.seed !== undefined && !node.calls
+  && !node.asked.blend && Boolean(node.model)
+  && before.every(({ files = [] }) => files.every(({ url }) => !url));  // no room for pictures
 
 /** Return a link to an answer and the conversation before it. */
 export async function linkOf(conversation, node) {

@@ -55,7 +55,8 @@ export class ModelList {
   /** Ask this model from now on; empty fields show what it recommends. */
   #choose(name) {
     $("model").dataset.name = name;
-    const found = this.#named(name)?.sampling;
+    const { sampling: found, capabilities = [] } = this.#named(name) ?? {};
+    $("model").dataset.sees = capabilities.includes("vision");
     for (const field of ["temperature", "top_p"]) $(field).placeholder = found?.[field] ?? 1;
   }
 

@@ -194,7 +194,7 @@ export class Talk {
       && node.asked.speculation?.enabled !== false) {
       yield button("Check without guessing", () => actions.checked(node), { class: "quiet recheck" });
     }
-    if (isShareable(node)) {
+    if (isShareable(node, conversation.path(node.parent))) {
       const share = button("Share", () => actions.shared(node, share), { class: "quiet share",
         title: "Copy a link to this answer, which its reader can verify" });
       yield share;
