@@ -1,4 +1,4 @@
-"""Questions about a picture, beside a text: `python -m benchmarks.speed.picture_questions`.
+"""Questions about a picture, beside a text: `python -m validation.picture_questions`.
 
 The model is a LLaVA of random weights: a CLIP tower of 300 million, as `--tower-layers` has it, and
 a text part of the default model's shape. A text of another user is decoded all the time. Printed
