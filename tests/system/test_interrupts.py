@@ -13,6 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copytree
 from uuid import uuid4
 
 import msgspec
@@ -64,7 +65,7 @@ class Terminal:
 @contextmanager
 def terminal(model: Path, folder: Path, words: tuple[str, ...]) -> Generator[Terminal]:
     port, mark, log = free_port(), uuid4().hex, folder / "log"
-    (folder / "other").symlink_to(model)
+    copytree(model, folder / "other")  # a link is called as what it leads to
     given = [word.format(other=folder / "other") for word in words]
     command = [sys.executable, "-m", "draftwerk", "serve", str(model), "--port", str(port), *given]
     with log.open("wb") as output:
