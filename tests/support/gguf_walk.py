@@ -200,6 +200,7 @@ EFFECTS: dict[str, Effect] = {
     ".attention.layer_norm_rms_epsilon": _eps,
     ".attention.layer_norm_epsilon": _eps,
     ".attention.scale": _field("attention_multiplier"),
+    ".attention.causal": _field("is_causal"),
     ".attention.sliding_window": _field("sliding_window"),
     ".attention.sliding_window_pattern": _pattern,
     ".attention.temperature_scale": _rule("llama_4_scaling_beta"),

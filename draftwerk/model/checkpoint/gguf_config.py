@@ -106,9 +106,13 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     check_general_keys(source.model.fields)
     check_gguf_keys(source.architecture, source.model.fields, source.looked_up, own.keys)
     found = dict(completed(config))
-    if found["is_causal"] is False and any(kind.window for kind in row.layers(found)):
+    if found["is_causal"] is False and any(
         # Programs differ in what a window has of the tokens behind.
-        raise Refused(f"{source.architecture}.attention.causal false is not supported with windows")
+        kind.window or kind.mixer != "attention"
+        for kind in row.layers(found)
+    ):
+        said = f"{source.architecture}.attention.causal false is not supported"
+        raise Refused(f"{said} with windows, or with other layers than attention")
     return found
 
 

@@ -66,7 +66,7 @@ def _files(directory: Path) -> dict[str, Path]:
     own = directory / TEMPLATE
     others = filter(Path.is_file, sorted((directory / OTHERS).glob("*.jinja")))
     named = {each.stem: each for each in others}
-    return named | ({DEFAULT: own} if own.is_file() else {})
+    return ({DEFAULT: own} if own.is_file() else {}) | named
 
 
 def _named(found: object) -> dict[str, str]:

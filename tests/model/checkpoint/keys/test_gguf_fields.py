@@ -160,6 +160,7 @@ class Case:
     def _expected(self, changes: Json) -> Any:
         try:
             model = tiny_model(self.family, **{**self.settings, **changes})
+            model.set_attn_implementation("eager")  # as the walk of config.json has it
             missing = model.load_state_dict(self.base.state_dict(), strict=False).missing_keys
             oracle_logits(model, self.tokens[:2])
         except Exception:
@@ -210,3 +211,9 @@ def test_no_key_is_accepted_and_ignored(
 def test_no_key_of_a_sample_is_accepted_and_ignored(name: str, tmp_path: Path) -> None:
     found, walked = faults(name, tmp_path, SAMPLED)
     assert walked and found == []
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "qwen3_5_text"])
+def test_a_file_whose_tokens_see_all_is_read_so_or_refused(name: str, tmp_path: Path) -> None:
+    case = Case(name, tmp_path)
+    assert not case.fault(KeyChange(".attention.causal", False))

@@ -47,6 +47,10 @@ PLACES: dict[str, dict[str, Any]] = {
         "additional_chat_templates/other.jinja": "other",
     },
     "folder's default": {"additional_chat_templates/default.jinja": "folder"},
+    "two defaults": {
+        "chat_template.jinja": "file",
+        "additional_chat_templates/default.jinja": "folder",
+    },
     "specials": {
         "chat_template.jinja": "{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ image_token }}"
         "{{ boi_token }}{{ pad_token is defined }}",
