@@ -58,6 +58,11 @@ def is_declared(hf: Json) -> bool:
     return _class_of(hf) in BY_CLASS.keys() | WRAPPED.keys() | OF_ANY_TEXT
 
 
+def wraps_any_text(hf: Json) -> bool:
+    """Whether a config's class has a text part of any class, and a head of its own."""
+    return _class_of(hf) in OF_ANY_TEXT
+
+
 def _class_of(hf: Json) -> str:
     named = hf.get("architectures") or ["no architecture"]
     name = str(named[0] if isinstance(named, list) else named)

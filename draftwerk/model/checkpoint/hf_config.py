@@ -4,7 +4,12 @@ from pathlib import Path
 
 import msgspec
 
-from draftwerk.model.checkpoint.architectures import architecture_of, check_keys, completed
+from draftwerk.model.checkpoint.architectures import (
+    architecture_of,
+    check_keys,
+    completed,
+    wraps_any_text,
+)
 from draftwerk.model.checkpoint.config import LayerKind, ModelConfig, Rotary
 from draftwerk.model.checkpoint.end_tokens import declared_ends, end_tokens
 from draftwerk.model.checkpoint.families.architecture import Json
@@ -44,8 +49,10 @@ def read_supported(directory: Path) -> Json:
         raise Refused(f"{directory}: no config.json")
     if not (directory / CARD).is_file():  # whose keys were checked when it was made
         check_keys(hf)
-    hf = completed(hf)
+    has_own_head, hf = wraps_any_text(hf), completed(hf)
     check_supported(hf)
+    if has_own_head:
+        _check_head(hf)
     check_rope(hf)
     for name in QUANTISATION_FILES:
         if (directory / name).is_file() and scheme_of(hf) is None:
@@ -54,6 +61,15 @@ def read_supported(directory: Path) -> Json:
                 "quantization_config"
             )
     return hf
+
+
+def _check_head(hf: Json) -> None:
+    """Raise Refused for what a text's own class makes of logits, and its wrapper does not."""
+    graph = architecture_of(hf).graph(hf)
+    if graph.logit_scale != 1 or graph.logit_softcap:
+        names = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+        said = next(name for name in names if hf.get(name))
+        raise Refused(f"text_config {said} {hf[said]} is not supported: its wrapper drops it")
 
 
 def read_generation(directory: Path) -> Json:

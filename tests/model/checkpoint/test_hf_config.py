@@ -1,12 +1,14 @@
 """Configs as their makers publish them, in older words than Transformers writes today."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from draftwerk.model.checkpoint.architectures import check_keys, completed
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.hf_config import model_config
+from draftwerk.model.checkpoint.hf_config import model_config, read_config
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.rope_fields import check_rope
 from draftwerk.model.checkpoint.supported import check_supported
@@ -193,3 +195,19 @@ REFUSALS = {
 def test_what_is_not_obeyed_is_refused_by_its_field(name, fields, said) -> None:
     with pytest.raises(Refused, match=said):
         config_of(name, **{"max_position_embeddings": 512, **fields})
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [("gemma2", "final_logit_softcapping"), ("granite", "logits_scaling")]
+)
+def test_a_wrapper_that_drops_what_a_text_makes_of_logits_is_refused(
+    kind: str, field: str, tmp_path: Path
+) -> None:
+    text = {
+        **{"model_type": kind, "hidden_size": 32, "num_hidden_layers": 2, field: 3.0},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8},
+    }
+    config = {"architectures": ["LlavaForConditionalGeneration"], "text_config": text}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Refused, match=f"text_config {field} 3.0 is not supported: its wrapper"):
+        read_config(tmp_path)
