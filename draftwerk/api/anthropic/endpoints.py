@@ -34,7 +34,7 @@ from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
 from draftwerk.api.fields.reply_plan import ReplyPlan
-from draftwerk.api.fields.tool_notes import tool_notes
+from draftwerk.api.fields.tool_notes import note_weakened, tool_notes
 from draftwerk.api.replying.serializer import ReplyMetadata
 from draftwerk.api.replying.sse import GenerationResponse
 
@@ -83,6 +83,7 @@ async def message(request: Request) -> GenerationResponse:
     omits = body.thinking is not None and body.thinking.display == "omitted"
     serializer = MessageSerializer(metadata, prompt_count, omits)
     session = (body.metadata or {}).get("user_id") or ""
+    note_weakened(plan, state, tenant_of(request), session)
     notes = tool_notes(tools.left_out, (), state, tenant_of(request), session)
     return GenerationResponse(state, call, serializer, bool(body.stream), end=b"", headers=notes)
 

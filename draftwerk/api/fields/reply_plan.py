@@ -26,6 +26,8 @@ class ReplyPlan(Struct, frozen=True):
     """The request's field that the grammar comes from."""
     schemas: tuple[str, ...] = ()
     """The fields of the functions' schemas in it."""
+    weakened: tuple[str, ...] = ()
+    """Functions whose schemas are not obeyed in full."""
 
     def names(self, default: str) -> dict[str, str]:
         """Return what the request calls the grammar that the engine may blame, and its parts."""
@@ -66,4 +68,5 @@ def plan_reply(
         raise refused(f"`{field}` {error}.", field, "unsupported") from None
     of_text = text.field if text.grammar is not None else reasoning.bound_by
     field, schemas = (of_text, ()) if calls is None else ("tools", tools.fields)
-    return ReplyPlan(grammar, reply, tools.shown, reasoning.variables, field, schemas)
+    shown, variables = tools.shown, reasoning.variables
+    return ReplyPlan(grammar, reply, shown, variables, field, schemas, tools.weakened)

@@ -3,8 +3,15 @@
 from collections.abc import Sequence
 
 from draftwerk.api.core.state import ServerState
+from draftwerk.api.fields.reply_plan import ReplyPlan
 
 LEFT_OUT, LOOSE = b"x-tools-left-out", b"x-tools-loosely-followed"
+
+
+def note_weakened(plan: ReplyPlan, state: ServerState, tenant: str, session: str) -> None:
+    """Write into the log which tools' schemas are not obeyed in full, once a session."""
+    for each in plan.weakened:
+        state.notes.note(tenant, session, f"a tool's schema is weakened: {each}")
 
 
 def tool_notes(

@@ -35,6 +35,8 @@ class ToolRequest(Struct, frozen=True):
     """For the prompt: the tools in JSON, as chat has them."""
     mode: CallMode = "none"
     parallel: bool = False
+    weakened: tuple[str, ...] = ()
+    """Functions whose schemas are not obeyed in full, and the words that are dropped."""
 
 
 def chat_tools(
@@ -98,31 +100,36 @@ def tool_request(
             "or --tool-format."
         )
         raise refused(sentence, "tools", "unsupported")
-    functions = _functions(definitions, fields)
+    functions, weaker = _functions(definitions, fields)
     able = [i for i, name in enumerate(names) if allowed is None or name in allowed]
     shown = tuple(map(shown_tool, definitions))
     of_able = tuple(fields[i] for i in able)
-    return ToolRequest(tuple(functions[i] for i in able), of_able, shown, mode, parallel)
+    able_functions = tuple(functions[i] for i in able)
+    return ToolRequest(able_functions, of_able, shown, mode, parallel, tuple(filter(None, weaker)))
 
 
 def _functions(
     definitions: Sequence[FunctionDefinition], fields: Sequence[str]
-) -> list[ToolFunction]:
-    """Return the functions with their schemas read. Raises ApiError."""
+) -> tuple[list[ToolFunction], list[str]]:
+    """Return the functions with their schemas read, and how each is weakened. Raises ApiError."""
     if sum(len(each.schema) for each in definitions) > SCHEMAS_MAX:
         sentence = f"The schemas in `tools` are longer than {SCHEMAS_MAX} bytes together."
         raise refused(sentence, "tools", "invalid")
-    return [_function(*each) for each in zip(definitions, fields, strict=True)]
+    read = [_function(*each) for each in zip(definitions, fields, strict=True)]
+    return [function for function, _ in read], [weaker for _, weaker in read]
 
 
-def _function(definition: FunctionDefinition, path: str) -> ToolFunction:
-    """Return a function with its schema read; of one that is not strict, what can be obeyed."""
+def _function(definition: FunctionDefinition, path: str) -> tuple[ToolFunction, str]:
+    """Return a function with its schema read; of one that is not strict, what can be obeyed, and
+    what cannot in words."""
     strict = definition.strict is True
+    dropped: tuple[str, ...] = ()
     try:
         schema = json.loads(definition.schema)
         if not strict and isinstance(schema, dict):
-            schema, _ = weakened(schema)
-        return ToolFunction(definition.name, parameters_of(schema), strict)
+            schema, dropped = weakened(schema)
+        weaker = f"{definition.name} without {', '.join(dropped)}" if dropped else ""
+        return ToolFunction(definition.name, parameters_of(schema), strict), weaker
     except BadSchema as error:
         raise refused(f"`{path}` {error}.", path, "invalid") from None
     except (ValueError, RecursionError):

@@ -27,6 +27,7 @@ from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import loaded_state, named, served_as
 from draftwerk.api.fields.prompts.gap import Gap, gap_prompt
 from draftwerk.api.fields.reply_plan import ReplyPlan
+from draftwerk.api.fields.tool_notes import note_weakened
 from draftwerk.api.ollama import embedding
 from draftwerk.api.ollama.lines import (
     FOREVER,
@@ -166,6 +167,7 @@ async def _answer(
     names = {**NAMES, "messages": text, **plan.names("format")}
     call = call_of(request, kind, [prompt], options, names, half)
     call = msgspec.structs.replace(call, overflow=input_overflow, prompt_count=prompt_count)
+    note_weakened(plan, state, tenant_of(request), "")
     notes = _ignored(ignored, state, tenant_of(request))
     streams = body.stream is not False
     return GenerationResponse(

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from draftwerk.api.core.calls import Call
-from draftwerk.api.core.handling import EVENTS, Endpoint, RequestContext, call_of
+from draftwerk.api.core.handling import EVENTS, Endpoint, RequestContext, call_of, tenant_of
 from draftwerk.api.core.ports import ServedModel
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
@@ -15,6 +15,7 @@ from draftwerk.api.fields.half_answers import check_goes_on
 from draftwerk.api.fields.model_choice import loaded_state, served_as
 from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.fields.segments import completion_documents
+from draftwerk.api.fields.tool_notes import note_weakened
 from draftwerk.api.openai import chat_request
 from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.chat_request import ChatRequest
@@ -47,6 +48,7 @@ async def chat(request: Request) -> ASGIApp:
     plan, prompt, blend, half = ChatRequest.of(body, model)
     options = chat_options(body, RequestContext(model, state.new_seed), plan, blend)
     check_goes_on(half, options)
+    note_weakened(plan, state, tenant_of(request), "")
     names = {"max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
     names |= plan.names("response_format")
     call = call_of(request, "chat", [prompt], options, names, half)

@@ -124,6 +124,29 @@ async def test_chat_tells_channels_apart(agent: Served, name: str) -> None:
     assert reply.choices[0].finish_reason == ("tool_calls" if wanted[2] else "stop")
 
 
+async def test_a_weakened_schema_is_in_the_log_once(
+    agent: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "draftwerk")
+    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    function = {"name": "f", "parameters": schema}
+    chat = {"messages": ask("Yes."), "tools": [{"type": "function", "function": function}]}
+    message = {"messages": ask("Yes."), "tools": [{"name": "f", "input_schema": schema}]}
+    for path, body in (
+        ("/v1/chat/completions", chat),
+        ("/v1/messages", {**message, "max_tokens": 9}),
+        ("/v1/responses", {"input": "Yes.", "tools": [{"type": "function", **function}]}),
+        ("/api/chat", {**chat, "stream": False}),
+    ):
+        agent.state.notes.noted.clear()
+        caplog.clear()
+        for _ in range(2):
+            reply = await agent.http.post(path, json={"model": MODEL, **body})
+            assert reply.status_code == 200, reply.text
+        said = [line for line in caplog.messages if "weakened: f without uniqueItems" in line]
+        assert len(said) == 1, path
+
+
 @answers
 async def test_a_streamed_chat_is_the_same(agent: Served, name: str) -> None:
     stream = await agent.openai.chat.completions.create(

@@ -23,7 +23,7 @@ from draftwerk.api.core.state import ServerState
 from draftwerk.api.fields.decode import body_of
 from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
-from draftwerk.api.fields.tool_notes import tool_notes
+from draftwerk.api.fields.tool_notes import note_weakened, tool_notes
 from draftwerk.api.openai.receipts.issuing import with_receipt
 from draftwerk.api.openai.responses.fitting import fitted_prompt
 from draftwerk.api.openai.responses.items.kept_items import ItemList
@@ -81,6 +81,7 @@ async def respond(request: Request) -> ASGIApp:
         raise refused(said, "background", "unsupported")
     is_stream = streams or background
     tools = serializer.items.tools
+    note_weakened(plan, state, tenant, session_of(body))
     notes = tool_notes(tools.left_out, tools.loose, state, tenant, session_of(body))
     reply = GenerationResponse(state, call, serializer, is_stream, end=b"", headers=notes)
     answer = with_receipt(reply, body)

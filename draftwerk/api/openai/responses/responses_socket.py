@@ -27,7 +27,7 @@ from draftwerk.api.fields.decode import decoded
 from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
 from draftwerk.api.fields.model_choice import named, served_as
 from draftwerk.api.fields.prompts.prompt_modules import with_modules
-from draftwerk.api.fields.tool_notes import tool_notes
+from draftwerk.api.fields.tool_notes import note_weakened, tool_notes
 from draftwerk.api.http.connection_ends import abort_of, hang_up_of, message_room_of
 from draftwerk.api.openai.responses.fitting import fitted_prompt
 from draftwerk.api.openai.responses.kept.histories import History
@@ -249,6 +249,7 @@ class Socket:
         )
         form.on_over = history.keeper(form, conversation)
         tools = form.items.tools
+        note_weakened(plan, state, tenant, session_of(body))
         tool_notes(tools.left_out, tools.loose, state, tenant, session_of(body))
         return ResponseTask(state, call, form, self.say, release, lambda: self._evict(body))
 
