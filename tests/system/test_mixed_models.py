@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from validation.mixed_models import experiment, parser
 
 
+@pytest.mark.grid
 async def test_three_models_answer_all_within_memory_for_two_with_the_texts_of_each_alone(
     tmp_path: Path,
 ) -> None:

@@ -92,7 +92,9 @@ def settings(model: Path, **fields: Any) -> EngineSettings:
     )
 
 
-@pytest.mark.parametrize("fields", [{}, {"tensor_parallel": 2}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, pytest.param({"tensor_parallel": 2}, marks=pytest.mark.grid)], ids=str
+)
 async def test_no_company_prefix_or_kill_changes_a_bit(model: Path, fields: dict[str, Any]) -> None:
     async with build_engine(settings(model, **fields), print) as running:
         first = await alone(running.engine)

@@ -130,6 +130,7 @@ async def test_beams_are_the_same_with_drafts(runner: TargetRunner, card: ModelI
         assert len({text for choices in plain for text in choices}) == 3 * len(QUESTIONS)
 
 
+@pytest.mark.grid
 async def test_a_killed_model_process_changes_no_text(path: Path) -> None:
     settings = EngineSettings(model=str(path), kv_memory="128MiB", spare="off")
     async with build_engine(settings, print) as found:
