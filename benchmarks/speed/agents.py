@@ -199,7 +199,11 @@ async def measure(given: argparse.Namespace) -> dict[str, list[float]]:
         url = f"http://127.0.0.1:{port}"
         async with (
             serving(words, url, prepare=die_with_parent) as server,
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(1800)) as http,
+            aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(1800),
+                # llama.cpp's server ends a connection that was idle, as the next request comes.
+                connector=aiohttp.TCPConnector(force_close=True, limit=0),
+            ) as http,
         ):
             async with http.get(server.url + "/v1/models") as reply:
                 model = (await reply.json())["data"][0]["id"]
@@ -209,6 +213,7 @@ async def measure(given: argparse.Namespace) -> dict[str, list[float]]:
                 rates = rates or await mix_rates(client, given)
                 figures += [rates.chats, rates.every_s, *await mixed(client, given, rates)]
             found[name] = figures
+            print(name, *(f"{each:.4g}" for each in figures), file=sys.stderr, flush=True)
     return found
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.speed.never_slower import noise, serve, warm_up
+from benchmarks.speed.never_slower import noise, serve
 from benchmarks.speed.random_models import save_planted
 from benchmarks.support.bench import ResultTable, in_turn, parser, run, show
 from benchmarks.support.engine import engine
@@ -80,7 +80,9 @@ class DrafterUsers:
     async def pairs(self) -> list[tuple[Rounds, Rounds]]:
         """Return runs without drafts, each with the one that has them."""
         timed = await in_turn((False, True), self.given.repeats, self.rounds)
-        return [*zip(timed[False], timed[True], strict=True)]
+        found = [*zip(timed[False], timed[True], strict=True)]
+        print(f"{self.users} users: {faster(found)}", flush=True)
+        return found
 
 
 async def measured(
@@ -91,7 +93,6 @@ async def measured(
         model=str(target), dtype=given.dtype, kv_memory="1GiB", draft_head=str(drafter)
     )
     async with engine(settings) as running:
-        await warm_up(running)
         for repeat in range(WARM_RUNS):
             await DrafterUsers(running, given, 1).rounds(True, WARM_SEED + repeat)
         return [await DrafterUsers(running, given, users).pairs() for users in given.users]
