@@ -4,8 +4,9 @@
 
 The target is a Llama of 1.2 billion random weights (`--layers`), in which one token follows any
 other with the chance `--right`, at T = 1; what its layers add is computed and hardly counts. Two
-DFlash drafters of five layers and blocks of 16, a tenth of its work, guess that token always, or
-another. The same requests are served with the drafter alone, and without drafts, in turn.
+DFlash drafters of five layers and blocks of 8 (`--block`), with a tenth of its weights, guess that
+token always, or another. The same requests are served with the drafter alone, and without drafts,
+in turn.
 
 Columns: users; seconds without ÷ with for either drafter; then, of the right one, tokens that a
 round brings a text, milliseconds of a round without drafts and with, and of these the drafter's;
@@ -107,19 +108,20 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     options = parser(__doc__, users=[1, 4, 16], count=4, tokens=96, repeats=5, dtype="int8", seed=1)
     options.add_argument("--layers", type=int, default=16)
     options.add_argument("--right", type=float, default=0.85)
+    options.add_argument("--block", type=int, default=8, help="tokens, the last known one first")
     given = options.parse_args(argv)
     torch.manual_seed(given.seed)
     found: dict[str, list[list[tuple[Rounds, Rounds]]]] = {}
     with TemporaryDirectory() as directory:
-        folders = save_planted(Path(directory), given.layers, given.right)
+        folders = save_planted(Path(directory), given.layers, given.right, given.block)
         for name in DRAFTERS:
             found[name] = run(
                 lambda own, name=name: measured(folders["target"], folders[name], own), given
             )
     made = ResultTable(
-        ["users", *DRAFTERS, "tokens a round", "ms off", "ms on", "of it drafter", "chains of 16"]
+        ["users", *DRAFTERS, "tokens a round", "ms off", "ms on", "of it drafter", "a chain"]
     )
-    most = (1.0 - given.right**16) / (1.0 - given.right)
+    most = (1.0 - given.right**given.block) / (1.0 - given.right)
     for index, users in enumerate(given.users):
         wrong, right = (found[name][index] for name in DRAFTERS)
         off, on = ([pair[side] for pair in right] for side in (0, 1))

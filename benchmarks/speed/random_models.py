@@ -47,8 +47,8 @@ PLANTED = 5000
 """The token that follows any other."""
 QUIET = 0.02
 """How loud what hardly counts is."""
-SMALL = {"num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 2048}
-"""A drafter of five layers so is a tenth of a `LLAMA` of 16."""
+SMALL = {"num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 512}
+"""A drafter of five layers so is a tenth of a `LLAMA` of 16, with the rows of its lm_head."""
 FIRST = "model.layers.0."
 
 
@@ -84,7 +84,7 @@ def save_dflash(directory: Path, target: str | None, layers: int, block: int) ->
     _save(directory, hf, {name: _normed(shape) for name, shape in _dflash_shapes(hf).items()})
 
 
-def save_planted(directory: Path, layers: int, right: float) -> dict[str, Path]:
+def save_planted(directory: Path, layers: int, right: float, block: int) -> dict[str, Path]:
     """Write a Llama in which one token follows any other with a chance, and drafters of it: "right"
     guesses that token always, "wrong" another one."""
     folders = {name: directory / name for name in ("target", "right", "wrong")}
@@ -106,7 +106,7 @@ def save_planted(directory: Path, layers: int, right: float) -> dict[str, Path]:
         folder.mkdir()
     _save(folders["target"], hf, tensors)
     _copy_text(folders["target"])
-    small = _dflash_config(read_config(folders["target"]), 5, 16) | SMALL
+    small = _dflash_config(read_config(folders["target"]), 5, block) | SMALL
     for name, sign in (("right", 1), ("wrong", -1)):
         drafter = {
             key: _normed(shape) * (QUIET if any(each in key for each in OUTPUTS) else 1)
