@@ -1,7 +1,7 @@
 """Short requests beside long prompts, as agents send them: who waits how long, on which server?
 
     python -m benchmarks.speed.agents
-    python -m benchmarks.speed.agents --server 'before=PYTHON -m draftwerk serve --port {port}'
+    python -m benchmarks.speed.agents --server 'before=PYTHON -P -m draftwerk serve --port {port}'
     python -m benchmarks.speed.agents --llama LLAMA-SERVER --weights FILE.gguf
 
 It prints for each server the first token of a chat alone, of a long prompt alone, and of both when
@@ -9,8 +9,9 @@ the chat comes a second after the long prompt; and the pause that one in a hundr
 that are decoded meanwhile. Then a mix of less than the first server can do: chats at half of what
 it does of them in a closed loop, and long prompts as often as takes 0.4 of its time; with `--every`
 as often as that says. Each server is asked the same, one after the other, and starts with an empty
-cache; PYTHON may be that of another checkout. `--llama` is llama.cpp's server, or a folder of
-virtual environments to build it in; `--context` must hold the long prompt, with its answer.
+cache; PYTHON may be that of another checkout (`-P`: not of this one). `--llama` is llama.cpp's
+server, or a folder of virtual environments to build it in; `--context` must hold the long prompt,
+with its answer.
 """
 
 import argparse
