@@ -28,10 +28,10 @@ from torch.nn.functional import cross_entropy
 from draftwerk.model.checkpoint.hub import locate
 from training.bf16_copy import bf16_copy
 from training.block_student import BlockStudent
+from training.courses import course_parser, go_on, optimised
 from training.head import HELD_OUT, read
 from training.states import Estimate
 
-COURSE = "course.pt"
 TAPS = 5
 """Of the target's layers, at equal distances, but its last: at most."""
 HELD_OUT_MAX = 64
@@ -116,14 +116,7 @@ class BlockCourse:
         self.device = student.fc.weight.device
         said = student.said
         self.block, self.mask = said["block_size"], said["dflash_config"]["mask_token_id"]
-        self.optimiser = torch.optim.AdamW(student.parameters(), lr=size.rate, betas=(0.9, 0.98))
-        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self.optimiser,
-            size.rate,
-            total_steps=size.steps + 1,
-            pct_start=0.05,
-            cycle_momentum=False,
-        )
+        self.optimiser, self.schedule = optimised(student.parameters(), size.rate, size.steps)
 
     def guesses(self, states: Tensor, tokens: Tensor, anchors: Tensor) -> Tensor:
         """Return the logits of the masks of blocks [n, block - 1, V] of a text [L]."""
@@ -226,13 +219,7 @@ def train(arguments: argparse.Namespace) -> None:
     size = CourseSize(arguments.steps, arguments.rate, arguments.batch, arguments.anchors)
     taps = tuple(said["dflash_config"]["target_layer_ids"])
     course = BlockCourse(student, TappedModel(model, taps), texts, size)
-    arguments.directory.mkdir(parents=True, exist_ok=True)
-    kept_course = arguments.directory / COURSE
-    if kept_course.exists():
-        try:
-            course.resume(kept_course)
-        except ValueError as error:
-            sys.exit(f"training.dflash: {error}")
+    kept_course = go_on(course, arguments.directory, "training.dflash")
 
     def rest() -> None:
         print(f"held out: {course.evaluate()}", flush=True)
@@ -245,22 +232,10 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--model")
-    parser.add_argument("--layers", type=int, default=3)
+    parser = course_parser(__doc__, layers=3, batch=4, of_batch="texts in a step", steps=2000)
     parser.add_argument("--block", type=int, default=8, help="tokens, the anchor among them")
     parser.add_argument("--inner", type=int, default=0, help="width of MLPs; the model's if 0")
-    parser.add_argument("--tokens", type=int, default=10**9, help="of the texts at most")
-    parser.add_argument("--batch", type=int, default=4, help="texts in a step")
     parser.add_argument("--anchors", type=int, default=32, help="blocks of each text")
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
-    parser.add_argument("--seconds", type=float, default=1e9, help="after which to stop for now")
     train(parser.parse_args())
 
 

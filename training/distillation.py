@@ -12,7 +12,6 @@ stops in time; the same command goes on with it.
 
 import argparse
 import random
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +23,13 @@ from torch import Tensor, nn
 
 from draftwerk.model.checkpoint.hub import locate
 from training.bf16_copy import bf16_copy
+from training.courses import course_parser, go_on, optimised
 from training.head import HELD_OUT, Distance, frequent, read
 from training.states import Estimate, kept_path
 from training.student_model import begin, write
 
 STATE_WEIGHT = 1.0
 """Of the states' distance, relative to their size, beside the divergence in nats."""
-COURSE = "course.pt"
 
 
 class Lesson(NamedTuple):
@@ -122,10 +121,7 @@ class StudentCourse:
         self.done, self.steps = 0, steps
         self.device = small.device
         learnt = [*student.layers.parameters(), *student.norm.parameters()]
-        self.optimiser = torch.optim.AdamW(learnt, lr=rate, betas=(0.9, 0.98))
-        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self.optimiser, rate, total_steps=steps + 1, pct_start=0.05, cycle_momentum=False
-        )
+        self.optimiser, self.schedule = optimised(learnt, rate, steps)
 
     def marks(self, lesson: Lesson) -> Marks:
         """Compare what both heads read after each token."""
@@ -206,7 +202,6 @@ def train(arguments: argparse.Namespace) -> None:
     vocabulary = frequent(texts, arguments.vocabulary, model.config.vocab_size)
     folder = kept_path(arguments.texts, texts, source, arguments.batch)
     folder.mkdir(exist_ok=True)
-    arguments.directory.mkdir(parents=True, exist_ok=True)
     course = StudentCourse(
         begin(model.model, arguments.layers),
         Teacher(model.model, folder),
@@ -215,12 +210,7 @@ def train(arguments: argparse.Namespace) -> None:
         arguments.steps,
         arguments.rate,
     )
-    kept_course = arguments.directory / COURSE
-    if kept_course.exists():
-        try:
-            course.resume(kept_course)
-        except ValueError as error:
-            sys.exit(f"training.distillation: {error}")
+    kept_course = go_on(course, arguments.directory, "training.distillation")
     course.learn(arguments.seconds, lambda: course.save(kept_course))
     course.save(kept_course)
     head = None if model.config.tie_word_embeddings else model.lm_head.weight
@@ -229,20 +219,8 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--model")
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=10**9, help="of the texts at most")
+    parser = course_parser(__doc__, layers=4, batch=2048, of_batch="tokens in a step", steps=400)
     parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--batch", type=int, default=2048, help="tokens in a step")
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
-    parser.add_argument("--seconds", type=float, default=1e9, help="after which to stop for now")
     train(parser.parse_args())
 
 

@@ -23,6 +23,7 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import DraftHead, advance, find
 from training.bf16_copy import bf16_copy
+from training.courses import optimised
 from training.saved_head import save
 from training.states import Estimate, kept_path
 
@@ -197,10 +198,7 @@ class Course:
         """Go through the corpus in random order, and `rest` now and then."""
         firsts = list(range(0, self.taught - self.batch, self.batch))
         steps = int(epochs * len(firsts))
-        optimiser = torch.optim.AdamW(self.head.parameters(), lr=rate, betas=(0.9, 0.98))
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, rate, total_steps=steps + 1, pct_start=0.05, cycle_momentum=False
-        )
+        optimiser, schedule = optimised(self.head.parameters(), rate, steps)
         estimate, order = Estimate(0, steps), list[int]()
         for step in range(1, steps + 1):
             order = order or torch.randperm(len(firsts)).tolist()
