@@ -80,6 +80,16 @@ class DFlashOracle:
         }
         self.save()
 
+    @classmethod
+    def over(cls, target: Any, said: dict[str, Any], tensors: dict[str, Tensor]) -> "DFlashOracle":
+        """Return the definition of a drafter that was made elsewhere."""
+        found = cls.__new__(cls)
+        found.target, found.said, found.tensors = target, said, tensors
+        found.taps = tuple(said["dflash_config"]["target_layer_ids"])
+        found.layers, found.heads = said["num_hidden_layers"], said["num_attention_heads"]
+        found.size = said["head_dim"]
+        return found
+
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         said, hidden = self.said, self.said["hidden_size"]
         queries, keys = (

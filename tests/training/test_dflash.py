@@ -52,13 +52,9 @@ def test_training_lowers_the_loss_and_the_saved_drafter_is_the_trained_one(direc
     assert draft_head_bytes(str(tmp_path), directory, "bf16") > 0
 
     said = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    plain = DFlashOracle.__new__(DFlashOracle)
-    plain.said, plain.target = said, made.target.model
-    plain.taps, plain.layers = made.target.taps, said["num_hidden_layers"]
-    plain.heads, plain.size = said["num_attention_heads"], said["head_dim"]
-    plain.tensors = {
-        name: each.float() for name, each in load_file(tmp_path / "model.safetensors").items()
-    }
+    stored = load_file(tmp_path / "model.safetensors")
+    tensors = {name: each.float() for name, each in stored.items()}
+    plain = DFlashOracle.over(made.target.model, said, tensors)
     made.student.load_state_dict(plain.tensors)
     tokens = texts()[3]
     states = plain.states(tokens)

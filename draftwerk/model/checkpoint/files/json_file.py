@@ -8,9 +8,8 @@ import msgspec
 
 from draftwerk.model.checkpoint.unsupported import Refused
 
-INFINITY = re.compile(rb"(?<=[\[,:\s])(-?Infinity|NaN)(?=\s*[,\]}])")
-"""A number that Python's writer of JSON puts into a file and that is none in JSON."""
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+TOKEN = re.compile(rb'("(?:[^"\\]|\\.)*")|(-?Infinity|NaN)')
+"""A string, or a number that Python's writer of JSON puts into a file and that is none in JSON."""
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -36,8 +35,4 @@ def _with_words(data: bytes) -> bytes:
 
     A field that does not take it is refused by its name.
     """
-    found, end = list[bytes](), 0
-    for text in STRING.finditer(data):
-        found += INFINITY.sub(rb'{"__float__":"\1"}', data[end : text.start()]), text[0]
-        end = text.end()
-    return b"".join([*found, INFINITY.sub(rb'{"__float__":"\1"}', data[end:])])
+    return TOKEN.sub(lambda found: found[1] or b'{"__float__":"%s"}' % found[2], data)
