@@ -69,10 +69,12 @@ def _drafters(location: Location, wanted: str) -> Iterator[Finding]:
     """
     try:
         target = model_config(read_supported(location.directory), {})
+    except Refused:
+        return
+    try:
         draft_head_bytes(wanted, location.directory, "bf16")
     except Refused as refused:
-        if str(refused).startswith(f"draft head {wanted}"):
-            yield Finding("bad", "draft head", str(refused))
+        yield Finding("bad", "draft head", str(refused))
         return
     for found in drafters(location.directory, target, pulled_paths()):
         if found.fits:

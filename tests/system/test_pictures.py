@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,6 +99,11 @@ def text_of(reply: Any) -> str:
     return reply.choices[0].message.content.rstrip("\ufffd")
 
 
+@cache
+def tower_of(directory: Path) -> Tower:
+    return Tower(TowerOptions(str(directory), str(directory), 1))
+
+
 def expected(served: Served, *parts: str | bytes) -> str:
     """Return the greedy text of Transformers' model, by its own processors."""
     tokenizer = AutoTokenizer.from_pretrained(served.directory)
@@ -107,7 +113,7 @@ def expected(served: Served, *parts: str | bytes) -> str:
     ]
     turns = [{"role": "user", "content": content}]
     text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    tower = Tower(TowerOptions(str(served.directory), str(served.directory), 1))
+    tower = tower_of(served.directory)
     pictures = [part for part in parts if isinstance(part, bytes)]
     pieces = text.split(tower.layout.picture)
     for number, data in enumerate(pictures):
