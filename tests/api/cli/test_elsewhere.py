@@ -169,15 +169,20 @@ def test_what_means_the_same_is_obeyed(line: str) -> None:
     assert OBEYED[line].items() <= parsed.items()
 
 
+def refusal_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the one line that a command line is refused in."""
+    with pytest.raises(SystemExit) as ended:
+        run(words)
+    text = capsys.readouterr().err
+    assert (ended.value.code, text.count("\n")) == (2, 1)
+    return text
+
+
 @pytest.mark.parametrize("line", [*ANSWERED, *MISSPELT])
 def test_what_means_something_else_is_answered_in_one_line(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run(line.split())
-    text = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert text.count("\n") == 1
+    text = refusal_of(line.split(), capsys)
     if line in MISSPELT:
         assert text.endswith(f"did you mean {MISSPELT[line]}?\n")
     assert (ANSWERED | MISSPELT)[line] in text

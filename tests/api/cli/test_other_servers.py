@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.__main__ import run
 from draftwerk.api.cli.arguments import parser
 from draftwerk.api.cli.elsewhere import SAME, hint_for_flag, is_elsewhere, translated
+from tests.api.cli.test_elsewhere import refusal_of
 
 FLAGS = Path(__file__).with_name("flags_of_others.txt")
 OBEYED = {
@@ -126,19 +126,13 @@ def test_what_means_the_same_is_obeyed(line: str) -> None:
 def test_what_means_something_else_is_answered(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run(["serve", *line.split()])
-    text = capsys.readouterr().err
-    assert (ended.value.code, text.count("\n")) == (2, 1)
+    text = refusal_of(["serve", *line.split()], capsys)
     assert ANSWERED[line] in text and "did you mean" not in text
 
 
 @pytest.mark.parametrize("line", MISSPELT)
 def test_what_is_misspelt_is_asked(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run(line.split())
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith(f"; did you mean {MISSPELT[line]}?\n")
+    assert refusal_of(line.split(), capsys).endswith(f"; did you mean {MISSPELT[line]}?\n")
 
 
 def test_no_flag_of_the_others_is_taken_for_a_mistake() -> None:
