@@ -32,9 +32,24 @@ class BudgetChoice(NamedTuple):
     node_ms: float
     """The time of verifying each of them, but for its context."""
 
-    def saved_ms(self, row: CandidateNodes, node: int) -> float:
-        """Return the time that an admitted node is expected to save, its verification deducted."""
-        return row.chances[node] * row.weight / self.rate - self.node_ms - row.context_ms
+    def share(self, row: CandidateNodes, nodes: Sequence[int]) -> "DraftShare":
+        """Return what some admitted nodes of a row have of the gain and of the time."""
+        gain = row.weight * sum(row.chances[node] for node in nodes)
+        return DraftShare(gain, len(nodes) * (self.node_ms + row.context_ms))
+
+    def token_ms(self, row_count: int, without: "DraftShare") -> float:
+        """Return the time of a token in this round if it had been without those drafts."""
+        tokens = row_count + self.gain
+        return (tokens / self.rate - without.ms) / (tokens - without.gain)
+
+
+class DraftShare(NamedTuple):
+    """Part of a round's drafts."""
+
+    gain: float
+    """Tokens that they are expected to add, weighted."""
+    ms: float
+    """The time that they add."""
 
 
 GAIN_MIN = 1.03

@@ -1,8 +1,10 @@
 """Draft policies: which sources run, how much the draft model is asked for, what is verified."""
 
-from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes
+from collections.abc import Sequence
+
+from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes, DraftShare
 from draftwerk.speculative.drafting.controller import Controller
-from draftwerk.speculative.drafting.prepared import DraftedRow, Prepared
+from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.rationing import Candidates, ChosenRows, DraftRationing
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sources.acceptance import kind
@@ -46,38 +48,47 @@ class DraftPolicy:
         candidates = candidate_nodes(prepared, model_drafts)
         outcome = self.controller.admit(candidates, prepared.load, model_ms)
         drafts = [*prepared.blank]
-        for row, one, nodes in zip(prepared.rows, candidates, outcome.nodes, strict=True):
-            if outcome.rate:
-                _learn_savings(row, one, nodes, outcome, prepared.token_ms)
+        for row, nodes in zip(prepared.rows, outcome.nodes, strict=True):
             drafts[row.place] = row.row_tree.tree.draft(nodes, drafts[row.place])
+        if outcome.rate:
+            _learn_savings(prepared, candidates, outcome)
         return drafts
 
 
 def _learn_savings(
-    row: DraftedRow,
-    candidates: CandidateNodes,
-    nodes: list[int],
-    outcome: BudgetChoice,
-    token_ms: float,
+    prepared: Prepared, candidates: Sequence[CandidateNodes], choice: BudgetChoice
 ) -> None:
     """Credit each node to the source that is surest of it.
 
-    While a long prompt is not indexed, its sources have nothing to be judged by.
+    The head's save what the same tokens would have taken longer in a round without them, and so do
+    the sources'. While a long prompt is not indexed, its sources have nothing to be judged by.
     """
-    of_sources = of_head = 0.0
-    for node in nodes:
-        saved = outcome.saved_ms(candidates, node) / token_ms
-        owner = row.row_tree.tree.owners[node]
-        if owner == NUMBERS["head"]:
-            of_head += saved
-        elif owner != NUMBERS["draft"]:
-            of_sources += saved
-    if row.asked and not row.sequence.text.pending:
-        row.sequence.savings.learn(of_sources)
-    if row.sequence.has_head_tree:
-        row.sequence.head_savings.learn(of_head)
+    heads, sources = list[DraftShare](), list[DraftShare]()
+    for row, one, nodes in zip(prepared.rows, candidates, choice.nodes, strict=True):
+        owners = row.row_tree.tree.owners
+        of_head = [node for node in nodes if owners[node] == NUMBERS["head"]]
+        of_sources = [node for node in nodes if owners[node] not in MODELS]
+        heads.append(choice.share(one, of_head))
+        sources.append(choice.share(one, of_sources))
+    for row, tokens in zip(prepared.rows, _saved(prepared, choice, sources), strict=True):
+        if row.asked and not row.sequence.text.pending:
+            row.sequence.savings.learn(tokens)
+    for row, tokens in zip(prepared.rows, _saved(prepared, choice, heads), strict=True):
+        if row.sequence.has_head_tree:
+            row.sequence.head_savings.learn(tokens)
 
 
+def _saved(
+    prepared: Prepared, choice: BudgetChoice, shares: Sequence[DraftShare]
+) -> Sequence[float]:
+    """Return what each row's share of the drafts saves, in tokens of a round without any."""
+    whole = DraftShare(sum(share.gain for share in shares), sum(share.ms for share in shares))
+    value = choice.token_ms(prepared.load.row_count, whole)
+    return [(share.gain * value - share.ms) / prepared.token_ms for share in shares]
+
+
+MODELS = {NUMBERS["head"], NUMBERS["draft"]}
+"""Sources that a device works for."""
 DRAFT_KIND = kind(NUMBERS["draft"], 0)
 
 

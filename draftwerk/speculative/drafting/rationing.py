@@ -27,6 +27,9 @@ VAIN_KEPT, VAIN_MIN = 0.7, 1 / 8
 GAIN_MIN = 2.0
 """How many times what asking takes a row's sources have to save: a row that ends a token sooner
 does not end sooner what is waited for together with others."""
+CREDIT = 4
+"""Probes on credit, each behind one in which a guess was right: the first probes of a source that
+is good have to show it, before its chances are known."""
 PROBED_MAX = 8
 """Rows that are probed at once, where there are so many: much of what a head takes is the same for
 one row and for several."""
@@ -70,10 +73,10 @@ class Price(NamedTuple):
 class ProbeBudget:
     """Time saved up for the next probe of rows that do not pay; enough for one to begin with.
 
-    Below zero, what new texts were asked is owed.
+    Below zero, what new texts were asked, or what was probed on credit, is owed.
     """
 
-    __slots__ = ("_count", "_part", "is_near", "ms")
+    __slots__ = ("_count", "_part", "_was_right", "is_near", "ms")
 
     def __init__(self) -> None:
         self.ms, self._count = inf, 0
@@ -81,6 +84,8 @@ class ProbeBudget:
         """The part of the income that is saved."""
         self.is_near = True
         """Whether rows are probed soon: half of what many take is there."""
+        self._was_right = False
+        """Whether a guess was right since the last round."""
 
     def probed(
         self, texts: dict[int, TextSavings], chosen: set[int], price: Price, income_ms: float
@@ -90,14 +95,16 @@ class ProbeBudget:
         Those that are `chosen` already need no probe.
         """
         waiting = len(texts) - sum(index in texts for index in chosen)
+        was_right, self._was_right = self._was_right, False
         if texts and not waiting:
             return set()
-        most_ms = price.ms(PROBED_MAX)
+        most_ms, probe_ms = price.ms(PROBED_MAX), price.ms(min(waiting, PROBED_MAX))
         self.ms = min(self.ms + self._part * income_ms, most_ms)
-        self.is_near = self.ms >= most_ms / 2
-        if not waiting or self.ms < price.ms(min(waiting, PROBED_MAX)):
+        has_credit = was_right and self.ms > -CREDIT * probe_ms
+        self.is_near = has_credit or self.ms >= most_ms / 2
+        if not waiting or not (has_credit or self.ms >= probe_ms):
             return set()
-        self.ms = 0.0
+        self.ms = min(0.0, self.ms - probe_ms)
         self.is_near = False
         self._part = min(VAIN_SHARE, max(VAIN_MIN, VAIN_KEPT * self._part))
         longest = sorted(sorted(texts.keys() - chosen), key=lambda index: texts[index].probed_at)
@@ -114,6 +121,11 @@ class ProbeBudget:
         if found:
             self.ms = min(self.ms, price.ms(PROBED_MAX)) - price.ms(len(found))
         return self._counted(texts, found)
+
+    def learn_right(self) -> None:
+        """Take in that a guess was right."""
+        self._was_right = True
+        self.save(VAIN_SHARE)
 
     def save(self, part: float) -> None:
         """Save this part of the income at least, until a probe is in vain."""
@@ -146,7 +158,7 @@ class DraftRationing:
 
     def learn_right(self, of_head: bool) -> None:
         """Take in that a guess of the sources or of the head was right, or cannot be made yet."""
-        (self._head_account if of_head else self._source_account).save(VAIN_SHARE)
+        (self._head_account if of_head else self._source_account).learn_right()
 
     def learn(self, report: StepReport) -> None:
         """Record what the draft head and the top-k of some rows took in a step."""
@@ -209,10 +221,9 @@ class DraftRationing:
         return Price(self.head.fixed_ms, self.head.row_ms + self.asking.row_ms)
 
     def check(self) -> None:
-        """Assert that costs are sound, and that the head has taken no more than was saved."""
+        """Assert that costs are sound."""
         for cost in (self.asking, self.topk, self.head):
             cost.check()
-        assert self._head_account.ms >= 0.0
 
 
 def paying(texts: dict[int, TextSavings], price: Price, token_ms: float) -> set[int]:

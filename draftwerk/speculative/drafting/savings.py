@@ -69,10 +69,11 @@ class TextSavings:
 
     def learn(self, tokens: float) -> None:
         """Take in a round that had drafts of these sources, useful or not."""
-        record, before = self.record, self.tokens
-        self.own = before + (tokens - before) * TEXT_PACE
+        record = self.record
         self._taught = max(0.0, self._taught - RENEWAL * (record.rounds - self._learnt_at))
-        self._learnt_at = record.rounds
         if self._taught < BEGINNING:
             self._taught += 1.0
-            record.learn(tokens)
+            record.learn(tokens)  # first: the first text of all begins from what it saved
+        before = self.tokens
+        self.own = before + (tokens - before) * TEXT_PACE
+        self._learnt_at = record.rounds

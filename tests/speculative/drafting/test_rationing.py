@@ -10,6 +10,7 @@ import pytest
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import (
     ASK_MS,
+    CREDIT,
     PROBED_MAX,
     TOPK_MS,
     VAIN_KEPT,
@@ -28,6 +29,8 @@ from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.speculative.drafting.replay import Recording, Replay, ReplayReport
 
 VOCABULARY = 40_000
+LOSSES = (1, 40, 50, 60)
+"""Of a guess that is as sure as can be."""
 NEVER = VOCABULARY
 """A token that no text has."""
 
@@ -46,7 +49,7 @@ HEADS = {"own": line(0.1, 0.15), "MTP": line(1.0, 0.3), "EAGLE-3": line(4.0, 0.9
 
 def guesses(tokens: list[int]) -> HeadNode:
     """Return what a head guesses after some token, as sure of it as can be."""
-    return HeadNode(-1, 0, tuple(tokens), (1, 40, 50, 60))
+    return HeadNode(-1, 0, tuple(tokens), LOSSES)
 
 
 def recordings(count: int, temperature: float, right: float) -> list[Recording]:
@@ -113,9 +116,60 @@ def test_a_head_that_is_often_right_gains_in_short_texts(temperature: float) -> 
     assert report.accepted > 0.5 * sum(len(text.output) for text in texts) / 1.7
 
 
+BLOCK = 8
+
+
+def block_step_ms(tokens: int) -> float:
+    """Return about what a model of a billion weights takes on two cores."""
+    return 43.0 + 2.7 * (tokens - 1)
+
+
+def block_recordings(count: int, right: float) -> list[Recording]:
+    """Return texts for which a drafter guesses blocks, each token of them right so often."""
+    rng, found = random.Random(count), list[Recording]()
+    for _ in range(count):
+        output = rng.choices(range(VOCABULARY), k=96)
+        trees: list[tuple[HeadNode, ...]] = []
+        for place in range(1, len(output)):
+            block = [t if rng.random() < right else NEVER for t in output[place:][: BLOCK - 1]]
+            known = [0, *block]
+            trees.append(
+                tuple(
+                    HeadNode(depth - 1, known[depth], (token, *range(NEVER + 1, NEVER + 4)), LOSSES)
+                    for depth, token in enumerate(block)
+                )
+            )
+        prompt = tuple(rng.choices(range(VOCABULARY), k=16))
+        found.append(Recording(prompt, tuple(output), head_tree=(*trees, ())))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_ms", "right", "gain"),
+    [(1, 5, 0.85, 2.2), (1, 20, 0.85, 1.8), (1, 33, 0.85, 1.5), (4, 10, 0.85, 1.15)]
+    + [(rows, row_ms, 0.0, 0.97) for rows in (1, 4) for row_ms in (5, 20, 33)],
+)
+def test_a_drafter_that_takes_most_of_a_step_runs_where_it_pays(
+    rows: int, row_ms: float, right: float, gain: float
+) -> None:
+    """Its first run takes three times as long as others, as on a cold machine."""
+    took: list[int] = []
+
+    def head_ms(running: int) -> float:
+        took.append(running)
+        return row_ms * (1 + running) / 2 * (3 if len(took) == 1 else 1)
+
+    proposer = Proposer(("head",), [(n, block_step_ms(n)) for n in (1, 8, 16, 32)])
+    drafting = Replay(proposer, block_step_ms, head_ms=head_ms)
+    plain = Replay(Proposer(()), block_step_ms, 0)
+    texts = block_recordings(16, right)
+    assert plain.run(texts, rows).ms > gain * drafting.run(texts, rows).ms
+    proposer.check()
+
+
 def saving(tokens: float) -> TextSavings:
     text = TextSavings(SavingsRecord())
-    text.learn(5.0 * tokens)
+    text.learn(tokens)
     return text
 
 
@@ -157,6 +211,18 @@ def test_probes_wait_until_there_is_time_for_several_rows_and_each_has_its_turn(
         account.save(part)
         rounds = [account.probed(texts, set(), price, 0.1) for _ in range(int(full / part) + 2)]
         assert sum(map(bool, rounds)) == 1
+
+
+def test_probes_behind_right_guesses_are_on_credit_and_paid_back() -> None:
+    account, price, income_ms = ProbeBudget(), Price(0.0, 1.0), 0.01
+    probes: list[int] = []
+    for number in range(10_000):
+        if account.probed({0: saving(0.0)}, set(), price, income_ms):
+            probes.append(number)
+            account.learn_right()
+    assert probes[: 1 + CREDIT] == [*range(1 + CREDIT)]
+    paid = VAIN_SHARE * income_ms * 10_000
+    assert 0.9 * paid <= len(probes) <= 1 + CREDIT + paid
 
 
 def test_new_texts_are_asked_at_once_and_what_that_takes_is_paid_back() -> None:

@@ -81,5 +81,8 @@ def test_the_choose_nodes_prefers_the_row_that_is_behind() -> None:
     ahead, behind = CandidateNodes([0.9], 1, weight=0.5), CandidateNodes([0.6], 1, weight=1.5)
     outcome = choose_nodes([ahead, behind], 2, [1.0, 1.3, 1.9])
     assert outcome.nodes == [[], [0]]
-    # 0.6 tokens at 1.5 times (1.3 ms for 2.9 tokens), less 0.3 ms of verification
-    assert math.isclose(outcome.saved_ms(behind, 0), 0.9 * 1.3 / 2.9 - 0.3)
+    share = outcome.share(behind, [0])
+    assert math.isclose(share.gain, 0.6 * 1.5)
+    assert math.isclose(share.ms, 0.3)
+    # A round without it takes 1 ms for two tokens.
+    assert math.isclose(outcome.token_ms(2, share), 0.5)
