@@ -34,22 +34,36 @@ void score(const uint8_t *query, size_t query_stride, const uint8_t *keys, int s
 
 // Outputs: out[r][j] = sum over positions of weights[r][position] * the values there, for COUNT
 // rows and WIDTH times 16 columns. Values of bf16 come in pairs of columns, and positions are taken
-// two by two, the second one first.
-template <bool PAIRS, int COUNT, int WIDTH>
+// two by two, the second one first; weights that are bf16 too (TWICE) are pairs of positions.
+template <bool PAIRS, bool TWICE, int COUNT, int WIDTH>
 void weigh(const float *weights, const uint8_t *values, const int64_t *offsets, int positions,
            float *out, size_t out_stride, Ahead &ahead) {
     constexpr int COLUMNS = WIDTH * PARTS, INPUTS = PAIRS ? 2 : 1;
+    constexpr int STEPS = TWICE ? native::HALVES : INPUTS;
     Sums<COUNT, COLUMNS> sums = {};
     for (int at = 0; at < positions; at += INPUTS) {
         if (at % (INPUTS * AHEAD_STEPS) == 0) ahead.some();
-        repeat<INPUTS>([&](auto later) {
-            const int position = at + INPUTS - 1 - later;
-            const uint8_t *words = values + offsets[position];
-            auto row = [&](int r) { return native::broadcast(weights[r * SPAN + position]); };
+        repeat<STEPS>([&](auto later) {
+            constexpr int STEP = STEPS - 1 - later;
+            const uint8_t *words = values + offsets[at + STEP];
+            auto row = [&](int r) {
+                const float *of = weights + r * SPAN;
+                if constexpr (TWICE) {
+                    return native::broadcast_pair(
+                        reinterpret_cast<const PairElement *>(of) + at, STEP);
+                } else {
+                    return native::broadcast(of[at + STEP]);
+                }
+            };
             add_products<COUNT, COLUMNS>(sums, row, [&](int j) {
-                const uint8_t *from = words + j / INPUTS * sizeof(native::Floats);
-                return PAIRS ? native::half_of_pairs(from, j % INPUTS)
-                             : Words<false>::load(from, 0);
+                const size_t column = j / INPUTS * sizeof(native::Floats);
+                if constexpr (TWICE) {
+                    return native::crossed(words + column, values + offsets[at + 1] + column,
+                                           j % 2);
+                } else {
+                    return PAIRS ? native::half_of_pairs(words + column, j % 2)
+                                 : Words<false>::load(words + column, 0);
+                }
             });
         });
     }
@@ -67,16 +81,17 @@ void weigh(const float *weights, const uint8_t *values, const int64_t *offsets, 
 
 struct Products {
     decltype(&score<false, 1, 1>) score;
-    decltype(&weigh<false, 1, 1>) weigh;
+    decltype(&weigh<false, false, 1, 1>) weigh, weigh_twice;      // by floats, by bf16
 };
 constexpr int WIDTH_MAX = width_of(1);
 using ByWidth = std::array<Products, WIDTH_MAX>;
 
 template <bool PAIRS, int COUNT, int WIDTH>
 constexpr Products products_of() {
-    if constexpr (WIDTH > width_of(COUNT)) return {nullptr, nullptr};
-    else if constexpr (PAIRS && WIDTH * PARTS % 2) return {score<PAIRS, COUNT, WIDTH>, nullptr};
-    else return {score<PAIRS, COUNT, WIDTH>, weigh<PAIRS, COUNT, WIDTH>};
+    if constexpr (WIDTH > width_of(COUNT)) return {};
+    else if constexpr (PAIRS && WIDTH * PARTS % 2) return {score<PAIRS, COUNT, WIDTH>, {}, {}};
+    else return {score<PAIRS, COUNT, WIDTH>, weigh<PAIRS, false, COUNT, WIDTH>,
+                 weigh<PAIRS, PAIRS && native::HALVES == 1, COUNT, WIDTH>};
 }
 template <bool PAIRS, int COUNT, int... WIDTH>
 constexpr ByWidth products_by_width(std::integer_sequence<int, WIDTH...>) {
@@ -114,6 +129,8 @@ struct Tile {
         return shape.padded() * (shape.in_fp32() ? sizeof(float) : sizeof(PairElement));
     }
     bool has_scales() const { return shape.kv->has_scales; }
+    // Whether weights are bf16 as values are.
+    bool weighs_twice() const { return !shape.in_fp32() && !has_scales(); }
     int words_of(int elements) const { return shape.in_fp32() ? elements : elements / 2; }
 
     void gather(int rows) const {
@@ -172,8 +189,9 @@ struct Tile {
             p = keep_first(p, seen - i, zero);
             if (!shape.in_fp32()) p = round_to_bf16(p);
             total = total + p;
-            if (scales) p = p * load(scales + i);
-            store(scratch.probabilities + row * SPAN + i, p);
+            float *to = scratch.probabilities + row * SPAN;
+            if (weighs_twice()) store_pairs(reinterpret_cast<PairElement *>(to) + i, p, LANES);
+            else store(to + i, scales ? p * load(scales + i) : p);
         }
         scratch.tile.largest[row] = largest;
         scratch.tile.total[row] = reduce_add(total);
@@ -205,11 +223,11 @@ struct Tile {
         in_products(shape.in_fp32(), last - first, shape.padded() / LANES,
                     [&](const Products &products, int row, int j) {
                         row += first;
-                        products.weigh(scratch.probabilities + row * SPAN,
-                                       scratch.values + words_of(j * LANES) * 4, value_offsets,
-                                       positions,
-                                       scratch.tile.output + row * shape.padded() + j * LANES,
-                                       shape.padded(), scratch.ahead);
+                        auto weigh = weighs_twice() ? products.weigh_twice : products.weigh;
+                        weigh(scratch.probabilities + row * SPAN,
+                              scratch.values + words_of(j * LANES) * 4, value_offsets, positions,
+                              scratch.tile.output + row * shape.padded() + j * LANES,
+                              shape.padded(), scratch.ahead);
                     });
     }
 

@@ -154,6 +154,12 @@ inline Ints broadcast_pair(const PairElement *from, int) {
 inline Floats fma(Ints a, Ints b, Floats c) {
     return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
 }
+// Pairs of the lower (0) or the upper halves of two registers of words.
+inline Ints crossed(const uint8_t *first, const uint8_t *second, int which) {
+    const Ints a = load_ints(first), b = load_ints(second);
+    return which ? _mm512_mask_mov_epi16(_mm512_srli_epi32(a, 16), 0xaaaaaaaa, b)
+                 : _mm512_mask_mov_epi16(a, 0xaaaaaaaa, _mm512_slli_epi32(b, 16));
+}
 #endif
 
 // Register INDEX of sixteen lanes: the lower eight of one, the upper eight of the other.

@@ -80,6 +80,7 @@ constexpr int HALVES = 2;
 using PairElement = float;
 inline Floats pairs_half(Ints pairs, int half) { return half_of_pairs(pairs, half); }
 inline Floats broadcast_pair(const PairElement *from, int half) { return broadcast(from[half]); }
+Floats crossed(const uint8_t *first, const uint8_t *second, int which);      // never called
 #endif
 inline auto load_pairs(const uint8_t *from, int half) {
     return pairs_half(load_ints(from), half);
