@@ -15,6 +15,7 @@ from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.model.checkpoint import gguf
 from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
@@ -64,7 +65,7 @@ def runner(path: Path) -> TargetRunner:
 async def engine(runner: TargetRunner, block_count: int) -> AsyncGenerator[Engine]:
     parts = EngineParts(
         text=TinyWords(),
-        target=lambda: ThreadDevice(TargetRunner(runner.parts).step),
+        target=lambda: ThreadDevice(target_runner(runner.parts).step),
         block_count=block_count,
         block_size=16,
         context_max=block_count * 16,

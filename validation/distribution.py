@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 
 import anyio
 import msgspec
@@ -26,6 +27,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
+from draftwerk.model.step.options.step_options import step_options, target_runner
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import CachedSequence
@@ -210,7 +212,7 @@ def doubled(runner: TargetRunner, start: int) -> TargetRunner:
         )
 
     backend = replace(runner.backend, choose=choose_doubled)
-    return TargetRunner(replace(runner.parts, backend=backend), runner.successor_count)
+    return target_runner(replace(runner.parts, backend=backend), runner.successor_count)
 
 
 # --- the run --------------------------------------------------------------------------------------
@@ -226,9 +228,10 @@ HONEST, LENIENT, DOUBLED = (
 def run(test: LawTest, count: int, faults: tuple[str, ...]) -> dict[str, object]:
     """Sample honestly and with each fault; assert what must come out, and return it."""
     parts, successors = test.runner.parts, test.runner.successor_count
+    options = step_options(parts, successors, perf_counter)
     targets: dict[str, Callable[[], TargetRunner]] = {
-        HONEST: lambda: TargetRunner(parts, successors),
-        LENIENT: lambda: LenientRunner(parts, successors),
+        HONEST: lambda: target_runner(parts, successors),
+        LENIENT: lambda: LenientRunner(parts, successors, options=options),
         DOUBLED: lambda: doubled(test.runner, len(test.prompt)),
     }
     report: dict[str, object] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -53,7 +54,7 @@ class Matrix:
         """Run an engine; with `run_ahead` its target drafts, and two rounds are under way."""
 
         def target() -> ThreadDevice[Proposal, Verdict]:
-            step = TargetRunner(self.runner.parts, 8).step
+            step = target_runner(self.runner.parts, 8).step
             if run_ahead:
                 return ThreadDevice(DraftingStep(proposer(), step, model).step)
             return ThreadDevice(step)

@@ -29,7 +29,7 @@ from draftwerk.assembly.plan import SUCCESSORS
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
@@ -121,7 +121,7 @@ async def engine(model: str | None, text: TextTokenizer | None = None) -> AsyncG
     parts = EngineParts(
         options=all_options(),
         text=text,
-        target=lambda: ThreadDevice(TargetRunner(runner.parts, SUCCESSORS).step),
+        target=lambda: ThreadDevice(target_runner(runner.parts, SUCCESSORS).step),
         block_count=1024,
         block_size=BLOCK_SIZE,
         context_max=card.context_max,

@@ -32,7 +32,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.process.build import build
 from draftwerk.model.process.measuring import StepSize
 from draftwerk.model.process.role import verification
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.drafting.controller import MODEL_MAX
 from draftwerk.speculative.requests.request import Options, Speculation
@@ -147,7 +147,7 @@ def allowed(right: float, users: int, cost: StepCost, token_ms: float) -> tuple[
 def step_ms(folder: Path, dtype: str) -> float:
     """Return what a step of one token takes."""
     options = ModelOptions(source=str(folder), dtype=dtype, block_count=16, measures=False)
-    runner = TargetRunner(build(options).parts)
+    runner = target_runner(build(options).parts)
     proposal = verification(StepSize(1, 1), options.block_size, runner.vocab_size)
     return middle(runner.step(proposal).report.device_ms for _ in range(STEPS))
 

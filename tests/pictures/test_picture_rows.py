@@ -15,7 +15,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.process.build import build
 from draftwerk.model.process.built import extended
 from draftwerk.model.step.around_steps import attached
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.pictures.picture_rows import RowOptions
 from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.tower import Tower, opened
@@ -92,7 +92,7 @@ def driver(found: Oracle, attention: str, dtype: str = "fp32", **more: Any) -> D
         attached=(("draftwerk.pictures.picture_rows:attach", options),),
     )
     built = extended(build(options), options)
-    runner = TargetRunner(built.parts)
+    runner = target_runner(built.parts)
     step = attached(built.parts, runner.step)
     pictured: Any = SimpleNamespace(
         step=step, pages=runner.pages, cached_sequences=runner.cached_sequences

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
@@ -108,7 +108,7 @@ async def test_drafts_change_no_text(planted: Planted):
     runner, card = build_runner(options), read_info(locate(str(path)))
     parts = EngineParts(
         text=TextTokenizer(Path(card.directory)),
-        target=lambda: ThreadDevice(TargetRunner(runner.parts, 16).step),
+        target=lambda: ThreadDevice(target_runner(runner.parts, 16).step),
         block_count=128,
         block_size=16,
         context_max=card.context_max,

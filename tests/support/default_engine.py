@@ -11,6 +11,7 @@ from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.checkpoint.info import ModelInfo
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -33,7 +34,7 @@ async def engine(runner: TargetRunner, card: ModelInfo, block_count: int) -> Asy
     async with running(
         EngineParts(
             text=TextTokenizer(Path(card.directory)),
-            target=lambda: ThreadDevice(TargetRunner(runner.parts, SUCCESSORS).step),
+            target=lambda: ThreadDevice(target_runner(runner.parts, SUCCESSORS).step),
             block_count=block_count,
             block_size=BLOCK_SIZE,
             context_max=card.context_max,

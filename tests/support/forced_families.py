@@ -22,6 +22,7 @@ from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.prepared import Prepared
@@ -95,7 +96,7 @@ class ForcedFamily:
         self.processes = 0
 
         def target() -> ThreadDevice[Proposal, Verdict]:
-            step = TargetRunner(parts, 8).step
+            step = target_runner(parts, 8).step
             own = DraftingStep(make(), step, None).step if beside else step
             self.processes += 1
             return ThreadDevice(mortal(own, LIVES_STEPS[self.processes - 1]) if dies else own)

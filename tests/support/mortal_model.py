@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from torch import Tensor
@@ -26,6 +27,7 @@ from draftwerk.model.checkpoint.model_options import TRANSFORMERS, ModelOptions
 from draftwerk.model.generic.causal_lm import read_causal_info
 from draftwerk.model.process.build import build
 from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.options.step_options import step_options
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from tests.support.toy import KilledError
@@ -83,7 +85,8 @@ class MortalRunner(TargetRunner):
     def __init__(self, parts: LoadedModel, ended: Counter[int]) -> None:
         self.lease = Lease(ended)
         held = {each.name: getattr(parts, each.name) for each in fields(parts)}
-        super().__init__(MortalModel(**held, lease=self.lease), 8)
+        model = MortalModel(**held, lease=self.lease)
+        super().__init__(model, 8, options=step_options(model, 8, perf_counter))
 
     @property
     def dies_after(self) -> int | None:

@@ -19,6 +19,7 @@ from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import BoundHead, LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.grammar import grammars_of
 
@@ -47,7 +48,7 @@ def cache_with_kernels(home: Path) -> Path:
 
 def build_runner(options: ModelOptions) -> TargetRunner:
     """Return a target model. Raises Refused."""
-    return TargetRunner(build(options).parts, options.successor_count)
+    return target_runner(build(options).parts, options.successor_count)
 
 
 def build_draft_runner(options: ModelOptions) -> DraftRunner:
@@ -58,7 +59,7 @@ def build_draft_runner(options: ModelOptions) -> DraftRunner:
 def make_runner(directory: Path, block_count: int = 128, block_size: int = 4) -> TargetRunner:
     """Return a float32 runner with small blocks, so that every text crosses many."""
     model = load(str(directory), FP32)
-    return TargetRunner(_parts(model, block_count, block_size))
+    return target_runner(_parts(model, block_count, block_size))
 
 
 def make_guessing_runner(
@@ -68,7 +69,7 @@ def make_guessing_runner(
     model = load(str(directory), FP32)
     parts, forward = _parts(model, 128, 4), TorchForward(model.config, model.weights, attend)
     head = BoundHead(step=TorchStep(make_head(model.weights), model.weights), forward=forward)
-    return TargetRunner(replace(parts, forward=forward, draft_head=head))
+    return target_runner(replace(parts, forward=forward, draft_head=head))
 
 
 def make_drafter(directory: Path, block_count: int = 128, block_size: int = 4) -> DraftRunner:
@@ -103,4 +104,4 @@ def make_runner_with_layer(
         threads=2,
         measures=False,
     )
-    return TargetRunner(build(options).parts)
+    return target_runner(build(options).parts)

@@ -13,6 +13,7 @@ from draftwerk.model.generic.generic_forward import GenericForward, load_causal
 from draftwerk.model.process.parts import DTYPES
 from draftwerk.model.reference.kv_pages import page_shape, private_pages
 from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from tests.support.tiny_models import SIZES, random_model
 
@@ -129,4 +130,4 @@ def generic_runner(
     """Return a runner with small blocks, so that every text crosses many."""
     model, forward = read_causal(directory), generic_forward(directory, dtype)
     pages = private_pages(page_shape(model, block_count, block_size), DTYPES[dtype])
-    return TargetRunner(LoadedModel(forward=forward, pages=pages, vocab_size=model.vocab_size))
+    return target_runner(LoadedModel(forward=forward, pages=pages, vocab_size=model.vocab_size))

@@ -17,7 +17,7 @@ from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.engine import running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
@@ -100,7 +100,7 @@ async def plain_texts(options: ModelOptions) -> list[str]:
     parts = EngineParts(
         options=all_options(),
         text=TinyWords(),
-        target=lambda: ThreadDevice(TargetRunner(runner.parts).step),
+        target=lambda: ThreadDevice(target_runner(runner.parts).step),
         proposer=lambda: Proposer(()),
         block_count=BLOCKS,
         block_size=BLOCK_SIZE,

@@ -22,7 +22,7 @@ from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
@@ -188,7 +188,7 @@ class Agents:
     ) -> EngineParts:
         return EngineParts(
             text=self.text,
-            target=target or (lambda: ThreadDevice(TargetRunner(self.runner.parts, 8).step)),
+            target=target or (lambda: ThreadDevice(target_runner(self.runner.parts, 8).step)),
             block_count=block_count,
             block_size=BLOCK_SIZE,
             context_max=512,
@@ -242,7 +242,7 @@ class Crashing:
     happened: int = 0
 
     def device(self) -> ThreadDevice[Proposal, Verdict]:
-        runner = TargetRunner(self.agents.runner.parts, 8)
+        runner = target_runner(self.agents.runner.parts, 8)
 
         def step(proposal: Proposal) -> Verdict:
             self.steps += 1

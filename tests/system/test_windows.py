@@ -13,7 +13,7 @@ from draftwerk.actors.engine import Engine, EngineParts, running
 from draftwerk.cache.window_table import WindowBlocks
 from draftwerk.model.checkpoint.model_options import AttentionWindow
 from draftwerk.model.process.build import ModelOptions
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
@@ -98,7 +98,7 @@ async def serving(
     parts = EngineParts(
         options=all_options(),
         text=TinyWords(),
-        target=lambda: ThreadDevice(TargetRunner(runner.parts, 8).step),
+        target=lambda: ThreadDevice(target_runner(runner.parts, 8).step),
         proposer=Recalling,
         block_count=options.block_count,
         block_size=BLOCK_SIZE,

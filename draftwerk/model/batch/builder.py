@@ -42,8 +42,8 @@ class BatchBuilder:
     """(first token, positions, ancestors) of the rows with masks."""
     outputs: list[int] = field(default_factory=list)
     """The tokens whose logits are computed."""
-    pooled: list[int] = field(default_factory=list)
-    """The tokens of which states alone are computed."""
+    hidden: list[int] = field(default_factory=list)
+    """The tokens of which hidden states alone are computed."""
     scattered: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     """Slots, in the row's sequence, of rows whose tokens are not in line, by the row's number."""
     adapters: list[int] = field(default_factory=list[int])
@@ -74,27 +74,27 @@ class BatchBuilder:
         blocks: tuple[int, ...],
         draft: Draft,
         samples: bool,
-        scored: range = range(0),
+        with_logits: range = range(0),
         adapter: int = -1,
         state: RowState = NO_STATE,
-        pooled: range = range(0),
+        with_hidden: range = range(0),
         window: tuple[int, ...] = (),
     ) -> int:
         """Add known tokens and their draft; return the index of its first logits in the output.
 
-        Logits of the known tokens that are `scored`, by index, come before it; those that are
-        `pooled` have states alone. With `samples`,
-        logits are computed of the last known token and then of every node. Without known tokens
-        only the nodes are computed. `window` is the table of layers with windows.
+        Logits of the known tokens `with_logits`, by index, come before it; those `with_hidden` have
+        hidden states alone. With `samples`, logits are computed of the last known token and then of
+        every node. Without known tokens only the nodes are computed. `window` is the table of
+        layers with windows.
         """
         if not known and not draft.tokens:
             return len(self.outputs)
-        if scored:
-            self.outputs.extend(len(self.tokens) + index for index in scored)
+        if with_logits:
+            self.outputs.extend(len(self.tokens) + index for index in with_logits)
         own = len(self.tokens), len(known), draft.parents, start
         self.states.append(BatchState(*own, state.source, state.target, state.saves))
-        if pooled:
-            self.pooled.extend(len(self.tokens) + index for index in pooled)
+        if with_hidden:
+            self.hidden.extend(len(self.tokens) + index for index in with_hidden)
         if is_chain(draft):
             self._add_row([*known, *draft.tokens], start, blocks, adapter, window)
         else:
@@ -180,7 +180,7 @@ class BatchBuilder:
             return torch.from_numpy(np.asarray(values, dtype)).to(device)
 
         slots = self._slots(places, self.tables)
-        lists = (self.tokens, positions, slots, self.starts, ends, self.outputs + self.pooled)
+        lists = (self.tokens, positions, slots, self.starts, ends, self.outputs + self.hidden)
         whole = torch.from_numpy(np.array([*chain.from_iterable(lists)], np.int32))
         parts = [part.to(device) for part in whole.split([*map(len, lists)])]
         found = Batch(
@@ -190,7 +190,7 @@ class BatchBuilder:
             outputs=parts[5],
             facts=Facts(max(counts), max(ends), bool(self.trees)),
             states=tuple(self.states),
-            logit_count=len(self.outputs) if self.pooled else None,
+            logit_count=len(self.outputs) if self.hidden else None,
             seen=None if seen is None else tensor(seen),
             adapters=None if max(self.adapters) < 0 else tensor(self.adapters),
         )

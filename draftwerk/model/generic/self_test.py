@@ -87,7 +87,7 @@ class SelfTest:
     def _add(self, builder: BatchBuilder, part: range) -> None:
         """Add some of the text's tokens as a row, with all their logits."""
         tokens = self.text[part.start : part.stop]
-        builder.add(tokens, part.start, BLOCKS, NO_DRAFT, False, scored=range(len(tokens)))
+        builder.add(tokens, part.start, BLOCKS, NO_DRAFT, False, with_logits=range(len(tokens)))
 
     def _run(self, builder: BatchBuilder) -> Tensor:
         return self.forward(builder.batch(CPU), self.pages)

@@ -82,7 +82,7 @@ def learn_keys(
     for number, start in enumerate(starts):
         piece = list(text[start : start + PIECE])
         table = tuple(range(number * blocks, (number + 1) * blocks))
-        layout.add(piece, 0, table, NO_DRAFT, samples=False, pooled=range(len(piece)))
+        layout.add(piece, 0, table, NO_DRAFT, samples=False, with_hidden=range(len(piece)))
         layout.offsets.append((start, len(piece), number * APART))
     learn(True)
     forward(layout.batch(device), kept)

@@ -28,6 +28,7 @@ from draftwerk.model.ranks.rank_round import RankRound
 from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.drafted_target import DraftedTargets, SpeculativeRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
@@ -106,7 +107,7 @@ def build_role(
         ) from error
     progress("measuring the cost of a step" if decoded.measures else "warming up")
     left_s = max(0.0, MEASURING_S - built.measured_s) if decoded.measures else 0.0
-    runner = TargetRunner(built.parts.on_scratch(), decoded.successor_count)
+    runner = target_runner(built.parts.on_scratch(), decoded.successor_count)
     measured = _step_costs(runner, decoded, left_s, compiles=built.device != "cpu")
     costs = decoded.step_costs or measured
     built = built._replace(roofline=built.roofline or decoded.roofline)
@@ -136,7 +137,7 @@ def target_maker(
     """Return what makes a target without any sequence, with its draft sources if it runs them."""
 
     def runner() -> TargetRunner:
-        return TargetRunner(built.parts, options.successor_count, cpu=current_cpu)
+        return target_runner(built.parts, options.successor_count, cpu=current_cpu)
 
     if options.sources is None:
         return runner

@@ -60,8 +60,8 @@ class DraftedTargets:
     def make(self) -> SpeculativeRunner:
         """Return a target without any sequence."""
         runner = self._runner()
-        has_head = runner.parts.draft_head is not None
-        methods = tuple(name for name in self._sources if name != "head" or has_head)
+        head = runner.parts.draft_head
+        methods = tuple(name for name in self._sources if name != "head" or head is not None)
         proposer = Proposer(
             methods,
             self._measured,
@@ -70,7 +70,7 @@ class DraftedTargets:
             roofline=self._roofline,
             clock=perf_counter,
             groups=SearchDrafts,
-            followed_max=inf if runner.windows is None else FOLLOWED_MAX,
+            followed_max=inf if head is None or head.windows is None else FOLLOWED_MAX,
         )
         if self._draft_model is None:
             return SpeculativeRunner(DraftingStep(proposer, runner.step), runner)

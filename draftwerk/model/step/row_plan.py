@@ -1,18 +1,13 @@
 """What is fixed about a sampling row in the batch: where its logits and its slots are."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
-
-import msgspec
 
 from draftwerk.model.batch.batch import BatchState
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.presampled import PackedTree
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.speculative.protocol.rounds import Draft, Row
-from draftwerk.speculative.sampling.gumbel import path_key
 
 
 class RowPlan(NamedTuple):
@@ -34,8 +29,8 @@ class RowPlan(NamedTuple):
     block_size: int
     state: BatchState | None = None
     """The state of a model with recurrent layers."""
-    pooled: range = range(0)
-    """The range of the round's states without logits, its own."""
+    hidden: range = range(0)
+    """Its own of the round's hidden states without logits."""
 
     @property
     def begins_known(self) -> bool:
@@ -43,31 +38,25 @@ class RowPlan(NamedTuple):
         return self.row.start == self.row.stop and self.row.blend is None
 
     @property
-    def scored(self) -> range:
-        """The positions of known tokens with logits of their own, which come before `first`, or
-        with states that are pooled."""
-        return range(*self.row.scored)
+    def decides(self) -> bool:
+        """Whether the row walks down its draft; one of a search is only asked what is likely."""
+        return self.row.branch is None
 
     @property
     def wants_topk(self) -> bool:
         """Whether the draft sources want the target's top-k."""
-        return self.draft.wants_topk and self.row.branch is None
+        return self.draft.wants_topk and self.decides
 
     @property
     def wants_head_tree(self) -> bool:
         """Whether the draft head shall grow a tree from where the row ends."""
-        return self.draft.wants_head and self.row.branch is None
-
-    @property
-    def needs_all(self) -> bool:
-        """Whether the row fails if any of its logits is broken, reached or not."""
-        return self.row.branch is not None
+        return self.draft.wants_head and self.decides
 
     @property
     def presampled(self) -> bool:
         """Whether tokens can be sampled at all nodes before one is reached."""
         by_path = self.sequence.logit_edits is not None or self.sequence.matcher is not None
-        return not (by_path or self.needs_all)
+        return self.decides and not by_path
 
     def logits_rows(self) -> range:
         """Return the rows of logits of the last known token and of every node."""
@@ -85,6 +74,11 @@ class RowPlan(NamedTuple):
         """
         block, offset = divmod(self.row.stop + node, self.block_size)
         return (blocks or self.row.blocks)[block] * self.block_size + offset
+
+
+def topk_rows(plans: Iterable[RowPlan]) -> Iterator[int]:
+    """Yield the rows of logits whose best tokens are to be reported."""
+    return (row for plan in plans if plan.wants_topk for row in plan.logits_rows())
 
 
 def presample_requests(plan: RowPlan) -> list[SamplingRequest]:
@@ -129,36 +123,3 @@ def path_moves(plan: RowPlan, path: Sequence[int]) -> list[tuple[int, int]]:
         for index, node in enumerate(path)
         if node != index
     ]
-
-
-def candidate_requests(plan: RowPlan) -> list[tuple[SamplingRequest, int] | None]:
-    """Return (request, count) after the last token computed and after every node of a branch.
-
-    None stands for a node where the text has ended, or that the grammar does not allow: the
-    search never comes there. Raises BadGrammar where it cannot be followed to the known tokens.
-    """
-    paths: list[list[int]] = [[]]
-    for token, parent in zip(plan.draft.tokens, plan.draft.parents, strict=True):
-        paths.append([*paths[parent + 1], token])
-    asked = paths[1:] if plan.begins_known else paths
-    return [_candidate_request(plan, plan.first + index, path) for index, path in enumerate(asked)]
-
-
-def _candidate_request(
-    plan: RowPlan, logits_row: int, path: list[int]
-) -> tuple[SamplingRequest, int] | None:
-    branch, sequence = plan.row.branch, plan.sequence
-    assert branch is not None
-    if path and path[-1] in sequence.sampling.stop_token_ids:
-        return None
-    try:
-        request = sequence.sampling_request(logits_row, path)
-    except BadGrammar:
-        if not path:
-            raise
-        return None
-    if request.is_greedy:
-        return request, branch.candidates
-    drawn = path_key([*sequence.tokens[sequence.prompt_count :], *path])
-    sampling = msgspec.structs.replace(sequence.sampling, branch=drawn)
-    return replace(request, sampling=sampling), branch.candidates

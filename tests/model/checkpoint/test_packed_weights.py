@@ -18,7 +18,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process import native_build
 from draftwerk.model.process.build import build
 from draftwerk.model.process.built import Built
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.rounds import make_round, make_row
@@ -64,7 +64,7 @@ def built(
 
 
 def answer(model: Built) -> object:
-    runner = TargetRunner(model.parts)
+    runner = target_runner(model.parts)
     tokens = tuple(range(5, 25))
     row = make_row(
         0,

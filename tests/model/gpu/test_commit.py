@@ -16,6 +16,7 @@ from draftwerk.model.draft_head.head import Steps
 from draftwerk.model.draft_head.tree import Start
 from draftwerk.model.reference.kv_pages import move_slots
 from draftwerk.model.step.backend import BoundHead, LoadedModel
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves
 from draftwerk.model.step.row_walk import RowWalk
@@ -142,7 +143,7 @@ def test_texts_and_head_tree_are_the_references(directory: Path):
         generate(reference, [5 + index, 6, 7, 8, 9], sampling, 8)
         for index, sampling in enumerate(SAMPLINGS)
     ]
-    runner = TargetRunner(parts_of(directory, Recorder()), successor_count=3)
+    runner = target_runner(parts_of(directory, Recorder()), successor_count=3)
     ours, theirs = decoded(runner, texts, SAMPLINGS), decoded(reference, texts, SAMPLINGS)
     assert [live.output for live in ours.all] == texts
     for mine, other in zip(ours.all, theirs.all, strict=True):
@@ -197,7 +198,7 @@ def test_a_step_waits_for_its_answers_and_for_nothing_else(directory: Path):
     assert parts.draft_head is not None
     backend = replace(parts.backend, choose=choose, move_slots=move, presample=presample)
     silent = BoundHead(step=Silent(), forward=parts.draft_head.forward)
-    runner = TargetRunner(replace(parts, backend=backend, draft_head=silent))
+    runner = target_runner(replace(parts, backend=backend, draft_head=silent))
     texts = [
         generate(make_runner(directory), [5 + index, 6, 7, 8, 9], sampling, 8)
         for index, sampling in enumerate(SERVED)

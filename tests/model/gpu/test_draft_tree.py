@@ -11,6 +11,7 @@ from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.draft_head.tree import EXPANDED, LEVELS, Start, build_trees
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.sampling.params import Sampling
@@ -159,7 +160,7 @@ def test_a_runner_drafts_what_the_reference_does(make_head, graphs, directory):
     texts = [
         generate(reference, p, sampling, 6) for p, sampling in zip(PROMPTS, SAMPLINGS, strict=False)
     ]
-    wanted, found = decisions(reference, texts), decisions(TargetRunner(parts), texts)
+    wanted, found = decisions(reference, texts), decisions(target_runner(parts), texts)
     assert found == wanted
     assert any(path for _, path, _ in found)
     assert all(head_tree for _, _, head_tree in found)

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
@@ -47,7 +48,7 @@ def device_runner(directory: Path, attention: str = "padded", **changes) -> Targ
         draft_head="off",
     )
     built = build_gpu(replace(options, **changes), DEVICE, lambda _: None, drafts=False)
-    return TargetRunner(built.parts)
+    return target_runner(built.parts)
 
 
 def drafted(runner: TargetRunner, expected: list[int], seed: int) -> Live:

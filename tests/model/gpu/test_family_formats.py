@@ -16,6 +16,7 @@ from torch import Tensor
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.gguf_card import write_card
 from draftwerk.model.checkpoint.loader import load
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from tests.model.checkpoint.test_gguf_families import CASES as FILES
 from tests.model.gpu.support.device import DEVICE
@@ -79,7 +80,7 @@ def runner_of(directory: Path, change: Callable[[Tensor], Tensor], head: Callabl
         lm_head=head(weights.lm_head),
         inputs=inputs and replace(inputs, projection=change(inputs.projection)),
     )
-    return TargetRunner(runners._parts(replace(model, weights=held), 128, 4))
+    return target_runner(runners._parts(replace(model, weights=held), 128, 4))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from draftwerk.model.batch.e4m3 import saturated
 from draftwerk.model.reference import convolution, forward
 from draftwerk.model.step.around_steps import attached
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.state_sums import summed
 from tests.model.gpu.test_families import ALWAYS, COUNT, GREEDY, PROMPT, device_runner, drafted
@@ -62,7 +63,7 @@ class NotedForward:
 
 def noted(runner: TargetRunner) -> tuple[TargetRunner, NotedForward]:
     watched = NotedForward(runner.parts.forward)
-    return TargetRunner(replace(runner.parts, forward=watched)), watched
+    return target_runner(replace(runner.parts, forward=watched)), watched
 
 
 def every(names: Collection[str]) -> list[Any]:
@@ -121,7 +122,7 @@ def test_vectors_of_whole_texts_are_those_of_the_cpu(family: str, attention: str
     save_both_ways(tmp_path, family)
     parts = device_runner(tmp_path, attention, block_size=16, exact=attention == "tiled").parts
     rows = [*rows_of(0, [], "mean"), *rows_of(2, [], "mean")]
-    found = sums(attached(parts, TargetRunner(parts).step), rows)
+    found = sums(attached(parts, target_runner(parts).step), rows)
     expected = sums(make_step(tmp_path, None), rows)
     assert found.keys() == expected.keys()
     for number, state_sum in found.items():

@@ -17,6 +17,7 @@ from draftwerk.model.gpu.inputs import Inputs, shape_of
 from draftwerk.model.gpu.kernels.products import dense, tiled
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.sampling.params import Sampling
@@ -57,7 +58,7 @@ def gpu_runner(directory: Path, recorder: Recorder | None, **changes) -> TargetR
         **changes,
     )
     parts, _ = gpu_parts(load(str(directory), FP32, DEVICE), settings, recorder)
-    return TargetRunner(parts)
+    return target_runner(parts)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_plain_distributions_are_never_asked_a_level_at_a_time(directories):
     def guess(live: Live, capacity: int) -> Draft:
         return random_tree(rng, expected[len(live.output) :], VOCAB, min(capacity, 6))
 
-    runner = TargetRunner(
+    runner = target_runner(
         replace(parts, backend=replace(parts.backend, choose=choose)), successor_count=2
     )
     driver = Driver(runner, rng, guess)

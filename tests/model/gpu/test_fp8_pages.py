@@ -15,6 +15,7 @@ from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.model.gpu.forward import GpuForward
 from draftwerk.model.gpu.ops import HeadNorms
 from draftwerk.model.reference.kv_pages import allocate, copy_blocks, move_slots
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
@@ -147,7 +148,7 @@ def test_text_is_the_same_with_trees_as_token_by_token(exact: bool, tmp_path: Pa
     sampling, rng, prompt = Sampling(temperature=0.9, seed=7), Random(1), [5, 6, 7, 8, 9, 5, 6]
 
     def runner() -> TargetRunner:
-        return TargetRunner(
+        return target_runner(
             gpu_parts(load(str(tmp_path), FP32, DEVICE), settings(exact=exact), None)[0]
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from draftwerk.model.step.backend import TORCH_BACKEND
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.gpu.test_families import device_runner
 from tests.support import assistant_models, dflash_models, eagle_models
@@ -54,7 +54,7 @@ def test_texts_and_drafts_are_those_beside_a_cpu(
 
     def device() -> Any:
         parts = device_runner(tmp_path, "tiled", draft_head=head, **changes).parts
-        return TargetRunner(replace(parts, backend=TORCH_BACKEND))  # kernels choose elsewhere
+        return target_runner(replace(parts, backend=TORCH_BACKEND))  # kernels choose elsewhere
 
     drafting = Drafting(device())
     drafted, rounds = texts(drafting, GREEDY)

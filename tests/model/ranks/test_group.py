@@ -15,7 +15,7 @@ from draftwerk.model.process.build import build
 from draftwerk.model.process.built import Built
 from draftwerk.model.process.measuring import StepSize
 from draftwerk.model.process.role import verification
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.protocol.rounds import Decision
 from tests.support.tiny_models import save_tiny
 from tests.support.waiting import wait_until
@@ -43,7 +43,7 @@ def options(directory: Path, attention: str = "native") -> ModelOptions:
 
 
 def verdicts(built: Built) -> list[tuple[Decision, ...]]:
-    runner = TargetRunner(built.parts, 4)
+    runner = target_runner(built.parts, 4)
     return [runner.step(verification(size, 8)).decisions for size in SIZES]
 
 

@@ -21,6 +21,7 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal, RowState
 from draftwerk.speculative.sampling.params import Sampling
@@ -171,7 +172,7 @@ def check_accepted_path(model: Model, length: int, count: int) -> None:
 
 def runner_of(model: Model) -> TargetRunner:
     parts = LoadedModel(forward=model.forward, pages=model.pages, vocab_size=VOCAB)
-    return TargetRunner(parts)
+    return target_runner(parts)
 
 
 def test_texts_with_trees_are_those_without(model: Model) -> None:

@@ -16,7 +16,7 @@ from draftwerk.model.native.kv_pages import NativeTurn
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.options.blend.rules import (
     BEGINNING,
     CHECK_LAYER,
@@ -160,7 +160,7 @@ def own_slots(pages: Pages, request: Request, stop: int) -> tuple[Tensor, Tensor
 @pytest.mark.parametrize(("parts", "rule", "ratio"), CASES, indirect=["parts"])
 def test_a_blended_prompt_is_its_definition(parts: LoadedModel, rule: str, ratio: float) -> None:
     """Found or not, in whatever rounds: the same bits as token by token."""
-    trial = BlendTrial(TargetRunner(parts), tokens_max=37)
+    trial = BlendTrial(target_runner(parts), tokens_max=37)
     for order, question in (((0, 1, 2), 1), ((2, 0), 2)):
         prompt, spans = prompt_of(order, question)
         blend = Blend(spans, rule, ratio)
@@ -180,7 +180,7 @@ def test_a_blended_prompt_is_its_definition(parts: LoadedModel, rule: str, ratio
 
 @pytest.mark.parametrize("rule", ["hkvd", "head"])
 def test_ratio_1_is_the_exact_prefill(parts: LoadedModel, rule: str) -> None:
-    trial = BlendTrial(TargetRunner(parts))
+    trial = BlendTrial(target_runner(parts))
     prompt, spans = prompt_of((0, 2, 1), 5)
     exact = trial.read(prompt).sequence
     ours = trial.read(prompt, Blend(spans, rule, 1.0)).sequence
@@ -196,7 +196,7 @@ def test_ratio_1_is_the_exact_prefill(parts: LoadedModel, rule: str) -> None:
 
 @pytest.mark.parametrize("parts", ["fp32", "bf16", "torch"], indirect=True)
 def test_the_first_segment_right_behind_the_beginning_is_exact(parts: LoadedModel) -> None:
-    trial = BlendTrial(TargetRunner(parts))
+    trial = BlendTrial(target_runner(parts))
     prompt, _ = prompt_of((2,), 7)
     beginning, passage = prompt[:BEGINNING], PASSAGES[2]
     prompt = [*beginning, *passage, *random_tokens(9, seed=3)]
@@ -244,7 +244,7 @@ def test_the_choice_is_that_of_whole_layers_in_torch(pool: Pool) -> None:
             turn_slots=TorchTurn(frequencies),
         ),
     ):
-        trial = BlendTrial(TargetRunner(parts))
+        trial = BlendTrial(target_runner(parts))
         request = trial.sequence(prompt, blend, 2)
         trial.scheduler.submit(request)
         assert request.blending is not None
@@ -258,7 +258,7 @@ def test_prompts_in_a_crowd_have_the_same_bits(parts: LoadedModel) -> None:
     """Several at once over a pool too small for them, preempted and found again."""
     rng, alone = Random(0), {}
     asked = [(*prompt_of(rng.sample(range(3), 3), 20 + n), *rng.choice(RULES)) for n in range(4)]
-    trial = BlendTrial(TargetRunner(parts))
+    trial = BlendTrial(target_runner(parts))
     for number, (prompt, spans, rule, ratio) in enumerate(asked):
         trial.forget()
         request = trial.read(prompt, Blend(spans, rule, ratio), 6).sequence
@@ -335,5 +335,5 @@ def test_rows_out_of_range_fail_alone(parts: LoadedModel, name: str) -> None:
         blend=RowBlend(**BAD[name]),
     )
     round_ = Round(round_id=1, pipeline_slot=0, rows=(row,))
-    verdict = TargetRunner(parts).step(Proposal(round_, (NO_DRAFT,)))
+    verdict = target_runner(parts).step(Proposal(round_, (NO_DRAFT,)))
     assert "places" in verdict.decisions[0].error

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.backend import TORCH_BACKEND, Backend
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.presampled import Presampled, RoundRequests, check_finite_only
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal
@@ -58,7 +59,7 @@ class DeviceRequests:
 
 def runner_of(directory: Path, asked: DeviceRequests, successor_count: int = 0) -> TargetRunner:
     parts = make_runner(directory).parts
-    return TargetRunner(replace(parts, backend=asked.backend()), successor_count)
+    return target_runner(replace(parts, backend=asked.backend()), successor_count)
 
 
 def told(directory: Path, asked: DeviceRequests, names: Sequence[str], truth: list[list[int]]):

@@ -14,6 +14,7 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import TORCH_BACKEND, LoadedModel
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
@@ -36,7 +37,7 @@ def make_runner(directory: Path, pool: Pool) -> TargetRunner:
     forward, sampler = NativeForward(model.config, model.weights, "fp32", pool), NativeSampler(pool)
     pages = allocate(model.config, 5 * BLOCKS, 16, torch.float32, torch.device("cpu"))
     backend = replace(TORCH_BACKEND, choose=sampler.choose_many, logprobs=sampler.logprobs)
-    return TargetRunner(
+    return target_runner(
         LoadedModel(
             forward=forward, pages=pages, vocab_size=model.config.vocab_size, backend=backend
         )

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import torch
 
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.protocol.feedback import LOSS_NATS
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
@@ -202,7 +202,7 @@ def test_tokens_that_a_request_names_stand_in_place_of_alternatives(directory, t
 
 def test_the_best_successors_of_every_node_are_reported_if_asked_for(directory, tmp_path):
     oracle = save_tiny(tmp_path, "llama")
-    runner = TargetRunner(make_runner(directory).parts, successor_count=3)
+    runner = target_runner(make_runner(directory).parts, successor_count=3)
     tree = Draft((11, 12, 13), (-1, -1, 0), ("x",) * 3)
     (decision,) = runner.step(opened(Sampling(seed=1), tree)).decisions
     for path, said in zip(([], [11], [12], [11, 13]), decision.feedback.topk, strict=True):

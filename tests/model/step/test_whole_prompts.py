@@ -23,7 +23,7 @@ from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.whole_prompts import NO_TEXT, Step, all_seen, one_by_one, seeing
 from draftwerk.speculative.options.pooled_prompt import PooledPrompt
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
@@ -78,7 +78,7 @@ def make_step(directory: Path, pool: Pool | None, dtype: str = "fp32", kind: str
     view = all_seen if pool is None else one_by_one
     whole = seeing(forward, model.config.graph.sees_all, view)
     parts = LoadedModel(forward=whole, pages=pages, vocab_size=size)
-    return attached(parts, TargetRunner(parts).step)
+    return attached(parts, target_runner(parts).step)
 
 
 def rows_of(number: int, cuts: list[int], pooling: Pooling) -> list[Row]:

@@ -18,7 +18,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
 from draftwerk.model.process.built import Built
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.approximation_quality import ApproximationQuality, NeedleScore, StepTime
 from draftwerk.settings.approximations import NAMES
@@ -93,7 +93,7 @@ def _trial(settings: EngineSettings, longest: int) -> BlendTrial:
         block_count=min(options.block_count, needed),
         window_blocks=0,
     )
-    return BlendTrial(TargetRunner(built_model(options).parts))
+    return BlendTrial(target_runner(built_model(options).parts))
 
 
 def built_model(options: ModelOptions) -> Built:

@@ -18,7 +18,7 @@ from draftwerk.assembly.approximation_tables import keep_blend
 from draftwerk.assembly.blend_table import BlendTable
 from draftwerk.assembly.loading.model_infos import read_infos, read_text
 from draftwerk.assembly.plan import plan
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
@@ -63,7 +63,7 @@ def show_blending(settings: EngineSettings, path: Path | None) -> int:
         raise ConfigError(
             f"--approximate blend: a prompt of {longest} tokens is longer than the context"
         )
-    trial = BlendTrial(TargetRunner(built.parts))
+    trial = BlendTrial(target_runner(built.parts))
     samples: list[Sample] = []
     for number, prompt in enumerate(prompts, start=1):
         samples += measure(trial, prompt, asked_settings())

@@ -1,31 +1,45 @@
 """What a draft head reads of a round: the states of prompts' last tokens and of committed ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from draftwerk.model.draft_head.head_windows import ROWS_SHARED, HeadWindows
+from draftwerk.model.draft_head.tree import Drafter
+from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import CachedSequence
+from draftwerk.model.step.step_option import RowOutputs, Step, StepOption
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row
 
 
-def begin_windows(windows: HeadWindows | None, round_: Round) -> None:
-    """Forget sequences that ended, and what is known of those that begin anew."""
-    if windows is not None:
-        windows.close(round_.finished_ids)
-        windows.close(row.sequence_id for row in round_.rows if row.new_sequence is not None)
+class FollowedTexts(StepOption):
+    """Keeps what a head reads of the texts that it drafts for."""
 
+    def __init__(self, head: BoundHead[Drafter], windows: HeadWindows) -> None:
+        self._head, self._windows = head, windows
+        windows.clear()
 
-def followed_tokens(
-    windows: HeadWindows | None, row: Row, draft: Draft, sequence: CachedSequence
-) -> range:
-    """Return which of a row's known tokens, by index, are read beside those with logits."""
-    if windows is None or not is_followed(windows, row, draft) or row.blend or row.pools:
-        return range(0)
-    first = max(row.start, len(sequence.tokens) - windows.prompt_max)
-    return range(first - row.start, row.stop - row.start - row.samples)
+    def begin(self, round_: Round) -> None:
+        """Forget sequences that ended, and what is known of those that begin anew."""
+        self._windows.close(round_.finished_ids)
+        self._windows.close(row.sequence_id for row in round_.rows if row.new_sequence is not None)
+
+    def add_outputs(
+        self, outputs: RowOutputs, row: Row, draft: Draft, sequence: CachedSequence
+    ) -> None:
+        if not row.pools and is_followed(self._windows, row, draft):
+            first = max(row.start, len(sequence.tokens) - self._windows.prompt_max)
+            outputs.hidden = range(first - row.start, row.stop - row.start - row.samples)
+
+    def draft_ahead(self, step: Step) -> None:
+        hidden = self._head.states[len(step.builder.outputs) :]
+        follow_prompts(self._windows, hidden, step.rows)
+        follow_walks(self._windows, self._head.states, step.walks)
+
+    def check(self, sequences: Mapping[int, CachedSequence]) -> None:
+        self._windows.check(sequences)
 
 
 def is_followed(windows: HeadWindows, row: Row, draft: Draft) -> bool:
@@ -36,12 +50,12 @@ def is_followed(windows: HeadWindows, row: Row, draft: Draft) -> bool:
 def follow_prompts(windows: HeadWindows, states: Tensor, plans: Sequence[RowPlan]) -> None:
     """Take in the states without logits, which are those of `followed_tokens`."""
     for plan in plans:
-        if plan.pooled and not plan.row.pools:
+        if plan.hidden and not plan.row.pools:
             row, tokens = plan.row, plan.sequence.tokens
-            position = row.stop - row.samples - len(plan.pooled)
-            following = tokens[position + 1 : position + 1 + len(plan.pooled)]
-            own = states[plan.pooled.start : plan.pooled.stop].clone()
-            rows = [(own, number) for number in range(len(plan.pooled))]
+            position = row.stop - row.samples - len(plan.hidden)
+            following = tokens[position + 1 : position + 1 + len(plan.hidden)]
+            own = states[plan.hidden.start : plan.hidden.stop].clone()
+            rows = [(own, number) for number in range(len(plan.hidden))]
             windows.follow(row.sequence_id, position, rows, following)
 
 
@@ -50,7 +64,7 @@ def follow_walks(windows: HeadWindows, states: Tensor, walks: Sequence[RowWalk])
     followed = [
         walk
         for walk in walks
-        if walk.tokens and not walk.error and is_followed(windows, walk.plan.row, walk.plan.draft)
+        if walk.tokens and is_followed(windows, walk.plan.row, walk.plan.draft)
     ]
     if not followed:
         return

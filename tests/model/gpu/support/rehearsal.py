@@ -41,7 +41,7 @@ from draftwerk.model.process.measuring import LARGE_SIZES, WARM_UP_SIZES
 from draftwerk.model.process.role import verification
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     Draft,
@@ -126,11 +126,11 @@ def rehearse(case: str, log: LaunchLog) -> None:
 
 def serve(parts: LoadedModel, block_size: int) -> None:
     """Compute the rounds that the start measures, and those of requests."""
-    runner = TargetRunner(parts, 8)
+    runner = target_runner(parts, 8)
     for size in (*WARM_UP_SIZES, *LARGE_SIZES):
         runner.step(verification(size, block_size, runner.vocab_size))
     for proposal in proposals(block_size):
-        TargetRunner(parts, 8).step(proposal)
+        target_runner(parts, 8).step(proposal)
     if parts.chains is not None:
         logits = torch.zeros(3, parts.vocab_size)
         for sampling in (Sampling(temperature=0.0), PLAIN):

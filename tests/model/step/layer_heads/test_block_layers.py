@@ -145,8 +145,8 @@ def test_of_a_text_that_is_longer_than_its_window_the_end_is_seen(tmp_path, monk
     driver = Driver(runner, guess=chain_of)
     live = driver.add(1, PROMPT, GREEDY, 200)
     driver.run()
-    assert runner.windows is not None
-    runner.windows.check()
+    assert runner.parts.draft_head.windows is not None
+    runner.parts.draft_head.windows.check()
     assert sum(len(each.path) for each in live.decisions[-8:]) > 8 * (BLOCK - 2)
 
 

@@ -109,7 +109,7 @@ def test_as_much_is_accepted_as_in_a_plain_decoding_loop(near, native):
 
 def test_nothing_is_kept_of_a_text_that_it_is_not_told_of(near):
     runner, told, plain = runner_of(near), runner_of(near), list[Live]()
-    windows = runner.windows
+    windows = runner.parts.draft_head.windows
 
     def guess(live: Live, capacity: int) -> Draft:
         if windows is not None:

@@ -1,7 +1,7 @@
 """Rows of blended prompts: copies of segments, the probe of their lowest layers, and the layout."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,28 +12,45 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.sequences import BadRow, CachedSequence
+from draftwerk.model.step.step_option import Step, StepOption
 from draftwerk.speculative.options.blend.rules import CHECK_LAYER
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Row
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Row
 from draftwerk.speculative.protocol.row_blend import RowBlend
 
 
-def lay_out(builder: BatchBuilder, row: Row, sequence: CachedSequence) -> int:
-    """Add what a row computes through all layers; return the index of its logits."""
-    assert row.blend is not None
-    for read in row.blend.reads:
-        tokens = read.tokens(sequence.tokens)
-        builder.add(tokens, read.start, read.blocks, NO_DRAFT, samples=False)
-    places = list(row.blend.places)
-    tokens = [sequence.tokens[place] for place in places]
-    return builder.add_places(tokens, places, row.blocks, row.samples)
+@dataclass(slots=True, frozen=True)
+class BlendRows(StepOption):
+    """Copies segments to where they are reused, and computes what a rule names again."""
+
+    parts: LoadedModel
+    clock: Callable[[], float]
+
+    def lay_out(self, builder: BatchBuilder, row: Row, sequence: CachedSequence) -> int | None:
+        if row.blend is None:
+            return None
+        check_blend(row, sequence, self.parts)
+        for read in row.blend.reads:
+            tokens = read.tokens(sequence.tokens)
+            builder.add(tokens, read.start, read.blocks, NO_DRAFT, samples=False)
+        places = list(row.blend.places)
+        tokens = [sequence.tokens[place] for place in places]
+        return builder.add_places(tokens, places, row.blocks, row.samples)
+
+    def prepare(self, step: Step) -> None:
+        plans = [plan for plan in step.rows if plan.row.blend is not None]
+        if not plans:
+            return
+        begun = self.clock()
+        copy_segments(self.parts, plans)
+        for number, deviations in probe_rows(self.parts, plans).items():
+            step.decisions[number] = Decision(deviations=deviations)
+        step.aside_s += self.clock() - begun
 
 
 def copy_segments(parts: LoadedModel, plans: Sequence[RowPlan]) -> None:
     """Copy slots of segments to the rows that they belong to."""
     for plan in plans:
-        if plan.row.blend is None:
-            continue
-        assert parts.turn_slots is not None
+        assert plan.row.blend is not None and parts.turn_slots is not None
         size = parts.pages.block_size
         for copy in plan.row.blend.copies:
             sources = _slots(copy.blocks, copy.start, copy.stop, size)

@@ -15,7 +15,8 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.row_answers import BROKEN
+from draftwerk.model.step.options.step_options import target_runner
+from draftwerk.model.step.row_walk import BROKEN
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
@@ -46,7 +47,7 @@ def make_runner(directory: Path, pool: Pool | None, dtype: str = "fp32") -> Targ
         forward, page_dtype, width = native, native.page_dtype, native.page_width
     pages = allocate(model.config, 5 * BLOCKS, 16, page_dtype, torch.device("cpu"), width)
     size = model.config.vocab_size
-    return TargetRunner(LoadedModel(forward=forward, pages=pages, vocab_size=size))
+    return target_runner(LoadedModel(forward=forward, pages=pages, vocab_size=size))
 
 
 def row(number: int, start: int, stop: int, pooled: tuple[int, int]) -> Row:

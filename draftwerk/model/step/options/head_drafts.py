@@ -1,58 +1,27 @@
 """The draft head behind a verified round: trees for rows that go on, candidates for beams."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from draftwerk.model.batch.batch import Pages
-from draftwerk.model.draft_head.tree import BEST, Start, TextPages, within
+from draftwerk.model.draft_head.tree import BEST, Drafter, Start, TextPages, within
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.presampled import Presampled
-from draftwerk.model.step.report import RowReport
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.row_walk import RowWalk
+from draftwerk.model.step.step_option import Step, StepOption
 from draftwerk.speculative.options.beams.survivors import (
     UnexpandedSurvivor,
     VerifiedBranch,
     unexpanded_survivors,
 )
 from draftwerk.speculative.protocol.feedback import HeadNode
-from draftwerk.speculative.protocol.rounds import Decision, HeadCandidates
+from draftwerk.speculative.protocol.rounds import HeadCandidates
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
-
-
-class WalkedRow(NamedTuple):
-    """A row that came through its round."""
-
-    walk: RowWalk
-    report: RowReport
-
-    def decision(self, ahead: "HeadDraft") -> Decision:
-        """Return what is decided of the row, with the draft head's candidates behind it."""
-        if self.walk.error:
-            return Decision(error=self.walk.error)
-        feedback = self.report.feedback
-        if ahead.head_tree:
-            feedback = replace(feedback, head_tree=ahead.head_tree)
-        return Decision(
-            tokens=tuple(self.walk.tokens),
-            path=tuple(self.walk.path),
-            logprobs=self.report.logprobs,
-            candidates=self.report.candidates,
-            head_candidates=tuple(ahead.head_candidates),
-            feedback=feedback,
-        )
-
-
-@dataclass(slots=True)
-class HeadDraft:
-    """What the head drafts for one row: as in `Decision`."""
-
-    head_tree: tuple[HeadNode, ...] = ()
-    head_candidates: list[HeadCandidates] = field(default_factory=list[HeadCandidates])
 
 
 class _BeamPosition(NamedTuple):
@@ -63,28 +32,32 @@ class _BeamPosition(NamedTuple):
     logits_row: int
 
 
-def draft_ahead(
-    head: BoundHead | None, rows: Sequence[WalkedRow], presampled: Presampled, pages: Pages
-) -> dict[int, HeadDraft]:
-    """Run the head for the rows whose drafts ask for it; return what it drafts, by their numbers.
+@dataclass(slots=True, frozen=True)
+class HeadDrafts(StepOption):
+    """Runs the head for the rows whose drafts ask for it."""
 
-    Trees that were presampled are kept.
-    """
-    wanting = [row for row in rows if row.walk.plan.draft.wants_head and not row.walk.error]
-    if head is None or not wanting:
-        return {}
-    drafts = {row.walk.plan.number: HeadDraft() for row in wanting}
-    ahead = [row.walk for row in wanting if row.walk.plan.row.branch is None and row.walk.goes_on]
-    for walk, tree in _trees(head, ahead, presampled, pages):
-        drafts[walk.plan.number].head_tree = tree
-    branches = [row for row in wanting if row.walk.plan.row.branch is not None]
-    for plan, candidates in _candidates(head, branches):
-        drafts[plan.number].head_candidates.append(candidates)
-    return drafts
+    head: BoundHead[Drafter]
+    pages: Pages
+
+    def draft_ahead(self, step: Step) -> None:
+        """Add trees and candidates to decisions; trees that were presampled are kept."""
+        wanting = [walk for walk in step.walks if walk.plan.draft.wants_head]
+        ahead = [walk for walk in wanting if walk.plan.decides and walk.goes_on]
+        places = 0
+        for walk, tree in _trees(self.head, ahead, step.presampled, self.pages):
+            feedback = step.decisions[walk.plan.number].feedback
+            step.tell(walk.plan, feedback=replace(feedback, head_tree=tree))
+            places += bool(tree)
+        searching = [walk for walk in wanting if not walk.plan.decides]
+        for plan, candidates in _candidates(self.head, step, searching):
+            known = step.decisions[plan.number].head_candidates
+            step.tell(plan, head_candidates=(*known, candidates))
+            places += 1
+        step.report = replace(step.report, head_rows=places)
 
 
 def _trees(
-    head: BoundHead, walks: Sequence[RowWalk], presampled: Presampled, pages: Pages
+    head: BoundHead[Drafter], walks: Sequence[RowWalk], presampled: Presampled, pages: Pages
 ) -> Iterator[tuple[RowWalk, tuple[HeadNode, ...]]]:
     """Yield the draft tree that follows each walk's last committed token."""
     missing: list[RowWalk] = []
@@ -123,16 +96,16 @@ def _text_pages(walk: RowWalk, pages: Pages) -> TextPages:
     return TextPages(pages, row.stop + len(walk.tokens) - 1, row.blocks, row.window_blocks)
 
 
-def _follows(head: BoundHead, sequence_id: int) -> bool:
+def _follows(head: BoundHead[Drafter], sequence_id: int) -> bool:
     """Whether a head drafts for a sequence: one that keeps something of each, for those alone."""
     return head.windows is None or sequence_id in head.windows
 
 
 def _candidates(
-    head: BoundHead, branches: Sequence[WalkedRow]
+    head: BoundHead[Drafter], step: Step, branches: Sequence[RowWalk]
 ) -> Iterator[tuple[RowPlan, HeadCandidates]]:
     """Yield the head's candidates where beam searches probably continue."""
-    positions = [one for search in _searches(branches) for one in _positions(search)]
+    positions = [one for search in _searches(branches) for one in _positions(step, search)]
     if not positions:
         return
     rows = [one.logits_row for one in positions]
@@ -142,34 +115,34 @@ def _candidates(
         yield one.plan, HeadCandidates(one.survivor.node, one.survivor.token, offered)
 
 
-def _positions(search: Sequence[WalkedRow]) -> Iterator[_BeamPosition]:
+def _positions(step: Step, search: Sequence[RowWalk]) -> Iterator[_BeamPosition]:
     """Yield where one search continues, if the target computed the state there."""
-    first = search[0].walk.plan
+    first = search[0].plan
     assert first.row.branch is not None
     survivors = unexpanded_survivors(
-        [_verified_branch(row) for row in search],
+        [_verified_branch(step, walk.plan) for walk in search],
         first.row.branch.width,
         first.sequence.sampling.stop_token_ids,
     )
     for survivor in survivors:
-        plan = search[survivor.row].walk.plan
+        plan = search[survivor.row].plan
         logits_row = plan.logits_row(survivor.node)
         if logits_row is not None:
             yield _BeamPosition(plan, survivor, logits_row)
 
 
-def _verified_branch(row: WalkedRow) -> VerifiedBranch:
-    plan = row.walk.plan
+def _verified_branch(step: Step, plan: RowPlan) -> VerifiedBranch:
     assert plan.row.branch is not None
     known = (plan.row.branch.known,) if plan.begins_known else ()
-    return VerifiedBranch(plan.row.branch.score, plan.draft, (*known, *row.report.candidates))
+    candidates = step.decisions[plan.number].candidates
+    return VerifiedBranch(plan.row.branch.score, plan.draft, (*known, *candidates))
 
 
-def _searches(branches: Sequence[WalkedRow]) -> list[list[WalkedRow]]:
+def _searches(branches: Sequence[RowWalk]) -> list[list[RowWalk]]:
     """Return the branches of each search."""
-    found: dict[int, list[WalkedRow]] = {}
-    for row in branches:
-        branch = row.walk.plan.row.branch
+    found: dict[int, list[RowWalk]] = {}
+    for walk in branches:
+        branch = walk.plan.row.branch
         assert branch is not None
-        found.setdefault(branch.group_id, []).append(row)
+        found.setdefault(branch.group_id, []).append(walk)
     return list(found.values())

@@ -1,22 +1,25 @@
 """Texts that are given and verified: by how much the target's token beats the one in its place."""
 
-from collections.abc import Iterable
 from math import inf
 
 from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
 from draftwerk.model.step.row_walk import RowWalk
+from draftwerk.model.step.step_option import Step, StepOption
 from draftwerk.speculative.sampling.gumbel import gumbel
 
 
-def margins(logits: Tensor, walks: Iterable[RowWalk]) -> dict[int, float]:
-    """Return, by number of row, the margins of walks that ended in another token than given."""
-    return {
-        walk.plan.number: margin
-        for walk in walks
-        if walk.plan.sequence.given and (margin := _margin(logits, walk)) is not None
-    }
+class GivenMargins(StepOption):
+    """Reports the margins of walks that ended in another token than given."""
+
+    def report(self, step: Step) -> None:
+        for walk in step.walks:
+            if walk.plan.sequence.given:
+                assert step.logits is not None
+                margin = _margin(step.logits, walk)
+                if margin is not None:
+                    step.tell(walk.plan, margin=margin)
 
 
 def _margin(logits: Tensor, walk: RowWalk) -> float | None:

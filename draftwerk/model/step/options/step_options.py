@@ -1,0 +1,49 @@
+"""All options of a step, attached to a runner."""
+
+from collections.abc import Callable
+from time import perf_counter
+
+from draftwerk.machine.cpus import UNKNOWN
+from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.layer_heads.followed import FollowedTexts
+from draftwerk.model.step.options.beam_candidates import BeamCandidates
+from draftwerk.model.step.options.blend_rows import BlendRows
+from draftwerk.model.step.options.given import GivenMargins
+from draftwerk.model.step.options.head_drafts import HeadDrafts
+from draftwerk.model.step.options.pooled import PooledStates
+from draftwerk.model.step.options.row_logprobs import PromptLogprobs, TokenLogprobs
+from draftwerk.model.step.options.source_feedback import SourceFeedback
+from draftwerk.model.step.step_option import StepOption
+from draftwerk.model.step.target_runner import TargetRunner
+
+
+def target_runner(
+    parts: LoadedModel,
+    successor_count: int = 0,
+    clock: Callable[[], float] = perf_counter,
+    cpu: Callable[[], int] = lambda: UNKNOWN,
+) -> TargetRunner:
+    """Return a runner with every option that its model can serve."""
+    options = step_options(parts, successor_count, clock)
+    return TargetRunner(parts, successor_count, clock, cpu, options)
+
+
+def step_options(
+    parts: LoadedModel, successor_count: int, clock: Callable[[], float]
+) -> tuple[StepOption, ...]:
+    """Return the options; later ones read what earlier ones have added to decisions."""
+    backend, head = parts.backend, parts.draft_head
+    options: list[StepOption] = [
+        BlendRows(parts, clock),
+        TokenLogprobs(backend),
+        BeamCandidates(backend),
+        SourceFeedback(backend, successor_count, clock),
+        PromptLogprobs(backend),
+        PooledStates(parts),
+        GivenMargins(),
+    ]
+    if head is not None and head.windows is not None:
+        options.append(FollowedTexts(head, head.windows))
+    if head is not None:
+        options.append(HeadDrafts(head, parts.pages))
+    return tuple(options)
