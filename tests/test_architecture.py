@@ -10,7 +10,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from validation.trunk import branches, first_words, trunk_lines
+from validation.trunk import TRUNK, branches, first_words, trunk_lines
 
 PACKAGE = "draftwerk"
 ROOT = Path(__file__).parent.parent
@@ -293,14 +293,18 @@ def test_large_classes_are_found(member: str) -> None:
 
 # --- the trunk ------------------------------------------------------------------------------------
 
-CEILINGS = {"lines": 8997, "lines that name an option": 600}
+CEILINGS = {"files": 59, "lines": 8865, "lines that name an option": 530}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
-FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 95}
+FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 94}
 """Docstrings that begin so where a noun would do. They only fall, too."""
 
 
 def test_the_trunk_does_not_grow() -> None:
-    figures = {"lines": trunk_lines(), "lines that name an option": branches()[1]}
+    figures = {
+        "files": len(TRUNK),
+        "lines": trunk_lines(),
+        "lines that name an option": branches()[1],
+    }
     assert {name: n for name, n in figures.items() if n > CEILINGS[name]} == {}
 
 
