@@ -94,7 +94,7 @@ class TargetRunner:
                 option.draft_ahead(step)
 
         previous, self._ended = self._ended, self.clock()
-        has_gap = round_.continuous and previous is not None
+        followed = previous if round_.continuous else None  # the step that this one follows at once
         return Verdict(
             round_id=round_.round_id,
             pipeline_slot=round_.pipeline_slot,
@@ -106,7 +106,7 @@ class TargetRunner:
                 head_ms=(self._ended - computed) * 1e3,
                 forward_ms=(forwarded - laid_out) * 1e3,
                 sample_ms=(computed - forwarded) * 1e3,
-                gap_ms=(laid_out - previous) * 1e3 if has_gap else None,
+                gap_ms=None if followed is None else (laid_out - followed) * 1e3,
                 begun_s=begun + step.aside_s,
                 cpu=self.cpu(),
             ),
