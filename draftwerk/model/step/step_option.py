@@ -30,7 +30,7 @@ class RowOutputs:
 
 
 @dataclass(slots=True, kw_only=True)
-class Step:
+class StepProgress:
     """A step under way."""
 
     round: Round
@@ -74,13 +74,13 @@ class StepOption:
     ) -> None:
         """Add the known tokens of a row whose outputs it wants."""
 
-    def prepare(self, step: Step) -> None:
+    def prepare(self, step: StepProgress) -> None:
         """Prepare what the model reads: blocks were copied, and nothing is computed yet."""
 
-    def report(self, step: Step) -> None:
+    def report(self, step: StepProgress) -> None:
         """Add to the decisions of the rows what follows from their logits."""
 
-    def draft_ahead(self, step: Step) -> None:
+    def draft_ahead(self, step: StepProgress) -> None:
         """Draft for the next round from where the rows end."""
 
     def check(self, sequences: Mapping[int, CachedSequence]) -> None:

@@ -19,7 +19,7 @@ from draftwerk.model.step.row_plan import (
 )
 from draftwerk.model.step.row_walk import RowWalk, broken_logits, verify
 from draftwerk.model.step.sequences import BadRow, CachedSequences
-from draftwerk.model.step.step_option import RowOutputs, Step, StepOption
+from draftwerk.model.step.step_option import RowOutputs, StepOption, StepProgress
 from draftwerk.model.step.validation import check_row
 from draftwerk.speculative.protocol.journal import has_moves
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Row, Verdict
@@ -62,7 +62,7 @@ class TargetRunner:
         self.cached_sequences.begin(round_)
         for option in self.options:
             option.begin(round_)
-        step = Step(
+        step = StepProgress(
             round=round_,
             builder=BatchBuilder(self.pages.block_size, self.pages.window_first),
             decisions=[UNDECIDED] * len(round_.rows),
@@ -149,7 +149,7 @@ class TargetRunner:
         hidden = range(len(builder.hidden) - len(outputs.hidden), len(builder.hidden))
         return RowPlan(number, row, sequence, draft, first, size, held, hidden)
 
-    def _compute(self, step: Step) -> float:
+    def _compute(self, step: StepProgress) -> float:
         """Do what needs the round's logits; returns when the forward pass had ended."""
         # 3. Forward: one row of logits for the last known token and every node of a sampling row.
         step.logits = logits = self.parts.run(step.builder)

@@ -8,7 +8,7 @@ from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.backend import Backend
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.row_walk import RowWalk
-from draftwerk.model.step.step_option import Step, StepOption
+from draftwerk.model.step.step_option import StepOption, StepProgress
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.speculative.sampling.gumbel import path_key
 
@@ -21,7 +21,7 @@ class BeamCandidates(StepOption):
 
     backend: Backend
 
-    def report(self, step: Step) -> None:
+    def report(self, step: StepProgress) -> None:
         asked: list[tuple[RowWalk, CandidateRequests]] = []
         for walk in [walk for walk in step.walks if not walk.plan.decides]:
             try:

@@ -12,7 +12,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.sequences import BadRow, CachedSequence
-from draftwerk.model.step.step_option import Step, StepOption
+from draftwerk.model.step.step_option import StepOption, StepProgress
 from draftwerk.speculative.options.blend.rules import CHECK_LAYER
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Row
 from draftwerk.speculative.protocol.row_blend import RowBlend
@@ -36,7 +36,7 @@ class BlendRows(StepOption):
         tokens = [sequence.tokens[place] for place in places]
         return builder.add_places(tokens, places, row.blocks, row.samples)
 
-    def prepare(self, step: Step) -> None:
+    def prepare(self, step: StepProgress) -> None:
         plans = [plan for plan in step.rows if plan.row.blend is not None]
         if not plans:
             return

@@ -6,14 +6,14 @@ from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
 from draftwerk.model.step.row_walk import RowWalk
-from draftwerk.model.step.step_option import Step, StepOption
+from draftwerk.model.step.step_option import StepOption, StepProgress
 from draftwerk.speculative.sampling.gumbel import gumbel
 
 
 class GivenMargins(StepOption):
     """Reports the margins of walks that ended in another token than given."""
 
-    def report(self, step: Step) -> None:
+    def report(self, step: StepProgress) -> None:
         for walk in step.walks:
             if walk.plan.sequence.given:
                 assert step.logits is not None

@@ -13,7 +13,7 @@ from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.presampled import Presampled
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.row_walk import RowWalk
-from draftwerk.model.step.step_option import Step, StepOption
+from draftwerk.model.step.step_option import StepOption, StepProgress
 from draftwerk.speculative.options.beams.survivors import (
     UnexpandedSurvivor,
     VerifiedBranch,
@@ -39,7 +39,7 @@ class HeadDrafts(StepOption):
     head: BoundHead[Drafter]
     pages: Pages
 
-    def draft_ahead(self, step: Step) -> None:
+    def draft_ahead(self, step: StepProgress) -> None:
         """Add trees and candidates to decisions; trees that were presampled are kept."""
         wanting = [walk for walk in step.walks if walk.plan.draft.wants_head]
         ahead = [walk for walk in wanting if walk.plan.decides and walk.goes_on]
@@ -102,7 +102,7 @@ def _follows(head: BoundHead[Drafter], sequence_id: int) -> bool:
 
 
 def _candidates(
-    head: BoundHead[Drafter], step: Step, branches: Sequence[RowWalk]
+    head: BoundHead[Drafter], step: StepProgress, branches: Sequence[RowWalk]
 ) -> Iterator[tuple[RowPlan, HeadCandidates]]:
     """Yield the head's candidates where beam searches probably continue."""
     positions = [one for search in _searches(branches) for one in _positions(step, search)]
@@ -115,7 +115,7 @@ def _candidates(
         yield one.plan, HeadCandidates(one.survivor.node, one.survivor.token, offered)
 
 
-def _positions(step: Step, search: Sequence[RowWalk]) -> Iterator[_BeamPosition]:
+def _positions(step: StepProgress, search: Sequence[RowWalk]) -> Iterator[_BeamPosition]:
     """Yield where one search continues, if the target computed the state there."""
     first = search[0].plan
     assert first.row.branch is not None
@@ -131,7 +131,7 @@ def _positions(step: Step, search: Sequence[RowWalk]) -> Iterator[_BeamPosition]
             yield _BeamPosition(plan, survivor, logits_row)
 
 
-def _verified_branch(step: Step, plan: RowPlan) -> VerifiedBranch:
+def _verified_branch(step: StepProgress, plan: RowPlan) -> VerifiedBranch:
     assert plan.row.branch is not None
     known = (plan.row.branch.known,) if plan.begins_known else ()
     candidates = step.decisions[plan.number].candidates

@@ -8,7 +8,7 @@ from torch import Tensor
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.row_walk import BROKEN
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.model.step.step_option import RowOutputs, Step, StepOption
+from draftwerk.model.step.step_option import RowOutputs, StepOption, StepProgress
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Row
 from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, STATE_MAX
 
@@ -25,7 +25,7 @@ class PooledStates(StepOption):
         if row.pools:
             outputs.hidden = range(row.scored[0] - row.start, row.scored[1] - row.start)
 
-    def report(self, step: Step) -> None:
+    def report(self, step: StepProgress) -> None:
         pooling = [plan for plan in step.rows if plan.row.pools and plan.hidden]
         if not pooling:
             return

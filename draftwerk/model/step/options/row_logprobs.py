@@ -6,7 +6,7 @@ from draftwerk.model.step.backend import Backend
 from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.model.step.step_option import RowOutputs, Step, StepOption
+from draftwerk.model.step.step_option import RowOutputs, StepOption, StepProgress
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Row
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -15,7 +15,7 @@ LogprobQuestion = tuple[int, int, int]
 
 
 @dataclass(slots=True, frozen=True)
-class PromptLogprobs(StepOption):
+class KnownLogprobs(StepOption):
     """Reports the log-probabilities of known tokens that are asked for."""
 
     backend: Backend
@@ -26,7 +26,7 @@ class PromptLogprobs(StepOption):
         if not row.pools:
             outputs.logits = range(row.scored[0] - row.start, row.scored[1] - row.start)
 
-    def report(self, step: Step) -> None:
+    def report(self, step: StepProgress) -> None:
         scoring = [plan for plan in step.rows if _positions(plan) and not plan.row.pools]
         if not scoring:
             return
@@ -61,7 +61,7 @@ class TokenLogprobs(StepOption):
 
     backend: Backend
 
-    def report(self, step: Step) -> None:
+    def report(self, step: StepProgress) -> None:
         walks = [walk for walk in step.walks if walk.plan.sequence.sampling.logprobs >= 0]
         if not walks:
             return

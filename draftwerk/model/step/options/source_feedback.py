@@ -10,7 +10,7 @@ from draftwerk.model.reference.sampler import TopTokens
 from draftwerk.model.step.backend import Backend
 from draftwerk.model.step.row_plan import RowPlan, topk_rows
 from draftwerk.model.step.row_walk import RowWalk
-from draftwerk.model.step.step_option import Step, StepOption
+from draftwerk.model.step.step_option import StepOption, StepProgress
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback, TokenTopK
 
@@ -23,7 +23,7 @@ class SourceFeedback(StepOption):
     successor_count: int
     clock: Callable[[], float]
 
-    def report(self, step: Step) -> None:
+    def report(self, step: StepProgress) -> None:
         best = step.presampled.best or self._best(step)
         for walk in step.walks:
             topk = _named(walk.plan, best) if best and walk.plan.wants_topk else ()
@@ -31,7 +31,7 @@ class SourceFeedback(StepOption):
             if feedback != NOTHING_LEARNED:
                 step.tell(walk.plan, feedback=feedback)
 
-    def _best(self, step: Step) -> Mapping[int, TopTokens]:
+    def _best(self, step: StepProgress) -> Mapping[int, TopTokens]:
         """Return the best tokens by row of logits, of the rows that are to report them."""
         rows = [*topk_rows(walk.plan for walk in step.walks)] if self.successor_count else []
         if not rows:

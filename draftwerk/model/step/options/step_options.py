@@ -11,7 +11,7 @@ from draftwerk.model.step.options.blend_rows import BlendRows
 from draftwerk.model.step.options.given import GivenMargins
 from draftwerk.model.step.options.head_drafts import HeadDrafts
 from draftwerk.model.step.options.pooled import PooledStates
-from draftwerk.model.step.options.row_logprobs import PromptLogprobs, TokenLogprobs
+from draftwerk.model.step.options.row_logprobs import KnownLogprobs, TokenLogprobs
 from draftwerk.model.step.options.source_feedback import SourceFeedback
 from draftwerk.model.step.step_option import StepOption
 from draftwerk.model.step.target_runner import TargetRunner
@@ -38,7 +38,7 @@ def step_options(
         TokenLogprobs(backend),
         BeamCandidates(backend),
         SourceFeedback(backend, successor_count, clock),
-        PromptLogprobs(backend),
+        KnownLogprobs(backend),
         PooledStates(parts),
         GivenMargins(),
     ]
