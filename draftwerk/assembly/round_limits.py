@@ -81,5 +81,8 @@ def reasons(measured: MeasuredModel) -> Iterator[tuple[str, str]]:
         yield "pause of a text while prompts are read", words
     if not limits.in_order:
         tokens = (CREDIT_ROUNDS + 1) * limits.tokens_max
-        words = "the least left to read goes first; each is read when twice the tokens before it "
-        yield "order of prompts", f"{words}in the queue, and its own, and {tokens} were read"
+        words = "the least left to read goes first; each is read when four times the tokens "
+        yield (
+            "order of prompts",
+            f"{words}before it in the queue, and its own, and {tokens} were read",
+        )

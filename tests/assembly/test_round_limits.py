@@ -40,7 +40,7 @@ def test_throughput_knows_no_pauses() -> None:
 def test_the_bound_of_a_prompt_that_waits_is_shown() -> None:
     ready = Ready(device="cpu", attention="native", exact=True)
     shown = dict(reasons(MeasuredModel(ready, RoundLimits(tokens_max=256), CACHE_TOKENS)))
-    assert "twice the tokens before it in the queue" in shown["order of prompts"]
+    assert "four times the tokens before it in the queue" in shown["order of prompts"]
     assert "and 768 were read" in shown["order of prompts"]
     in_order = MeasuredModel(ready, RoundLimits(in_order=True), CACHE_TOKENS)
     assert "order of prompts" not in dict(reasons(in_order))

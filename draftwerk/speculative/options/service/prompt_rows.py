@@ -34,7 +34,7 @@ class PromptRows:
         self.running_set = running_set
         self.rows_max = rows_max
         self.credit = None if in_order else 0.0
-        """Tokens that may be read out of order beyond half of them: see `prompt_shares`."""
+        """Tokens that may be read out of order beyond their part: see `prompt_shares`."""
         self.overtaking = overtaking
         self._blocked: Sequence | None = None
         """The first that found no room in the round that is planned."""

@@ -1,21 +1,22 @@
 """How prompts share the tokens that a round reads of them.
 
 A short prompt does not wait for the whole of a long one: the least left to read goes first. So that
-none starves for later and shorter ones, half of all reading is done in the order of the queue. What
-a round that costs n may read out of that order costs
+none starves for later and shorter ones, a quarter of all reading is done in the order of the queue.
+What a round that costs n may read out of that order costs
 
-    x <= (n + credit) / 2        credit' = min(credit_max, credit + (n - x) - x)
+    x <= (3 n + credit) / 4        credit' = min(credit_max, credit + 3 (n - x) - x)
 
-where the credit is what was read in order beyond its half before. It lets a newcomer have a whole
+where the credit is what might have been read out of order before. It lets a newcomer have a whole
 round. All is counted in tokens; one behind many others counts as more, by what it costs. A prompt
 of `own` unread tokens behind `ahead` others of the queue is read when so many tokens of prompts
 were, at the latest:
 
-    2 * (ahead + own) + credit_max + round
+    4 * (ahead + own) + credit_max + round
 
 Proof: x counts the tokens behind the first prompt that a round does not finish. So each round
 before its last gives n - x or more to the queue up to this prompt. These are less than
-`ahead + own` in all; the sum of x is at most theirs and the credit at first. Then comes one round.
+`ahead + own` in all; the sum of x is at most three times that and the credit at first. Then comes
+one round.
 
 Out of order, the more urgent priority goes first, then what is due soon, then the least left.
 """
@@ -29,6 +30,8 @@ from draftwerk.speculative.costs.work import StepLoad
 DUE_SOON_S = 6.4
 """A first token that is due within this time is read before what is not: as many rounds as one
 without a promise waits for those that have one, at 50 ms each."""
+OVERTAKING = 3.0
+"""The cost of what may be read out of order for each unit of cost in order."""
 CREDIT_ROUNDS = 2
 """The number of the largest rounds that the credit holds at most."""
 
@@ -80,7 +83,7 @@ class PromptQueue:
         while low < high:
             middle = (low + high + 1) // 2
             shares = self._shares(count, middle)
-            if 2.0 * self.overtaking(shares, shares) <= self.cost(shares) + self.credit:
+            if self.credit + balance(self.cost(shares), self.overtaking(shares, shares)) >= 0.0:
                 low = middle
             else:
                 high = middle - 1
@@ -132,12 +135,17 @@ def rank(prompt: UnreadPrompt, now_s: float) -> tuple[int, float, int]:
     return prompt.priority, prompt.due_s if is_due else inf, prompt.rank or prompt.unread
 
 
+def balance(cost: float, overtaking: float) -> float:
+    """Return what a round adds to the credit; below 0, it needs so much of it."""
+    return OVERTAKING * (cost - overtaking) - overtaking
+
+
 def next_credit(credit: float, cost: float, overtaking: float, tokens_max: int) -> float:
     """Return the credit after a round of such a cost, a part of it out of order.
 
     It is none where those in order could not be read for want of room.
     """
-    return max(0.0, min(float(CREDIT_ROUNDS * tokens_max), credit + cost - 2.0 * overtaking))
+    return max(0.0, min(float(CREDIT_ROUNDS * tokens_max), credit + balance(cost, overtaking)))
 
 
 def tokens_bound(ahead: float, own: float, round_cost: float, tokens_max: int) -> float:
@@ -146,4 +154,4 @@ def tokens_bound(ahead: float, own: float, round_cost: float, tokens_max: int) -
     `ahead` are unread tokens before it in the queue, `round_cost` is that of its last round, and
     `tokens_max` are the tokens of the largest round.
     """
-    return 2.0 * (ahead + own) + CREDIT_ROUNDS * tokens_max + round_cost
+    return (1.0 + OVERTAKING) * (ahead + own) + CREDIT_ROUNDS * tokens_max + round_cost
