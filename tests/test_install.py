@@ -403,12 +403,13 @@ def test_a_step_that_lasts_says_so_and_one_that_fails_shows_its_output(
 ):
     monkeypatch.setattr(install, "TELL_S", 0.1)
     steps = install.Steps(1)
-    with steps.step("something", "3 MB"):
-        install.run([sys.executable, "-c", "import time; time.sleep(1); print('noise')"])
+    code = "import time; print('compiling: 2 of 5', flush=True); time.sleep(1); print('noise: 3')"
+    with steps.step("something", "3 MB") as notes:
+        install.run([sys.executable, "-c", code], tell=install.tell_parts(notes))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "[1/1] something (3 MB)"
     assert re.fullmatch(r" {6}\d+ s", lines[-1])
-    assert any(line.startswith("      ... ") for line in lines)
-    assert "noise" not in lines
+    assert any(re.fullmatch(r" {6}\.\.\. \d+ s \(2 of 5\)", line) for line in lines)
+    assert "noise" not in "".join(lines)
     with pytest.raises(install.Failed, match="the reason"), steps.step("more"):
         install.run([sys.executable, "-c", "raise SystemExit('the reason')"])

@@ -1,5 +1,6 @@
 """What `draftwerk doctor` tells of the native kernels: which run, and whether their bits hold."""
 
+from draftwerk.api.cli.progress_line import ProgressLine
 from draftwerk.assembly.doctor import compare
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import Library, NativeUnavailable, obtain
@@ -10,7 +11,7 @@ from draftwerk.settings.setting_fields import ConfigError
 def describe() -> str:
     """Return which native kernels run here, and how they were obtained. Raises ConfigError."""
     try:
-        return _words(obtain(progress=print))
+        return _words(obtain(progress=ProgressLine().show))
     except Refused as error:
         raise ConfigError(str(error)) from None
     except NativeUnavailable as error:
@@ -26,7 +27,7 @@ def compare_fingerprints(settings: EngineSettings, writes: bool) -> int:
     from draftwerk.model.native.pool import Pool
 
     try:
-        print(f"kernels: {_words(obtain(progress=print))}")
+        print(f"kernels: {_words(obtain(progress=ProgressLine().show))}")
         pool = Pool()
         found = fingerprint.tiny_fingerprints(pool)
         found |= fingerprint.model_fingerprints(settings.model or None, pool)

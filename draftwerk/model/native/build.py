@@ -137,12 +137,13 @@ def _compiled(isa: Isa, progress: BuildProgress) -> Library:
     if not _is_usable(path):
         with _locked(cache):
             if not is_whole(path):  # another process may have made it meanwhile
-                progress(f"compiling the {isa.name} kernels with {compiler.version}, once")
-                _compile(compiler, isa, path)
+                subject = f"compiling the {isa.name} kernels with {compiler.version}, once"
+                progress(subject)
+                _compile(compiler, isa, path, lambda done: progress(f"{subject}: {done}"))
     return Library(path, isa, origin)
 
 
-def _compile(compiler: Compiler, isa: Isa, path: Path) -> None:
+def _compile(compiler: Compiler, isa: Isa, path: Path, progress: BuildProgress) -> None:
     """Compile into a folder of its own, then rename: a reader sees all of it or nothing."""
     try:
         folder = Path(mkdtemp(prefix=WORKING, dir=path.parent))
@@ -150,7 +151,7 @@ def _compile(compiler: Compiler, isa: Isa, path: Path) -> None:
         raise _unwritable(path.parent, error) from error
     try:
         built = folder / path.name
-        compile_library(compiler, isa, SOURCES, folder, built)
+        compile_library(compiler, isa, SOURCES, folder, built, progress)
         seal(built)
         built.rename(path)
     except OSError as error:
@@ -211,7 +212,7 @@ def main() -> int:
     names = [isa.name for isa in available()] if parser.parse_args().all else [None]
     try:
         for name in names:
-            found = obtain(name, progress=print)
+            found = obtain(name, progress=functools.partial(print, flush=True))
             print(f"kernels: {found.isa.name}, {found.origin}")
     except NativeUnavailable as error:
         print(f"the native kernels cannot run here, torch will be slower: {error}")

@@ -1,7 +1,7 @@
 """Runs compilers, and ends them as soon as the process that has asked for them is gone.
 
     first line of standard input: stages, each of commands that run at once      then: the end of it
-    first command that fails: its words on standard error, its exit code
+    standard error: a line for each command that is done; the words of the first that fails
 
 It leads a process group, for compilers start others. Nothing but the standard library is imported.
 """
@@ -13,6 +13,9 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
+
+DONE = ".\n"
+"""The line for a command that is done."""
 
 
 def end_with_parent() -> None:
@@ -28,9 +31,9 @@ def main() -> int:
     for commands in stages:
         with ThreadPoolExecutor(threads) as pool:
             for outcome in pool.map(run, commands):
-                if outcome.returncode != 0:
-                    sys.stderr.write(outcome.stderr)
-                    sys.stderr.flush()
+                sys.stderr.write(outcome.stderr if outcome.returncode else DONE)
+                sys.stderr.flush()
+                if outcome.returncode:
                     pool.shutdown(cancel_futures=True)
                     return 1
     return 0
