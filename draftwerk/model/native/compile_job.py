@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from threading import Thread
 
 DONE = ".\n"
@@ -30,7 +30,8 @@ def main() -> int:
     Thread(target=end_with_parent, daemon=True).start()
     for commands in stages:
         with ThreadPoolExecutor(threads) as pool:
-            for outcome in pool.map(run, commands):
+            for ended in as_completed([pool.submit(run, command) for command in commands]):
+                outcome = ended.result()
                 sys.stderr.write(outcome.stderr if outcome.returncode else DONE)
                 sys.stderr.flush()
                 if outcome.returncode:
