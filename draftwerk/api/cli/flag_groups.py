@@ -3,7 +3,7 @@
 FLAG_GROUPS = {
     "model": (
         *("model", "served_model_name", "lora", "lora_merge", "tool_format", "generation_config"),
-        *("control_tokens", "pooling", "rerank"),
+        *("control_tokens", "pooling", "rerank", "images"),
     ),
     "drafts": ("draft", "draft_head", "speculate", "audit"),
     "precision": ("dtype", "kv_dtype", "approximate", "exact"),
@@ -12,7 +12,6 @@ FLAG_GROUPS = {
     "network": ("host", "port", "metrics_port", "cors_origin", "tls_cert", "tls_key"),
     "security and records": (
         *("api_key", "insecure", "receipts", "signing_key", "record", "log_prompts", "log_format"),
-        "images",
         *("debug", "files"),
     ),
     "limits": (
