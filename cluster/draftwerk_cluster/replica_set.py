@@ -127,7 +127,8 @@ class ReplicaSet(Placements):
         info = link.info
         if self.links and info.pool not in self.pools.routers:
             log.warning(
-                "replica %s computes other bits than the rest (%s): it is a pool of its own",
+                "replica %s computes other bits than the rest, or has a cache of another size "
+                "(%s): it is a pool of its own; --kv-memory SIZE gives all the same",
                 info.replica_id,
                 info.pool,
             )

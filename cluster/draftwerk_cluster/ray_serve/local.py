@@ -33,6 +33,7 @@ from draftwerk_cluster.cluster_settings import (
     cluster_settings,
     with_absolute_paths,
 )
+from draftwerk_cluster.equal_caches import with_equal_caches
 from draftwerk_cluster.ray_serve.deployments import (
     FIRST_REPLICA_S,
     replica_deployment,
@@ -77,6 +78,7 @@ async def replicas_running(
     """Run Ray, the replicas and the connections to them for the length of the block."""
     found = cluster_settings({name: getattr(settings, name) for name in fields_of(Settings)})
     text = await asyncio.to_thread(text_of, found, report)
+    found = await asyncio.to_thread(with_equal_caches, found, report)
     engine = ReplicaSet(text, tokens_max=0)
     report("starting Ray")
     async with on_threads(local_ray(found, "Disabled")):
