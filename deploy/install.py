@@ -132,7 +132,7 @@ def has_compiler():
 def compile_size():
     """Return what compiling the kernels brings and how long it lasts, in words."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    lasts = f"at most some {COMPILE_S[has_compiler()] // cores + 10} s on {cores} idle cores"
+    lasts = f"about {COMPILE_S[has_compiler()] // cores + 10} s on {cores} idle cores"
     return lasts if has_compiler() else f"100 MB for a compiler, then {lasts}"
 
 
