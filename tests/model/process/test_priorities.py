@@ -1,5 +1,6 @@
 """How nice model processes are, as they load and as they serve."""
 
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,8 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 
 if not sys.platform.startswith("linux"):
     pytest.skip("a niceness of single threads is Linux's", allow_module_level=True)
+if os.getpriority(os.PRIO_PROCESS, 0) > NICENESS:
+    pytest.skip("these tests are behind other programs themselves", allow_module_level=True)
 
 THREADS = """
 import os, threading, time
