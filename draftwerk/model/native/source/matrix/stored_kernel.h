@@ -64,7 +64,7 @@ struct UnitProduct {
     using Read = Reading<KIND>;
     static constexpr int GROUPS = Of::INPUTS / BLOCK;
     static constexpr int SPAN = Read::SPAN;
-    static constexpr int DOTS = Read::SUMS == 2 ? 2 * native::STORED_DOTS : native::STORED_DOTS;
+    static constexpr int DOTS = Read::SUMS == 2 ? native::STORED_HALVES : native::STORED_DOTS;
     // Groups whose sums are in registers together: those share what is read of a line.
     static constexpr int HALF_SPAN = SPAN > 1 && SPAN / 2 * COUNT <= DOTS ? SPAN / 2 : 1;
     static constexpr int AT_ONCE = SPAN * COUNT <= DOTS ? SPAN : HALF_SPAN;
@@ -177,18 +177,22 @@ struct UnitProduct {
         }
     }
 
-    // The groups of one span. Halves come in the order of lines, all groups of each.
+    // The groups of one span: both halves of those that are in registers together; where registers
+    // are few, a half of all groups, then the other, in the order of lines.
     template <int FIRST>
     [[gnu::always_inline]] inline void add_span() {
-        constexpr int CHUNKS = SPAN / AT_ONCE;
-        Total totals[CHUNKS][AT_ONCE][COUNT];
-        repeat<Read::SUMS>([&](auto half) INLINED {
-            repeat<CHUNKS>([&](auto chunk) INLINED {
-                add<FIRST + decltype(chunk)::value * AT_ONCE, decltype(half)::value>(totals[chunk]);
+        constexpr int CHUNKS = native::STORED_ROWS > 4 ? 1 : SPAN / AT_ONCE;
+        repeat<SPAN / AT_ONCE / CHUNKS>([&](auto part) INLINED {
+            constexpr int BEGIN = FIRST + part * CHUNKS * AT_ONCE;
+            Total totals[CHUNKS][AT_ONCE][COUNT];
+            repeat<Read::SUMS>([&](auto half) INLINED {
+                repeat<CHUNKS>([&](auto chunk) INLINED {
+                    add<BEGIN + chunk * AT_ONCE, half>(totals[chunk]);
+                });
             });
-        });
-        repeat<SPAN>([&](auto g) INLINED {
-            finish<FIRST + decltype(g)::value>(totals[g / AT_ONCE][g % AT_ONCE]);
+            repeat<CHUNKS * AT_ONCE>([&](auto g) INLINED {
+                finish<BEGIN + g>(totals[g / AT_ONCE][g % AT_ONCE]);
+            });
         });
     }
 

@@ -286,6 +286,6 @@ constexpr int WIDE_ROWS = 2;          // up to here a kernel takes all panels of
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 16;
 constexpr int PEAK_CHAINS = 12;
 constexpr bool HAS_TILES = false;
-constexpr int STORED_ROWS = 4, STORED_DOTS = 4;
+constexpr int STORED_ROWS = 4, STORED_DOTS = 4, STORED_HALVES = 8;
 
 }  // namespace native

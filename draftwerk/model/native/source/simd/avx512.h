@@ -348,6 +348,6 @@ constexpr int ROWS = 8;
 constexpr int WIDE_ROWS = 8;          // up to here a kernel takes all panels of a tile at once
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 64;
 constexpr int PEAK_CHAINS = 16;
-constexpr int STORED_ROWS = 8, STORED_DOTS = 8;
+constexpr int STORED_ROWS = 8, STORED_DOTS = 8, STORED_HALVES = 12;
 
 }  // namespace native

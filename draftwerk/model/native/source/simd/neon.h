@@ -213,6 +213,6 @@ constexpr int WIDE_ROWS = 2;          // up to here a kernel takes all panels of
 constexpr int ATTENTION_ROWS = 6, ATTENTION_COLUMNS = 16;
 constexpr int PEAK_CHAINS = 16;
 constexpr bool HAS_TILES = false;
-constexpr int STORED_ROWS = 4, STORED_DOTS = 8;
+constexpr int STORED_ROWS = 4, STORED_DOTS = 8, STORED_HALVES = 16;
 
 }  // namespace native
