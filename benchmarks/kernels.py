@@ -6,9 +6,13 @@ from time import perf_counter
 
 import torch
 
+from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.checkpoint.config import ModelConfig
+from draftwerk.model.checkpoint.loader import Checkpoint
+from draftwerk.model.checkpoint.packed_weights import WeightStore
 from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import allocate
 
 KV_LENGTH = 260
@@ -47,6 +51,15 @@ def many_rows(rows: int, kv_length: int) -> Batch:
         ancestors=torch.full((rows,), -1),
         outputs=ints(range(rows)),
     )
+
+
+def as_served(model: Checkpoint, dtype: str, pool: Pool) -> NativeForward:
+    """Return the native model, its weights in one piece of memory as a server has them.
+
+    There they have huge pages: without, reading a small matrix takes up to 1.5 times as long.
+    """
+    store = WeightStore(SharedMemory.make(0).descriptor, bytes(32))
+    return NativeForward(model.config, model.weights, dtype, pool, store=store)
 
 
 def pages_for(config: ModelConfig, model: NativeForward, blocks: int = 1024) -> Pages:

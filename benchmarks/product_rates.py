@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from time import process_time
 
-from benchmarks.kernels import one_row, pages_for
+from benchmarks.kernels import as_served, one_row, pages_for
 from benchmarks.support.bench import ResultTable
 from benchmarks.support.mixed_gguf import FILE_TYPES, FileShape, write
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.trials import model_shape, peak_flops
 
@@ -36,7 +35,7 @@ def cpu_s(run: Callable[[], object]) -> float:
 def shares_of_peak(path: Path) -> dict[int, tuple[float, float]]:
     """Return (milliseconds, share of the peak) of the layers' products, by rows."""
     model, pool = load(str(path), None, keeps_blocks=True), Pool(1)
-    forward = NativeForward(model.config, model.weights, "stored", pool)
+    forward = as_served(model, "stored", pool)
     shape = model_shape(model.config, 1.0, 1.0)
     flops = 2.0 * shape.layer_count * shape.layer_weights
     peak = peak_flops(pool, forward.format, process_time)

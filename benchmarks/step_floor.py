@@ -6,9 +6,8 @@ milliseconds, medians of interleaved measurements.
 
 import argparse
 
-from benchmarks.kernels import KV_LENGTH, interleaved, one_row, pages_for
+from benchmarks.kernels import KV_LENGTH, as_served, interleaved, one_row, pages_for
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.library import library
 from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
@@ -22,7 +21,7 @@ def measure(dtype: str, context: int = KV_LENGTH) -> tuple[float, float]:
     The step's token is behind `context` others.
     """
     model = load(None, None)
-    forward = NativeForward(model.config, model.weights, dtype, Pool())
+    forward = as_served(model, dtype, Pool())
     pages = pages_for(model.config, forward, context // 16 + 2)
     batch = one_row(1, context, 1)
     runs = [lambda: forward(batch, pages), lambda: library().measure_stream(forward.handle)]
