@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import Device, ThreadWorker, Worker
@@ -14,9 +15,7 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
 from draftwerk.actors.tier_two.kept_pool import BlockStore
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.memory import CachePools
-from draftwerk.cache.recurrent_states import NO_STATES, StateRules, StateSlots
-from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks, WindowGroup
+from draftwerk.cache.memory import CachePools, KindSizes
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -45,10 +44,8 @@ class EngineParts:
     target: Callable[[], Device[Proposal, Verdict]]
     block_count: int
     block_size: int
-    states: StateSlots = NO_STATES
-    """The states of a model with recurrent layers."""
-    windows: WindowBlocks = NO_WINDOW_BLOCKS
-    """The window blocks of a model whose layers with windows have blocks of their own."""
+    kinds: tuple[KindSizes, ...] = ()
+    """What else the model's layers keep of texts, each in memory of its own."""
     context_max: int
     """Tokens that the model can attend to."""
     stop_token_ids: tuple[int, ...]
@@ -89,15 +86,10 @@ class EngineParts:
 
 def cache_pools(parts: EngineParts) -> CachePools:
     """Return empty pools of the cache: blocks, and what a model's layers need besides."""
-    size, group, rules = parts.block_size, None, None
-    if (windows := parts.windows).count:
-        pool = BlockPool(windows.count, size, first=parts.block_count)
-        group = WindowGroup(pool, windows.window, windows.row_max, windows.kept)
-    if (slots := parts.states).count:
-        # What is read, what is written, and with two rounds under way what the second one writes.
-        own = 2 + parts.limits.run_ahead
-        rules = StateRules(BlockPool(slots.count, 1), own, size, slots.interval)
-    return CachePools(BlockPool(parts.block_count, size), group, rules)
+    count, size, rows = parts.block_count, parts.block_size, 1 + parts.limits.run_ahead
+    kinds = (sizes.kind(count, size, rows) for sizes in parts.kinds)
+    pools = tuple(kind for kind in kinds if kind is not None)
+    return CachePools(BlockPool(count, size), pools)
 
 
 @dataclass(slots=True)
@@ -114,11 +106,10 @@ class Measurements:
     stages: RequestStages = field(default_factory=RequestStages)
 
 
-def memory_sizes(parts: EngineParts, group: WindowGroup | None) -> MemorySizes:
-    """Return what an engine has for texts; `group` are the blocks of layers with windows."""
-    return MemorySizes(
-        (parts.block_count, parts.block_size),
-        parts.limits.tokens_max,
-        parts.states.count,
-        (0, 0) if group is None else (group.pool.capacity, group.blocks_of(parts.tokens_max)),
-    )
+def memory_sizes(parts: EngineParts, pools: CachePools) -> MemorySizes:
+    """Return what an engine has for texts."""
+    fields: dict[str, Any] = {}
+    for kind in pools.kinds:
+        fields.update(kind.sizes(parts.tokens_max))
+    blocks = parts.block_count, parts.block_size
+    return MemorySizes(blocks=blocks, round_max=parts.limits.tokens_max, **fields)

@@ -91,7 +91,7 @@ class Pipeline:
             parts.text,
             TextLimits(
                 parts.tokens_max,
-                memory=memory_sizes(parts, pools.windows),
+                memory=memory_sizes(parts, pools),
                 checks=parts.options.checks,
             ),
             parts.worker,

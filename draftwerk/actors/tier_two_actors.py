@@ -17,6 +17,7 @@ from draftwerk.actors.tier_two.intake import Intake
 from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.warming import Warming
 from draftwerk.actors.tier_two.write_behind import WRITE_PAUSE_S, WriteBehind
+from draftwerk.cache.kinds.recurrent_states import StateRules
 from draftwerk.cache.prefix import BlockNamer
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
@@ -60,7 +61,7 @@ def tier_two_actors(
         return None
     blocks, snapshots = KeptPool(scheduler.pool, store), None
     writers = [WriteBehind(blocks, parts.worker)] if store.keeps else []
-    if state_store is not None and (states := scheduler.running_set.pools.states) is not None:
+    if state_store is not None and (states := scheduler.pools.kind(StateRules)) is not None:
         snapshots = KeptPool(states.pool, state_store, states.passing)
         pause_s = WRITE_PAUSE_S * max(1, state_store.size // store.size)
         writers.append(WriteBehind(snapshots, parts.worker, pause_s, SNAPSHOT_COPIES_MAX))

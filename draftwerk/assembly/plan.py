@@ -14,8 +14,8 @@ from draftwerk.assembly.memory_demand import (
 )
 from draftwerk.assembly.memory_room import auto_kv_bytes, check_memory
 from draftwerk.assembly.window_split import GroupSizes, split
-from draftwerk.cache.recurrent_states import NO_STATES, StateSlots, snapshot_interval
-from draftwerk.cache.window_table import WindowBlocks
+from draftwerk.cache.kinds.recurrent_states import NO_STATES, StateSlots, snapshot_interval
+from draftwerk.cache.kinds.window_table import WindowBlocks
 from draftwerk.machine.host import memory_bytes
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.checkpoint.model_options import TRANSFORMERS, AttentionWindow, ModelOptions

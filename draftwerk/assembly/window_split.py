@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import msgspec
 
-from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
+from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 
 LEAST_SHARE = Fraction(1, 4)
 """Blocks of layers with windows, in those of the others, at least: texts are assumed to be up to

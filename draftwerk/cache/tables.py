@@ -10,7 +10,7 @@ from draftwerk.cache.prefix import ROOT, BlockNamer
 from draftwerk.cache.replacement import Origin
 
 
-class Blended(NamedTuple):
+class NameSalt(NamedTuple):
     """From where on a table's content is not what its tokens alone would give."""
 
     start: int
@@ -31,13 +31,13 @@ class BlockTable(BlockList):
         pool: BlockPool,
         namer: BlockNamer,
         name_space: str,
-        blended: "Blended | None" = None,
+        salt: NameSalt | None = None,
     ) -> None:
-        """With `blended`, blocks from some slot on are found by the same blend alone."""
+        """With a salt, blocks from some slot on are found under the same salt alone."""
         super().__init__(pool)
         self.name_space = name_space
         self._namer = namer
-        self._blended = blended
+        self._salt = salt
         self._names: list[bytes] = []
 
     @property
@@ -61,9 +61,9 @@ class BlockTable(BlockList):
         found = self.known(tokens, names)
         self._names = found[: usable(found)]
         for name in self._names:
-            block = self._pool.find(name)
+            block = self.pool.find(name)
             assert block is not None, "it was found before"
-            self._pool.reuse(block)
+            self.pool.reuse(block)
             self.blocks.append(block)
         return self.slots
 
@@ -71,34 +71,34 @@ class BlockTable(BlockList):
         """Return the names of a prompt's first blocks that are in the pool, and take nothing;
         `names` are as in `match`."""
         heads = self._names_of(tokens, [] if names is None else names)
-        return [*takewhile(lambda name: self._pool.find(name) is not None, heads)]
+        return [*takewhile(lambda name: self.pool.find(name) is not None, heads)]
 
     def named(self, tokens: Sequence[int], count: int, names: list[bytes]) -> list[bytes]:
         """Return the names of a prompt's first blocks, at least `count`, which `names` keeps."""
-        size = self._pool.block_size
+        size = self.pool.block_size
         for index in range(len(names), count):
             names.append(self._next_name(names, tokens[index * size : (index + 1) * size]))
         return names
 
     def commit(self, tokens: Sequence[int], computed: int) -> None:
         """Name each block whose slots are all below `computed`, the count of committed KV slots."""
-        size = self._pool.block_size
+        size = self.pool.block_size
         for i in range(len(self._names), computed // size):
             name = self._next_name(self._names, tokens[i * size : (i + 1) * size])
             self._names.append(name)
-            self._pool.name(self.blocks[i], name, Origin(i, self.name_space))
+            self.pool.name(self.blocks[i], name, Origin(i, self.name_space))
 
     def fork(self) -> "BlockTable":
         """Return a second table over the same blocks, copy-on-write."""
-        twin = BlockTable(self._pool, self._namer, self.name_space, self._blended)
+        twin = BlockTable(self.pool, self._namer, self.name_space, self._salt)
         self.share_with(twin)
         twin._names = list(self._names)
         return twin
 
     def truncate(self, slots: int) -> None:
         """Give back the blocks behind the first `slots` slots."""
-        self.drop_behind(slots)
-        del self._names[slots // self._pool.block_size :]
+        super().truncate(slots)
+        del self._names[slots // self.pool.block_size :]
 
     def release(self) -> None:
         """Give back every block; the named ones stay in the pool's cache."""
@@ -111,14 +111,14 @@ class BlockTable(BlockList):
 
     def _names_of(self, tokens: Sequence[int], names: list[bytes]) -> Iterator[bytes]:
         """Yield the names of a prompt's blocks but its last token's; `names` keeps those made."""
-        size = self._pool.block_size
+        size = self.pool.block_size
         for index in range((len(tokens) - 1) // size):
             yield self.named(tokens, index + 1, names)[index]
 
     def _next_name(self, names: Sequence[bytes], tokens: Sequence[int]) -> bytes:
         """Return the name of the block behind those that are named."""
         parent = names[-1] if names else ROOT
-        space, end = self.name_space, (len(names) + 1) * self._pool.block_size
-        if self._blended is not None and end > self._blended.start:
-            space = f"{space} {self._blended.name}"
+        space, end = self.name_space, (len(names) + 1) * self.pool.block_size
+        if self._salt is not None and end > self._salt.start:
+            space = f"{space} {self._salt.name}"
         return self._namer.name(parent, tokens, space)

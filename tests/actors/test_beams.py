@@ -9,7 +9,7 @@ import pytest
 
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Ended, Event, Failed
-from draftwerk.cache.recurrent_states import StateSlots
+from draftwerk.cache.kinds.recurrent_states import StateSlots
 from draftwerk.speculative.options.beams.beam_refusals import beam_refusal
 from draftwerk.speculative.requests.request import EncodedRequest, Options, Speculation
 from draftwerk.speculative.sampling.params import Grammar, Sampling
@@ -179,7 +179,7 @@ def test_logprobs_under_a_grammar_are_refused() -> None:
 
 @on_both_loops
 async def test_a_beam_wider_than_the_slots_of_states_is_refused() -> None:
-    async with running(Bench().parts(states=StateSlots(7, 8))) as engine:
+    async with running(Bench().parts(kinds=(StateSlots(7, 8),))) as engine:
         (refusal,) = await events(engine, changed(beam_width=4))
         assert isinstance(refusal, Failed) and refusal.field == "beam_width"
         assert "3 wide at most" in refusal.reason

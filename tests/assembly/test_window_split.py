@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.assembly.window_split import GroupSizes, split
-from draftwerk.cache.window_table import NO_WINDOW_BLOCKS
+from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS
 
 KIB = 1024
 GEMMA_3_4B = GroupSizes(

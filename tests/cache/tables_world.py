@@ -12,9 +12,9 @@ from random import Random
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.held_blocks import BlockCopy, BlockList
+from draftwerk.cache.kinds.window_table import WindowGroup, WindowTable
 from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.window_table import WindowGroup
 
 Content = tuple[int, ...]
 """What a slot holds: like real KV, it depends on every token up to its own."""
@@ -62,7 +62,9 @@ class Tables:
     def open(self, pick: int, length: int, space: str) -> None:
         """Start a text that begins as an earlier one did."""
         tokens = self.past[pick % len(self.past)][:length]
-        memory = CachePools(self.pool, self.group).memory(self.namer, space)
+        memory = CachePools(self.pool, () if self.group is None else (self.group,)).memory(
+            self.namer, space
+        )
         found = memory.enter(tokens)
         assert found is not None and found % self.size == 0, "half a block was found"
         assert found < len(tokens), "nothing was left to compute"
@@ -95,14 +97,14 @@ class Tables:
                 "a refusal changes nothing"
             )
             return
-        for part in text.memory.parts():
+        for part in text.memory.lists():
             written = part.blocks[text.computed // self.size :]
             assert not part.shared_from(text.computed // self.size), "a shared block is written"
             assert min(written, default=0) >= 0, "what is written has no block"
         self.copies += copies
         content = (*text.tokens[:stop], *drafts)
         for slot in range(text.computed, len(content)):
-            for part in text.memory.parts():
+            for part in text.memory.lists():
                 self.writes.append((self.page_slot(part, slot), content[: slot + 1]))
         text.drafts = drafts
         text.in_round = True
@@ -166,7 +168,7 @@ class Tables:
 
     def the_blocks_balance(self) -> None:
         holders = Counter(
-            block for text in self.texts for part in text.memory.parts() for block in part.held()
+            block for text in self.texts for part in text.memory.lists() for block in part.held()
         )
         for text in self.texts:
             text.memory.check()
@@ -214,16 +216,17 @@ class Tables:
         for slot in range(text.computed):
             content = self.pages[self.page_slot(text.memory.table, slot)]
             assert content == tuple(text.tokens[: slot + 1]), f"slot {slot} holds another text"
-        if self.group is None or text.memory.window is None:
+        window = text.memory.part(WindowTable)
+        if self.group is None or window is None:
             return
         beginning = min(self.group.kept * self.size, text.computed)
         first = max(beginning, text.computed - self.group.window + 1)
         for slot in (*range(beginning), *range(first, text.computed)):
-            content = self.pages[self.page_slot(text.memory.window, slot)]
+            content = self.pages[self.page_slot(window, slot)]
             assert content == tuple(text.tokens[: slot + 1]), f"the window lacks slot {slot}"
-        held, most = len(text.memory.window.held()), self.group.blocks_of(text.memory.slots)
+        held, most = len(window.held()), self.group.blocks_of(text.memory.slots)
         assert held <= most + 2, "more than a window is held"
-        assert text.memory.window.room(text.memory.slots) == max(0, most - held)
+        assert window.later_count(text.memory.slots) == max(0, most - held)
 
 
 def story(seed: int, steps: int = 60, windows: bool = False) -> None:

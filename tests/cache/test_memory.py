@@ -3,10 +3,10 @@
 import pytest
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.memory import BLOCKS, STATES, WINDOWS, CachePools, SequenceMemory
+from draftwerk.cache.kinds.recurrent_states import SequenceStates, StateRules
+from draftwerk.cache.kinds.window_table import WindowGroup
+from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.recurrent_states import StateRules
-from draftwerk.cache.window_table import WindowGroup
 
 SIZE = 4
 TEXT = list(range(40))
@@ -16,8 +16,10 @@ def pools_of(blocks: int = 20, windows: int = 20, slots: int = 6) -> CachePools:
     """Return pools of a model that has all kinds of layers."""
     return CachePools(
         BlockPool(blocks, SIZE),
-        WindowGroup(BlockPool(windows, SIZE, first=blocks), 6, 8),
-        StateRules(BlockPool(slots, 1), 2, SIZE, 2 * SIZE),
+        (
+            WindowGroup(BlockPool(windows, SIZE, first=blocks), 6, 8),
+            StateRules(BlockPool(slots, 1), 2, SIZE, 2 * SIZE),
+        ),
     )
 
 
@@ -46,7 +48,7 @@ def test_drafts_reach_as_far_as_each_pool_has_blocks() -> None:
     assert memory.reserve_row(6) and memory.slots == 12
     row = memory.begin_row(0, 6, 6, draft_max=6)
     assert row is not None and row.draft_max == 2
-    assert len(row.blocks) == len(row.window_blocks) == 2
+    assert len(row.fields["blocks"]) == len(row.fields["window_blocks"]) == 2
 
 
 def test_a_text_goes_on_behind_its_last_snapshot() -> None:
@@ -57,7 +59,7 @@ def test_a_text_goes_on_behind_its_last_snapshot() -> None:
     again = memory_of(pools, 12)
     assert again.known(TEXT[:12]) == again.enter(TEXT[:12]) == again.slots == 8
     again.leave()
-    assert [pool and pool.used for pool in pools.all()] == [0, 0, 0]
+    assert [pool.used for pool in pools.all()] == [0, 0, 0]
 
 
 def test_without_a_slot_nothing_enters() -> None:
@@ -74,19 +76,19 @@ def test_without_a_slot_nothing_enters() -> None:
 def test_texts_enter_while_their_windows_find_blocks_later() -> None:
     pools = pools_of(windows=8)
     memories = [(entered(pools, TEXT[:8]), 8) for _ in range(3)]
-    assert [memory.later_blocks(tokens) for memory, tokens in memories] == [2, 2, 2]
+    assert [memory.parts[0].later_count(tokens) for memory, tokens in memories] == [2, 2, 2]
     assert pools.has_later(memories) and pools.has_later([*memories, memories[0]])
     assert not pools.has_later([*memories, *memories])
 
 
-@pytest.mark.parametrize("number", [BLOCKS, WINDOWS, STATES])
+@pytest.mark.parametrize("number", range(3), ids=["blocks", "windows", "states"])
 def test_check_finds_what_leaked_in_each_pool(number: int) -> None:
     pools = pools_of()
     memory = entered(pools, TEXT[:8])
     read(memory, TEXT[:8])
     pools.check([memory])
     pool = pools.all()[number]
-    assert pool is not None and pool.take(1)
+    assert pool.take(1)
     with pytest.raises(AssertionError, match="leaked"):
         pools.check([memory])
 
@@ -96,8 +98,8 @@ def test_a_fork_shares_blocks_and_windows_and_has_no_states() -> None:
     memory = entered(pools, TEXT[:6])
     read(memory, TEXT[:6])
     fork = memory.fork()
-    assert fork.states is None
-    assert [part.blocks for part in fork.parts()] == [part.blocks for part in memory.parts()]
+    assert fork.part(SequenceStates) is None and memory.part(SequenceStates) is not None
+    assert [each.blocks for each in fork.lists()] == [each.blocks for each in memory.lists()]
     copies = fork.make_writable(6)
     assert copies is not None and len(copies) == 2, "one block of each pool"
     pools.check([memory, fork])
@@ -110,6 +112,7 @@ def test_a_model_without_such_layers_has_blocks_alone() -> None:
     pools = CachePools(BlockPool(4, SIZE))
     memory = entered(pools, TEXT[:8])
     row = memory.begin_row(0, 8, 8, 0) if memory.reserve_row(8) else None
-    assert row is not None and row.window_blocks == () and row.state is None
-    assert pools.has((2, 99, 99)) and not pools.has((3,)) and pools.available() == (2, 0, 0)
+    assert row is not None and [*row.fields] == ["blocks"]
+    pool = pools.blocks
+    assert pools.has({pool: 2}) and not pools.has({pool: 3}) and pools.available() == (2,)
     assert pools.chunk_max > 1e9 < pools.draft_max

@@ -17,8 +17,8 @@ from msgspec.structs import replace as replaced
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
-from draftwerk.cache.recurrent_states import NO_STATES, StateSlots
-from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
+from draftwerk.cache.kinds.recurrent_states import StateSlots
+from draftwerk.cache.kinds.window_table import WindowBlocks
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -107,10 +107,10 @@ class ForcedFamily:
             target=target,
             block_count=self.block_count,
             block_size=BLOCK_SIZE,
-            states=StateSlots(STATES, 2 * BLOCK_SIZE) if self.has_states else NO_STATES,
-            windows=WindowBlocks(window.count, window.window, ROW_MAX, window.kept)
-            if window.count
-            else NO_WINDOW_BLOCKS,
+            kinds=(
+                WindowBlocks(window.count, window.window, ROW_MAX, window.kept),
+                StateSlots(STATES if self.has_states else 0, 2 * BLOCK_SIZE),
+            ),
             context_max=256,
             stop_token_ids=(),
             limits=RoundLimits(

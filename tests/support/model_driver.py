@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import (
@@ -13,7 +14,6 @@ from draftwerk.speculative.protocol.rounds import (
     NewSequence,
     Proposal,
     Row,
-    RowState,
 )
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.rounds import make_round, make_row

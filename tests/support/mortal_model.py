@@ -13,11 +13,11 @@ from typing import Any
 from torch import Tensor
 
 from draftwerk.assembly.plan import head_bytes
+from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.cache.page_layout import PageLayout, memory_bytes
 from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.disk import DiskStore
 from draftwerk.cache.store.page_store import PageStore
-from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.batch.batch import BatchState
 from draftwerk.model.batch.builder import BatchBuilder

@@ -23,7 +23,7 @@ from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.cache.recurrent_states import StateSlots
+from draftwerk.cache.kinds.recurrent_states import StateSlots
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
@@ -105,8 +105,7 @@ class Crowd:
             target=target.fresh,
             block_count=self.model.block_count,
             block_size=BLOCK_SIZE,
-            states=StateSlots(slots, 2 * BLOCK_SIZE),
-            windows=self.model.windows,
+            kinds=(self.model.windows, StateSlots(slots, 2 * BLOCK_SIZE)),
             context_max=1024,
             stop_token_ids=(2,),
             limits=RoundLimits(

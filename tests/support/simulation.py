@@ -25,9 +25,9 @@ from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.cache.kinds.recurrent_states import StateSlots
+from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.cache.page_layout import JOURNAL_BYTES
-from draftwerk.cache.recurrent_states import StateSlots
-from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -346,8 +346,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         target=target.fresh,
         block_count=setting.block_count,
         block_size=size,
-        states=StateSlots(setting.state_slots, 2 * size),
-        windows=setting.windows,
+        kinds=(setting.windows, StateSlots(setting.state_slots, 2 * size)),
         context_max=CONTEXT,
         stop_token_ids=(STOP,),
         limits=RoundLimits(

@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import exp, log
 
 from draftwerk.actors.client_prompts import ChatMessage, Variable
+from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.options.beams.sampled import new_beams
@@ -24,7 +25,6 @@ from draftwerk.speculative.protocol.rounds import (
     HeadCandidates,
     Proposal,
     Row,
-    RowState,
     Verdict,
 )
 from draftwerk.speculative.protocol.row_blend import RowBlend, SegmentCopy, SegmentRead

@@ -14,7 +14,7 @@ import pytest
 
 from draftwerk.api.core.config import Settings, load
 from draftwerk.assembly.loading.model_infos import attention_window
-from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
+from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.model.native.isa import VARIABLE, available
 from draftwerk.model.native.library import library
 from draftwerk.settings.approximations import APPROXIMATIONS, NAMES

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.actors.engine import Engine, EngineParts, running
-from draftwerk.cache.window_table import WindowBlocks
+from draftwerk.cache.kinds.window_table import WindowBlocks
 from draftwerk.model.checkpoint.model_options import AttentionWindow
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner
@@ -102,7 +102,7 @@ async def serving(
         proposer=Recalling,
         block_count=options.block_count,
         block_size=BLOCK_SIZE,
-        windows=windows,
+        kinds=(windows,),
         context_max=context_max,
         stop_token_ids=(2,),
         limits=limits,

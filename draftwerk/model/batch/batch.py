@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from draftwerk.cache.window_table import NO_WINDOW_BLOCKS, WindowBlocks
+from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 
 
 @dataclass(slots=True)

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.model.batch.batch import Batch, BatchState, Facts
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import Draft, RowState
+from draftwerk.speculative.protocol.rounds import Draft
 
 NO_STATE = RowState(-1, -1)
 """The state of a row that begins a text, and whose end is of no interest."""

@@ -4,6 +4,7 @@ requests, and the policy."""
 from dataclasses import replace
 from functools import partial
 
+from draftwerk.cache.kinds.recurrent_states import SequenceStates
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
 from draftwerk.speculative.options.beams.beam_refusals import beam_refusal
@@ -85,7 +86,7 @@ def beam_group(
     del text.tokens[len(request.tokens) :]
     drafts = draft_max(request, SEARCH_ROOM * factory.limits.draft_max)
     text.request = replace(text.request, draft_max=drafts)
-    text.memory = factory.memory(request, state_slots=2 * options.beam_width)
+    text.memory = factory.memory(request, slots_min=2 * options.beam_width)
     sampling = text.request.sampling
     rules = BeamRules(
         width=options.beam_width,
@@ -110,7 +111,7 @@ def blended_prompt(
     parts = () if blend is None else canonical_parts(blend, len(request.tokens), size)
     if blend is None or not parts:
         return text
-    states = text.memory.states
+    states = text.memory.part(SequenceStates)
     text.memory = factory.memory(
         request, blended(blend, request.tokens, parts), 0 if states is None else states.count
     )

@@ -5,6 +5,7 @@ Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
 
 from typing import NamedTuple
 
+from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.protocol.plain import Plain
 from draftwerk.speculative.protocol.row_blend import RowBlend
@@ -64,19 +65,6 @@ class Branch(Plain, frozen=True, kw_only=True):
     """The candidates after the last known token, if an earlier draft tree computed them."""
     head_candidates: tuple[tuple[int, float], ...] = ()
     """The draft head's candidates there, if none did."""
-
-
-class RowState(Plain, frozen=True):
-    """The slots of a row's recurrent state: one is read, another written.
-
-    What is read is the state at `start`, what is written that at the end of the accepted path.
-    """
-
-    source: int
-    """-1 before the first token."""
-    target: int
-    saves: tuple[tuple[int, int], ...] = ()
-    """(position, slot): written as well if the row begins before the position and comes to it."""
 
 
 class Row(Plain, frozen=True, kw_only=True):

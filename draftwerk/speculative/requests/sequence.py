@@ -6,7 +6,7 @@ A plain request is a text (`text_sequence.py`); options extend that.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -100,7 +100,7 @@ class RoundPlan:
             self.tokens_left -= row.token_count + row.draft_max
         sequence.in_flight += bool(rows)
 
-    def free(self, sequence: "Sequence", counts: Ordered[int]) -> bool:
+    def free(self, sequence: "Sequence", counts: Mapping[BlockPool, int]) -> bool:
         """Make so many blocks of each pool available at the cost of the last in order; False if
         that was the sequence itself."""
         while not self.pools.has(counts):

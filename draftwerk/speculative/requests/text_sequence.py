@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED
-from draftwerk.speculative.protocol.rounds import NewSequence, Row, RowState, VerifiedRow
+from draftwerk.speculative.protocol.rounds import NewSequence, Row, VerifiedRow
 from draftwerk.speculative.requests.sequence import (
     RoundPlan,
     Sequence,
@@ -55,14 +55,12 @@ class TextSequence(Sequence):
             stop=stop,
             samples=samples,
             draft_max=memory.draft_max,
-            blocks=memory.blocks,
-            window_blocks=memory.window_blocks,
             new_token_ids=tuple(self.tokens[sent_count:]) if sent_count else (),
             new_sequence=None if sent_count else self.new_sequence(),
             tokens_left=self.request.tokens_max - self.generated,
             feedback=self.feedback,
             continues=continues,
-            state=None if memory.state is None else RowState(*memory.state),
+            **memory.fields,
         )
         self.sent_count = len(self.tokens)
         self.planned = min(stop, len(self.tokens))

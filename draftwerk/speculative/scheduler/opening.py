@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import Blended
+from draftwerk.cache.tables import NameSalt
 from draftwerk.speculative.requests.request import EncodedRequest
 from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import Deadlines
@@ -50,11 +50,11 @@ class SequenceFactory:
         return opened
 
     def memory(
-        self, request: EncodedRequest, blended: Blended | None = None, state_slots: int = 0
+        self, request: EncodedRequest, salt: NameSalt | None = None, slots_min: int = 0
     ) -> SequenceMemory:
         """Return the memory of a sequence, which is empty."""
         name_space, count = request.options.name_space, len(request.tokens)
-        return self.pools.memory(self.namer, name_space, count, blended, state_slots)
+        return self.pools.memory(self.namer, name_space, count, salt, slots_min)
 
     def _text(self, request: EncodedRequest, choice: int, now_s: float) -> TextSequence:
         committed = request.committed[choice] if request.committed else ()

@@ -17,9 +17,9 @@ from draftwerk.actors.tier_two.intake import Intake, LoadCosts
 from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.write_behind import WriteBehind
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.kinds.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.tables import BlockTable
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.step_report import StepReport
@@ -105,7 +105,7 @@ class Desk:
         self.streams = [outbox, self.arrived]
         self.rules = StateRules(BlockPool(slots, 1), 2, 4, 8)
         self.scheduler = Scheduler(
-            CachePools(BlockPool(blocks, 4), states=self.rules if slots else None), RoundLimits()
+            CachePools(BlockPool(blocks, 4), (self.rules,) if slots else ()), RoundLimits()
         )
         self.pool = self.scheduler.pool
         self.shelf = ModelManager([-1] * blocks)

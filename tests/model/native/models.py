@@ -5,12 +5,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.reference.kv_pages import page_shape
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, RowState
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 
 
 def tiny_config(**changes) -> ModelConfig:

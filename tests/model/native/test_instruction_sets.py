@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.cache.kv_formats import CODE_UNIT
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.loader import load
@@ -26,7 +27,7 @@ from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.speculative.protocol.rounds import Draft, RowState
+from draftwerk.speculative.protocol.rounds import Draft
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.model.native.models import (

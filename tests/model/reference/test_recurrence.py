@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import BatchState, Pages
 from draftwerk.model.batch.builder import BatchBuilder
@@ -23,7 +24,7 @@ from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal, RowState
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal
 from draftwerk.speculative.sampling.params import Sampling
 from tests.model.native.models import random_pages
 from tests.support.model_driver import Driver, Live, random_tree

@@ -13,9 +13,9 @@ from math import inf
 from random import Random
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.kinds.recurrent_states import StateRules
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
@@ -98,7 +98,9 @@ class World:
             own = 2 + self.limits.run_ahead
             self.states = StateRules(BlockPool(state_slots, 1), own, block_size, 2 * block_size)
         self.scheduler = Scheduler(
-            CachePools(BlockPool(block_count, block_size), states=self.states),
+            CachePools(
+                BlockPool(block_count, block_size), () if self.states is None else (self.states,)
+            ),
             self.limits,
             policy=policy or partial(ServicePolicy, lengths=lengths),
         )

@@ -88,7 +88,7 @@ def test_a_prompt_waits_until_its_largest_segment_has_room_beside_it() -> None:
     prompt, blend = list(range(24)), Blend(((4, 8), (8, 20)))
     parts = canonical_parts(blend, len(prompt), SIZE)
     assert [part.slots for part in parts] == [8, 16]
-    memory = pools.memory(namer, "", blended=blended(blend, prompt, parts))
+    memory = pools.memory(namer, "", salt=blended(blend, prompt, parts))
     blending = Blending(blend, parts, partial(pools.memory, namer, ""))
     entering = sequence_of(prompt, memory, 2, blending)
     held = pool.take(1)

@@ -8,9 +8,9 @@ import torch
 from msgspec.structs import replace
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.kinds.recurrent_states import StateRules
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
@@ -81,7 +81,8 @@ class Server:
         if states is not None:
             self.states = StateRules(BlockPool(len(states), 1), 2, size, 2 * size)
         self.scheduler = Scheduler(
-            CachePools(BlockPool(block_count, size), states=self.states), limits
+            CachePools(BlockPool(block_count, size), () if self.states is None else (self.states,)),
+            limits,
         )
         costs = (1, step_ms(1)), (256, step_ms(256))
         self.proposer = Proposer(("ngram",), costs, groups=SearchDrafts)
@@ -111,7 +112,7 @@ class Server:
             ),
             tokens=list(prompt),
             memory=self.scheduler.pools.memory(
-                BlockNamer(b""), "", len(prompt), state_slots=2 * width
+                BlockNamer(b""), "", len(prompt), slots_min=2 * width
             ),
         )
         if rules is not None:

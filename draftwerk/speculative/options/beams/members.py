@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.held_blocks import BlockCopy
-from draftwerk.cache.memory import STATES, CachePools, SequenceMemory
+from draftwerk.cache.kinds.recurrent_states import SequenceStates
+from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.options.beams.decisions import Candidate, Hypothesis
 from draftwerk.speculative.protocol.rounds import NewSequence, Row
 from draftwerk.speculative.requests.sequence import Sequence as RequestSequence
@@ -64,7 +66,7 @@ class Member:
 
         return [
             (slot(part.blocks, self.base + node), slot(part.blocks, self.base + index))
-            for part in self.memory.parts()
+            for part in self.memory.lists()
             for index, node in enumerate(self.path)
             if node != index
         ]
@@ -92,6 +94,7 @@ def forked(
 ) -> list[Member]:
     """Return a member for every live hypothesis, branching off the root that has read its text."""
     prompt = root.tokens[: root.request.prompt_count]
+    states = root.memory.part(SequenceStates)
     return [
         Member(
             new_id(),
@@ -100,7 +103,7 @@ def forked(
             root.computed,
             root.sent_count,
             root.sequence_id if root.sent_count else 0,
-            state=None if root.memory.states is None else root.memory.states.latest,
+            state=None if states is None else states.latest,
         )
         for each in live
     ]
@@ -123,17 +126,16 @@ def catching_up(members: list[Member], tokens_left: int) -> list[Want]:
     return wants
 
 
-def blocks_needed(wants: Sequence[Want], pools: CachePools) -> list[int]:
+def blocks_needed(wants: Sequence[Want]) -> dict[BlockPool, int]:
     """Return how many blocks the rows take from each pool, copies included."""
-    parts = pools.all()[:STATES]
-    fresh = [0] * len(parts)
-    written: list[Counter[int]] = [Counter() for _ in parts]
+    fresh = Counter[BlockPool]()
+    written: dict[BlockPool, Counter[int]] = {}
     for member, stop, drafts in wants:
-        for number, part in enumerate(member.memory.parts()):
-            fresh[number] += max(0, -(-(stop + drafts) // part.block_size) - len(part.blocks))
-            written[number].update(part.blocks[member.base // part.block_size :])
-    for number, pool in enumerate(parts):
-        counts = written[number].items()
-        if pool is not None:
-            fresh[number] += sum(min(count, pool.holders(block) - 1) for block, count in counts)
+        for held in member.memory.lists():
+            fresh[held.pool] += max(0, held.pool.blocks_for(stop + drafts) - len(held.blocks))
+            counts = written.setdefault(held.pool, Counter())
+            counts.update(held.blocks[member.base // held.block_size :])
+    for pool, counts in written.items():
+        shared = (min(count, pool.holders(block) - 1) for block, count in counts.items())
+        fresh[pool] += sum(shared)
     return fresh

@@ -10,10 +10,11 @@ waits in the parent's tree slots, until the next round copies shared blocks and 
 Of a model with recurrent layers each member reads its parent's state and its path's tokens again.
 """
 
-from collections.abc import Callable, Iterable
-from collections.abc import Sequence as Ordered
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.kinds.recurrent_states import SequenceStates
 from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.speculative.options.beams.decisions import Beams, common_prefix
 from draftwerk.speculative.options.beams.members import (
@@ -28,7 +29,7 @@ from draftwerk.speculative.options.beams.members import (
 from draftwerk.speculative.options.beams.steps import BeamPosition, take_steps, with_known
 from draftwerk.speculative.options.beams.text_snapshots import TextSnapshots
 from draftwerk.speculative.options.beams.verified_trees import as_one_row, path_origins, seen
-from draftwerk.speculative.protocol.rounds import Branch, Row, RowState, Seen, VerifiedRow
+from draftwerk.speculative.protocol.rounds import Branch, Row, Seen, VerifiedRow
 from draftwerk.speculative.requests.sequence import Sequence
 
 SEARCH_ROOM = 2
@@ -79,7 +80,7 @@ class BeamSearch:
         pools: CachePools,
         draft_max: int,
         tokens_left: int,
-        free: Callable[[Ordered[int]], bool],
+        free: Callable[[Mapping[BlockPool, int]], bool],
     ) -> GroupRows | None:
         """Return the rows of all members, or None if they do not all fit.
 
@@ -90,9 +91,9 @@ class BeamSearch:
             self._fork(root)
         tokens_left = min(tokens_left, len(self.members) * pools.chunk_max)
         wants = self._wants(root, min(draft_max, pools.draft_max), tokens_left)
-        if not pools.has(blocks_needed(wants, pools)):
+        if not pools.has(blocks_needed(wants)):
             wants = [want._replace(drafts=0) for want in wants]
-        if not wants or not free(blocks_needed(wants, pools)):
+        if not wants or not free(blocks_needed(wants)):
             return None
         group = GroupRows()
         for want in wants:
@@ -144,11 +145,10 @@ class BeamSearch:
             head_candidates=member.head_candidates,
         )
         self._seen.clear()
-        states, state = root.memory.states, None
+        states, state = root.memory.part(SequenceStates), None
         if states is not None and member.state is not None:
             saves = self._snapshots.begin_row(states, member, stop, root.request.prompt_count)
-            state = RowState(*states.go_on(member.state, saves))
-        blocks, window_blocks = member.memory.row_blocks(stop + drafts)
+            state = states.go_on(member.state, saves)
         group.rows.append(
             Row(
                 sequence_id=member.sequence_id,
@@ -156,8 +156,6 @@ class BeamSearch:
                 stop=stop,
                 samples=stop == len(member.tokens),
                 draft_max=drafts,
-                blocks=blocks,
-                window_blocks=window_blocks,
                 new_token_ids=tuple(member.tokens[member.sent_count :])
                 if member.sent_count
                 else (),
@@ -166,6 +164,7 @@ class BeamSearch:
                 else with_tokens(root.new_sequence(), member.tokens),
                 branch=branch,
                 state=state,
+                **member.memory.fields(stop + drafts),
             )
         )
         member.sent_count, member.origin = len(member.tokens), 0
@@ -179,6 +178,7 @@ class BeamSearch:
         members only caught up.
         """
         members = {member.sequence_id: member for member in self.members}
+        states = root.memory.part(SequenceStates)
         parts = [
             part._replace(decision=with_known(part.decision, members[part.row.sequence_id].known))
             for part in parts
@@ -187,15 +187,15 @@ class BeamSearch:
             member = members[row.sequence_id]
             member.base = row.stop
             member.memory.commit(member.tokens, row.start, row.stop)
-            if root.memory.states is not None and row.state is not None:
+            if states is not None and row.state is not None:
                 member.state = row.state.target
                 own = member, row.state, root.request.prompt_count
-                self._snapshots.end_row(root.memory.states, *own)
+                self._snapshots.end_row(states, *own)
         outcome = self._advance(root, parts) if parts[0].row.samples else None
-        if root.memory.states is not None:
-            self._snapshots.keep(root.memory.states, self._texts())
+        if states is not None:
+            self._snapshots.keep(states, self._texts())
             latest = (each.state for each in self.members if each.state is not None)
-            root.memory.states.end_branches(latest)
+            states.end_branches(latest)
         return outcome
 
     def _texts(self) -> Iterable[tuple[int, ...]]:

@@ -8,9 +8,8 @@ draft's length before the reply's end.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from draftwerk.cache.recurrent_states import SequenceStates
+from draftwerk.cache.kinds.recurrent_states import RowState, SequenceStates
 from draftwerk.speculative.options.beams.members import Member
-from draftwerk.speculative.protocol.rounds import RowState
 
 Text = tuple[int, ...]
 """Generated tokens."""

@@ -78,7 +78,7 @@ class BlendedPrompt(TextSequence):
         step = self.blending.step(self.tokens, self.planned, end, plan.tokens_left)
         if step is None:
             need = plan.pools.blocks.blocks_for(self.blending.missing())
-            if plan.free(self, [need]):
+            if plan.free(self, {plan.pools.blocks: need}):
                 step = self.blending.step(self.tokens, self.planned, end, plan.tokens_left)
         return step
 

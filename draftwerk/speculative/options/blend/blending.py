@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import takewhile
 
 from draftwerk.cache.memory import SequenceMemory
-from draftwerk.cache.tables import Blended
+from draftwerk.cache.tables import NameSalt
 from draftwerk.speculative.options.blend.blend_step import (
     PROBE_MAX,
     BlendStep,
@@ -255,10 +255,10 @@ def repaired_count(blend: Blend, parts: tuple[CanonicalPart, ...]) -> int:
     return len(choose_positions(blend, parts, [0.0] * sum(part.length for part in parts)))
 
 
-def blended(blend: Blend, tokens: Sequence[int], parts: tuple[CanonicalPart, ...]) -> Blended:
+def blended(blend: Blend, tokens: Sequence[int], parts: tuple[CanonicalPart, ...]) -> NameSalt:
     """Return from where a table is the blend's, and all that it depends on.
 
     A choice may depend on every part, also on those behind a block.
     """
     named = repr((blend.rule, blend.ratio, parts, list(tokens[: parts[-1].stop])))
-    return Blended(parts[0].start, blake2b(named.encode(), digest_size=16).hexdigest())
+    return NameSalt(parts[0].start, blake2b(named.encode(), digest_size=16).hexdigest())

@@ -6,6 +6,7 @@ time: the other is read as early as the shortest of those that wait for it.
 
 from collections.abc import Collection
 
+from draftwerk.cache.kinds.recurrent_states import SequenceStates
 from draftwerk.speculative.requests.sequence import AwaitedPrefix, Sequence
 
 SHARED_MIN = 4
@@ -15,7 +16,7 @@ SHARED_MIN = 4
 def awaits_prefix(sequence: Sequence, running: Collection[Sequence]) -> bool:
     """Return whether blocks of a waiting sequence are being computed for one that runs."""
     # Recurrent layers go on from snapshots, and segments lie elsewhere in every prompt.
-    if sequence.memory.states is not None or not sequence.in_line:
+    if sequence.memory.part(SequenceStates) is not None or not sequence.in_line:
         return False
     if sequence.awaited is None:
         sequence.awaited = _found(sequence, running)

@@ -12,9 +12,9 @@ from random import Random
 import msgspec
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.kinds.recurrent_states import StateRules
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.recurrent_states import StateRules
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
 from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.sampled import new_beams
@@ -68,7 +68,9 @@ class BeamWorld:
         self.states: StateRules | None = None
         if state_slots:
             self.states = StateRules(BlockPool(state_slots, 1), 2, block_size, 2 * block_size)
-        pools = CachePools(BlockPool(block_count, block_size), states=self.states)
+        pools = CachePools(
+            BlockPool(block_count, block_size), () if self.states is None else (self.states,)
+        )
         self.scheduler = Scheduler(pools, limits, policy=ServicePolicy)
         self.namer = BlockNamer(b"")
         self.target = ToyTarget(block_count, block_size, states=[(-1, 0)] * state_slots)
@@ -270,9 +272,7 @@ class BeamWorld:
                 draft_max=draft_max,
             ),
             tokens=list(prompt),
-            memory=self.scheduler.pools.memory(
-                self.namer, "", len(prompt), state_slots=state_slots
-            ),
+            memory=self.scheduler.pools.memory(self.namer, "", len(prompt), slots_min=state_slots),
         )
 
     def _wish(self, wanted: WantedText) -> WantedText:

@@ -6,9 +6,9 @@ import pytest
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.held_blocks import RELEASED
+from draftwerk.cache.kinds.window_table import WindowGroup, WindowTable
 from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.window_table import WindowGroup
 
 SIZE = 4
 NAMES = [bytes([number]) for number in range(6)]
@@ -49,7 +49,13 @@ def test_a_hit_is_the_longest_whose_window_is_there_whatever_is_known(
 
 
 def memory_of(pool: BlockPool, group: WindowGroup | None) -> SequenceMemory:
-    return CachePools(pool, group).memory(BlockNamer(b""), "")
+    return CachePools(pool, () if group is None else (group,)).memory(BlockNamer(b""), "")
+
+
+def table_of(memory: SequenceMemory) -> WindowTable:
+    table = memory.part(WindowTable)
+    assert table is not None
+    return table
 
 
 def one_text(
@@ -72,12 +78,12 @@ def one_text(
 def test_a_long_text_holds_no_more_than_its_window_and_a_row(window: int) -> None:
     group, pool = group_of(window, row_max=5), BlockPool(60, SIZE)
     memory = one_text(group, pool, TEXT)
-    assert memory.window is not None
+    held = table_of(memory)
     first = max(0, len(TEXT) - window + 1) // SIZE
-    assert memory.window.blocks[:first] == [RELEASED] * first
-    assert len(memory.window.held()) == len(TEXT) // SIZE - first
+    assert held.blocks[:first] == [RELEASED] * first
+    assert len(held.held()) == len(TEXT) // SIZE - first
     assert memory.block_count == len(TEXT) // SIZE
-    assert len(memory.window.held()) <= group.blocks_of(len(TEXT))
+    assert len(held.held()) <= group.blocks_of(len(TEXT))
     memory.leave()
     assert group.pool.used == pool.used == 0
 
@@ -108,11 +114,10 @@ def test_the_whole_of_a_row_fits_or_nothing_is_copied() -> None:
     group, pool = group_of(9, count=5), BlockPool(60, SIZE)
     memory = one_text(group, pool, TEXT[:10])
     fork = memory.fork()
-    assert fork.window is not None
     taken = group.pool.take(group.pool.available)
-    before = list(fork.table.blocks), list(fork.window.blocks), pool.available
+    before = list(fork.table.blocks), list(table_of(fork).blocks), pool.available
     assert fork.make_writable(9) is None
-    assert before == (fork.table.blocks, fork.window.blocks, pool.available)
+    assert before == (fork.table.blocks, table_of(fork).blocks, pool.available)
     group.pool.drop(taken or [])
     copies = fork.make_writable(9)
     assert copies is not None and [source >= 100 for source, _ in copies] == [False, True]
@@ -120,25 +125,26 @@ def test_the_whole_of_a_row_fits_or_nothing_is_copied() -> None:
 
 def test_a_row_is_told_both_tables() -> None:
     memory = one_text(group_of(5), BlockPool(60, SIZE), TEXT[:20])
-    blocks, window_blocks = memory.row_blocks(18)
-    assert blocks == tuple(memory.table.blocks)
+    fields = memory.fields(18)
+    window_blocks = fields["window_blocks"]
+    assert fields["blocks"] == tuple(memory.table.blocks)
     assert window_blocks[:4] == (RELEASED,) * 4 and window_blocks[4] >= 100
     plain = memory_of(BlockPool(4, SIZE), None)
-    assert plain.reserve_row(5) and plain.row_blocks(5)[1] == ()
+    assert plain.reserve_row(5) and "window_blocks" not in plain.fields(5)
 
 
 def test_a_text_without_an_end_keeps_its_beginning_and_its_window_alone() -> None:
     size = 16
     group = WindowGroup(BlockPool(4096 // size, size, first=9000), 1024, 1024, kept=128 // size)
     memory = memory_of(BlockPool(7000, size), group)
-    assert memory.window is not None
+    held = table_of(memory)
     tokens, most = [*range(100_000)], 0
     for computed in range(500, len(tokens) + 1, 500):
         assert memory.reserve_row(computed) and memory.make_writable(computed - 500) is not None
         memory.commit(tokens, 0, computed)
-        most = max(most, len(memory.window.held()))
+        most = max(most, len(held.held()))
     memory.check()
-    assert memory.window.blocks[:8] == memory.window.held()[:8], "the beginning is held"
+    assert held.blocks[:8] == held.held()[:8], "the beginning is held"
     assert most <= group.blocks_of(len(tokens)) == 137
     twin = memory.fork()
     twin.check()

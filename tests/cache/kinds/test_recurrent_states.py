@@ -3,7 +3,7 @@
 import pytest
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.recurrent_states import START, SequenceStates, StateRules
+from draftwerk.cache.kinds.recurrent_states import START, RowState, SequenceStates, StateRules
 
 NAMES = [b"one", b"two", b"three", b"four", b"five"]
 SIZE = 4
@@ -20,27 +20,33 @@ def entered(of: StateRules, names: list[bytes]) -> tuple[SequenceStates, int]:
     return states, found
 
 
+def begun(states: SequenceStates, start: int, stop: int, reach: int, prompt_count: int) -> RowState:
+    """Return what a row does of a sequence with a prompt of so many tokens."""
+    states.prompt_count = prompt_count
+    return states.row_state(start, stop, reach)
+
+
 def read_prompt(of: StateRules, prompt_count: int) -> SequenceStates:
     """Return the states of a sequence that has read a prompt of its own."""
     states, _ = entered(of, [])
-    states.begin_row(0, prompt_count, prompt_count, prompt_count)
-    states.end_row(0, prompt_count, NAMES, prompt_count)
+    begun(states, 0, prompt_count, prompt_count, prompt_count)
+    states.end_row(0, prompt_count, NAMES)
     return states
 
 
 def test_a_row_reads_what_the_one_before_has_written() -> None:
     states, found = entered(rules(own=3), [])
     assert found == 0
-    first, second = (states.begin_row(at, at + 1, at + 1, 1) for at in (0, 1))
+    first, second = (begun(states, at, at + 1, at + 1, 1) for at in (0, 1))
     assert first.source == START
     assert second.source == first.target != second.target
     states.check()
-    states.end_row(0, 1, [], 1)
-    third = states.begin_row(2, 3, 3, 1)
+    states.end_row(0, 1, [])
+    third = begun(states, 2, 3, 3, 1)
     assert third.target not in (second.source, second.target)
-    states.end_row(1, 2, [], 1)
+    states.end_row(1, 2, [])
     # The first row's slot is free: nothing that is under way reads it.
-    assert states.begin_row(3, 4, 4, 1).target == first.target
+    assert begun(states, 3, 4, 4, 1).target == first.target
     states.check()
 
 
@@ -49,8 +55,8 @@ def test_a_prompt_goes_on_from_the_last_snapshot_among_its_blocks() -> None:
     read_prompt(of, 2 * SIZE + 1).leave()
     states, found = entered(of, NAMES[:3])
     assert found == 2
-    assert states.begin_row(2 * SIZE, 13, 13, 13).source == of.pool.find(b"two")
-    states.end_row(2 * SIZE, 13, NAMES, 13)
+    assert begun(states, 2 * SIZE, 13, 13, 13).source == of.pool.find(b"two")
+    states.end_row(2 * SIZE, 13, NAMES)
     states.leave()
     assert entered(of, NAMES[:1])[1] == 0
     assert entered(of, [*NAMES[:1], b"other"])[1] == 0
@@ -61,16 +67,16 @@ def test_where_a_prompt_parts_from_others_a_snapshot_is_made() -> None:
     read_prompt(of, 4 * SIZE + 1).leave()
     parting, found = entered(of, NAMES[:2])
     assert (found, parting.parting) == (0, 2 * SIZE)
-    use = parting.begin_row(0, 3 * SIZE + 2, 3 * SIZE + 2, 3 * SIZE + 2)
+    use = begun(parting, 0, 3 * SIZE + 2, 3 * SIZE + 2, 3 * SIZE + 2)
     assert [position for position, _ in use.saves] == [2 * SIZE, 3 * SIZE]
-    parting.end_row(0, 3 * SIZE + 2, [*NAMES[:2], b"other"], 3 * SIZE + 2)
+    parting.end_row(0, 3 * SIZE + 2, [*NAMES[:2], b"other"])
     parting.leave()
     assert entered(of, NAMES[:2])[1] == 2
 
 
 def test_a_long_prompt_has_some_on_its_way() -> None:
     states, _ = entered(rules(interval=2 * SIZE), [])
-    use = states.begin_row(0, 18, 18, 18)
+    use = begun(states, 0, 18, 18, 18)
     assert [position for position, _ in use.saves] == [8, 16]
 
 
@@ -78,8 +84,8 @@ def test_a_reply_has_one_the_newest() -> None:
     of = rules()
     states = read_prompt(of, 5)
     for start, end in ((5, 7), (7, 9), (9, 12), (12, 13)):
-        states.begin_row(start, start + 1, start + 4, 5)
-        states.end_row(start, end, NAMES, 5)
+        begun(states, start, start + 1, start + 4, 5)
+        states.end_row(start, end, NAMES)
     assert [name in of.pool.names for name in NAMES[:4]] == [True, False, True, False]
     states.leave()
     assert of.pool.cached == 2
@@ -88,9 +94,9 @@ def test_a_reply_has_one_the_newest() -> None:
 def test_one_that_was_not_reached_is_not_kept() -> None:
     of = rules()
     states = read_prompt(of, 5)
-    use = states.begin_row(5, 6, 9, 5)
+    use = begun(states, 5, 6, 9, 5)
     assert [position for position, _ in use.saves] == [8]
-    states.end_row(5, 7, NAMES[:1], 5)
+    states.end_row(5, 7, NAMES[:1])
     states.leave()
     assert list(of.pool.names) == [b"one"]
 
@@ -100,7 +106,7 @@ def test_one_that_only_drafts_reach_leaves_room_for_a_sequence_to_enter(drafted:
     of = rules(count=5)
     states = read_prompt(of, 5)
     stop = 2 * SIZE - drafted
-    assert len(states.begin_row(5, stop, 2 * SIZE, 5).saves) == 1 - drafted
+    assert len(begun(states, 5, stop, 2 * SIZE, 5).saves) == 1 - drafted
     assert (SequenceStates(of).enter(NAMES[:1]) is None) == (not drafted)
 
 
@@ -110,7 +116,7 @@ def test_all_comes_home(under_way: int) -> None:
     read_prompt(of, 9).leave()
     states, _ = entered(of, NAMES[:2])
     for row in range(under_way):
-        states.begin_row(8 + row, 9 + row, 12 + row, 9)
+        begun(states, 8 + row, 9 + row, 12 + row, 9)
     states.leave()
     assert of.pool.used == 0
     of.pool.check()
@@ -149,5 +155,5 @@ def test_snapshots_give_way_to_sequences_and_these_to_nothing() -> None:
     assert third.enter(NAMES[:1]) is None
     assert of.pool.cached == 1
     # Without room there are no snapshots.
-    assert first.begin_row(0, 5, 5, 5).saves != ()
-    assert second.begin_row(0, 5, 5, 5).saves == ()
+    assert begun(first, 0, 5, 5, 5).saves != ()
+    assert begun(second, 0, 5, 5, 5).saves == ()

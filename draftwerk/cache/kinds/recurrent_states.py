@@ -15,22 +15,29 @@ a snapshot at exactly the end of the blocks that it finds.
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import MemoryKind, MemoryPart
 from draftwerk.cache.replacement import Origin
+from draftwerk.cache.tables import BlockTable
 
 START = -1
 """Read in place of a slot: the state before the first token."""
 
 
-class StateUse(NamedTuple):
-    """The use that one row makes of slots."""
+class RowState(NamedTuple):
+    """The slots of a row: one is read, another written.
+
+    What is read is the state at the row's start, what is written that at the end of the accepted
+    path.
+    """
 
     source: int
+    """-1 before the first token."""
     target: int
     saves: tuple[tuple[int, int], ...] = ()
-    """(position, slot): snapshots, made where the row passes the position."""
+    """(position, slot): snapshots, written as well where the row passes the position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,12 @@ class StateSlots:
     count: int = 0
     interval: int = 0
     """Tokens between snapshots of a prompt, in whole blocks."""
+
+    def kind(self, block_count: int, block_size: int, rows: int) -> "StateRules | None":
+        """Return the kind of memory that they are, for so many rows under way; None without any."""
+        if not self.count:
+            return None
+        return StateRules(BlockPool(self.count, 1), 1 + rows, block_size, self.interval)
 
 
 NO_STATES = StateSlots()
@@ -54,7 +67,7 @@ def snapshot_interval(state_bytes: int, block_bytes: int, block_size: int) -> in
 
 
 @dataclass(frozen=True, slots=True)
-class StateRules:
+class StateRules(MemoryKind):
     """The rules common to the states of all sequences."""
 
     pool: BlockPool
@@ -67,15 +80,26 @@ class StateRules:
     passing: set[bytes] = field(default_factory=set[bytes])
     """Snapshots of replies that go on: each takes the place of the one before."""
 
+    def part(
+        self, name_space: str, prompt_count: int, is_salted: bool, slots_min: int
+    ) -> "SequenceStates":
+        """Return the empty states of a sequence."""
+        return SequenceStates(self, name_space, slots_min, prompt_count)
+
+    def sizes(self, tokens_max: int) -> dict[str, Any]:
+        return {"states": self.pool.capacity}
+
 
 @dataclass(slots=True)
-class SequenceStates:
+class SequenceStates(MemoryPart):
     """Slots that a running sequence holds, and the snapshots that it makes."""
 
     rules: StateRules
     name_space: str = ""
     count: int = 0
     """Slots of its own, if it needs more than one that runs alone."""
+    prompt_count: int = 0
+    """Tokens of the prompt."""
     parting: int = 0
     """Where the prompt leaves the blocks that were found, if no snapshot was there."""
     _own: list[int] = field(default_factory=list[int])
@@ -84,12 +108,19 @@ class SequenceStates:
     _entry: int = START
     """The snapshot that it began from, until its first row is answered."""
     _latest: int = START
-    _rows: deque[StateUse] = field(default_factory=deque[StateUse])
+    _rows: deque[RowState] = field(default_factory=deque[RowState])
     """Under way."""
     _branches: frozenset[int] = frozenset()
     """The slots that the branches of a beam search go on from."""
     _of_reply: frozenset[bytes] = frozenset()
     """The snapshots of its reply, of a beam search those of its texts."""
+
+    @property
+    def kind(self) -> StateRules:
+        return self.rules
+
+    def entry_count(self, tokens: int) -> int:
+        return self.slots
 
     def known(self, names: Sequence[bytes]) -> int:
         """Return how many of the named blocks of a prompt lie before their last snapshot."""
@@ -128,9 +159,9 @@ class SequenceStates:
         """The slot that its next row reads."""
         return self._latest
 
-    def go_on(self, source: int, saves: tuple[tuple[int, int], ...] = ()) -> StateUse:
+    def go_on(self, source: int, saves: tuple[tuple[int, int], ...] = ()) -> RowState:
         """Return what a row does that goes on from a slot: its own last one's, or a branch's."""
-        use = StateUse(source, self._free.popleft(), saves)
+        use = RowState(source, self._free.popleft(), saves)
         self._rows.append(use)
         return use
 
@@ -142,10 +173,13 @@ class SequenceStates:
         if self._entry not in self._branches:
             self._drop_entry()
 
-    def begin_row(self, start: int, stop: int, reach: int, prompt_count: int) -> StateUse:
+    def begin_row(self, start: int, stop: int, reach: int) -> dict[str, Any]:
+        return {"state": self.row_state(start, stop, reach)}
+
+    def row_state(self, start: int, stop: int, reach: int) -> RowState:
         """Return what a row does that computes start .. stop, and a path as far as `reach`."""
         saves, pool = list[tuple[int, int]](), self.rules.pool
-        for position in self._boundaries(start, stop, reach, prompt_count):
+        for position in self._boundaries(start, stop, reach):
             # What only drafts would come to leaves room for a sequence to enter, from a snapshot.
             if pool.available > (self.rules.own + 1 if position > stop else 0):
                 saves.extend((position, slot) for slot in pool.take(1) or ())
@@ -153,25 +187,28 @@ class SequenceStates:
         self._latest = use.target
         return use
 
-    def _boundaries(self, start: int, stop: int, reach: int, prompt_count: int) -> Iterator[int]:
+    def _boundaries(self, start: int, stop: int, reach: int) -> Iterator[int]:
         """Yield where snapshots are to be made: at the end of the prompt, where it parts from
         others, every so often within it, and at the last block of the reply."""
         size, every = self.rules.block_size, self.rules.interval
-        last = (prompt_count - 1) // size * size
+        last = (self.prompt_count - 1) // size * size
         wanted = {last, self.parting, *range((start // every + 1) * every, last, every)}
         yield from sorted(each for each in wanted if start < each <= stop)
         following = (max(start, stop - 1) // size + 1) * size
         if last < following <= reach and following not in wanted:
             yield following
 
-    def end_row(self, start: int, end: int, names: Sequence[bytes], prompt_count: int) -> None:
+    def commit(self, table: BlockTable, named: int, start: int, computed: int) -> None:
+        self.end_row(start, computed, table.names)
+
+    def end_row(self, start: int, end: int, names: Sequence[bytes]) -> None:
         """Take in that the oldest row is answered: it has come from `start` to `end`."""
         use, size = self._rows.popleft(), self.rules.block_size
         for position, slot in use.saves:
             if start < position <= end:
                 name = names[position // size - 1]
                 self.name(slot, name, position)
-                if position > prompt_count - 1:
+                if position > self.prompt_count - 1:
                     self.keep((name,))
             self.rules.pool.drop([slot])
         if use.source in self._own:
@@ -197,7 +234,7 @@ class SequenceStates:
         self.rules.passing.update(kept)
         self._of_reply = kept
 
-    def forget(self, names: Iterable[bytes]) -> None:
+    def forget_named(self, names: Sequence[bytes]) -> None:
         """Remove snapshots from those that are found: they must not be served again."""
         pool = self.rules.pool
         wanted = {*names, *self._of_reply}
@@ -231,7 +268,7 @@ class SequenceStates:
                 self.rules.pool.hold(slot)
                 self.rules.pool.drop([slot])
 
-    def held(self) -> Iterator[int]:
+    def holds(self) -> Iterator[int]:
         """Yield every slot that it holds."""
         yield from self._own
         yield from (slot for use in self._rows for _, slot in use.saves)

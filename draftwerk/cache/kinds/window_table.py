@@ -10,10 +10,13 @@ needed. A text goes on from a prefix where the blocks of its window are found as
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.held_blocks import RELEASED, BlockList
+from draftwerk.cache.memory import MemoryKind, MemoryPart
 from draftwerk.cache.replacement import Origin
+from draftwerk.cache.tables import BlockTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,19 @@ class WindowBlocks:
         """Return the number of the first block behind those that a row reads from `start` on."""
         return max(self.kept, (start - self.window + 1) // block_size)
 
+    def kind(self, block_count: int, block_size: int, rows: int) -> "WindowGroup | None":
+        """Return the kind of memory that they are, behind other blocks; None without any."""
+        if not self.count:
+            return None
+        pool = BlockPool(self.count, block_size, first=block_count)
+        return WindowGroup(pool, self.window, self.row_max, self.kept)
+
 
 NO_WINDOW_BLOCKS = WindowBlocks()
 
 
 @dataclass(frozen=True, slots=True)
-class WindowGroup:
+class WindowGroup(MemoryKind):
     """The parts common to the window tables of all sequences."""
 
     pool: BlockPool
@@ -58,6 +68,15 @@ class WindowGroup:
     def draft_max(self) -> int:
         """Drafted tokens in a row at most: another may continue it before it is answered."""
         return max(0, self.row_max // 4 - 1)
+
+    def part(
+        self, name_space: str, prompt_count: int, is_salted: bool, slots_min: int
+    ) -> "WindowTable | None":
+        """Return the empty table of a sequence; blended text has blocks alone for all layers."""
+        return None if is_salted else WindowTable(self)
+
+    def sizes(self, tokens_max: int) -> dict[str, Any]:
+        return {"windows": (self.pool.capacity, self.blocks_of(tokens_max))}
 
     def first_read(self, start: int) -> int:
         """Return the number of the first block that a row reads which begins at `start`."""
@@ -82,7 +101,7 @@ class WindowGroup:
         return hit
 
 
-class WindowTable(BlockList):
+class WindowTable(BlockList, MemoryPart):
     """A sequence's blocks in the window group; the numbers are those of its block table."""
 
     def __init__(self, group: WindowGroup) -> None:
@@ -91,29 +110,45 @@ class WindowTable(BlockList):
         self._first = group.kept
         """The first block that is held behind those kept."""
 
-    def enter(self, names: Sequence[bytes]) -> None:
+    @property
+    def kind(self) -> WindowGroup:
+        return self.group
+
+    @property
+    def lists(self) -> tuple[BlockList, ...]:
+        return (self,)
+
+    def usable(self, names: Sequence[bytes]) -> int:
+        return self.group.longest_hit(names)
+
+    def enter(self, names: Sequence[bytes]) -> int:
         """Begin behind named blocks, of which those in the window are in the pool."""
         self._first = self._first_held(len(names) * self.block_size)
         for index, name in enumerate(names):
             if self._is_released(index):
                 self.blocks.append(RELEASED)
                 continue
-            block = self._pool.find(name)
+            block = self.pool.find(name)
             assert block is not None, "a hit without its window"
-            self._pool.reuse(block)
+            self.pool.reuse(block)
             self.blocks.append(block)
+        return len(names)
 
-    def commit(self, names: Sequence[bytes], first: int, name_space: str, computed: int) -> None:
-        """Name blocks from `first` on as the block table has named its own, and give back what no
-        row reads that begins at `computed` or later."""
-        for index in range(first, len(names)):
-            self._pool.name(self.blocks[index], names[index], Origin(index, name_space))
+    def fields(self, slots: int) -> dict[str, Any]:
+        return {"window_blocks": self.first_blocks(slots)}
+
+    def commit(self, table: BlockTable, named: int, start: int, computed: int) -> None:
+        """Name blocks as the block table has named its own, and give back what no row reads that
+        begins at `computed` or later."""
+        for index in range(named, len(table.names)):
+            origin = Origin(index, table.name_space)
+            self.pool.name(self.blocks[index], table.names[index], origin)
         self._leave_behind(computed)
 
     def _leave_behind(self, computed: int) -> None:
         first = self._first_held(computed)
         for index in range(self._first, first):
-            self._pool.drop([self.blocks[index]])
+            self.pool.drop([self.blocks[index]])
             self.blocks[index] = RELEASED
         self._first = max(self._first, first)
 
@@ -123,7 +158,10 @@ class WindowTable(BlockList):
     def _is_released(self, index: int) -> bool:
         return self.group.kept <= index < self._first
 
-    def room(self, tokens: int) -> int:
+    def entry_count(self, tokens: int) -> int:
+        return self.group.blocks_of(tokens)
+
+    def later_count(self, tokens: int) -> int:
         """Return how many blocks more it will hold at once, of a text of so many tokens."""
         released = max(0, min(self._first, len(self.blocks)) - self.group.kept)
         return max(0, self.group.blocks_of(tokens) - len(self.blocks) + released)
@@ -138,7 +176,7 @@ class WindowTable(BlockList):
     def truncate(self, slots: int) -> None:
         """Give back the blocks behind the first `slots` slots."""
         assert not slots or self._first_held(slots) >= self._first, "the window is gone"
-        self.drop_behind(slots)
+        super().truncate(slots)
         self._first = max(self.group.kept, min(self._first, len(self.blocks)))
 
     def check(self) -> None:
