@@ -45,7 +45,7 @@ class EngineParts:
     block_count: int
     block_size: int
     kinds: tuple[KindSizes, ...] = ()
-    """What else the model's layers keep of texts, each in memory of its own."""
+    """The kinds of memory that the model's layers have beside blocks."""
     context_max: int
     """Tokens that the model can attend to."""
     stop_token_ids: tuple[int, ...]

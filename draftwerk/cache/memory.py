@@ -24,7 +24,7 @@ Kind = TypeVar("Kind")
 
 
 class MemoryKind(ABC):
-    """What some layers keep of a text beside its blocks, in a pool of their own."""
+    """A kind of memory that some layers have beside blocks, in a pool of its own."""
 
     pool: BlockPool
 
@@ -59,7 +59,7 @@ class KindSizes(Protocol):
 
 
 class MemoryPart(Protocol):
-    """What one sequence holds of a kind."""
+    """One sequence's part of a kind."""
 
     @property
     def kind(self) -> MemoryKind: ...
@@ -129,7 +129,7 @@ class RowMemory(NamedTuple):
     draft_max: int
     """Drafted tokens that find room."""
     fields: dict[str, Any]
-    """Those of its `Row` that name them."""
+    """The fields of its `Row` that name them."""
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class SequenceMemory:
 
     table: BlockTable
     parts: tuple[MemoryPart, ...] = ()
-    """Of the other kinds that the model has."""
+    """Its part of each other kind that the model has."""
     names: list[bytes] = field(default_factory=list[bytes])
     """Names of its first blocks, as far as they were looked for: one that waits is named once."""
 
