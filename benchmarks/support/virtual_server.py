@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.work import NO_LOAD, ModelShape, StepLoad
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, Verdict
 from draftwerk.speculative.protocol.step_report import StepReport
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.slo import NO_SLO, Deadlines, Slo
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling

@@ -9,7 +9,7 @@ import msgspec
 
 from draftwerk.actors.messages import Event, Failed, Started
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk_cluster.placed_request import PlacedRequest
 from draftwerk_cluster.pools import Pools
 from draftwerk_cluster.protocol import block_key

@@ -35,7 +35,7 @@ from draftwerk.actors.tier_two.fetching import FETCHES_MAX
 from draftwerk.actors.tier_two_actors import tier_two_actors
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.protocol.rounds import Proposal
 from draftwerk.speculative.requests.request import CHOICES_MAX
 from draftwerk.speculative.scheduler.opening import SequenceFactory

@@ -18,7 +18,7 @@ from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.warming import Warming
 from draftwerk.actors.tier_two.write_behind import WRITE_PAUSE_S, WriteBehind
 from draftwerk.cache.kinds.recurrent_states import StateRules
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 
 SNAPSHOT_COPIES_MAX = 2

@@ -16,9 +16,7 @@ from sys import maxsize
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import BlockCopy, BlockList
-from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable, NameSalt
+from draftwerk.cache.tables import BlockCopy, BlockList, BlockNamer, BlockTable, NameSalt
 
 Kind = TypeVar("Kind")
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.cache import Cache
+from draftwerk.actors.cache import Cache, piece, stats
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
     Accepted,
@@ -20,10 +20,9 @@ from draftwerk.actors.messages import (
     RoundOutputs,
     SequenceStats,
 )
-from draftwerk.actors.pieces import piece, stats
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.all_options import extensions
 from draftwerk.speculative.options.service.service_policy import ServicePolicy

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import BlockCopy, BlockList
 from draftwerk.cache.kinds.window_table import WindowGroup, WindowTable
 from draftwerk.cache.memory import CachePools, SequenceMemory
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockCopy, BlockList, BlockNamer
 
 Content = tuple[int, ...]
 """What a slot holds: like real KV, it depends on every token up to its own."""

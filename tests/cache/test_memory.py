@@ -6,7 +6,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.kinds.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.kinds.window_table import WindowGroup
 from draftwerk.cache.memory import CachePools, SequenceMemory
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 
 SIZE = 4
 TEXT = list(range(40))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.cache.prefix import ROOT, BlockNamer
+from draftwerk.cache.tables import ROOT, BlockNamer
 
 namer = BlockNamer(b"secret")
 spaces = st.text(max_size=20)

@@ -5,9 +5,8 @@ import random
 import pytest
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.prefix import BlockNamer
 from draftwerk.cache.replacement import CostAware, Origin
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.tables import BlockNamer, BlockTable
 from tests.cache.least_recently_used import LeastRecentlyUsed
 
 SIZE = 4

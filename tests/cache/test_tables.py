@@ -3,8 +3,7 @@
 import pytest
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.tables import BlockNamer, BlockTable
 
 SIZE = 4
 TEXT = list(range(100, 120))

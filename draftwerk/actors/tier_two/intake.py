@@ -18,7 +18,7 @@ from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.missing_head import MissingHead, to_load
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import RELEASED, BlockList
 from draftwerk.cache.memory import MemoryKind, MemoryPart
 from draftwerk.cache.replacement import Origin
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.tables import RELEASED, BlockList, BlockTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import msgspec
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import BlockCopy
 from draftwerk.cache.memory import CachePools, SequenceMemory
+from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, NewSequence, Row, VerifiedRow
 from draftwerk.speculative.requests.reading import ReadPrompt
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.requests.tally import QueueTurn, ScoredTokens, Tally
 

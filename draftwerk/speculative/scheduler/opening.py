@@ -8,10 +8,8 @@ from math import inf
 from msgspec.structs import replace
 
 from draftwerk.cache.memory import CachePools, SequenceMemory
-from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import NameSalt
-from draftwerk.speculative.requests.request import EncodedRequest
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.cache.tables import BlockNamer, NameSalt
+from draftwerk.speculative.requests.request import EncodedRequest, SequenceRequest
 from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.scheduler.size_limits import RoundLimits

@@ -6,14 +6,15 @@ running --plan--> in flight --commit--> running --> ended
 """
 
 from collections import Counter
+from collections.abc import Collection
+from collections.abc import Sequence as Ordered
+from itertools import starmap
 
 from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.protocol.rounds import Draft, Round, Row, Verdict
+from draftwerk.speculative.protocol.rounds import Draft, Round, Row, Verdict, VerifiedRow
 from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.sequence import RoundPlan, Sequence, SequenceProgress
-from draftwerk.speculative.scheduler.round_commit import RoundCommit
-from draftwerk.speculative.scheduler.run_ahead import may_run_ahead
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.scheduling_policy import Policy, PolicyFactory, Rejection
 from draftwerk.speculative.scheduler.size_limits import RoundLimits
@@ -225,3 +226,93 @@ class Scheduler:
         """
         budget = max(plan.tokens_max // DRAFT_SHARE, plan.tokens_max - plan.unread)
         return min(factor * self.limits.draft_max, max(0, budget // max(1, plan.row_count) - 1))
+
+
+READ_MAX = 64
+"""Prompt tokens in a round that another is planned behind: beside a longer one the device's wait is
+nothing, and a request that comes while it runs shall not wait for two."""
+
+
+def may_run_ahead(
+    running_set: RunningSet, rounds: Collection[tuple[Round, Ordered[Sequence]]]
+) -> bool:
+    """Return whether every row of the rounds under way can be continued before they are answered.
+
+    Their longest outcome must fit into the pool at no other sequence's cost, and no search, no more
+    urgent sequence and no newcomer may have to wait long for it: else the next round is planned
+    behind the verdict.
+    """
+    running = running_set.running.values()
+    if running_set.may_preempt or not all(sequence.runs_ahead for sequence in running):
+        return False
+    if sum(read_count(row) for round_, _ in rounds for row in round_.rows) > READ_MAX:
+        return False
+    return all(
+        sequence.memory.reserve_row(sequence.known_max(row))
+        for round_, members in rounds
+        for sequence, row in zip(members, round_.rows, strict=True)
+        if sequence.continues and sequence.goes_on
+    )
+
+
+def read_count(row: Row) -> int:
+    """Return how many tokens of a prompt a row reads; copies and probes take time as well."""
+    return max(row.token_count, row.stop - row.start) - row.samples
+
+
+class RoundCommit:
+    """Applies verdicts, and tells what each sequence's client is told of them."""
+
+    def __init__(self, running_set: RunningSet, policy: Policy, stats: SchedulerStats) -> None:
+        self._policy = policy
+        self._running_set = running_set
+        self._stats = stats
+
+    def apply(
+        self,
+        round_: Round,
+        members: Ordered[Sequence],
+        verdict: Verdict,
+        drafts: tuple[Draft, ...],
+        now_s: float,
+    ) -> list[SequenceProgress]:
+        """Apply a verdict; returns the progress of every sequence that was not cancelled."""
+        updates: list[SequenceProgress] = []
+        begun_s = now_s - 1e-3 * verdict.report.device_ms
+        parts: dict[Sequence, list[VerifiedRow]] = {}
+        rows = starmap(VerifiedRow, zip(round_.rows, verdict.decisions, drafts, strict=True))
+        for sequence, row in zip(members, rows, strict=True):
+            parts.setdefault(sequence, []).append(row)
+        # Groups come last: what single rows give back is free before.
+        groups = [(one, rows) for one, rows in parts.items() if rows[0].row.branch is not None]
+        for sequence, _ in groups:
+            del parts[sequence]
+        for sequence, rows in (*parts.items(), *groups):
+            sequence.deadlines.begin_prefill(begun_s)
+            sequence.in_flight -= 1
+            if sequence.ended:
+                self._stats.overrun_tokens += len(rows[0].decision.tokens)
+            elif sequence.cancelled:
+                self._running_set.end(sequence)
+            elif error := next((row.decision.error for row in rows if row.decision.error), ""):
+                sequence.forget()
+                self._running_set.end(sequence)
+                updates.append(SequenceProgress(sequence, finish_reason="error", error=error))
+            else:
+                updates += self._take(sequence, rows, now_s)
+        return updates
+
+    def _take(
+        self, sequence: Sequence, rows: list[VerifiedRow], now_s: float
+    ) -> tuple[SequenceProgress, ...]:
+        """Have a sequence take its rows; returns what its client is told."""
+        taken = sequence.take(rows, now_s)
+        if taken.verified is not None:
+            self._stats.count(taken.verified.decision, taken.verified.draft)
+        for update in taken.updates:
+            self._stats.generated_tokens += len(update.tokens)
+        if taken.length is not None:
+            self._policy.ended(sequence, taken.length)
+        if taken.ends:
+            self._running_set.end(sequence)
+        return taken.updates

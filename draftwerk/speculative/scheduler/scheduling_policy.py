@@ -10,9 +10,8 @@ from typing import NamedTuple
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.sequence import RoundPlan, Sequence
-from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS, RunningSet, queue_key
 from draftwerk.speculative.scheduler.size_limits import RoundLimits
-from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS, queue_key
 
 
 class Rejection(NamedTuple):

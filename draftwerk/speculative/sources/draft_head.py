@@ -5,8 +5,7 @@ from draftwerk.speculative.protocol.rounds import Row
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.ranking import Ranking
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
-from draftwerk.speculative.sources.source import DraftSource
-from draftwerk.speculative.sources.tree import DraftTree
+from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 
 WIDTHS = (6, 4, 3, 2)
 """Most children of a node, by depth; one beyond."""

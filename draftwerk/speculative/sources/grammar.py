@@ -2,8 +2,7 @@
 
 from draftwerk.speculative.protocol.rounds import Row
 from draftwerk.speculative.sources.acceptance import kind
-from draftwerk.speculative.sources.source import DraftSource
-from draftwerk.speculative.sources.tree import DraftTree
+from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 
 
 class GrammarSource(DraftSource):

@@ -8,8 +8,7 @@ from operator import itemgetter
 
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.ngram_index import SequenceText
-from draftwerk.speculative.sources.source import DraftSource
-from draftwerk.speculative.sources.tree import DraftTree
+from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 
 
 class NgramSource(DraftSource):

@@ -7,8 +7,7 @@ those that the next tokens contradict are dropped.
 
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.ngram_index import GAP, PAD, Occurrences, SequenceText
-from draftwerk.speculative.sources.source import DraftSource
-from draftwerk.speculative.sources.tree import DraftTree
+from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 
 INSERTED, REPLACED, SKIPPED, MATCHED = range(4)
 """Buckets of a fresh hypothesis; then one for each length of agreement."""

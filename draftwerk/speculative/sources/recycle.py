@@ -12,8 +12,7 @@ from draftwerk.speculative.sources.acceptance import DEPTHS
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.ranking import Ranking
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
-from draftwerk.speculative.sources.source import DraftSource
-from draftwerk.speculative.sources.tree import DraftTree
+from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 
 RANKS = 16
 """Successors kept for a token: with noise the ninth is drafted now and then."""

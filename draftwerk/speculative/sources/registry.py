@@ -17,9 +17,9 @@ from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.prediction import PredictionSource
 from draftwerk.speculative.sources.recycle import RecycleSource
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
-from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.store import Memory, StoreSource
 from draftwerk.speculative.sources.suffix import SuffixSource
+from draftwerk.speculative.sources.tree import DraftSource
 
 
 class SourceInputs(NamedTuple):

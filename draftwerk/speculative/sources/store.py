@@ -12,9 +12,8 @@ from draftwerk.speculative.protocol.rounds import Row
 from draftwerk.speculative.sources.ngram_index import GAP, Occurrences, SequenceText
 from draftwerk.speculative.sources.recycle import Successors
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
-from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.suffix import Ballot, grow
-from draftwerk.speculative.sources.tree import DraftTree
+from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 
 GENERATION_MAX = 16_384
 """Tokens of a generation; about 80 bytes each."""

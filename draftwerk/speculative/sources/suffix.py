@@ -11,8 +11,7 @@ from typing import NamedTuple
 from draftwerk.speculative.sources.acceptance import DEPTHS, kind
 from draftwerk.speculative.sources.ngram_index import GAP, LEVELS, Match, SequenceText
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
-from draftwerk.speculative.sources.source import DraftSource
-from draftwerk.speculative.sources.tree import DraftTree
+from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 
 VOTERS_MAX = 8
 """Places of one level that vote."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Row
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
     AcceptanceStats,
@@ -151,3 +151,20 @@ class DraftTree:
         assert len(set(zip(self.parents, self.tokens, strict=True))) == count
         assert count == len(self.depths) == len(self.scores) == len(self.owners)
         assert len(self._children) == count
+
+
+class DraftSource:
+    """Guesses one sequence's next tokens; `registry.SOURCES` lists the sources."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        """Draft as this row of the table."""
+        self._number = number
+
+    def read(self, row: Row) -> None:
+        """Take in what came with the sequence's newest row, after its committed tokens."""
+
+    def propose(self, tree: DraftTree, depth_max: int) -> None:
+        """Add guesses to the tree, in paths of at most `depth_max` tokens."""
+        raise NotImplementedError

@@ -19,12 +19,10 @@ from draftwerk.actors.tier_two.write_behind import WriteBehind
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.kinds.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.memory import CachePools
-from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.tables import BlockNamer, BlockTable
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.step_report import StepReport
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.request import Options, SequenceRequest
 from draftwerk.speculative.requests.text_sequence import TextSequence as Text
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
@@ -173,13 +171,13 @@ class Desk:
 
     def scan(self, table: BlockTable, prompt_count: int) -> Iterator[int]:
         """Compute its states in rows, those of a reply token after token; yields their ends."""
-        states = SequenceStates(self.rules, SPACE)
+        states = SequenceStates(self.rules, SPACE, prompt_count=prompt_count)
         assert states.enter([]) == 0
         bounds = [0, *range(prompt_count, len(TOKENS) + 1)]
         for start, stop in pairwise(bounds):
-            for position, slot in states.begin_row(start, stop, stop, prompt_count).saves:
+            for position, slot in states.row_state(start, stop, stop).saves:
                 self.states.pages[slot] = position
-            states.end_row(start, stop, table.names, prompt_count)
+            states.end_row(start, stop, table.names)
             yield stop
         states.leave()
 
@@ -360,7 +358,7 @@ async def test_what_made_a_sequence_fail_is_not_kept() -> None:
         await kept(made)
         table = made.table()
         deque(made.scan(table, 17), maxlen=0)
-        SequenceStates(made.rules).forget(table.names)
+        SequenceStates(made.rules).forget_named(table.names)
         table.forget()
         table.release()
         assert not made.shelf.kept and not made.states.kept

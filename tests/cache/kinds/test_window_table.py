@@ -5,10 +5,9 @@ from itertools import product
 import pytest
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import RELEASED
 from draftwerk.cache.kinds.window_table import WindowGroup, WindowTable
 from draftwerk.cache.memory import CachePools, SequenceMemory
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import RELEASED, BlockNamer
 
 SIZE = 4
 NAMES = [bytes([number]) for number in range(6)]

@@ -4,8 +4,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from draftwerk.cache.held_blocks import RELEASED
 from draftwerk.cache.kinds.window_table import WindowBlocks
+from draftwerk.cache.tables import RELEASED
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.model.step.validation import check_row

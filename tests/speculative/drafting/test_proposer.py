@@ -8,7 +8,7 @@ import pytest
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import (
     ASK_MS,
@@ -31,7 +31,7 @@ from draftwerk.speculative.protocol.rounds import (
     chain,
 )
 from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler

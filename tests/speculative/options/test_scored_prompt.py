@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.options.all_options import extensions
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Row, Verdict

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Draft, NewSequence, chain
+from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.tally import Tally, origins
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling

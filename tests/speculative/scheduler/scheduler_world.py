@@ -15,12 +15,12 @@ from random import Random
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.kinds.recurrent_states import StateRules
 from draftwerk.cache.memory import CachePools
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Round, Row, Verdict
+from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.slo import NO_SLO, Deadlines, Slo, SloPolicy
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling

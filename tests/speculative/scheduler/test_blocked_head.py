@@ -6,14 +6,13 @@ from functools import partial
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools, SequenceMemory
-from draftwerk.cache.prefix import BlockNamer
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.tables import BlockNamer, BlockTable
 from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
 from draftwerk.speculative.options.blend.blending import Blending, blended
 from draftwerk.speculative.options.blend.rules import canonical_parts
 from draftwerk.speculative.requests.declared_segments import Blend
+from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.running_set import RunningSet

@@ -10,7 +10,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, Ver
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS
+from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
 from tests.speculative.scheduler.scheduler_world import World, led
 from tests.speculative.scheduler.test_scheduler import ids, make_world, planned, submit
 

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from draftwerk.speculative.requests.slo import Slo
+from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from draftwerk.speculative.scheduler.scheduling_policy import Policy
-from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS
 from tests.speculative.scheduler.scheduler_world import World, story
 from tests.speculative.scheduler.test_priority import decided
 from tests.speculative.scheduler.test_scheduler import ids, planned, submit

@@ -18,9 +18,8 @@ from draftwerk.speculative.sources.prediction import PredictionSource
 from draftwerk.speculative.sources.recycle import RANKS, WIDTHS, RecycleSource, Successors
 from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise
-from draftwerk.speculative.sources.source import DraftSource
 from draftwerk.speculative.sources.suffix import SuffixSource
-from draftwerk.speculative.sources.tree import DraftTree
+from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 
 NGRAM, SUFFIX, RECYCLE, PREDICTED = (
     NUMBERS[name] for name in ("ngram", "suffix", "recycle", "prediction")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.kinds.recurrent_states import StateRules
 from draftwerk.cache.memory import CachePools
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
@@ -19,7 +19,7 @@ from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.beams.search import BeamSearch
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Row
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
+from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
@@ -22,8 +22,8 @@ from draftwerk.speculative.options.blend.blending import Blending, blended
 from draftwerk.speculative.options.blend.rules import canonical_parts
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, chain
 from draftwerk.speculative.requests.declared_segments import Blend
+from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.held_blocks import BlockCopy
 from draftwerk.cache.kinds.recurrent_states import SequenceStates
 from draftwerk.cache.memory import SequenceMemory
+from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.options.beams.decisions import Candidate, Hypothesis
 from draftwerk.speculative.protocol.rounds import NewSequence, Row
 from draftwerk.speculative.requests.sequence import Sequence as RequestSequence

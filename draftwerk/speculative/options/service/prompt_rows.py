@@ -13,8 +13,7 @@ from draftwerk.speculative.requests.sequence import (
     awaits_leader,
     known_slots,
 )
-from draftwerk.speculative.scheduler.running_set import RunningSet
-from draftwerk.speculative.scheduler.waiting_queue import queue_key
+from draftwerk.speculative.scheduler.running_set import RunningSet, queue_key
 
 
 class PromptRows:

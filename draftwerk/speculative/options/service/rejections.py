@@ -20,9 +20,8 @@ from draftwerk.speculative.options.service.prompt_shares import PromptQueue
 from draftwerk.speculative.options.service.round_budget import DecodingRows, RoundBudget
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.slo import SloPolicy
-from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS, RunningSet, queue_key
 from draftwerk.speculative.scheduler.scheduling_policy import Rejection
-from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS, queue_key
 
 
 class Rejections:

@@ -14,15 +14,15 @@ import msgspec
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.kinds.recurrent_states import StateRules
 from draftwerk.cache.memory import CachePools
-from draftwerk.cache.prefix import BlockNamer
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
 from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.beams.search import BeamSearch
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.sequence_request import SequenceRequest
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler

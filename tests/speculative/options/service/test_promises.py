@@ -24,7 +24,7 @@ from draftwerk.speculative.options.service.prompt_shares import UnreadPrompt
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.slo import Slo
 from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.waiting_queue import AGING_ROUNDS
+from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
 from tests.speculative.costs.test_step_cost import ROOFLINE
 from tests.speculative.scheduler.scheduler_world import World, led
 from tests.speculative.scheduler.test_priority import decided, waiting
