@@ -126,14 +126,13 @@ def rejected(rejections: list[Rejection], decided_s: float) -> RoundOutputs | No
 
 
 def _last_piece(rejection: Rejection) -> ChoiceUpdate:
-    expired = rejection.retry_after_s is None
     return ChoiceUpdate(
         request_id=rejection.sequence.request.request_id,
         choice=rejection.sequence.request.choice,
         tokens=(),
-        finish_reason="deadline_exceeded" if expired else "slo_unmet",
-        error="its text has not begun in time" if expired else "what was promised cannot be kept",
-        retry_after_ms=ceil(1e3 * (rejection.retry_after_s or 0.0)),
+        finish_reason=rejection.finish_reason,
+        error=rejection.error,
+        retry_after_ms=ceil(1e3 * rejection.retry_after_s),
     )
 
 

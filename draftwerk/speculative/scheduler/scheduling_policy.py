@@ -19,8 +19,11 @@ class Rejection(NamedTuple):
 
     sequence: Sequence
     """Any of it; no text of it was delivered."""
-    retry_after_s: float | None = None
-    """When it could have been served in time; None if its time has passed."""
+    finish_reason: str
+    error: str
+    """Why, in words for the client."""
+    retry_after_s: float = 0.0
+    """When it could have been served in time; 0 if that is over."""
 
 
 class Policy:

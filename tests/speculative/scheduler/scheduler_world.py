@@ -217,12 +217,12 @@ class World:
     def reject(self) -> None:
         """Let the scheduler end what it does not serve: no request that has a token."""
         for rejection in self.scheduler.reject(self.now_s):
-            expired = rejection.retry_after_s is None
+            expired = rejection.finish_reason == "deadline_exceeded"
             assert expired or self.limits.slo_policy == "refuse", "refused though none is to be"
             assert expired or rejection.sequence.deadlines.due_s < inf, (
                 "refused though nothing was promised"
             )
-            assert expired or (rejection.retry_after_s or 0.0) > 0.0
+            assert expired or rejection.retry_after_s > 0.0
             assert not expired or rejection.sequence.deadlines.expires_s <= self.now_s, (
                 "before its deadline"
             )

@@ -23,6 +23,9 @@ from draftwerk.speculative.requests.slo import SloPolicy
 from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS, RunningSet, queue_key
 from draftwerk.speculative.scheduler.scheduling_policy import Rejection
 
+EXPIRED = "deadline_exceeded", "its text has not begun in time"
+UNMET = "slo_unmet", "what was promised cannot be kept"
+
 
 class Rejections:
     """Chosen by what was promised, and how long what is ahead takes."""
@@ -54,7 +57,7 @@ class Rejections:
     def chosen(self, now_s: float) -> list[Rejection]:
         """Return the requests that are to end now; others may be put behind the rest."""
         live = chain(self.running_set.waiting, self.running_set.running.values())
-        rejections = [Rejection(one) for one in expired(live, now_s)]
+        rejections = [Rejection(one, *EXPIRED) for one in expired(live, now_s)]
         if self.policy == "serve":
             return rejections
         gone = {rejection.sequence.request.request_id for rejection in rejections}
@@ -62,7 +65,7 @@ class Rejections:
             if late.sequence.request.request_id in gone or late.sequence.cancelled:
                 continue
             if self.policy == "refuse" and not late.is_out_of_reach:
-                rejections.append(Rejection(late.sequence, late.late_s))
+                rejections.append(Rejection(late.sequence, *UNMET, late.late_s))
             else:
                 self._demote(late.sequence)
         return rejections

@@ -183,8 +183,9 @@ def test_a_request_without_a_token_ends_at_its_deadline() -> None:
     waits = submit(world, expires_s=1.0)
     assert world.scheduler.expires_s() == 1.0
     assert world.scheduler.reject(0.99) == []
-    ((gone, retry_after_s),) = world.scheduler.reject(1.0)
-    assert (gone, retry_after_s, gone.ended) == (waits, None, True)
+    ((gone, finish_reason, _, retry_after_s),) = world.scheduler.reject(1.0)
+    assert (gone, retry_after_s, gone.ended) == (waits, 0.0, True)
+    assert finish_reason == "deadline_exceeded"
     assert not runs.ended
     assert world.scheduler.expires_s() == inf
     assert world.scheduler.reject(2.0) == []
@@ -295,8 +296,8 @@ def test_by_policy_a_late_request_is_served_in_its_turn() -> None:
 
 def test_a_late_request_is_refused_with_the_time_to_come_back() -> None:
     world, (first, second, third) = late_world("refuse")
-    ((gone, retry_after_s),) = world.scheduler.reject(0.0)
-    assert gone is second
+    ((gone, finish_reason, _, retry_after_s),) = world.scheduler.reject(0.0)
+    assert (gone, finish_reason) == (second, "slo_unmet")
     assert retry_after_s == pytest.approx(2 * (0.039 + 40 / 16 * 0.011) - 0.1), "11 ms a round"
     assert waiting(world) == [first, third]
 
