@@ -16,10 +16,10 @@ from draftwerk.actors.mailbox import Outbox
 from draftwerk.actors.messages import (
     Cancel,
     Closed,
-    Delivery,
     Delta,
     Ended,
     Event,
+    EventBatch,
     Failed,
     RouterMessage,
     Started,
@@ -151,7 +151,7 @@ class Ledger:
         match message:
             case Closed():
                 self._forget(entry)
-            case Delivery():
+            case EventBatch():
                 for event in message.events:
                     self._tell(entry, event)
             case Failed():

@@ -285,7 +285,7 @@ class Closed(ActorMessage, frozen=True):
 Event = Started | Delta | Ended | Failed
 
 
-class Delivery(ActorMessage, frozen=True):
+class EventBatch(ActorMessage, frozen=True):
     """What one piece means for its client: a crash loses all of it or nothing."""
 
     request_id: str
@@ -294,4 +294,4 @@ class Delivery(ActorMessage, frozen=True):
     """In the order in which the client reads them."""
 
 
-RouterMessage = Delivery | Failed | Closed
+RouterMessage = EventBatch | Failed | Closed
