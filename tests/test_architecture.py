@@ -293,9 +293,9 @@ def test_large_classes_are_found(member: str) -> None:
 
 # --- the trunk ------------------------------------------------------------------------------------
 
-CEILINGS = {"files": 59, "lines": 8865, "lines that name an option": 530}
+CEILINGS = {"files": 51, "lines": 8817, "lines that name an option": 435}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
-FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 94}
+FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 93}
 """Docstrings that begin so where a noun would do. They only fall, too."""
 
 

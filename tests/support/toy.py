@@ -16,13 +16,13 @@ from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.blend.rules import canonical_parts, choose_positions
+from draftwerk.speculative.protocol.beam_rows import HeadCandidates
 from draftwerk.speculative.protocol.feedback import LOSS_NATS, Feedback, HeadNode, TokenTopK
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import (
     ChosenLogprob,
     Decision,
     Draft,
-    HeadCandidates,
     Proposal,
     Row,
     Verdict,

@@ -18,6 +18,7 @@ from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.missing_head import MissingHead, to_load
+from draftwerk.actors.tier_two.slots_in_flight import blocks_in_flight, states_in_flight
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.scheduler.scheduler import Scheduler
@@ -173,6 +174,7 @@ class Intake:
         def of(kept: KeptPool) -> list[tuple[bytes, Any]]:
             return [(each.name, content) for each, content in found.items() if each.kept is kept]
 
+        rounds = self.scheduler.rounds_in_flight()
         if self.snapshots is not None:
-            self.snapshots.take_in(of(self.snapshots), self.scheduler.states_in_flight())
-        return self.blocks.take_in(of(self.blocks), self.scheduler.blocks_in_flight())
+            self.snapshots.take_in(of(self.snapshots), states_in_flight(rounds))
+        return self.blocks.take_in(of(self.blocks), blocks_in_flight(rounds))

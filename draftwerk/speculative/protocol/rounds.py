@@ -6,6 +6,7 @@ Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
 from typing import NamedTuple
 
 from draftwerk.cache.kinds.recurrent_states import RowState
+from draftwerk.speculative.protocol.beam_rows import Branch, HeadCandidates
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.protocol.plain import Plain
 from draftwerk.speculative.protocol.row_blend import RowBlend
@@ -30,41 +31,6 @@ class NewSequence(Plain, frozen=True):
     """Generated tokens taken for granted until one is wrong: they are all that is drafted."""
     adapter: str = ""
     """Digest of the adapter that its rows are computed with; empty for none."""
-
-
-class HeadCandidates(Plain, frozen=True):
-    """A draft head's candidates after a token that a beam search has probably chosen."""
-
-    node: int
-    """The drafted node before the token; -1 is the row's last known token."""
-    token: int
-    candidates: tuple[tuple[int, float], ...]
-    """The best next tokens with their log-probabilities, best first."""
-
-
-Seen = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
-"""A few tokens of a text, and the best next tokens there with their log-probabilities."""
-
-
-class Branch(Plain, frozen=True, kw_only=True):
-    """The mark of a row of a beam search: it asks what is likely, and decides nothing itself."""
-
-    group_id: int
-    """The sequence that read the prompt; it stays open as long as the search."""
-    candidates: int
-    """How many of the best next tokens are wanted, after the last known token and every node."""
-    origin: int = 0
-    """The sequence that this new one copies, as it was before the round; 0 if it is not new."""
-    score: float = 0.0
-    """Log-probability of the generated tokens: how the branches of a group compare."""
-    width: int = 1
-    """Branches that survive a step."""
-    seen: tuple[Seen, ...] = ()
-    """The candidates of the group's previous rows, in the first row alone: for draft sources."""
-    known: tuple[tuple[int, float], ...] = ()
-    """The candidates after the last known token, if an earlier draft tree computed them."""
-    head_candidates: tuple[tuple[int, float], ...] = ()
-    """The draft head's candidates there, if none did."""
 
 
 class Row(Plain, frozen=True, kw_only=True):
@@ -144,21 +110,6 @@ class Round(Plain, frozen=True, kw_only=True):
     continuous: bool = False
     """Whether there was work at every moment since the previous round: then the device's wait for
     this one is a gap."""
-
-    def blocks(self) -> set[int]:
-        """Return every block that it may write to."""
-        found = {target for _, target in self.copies}
-        for row in self.rows:
-            found.update(row.blocks, row.window_blocks)
-            for read in () if row.blend is None else row.blend.reads:
-                found.update(read.blocks)
-        return found
-
-    def state_slots(self) -> set[int]:
-        """Return every slot of states that it reads or writes."""
-        states = [row.state for row in self.rows if row.state is not None]
-        saves = (slot for state in states for _, slot in state.saves)
-        return {*saves, *(slot for state in states for slot in (state.source, state.target))}
 
 
 class Draft(Plain, frozen=True):

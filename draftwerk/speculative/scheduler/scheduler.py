@@ -121,13 +121,9 @@ class Scheduler:
         self.policy.read(plan, reading)
         return self._send(plan, pipeline_slot) if plan.rows else None
 
-    def blocks_in_flight(self) -> set[int]:
-        """Return every block that a round under way may write to."""
-        return {block for round_, _ in self._rounds.values() for block in round_.blocks()}
-
-    def states_in_flight(self) -> set[int]:
-        """Return every slot of states that a round under way reads or writes."""
-        return {slot for round_, _ in self._rounds.values() for slot in round_.state_slots()}
+    def rounds_in_flight(self) -> list[Round]:
+        """Return the rounds under way."""
+        return [round_ for round_, _ in self._rounds.values()]
 
     def computed_counts(self) -> dict[str, ComputedCount]:
         """Return how much was computed of each request that runs."""

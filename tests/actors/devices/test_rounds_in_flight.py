@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight, token_count
 from draftwerk.cache.page_layout import JOURNAL_BYTES
+from draftwerk.speculative.protocol.beam_rows import Branch
 from draftwerk.speculative.protocol.continuations import Continuations
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
-    Branch,
     Decision,
     NewSequence,
     Proposal,

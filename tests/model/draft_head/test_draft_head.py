@@ -22,11 +22,11 @@ from draftwerk.model.draft_head.tree import (
     build_trees,
 )
 from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.speculative.protocol.beam_rows import Branch
 from draftwerk.speculative.protocol.feedback import LOSS_NATS
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     NO_FEEDBACK,
-    Branch,
     Draft,
     NewSequence,
     Proposal,

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from draftwerk.model.step import draft_runner
 from draftwerk.model.step.draft_coverage import DraftCoverage
 from draftwerk.model.step.draft_runner import DraftRunner
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Branch, NewSequence, Round, Row
+from draftwerk.speculative.protocol.beam_rows import Branch
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, generate
 from tests.support.rounds import make_round, make_row

@@ -19,11 +19,11 @@ from draftwerk.speculative.drafting.rationing import (
     VAIN_SHARE,
 )
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
+from draftwerk.speculative.protocol.beam_rows import Branch
 from draftwerk.speculative.protocol.feedback import Feedback, HeadNode
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     NO_FEEDBACK,
-    Branch,
     Draft,
     NewSequence,
     Proposal,

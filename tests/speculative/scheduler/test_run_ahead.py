@@ -4,6 +4,7 @@ from random import Random
 
 import msgspec
 
+from draftwerk.actors.tier_two.slots_in_flight import blocks_in_flight, states_in_flight
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, Verdict
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.sampling.params import Sampling
@@ -112,7 +113,7 @@ def test_blocks_of_an_ended_row_are_not_free_for_loads_until_it_is_answered() ->
     first, second = plan(world), plan(world)
     world.scheduler.cancel(one.request.request_id)
     answer(world, first, (7,))
-    assert world.scheduler.blocks_in_flight() >= set(second.rows[0].blocks)
+    assert blocks_in_flight(world.scheduler.rounds_in_flight()) >= set(second.rows[0].blocks)
 
 
 def test_so_it_is_with_slots_of_states() -> None:
@@ -124,7 +125,7 @@ def test_so_it_is_with_slots_of_states() -> None:
     state = second.rows[0].state
     assert state is not None and state.saves
     used = {state.source, state.target, *(slot for _, slot in state.saves)}
-    assert world.scheduler.states_in_flight() == used
+    assert states_in_flight(world.scheduler.rounds_in_flight()) == used
 
 
 def test_where_the_longest_outcome_does_not_fit_the_next_round_waits() -> None:

@@ -19,8 +19,8 @@ from draftwerk.speculative.options.beams.survivors import (
     VerifiedBranch,
     unexpanded_survivors,
 )
+from draftwerk.speculative.protocol.beam_rows import HeadCandidates
 from draftwerk.speculative.protocol.feedback import HeadNode
-from draftwerk.speculative.protocol.rounds import HeadCandidates
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 

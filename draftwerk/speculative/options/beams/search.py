@@ -29,7 +29,8 @@ from draftwerk.speculative.options.beams.members import (
 from draftwerk.speculative.options.beams.steps import BeamPosition, take_steps, with_known
 from draftwerk.speculative.options.beams.text_snapshots import TextSnapshots
 from draftwerk.speculative.options.beams.verified_trees import as_one_row, path_origins, seen
-from draftwerk.speculative.protocol.rounds import Branch, Row, Seen, VerifiedRow
+from draftwerk.speculative.protocol.beam_rows import Branch, Seen
+from draftwerk.speculative.protocol.rounds import Row, VerifiedRow
 from draftwerk.speculative.requests.sequence import Sequence
 
 SEARCH_ROOM = 2

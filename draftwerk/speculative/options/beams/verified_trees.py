@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from draftwerk.speculative.options.beams.members import Member
 from draftwerk.speculative.options.beams.memory import ORDERS
 from draftwerk.speculative.options.beams.steps import TreePosition
-from draftwerk.speculative.protocol.rounds import Decision, Draft, Seen, VerifiedRow
+from draftwerk.speculative.protocol.beam_rows import Seen
+from draftwerk.speculative.protocol.rounds import Decision, Draft, VerifiedRow
 from draftwerk.speculative.requests.tally import origins
 
 

@@ -195,7 +195,7 @@ def test_a_prompt_that_is_being_read_ends_with_its_verdict() -> None:
     world = world_of(tokens_max=4)
     slow = submit(world, 12, expires_s=1.0)
     round_ = planned(world)
-    ((gone, _),) = world.scheduler.reject(1.5)
+    ((gone, *_),) = world.scheduler.reject(1.5)
     assert gone is slow and not slow.ended
     assert world.scheduler.expires_s() == inf, "it is told of once"
     decided(world, round_)
