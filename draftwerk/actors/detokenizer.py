@@ -19,8 +19,8 @@ from draftwerk.actors.messages import (
     DetokenizerMessage,
     Ended,
     Event,
-    EventBatch,
     Failed,
+    RequestEvents,
     RoundOutputs,
     RouterMessage,
     Started,
@@ -75,7 +75,7 @@ class Detokenizer:
             if number % PIECES_MAX == 0:
                 await checkpoint()
             if events := tuple(self._events(piece)):
-                await self.router.send(EventBatch(request_id=piece.request_id, events=events))
+                await self.router.send(RequestEvents(request_id=piece.request_id, events=events))
                 if piece.times is not None and isinstance(events[-1], Ended):
                     ended_s = self.clock()
                     self.stages.observe(piece.times, generated.decided_s, ended_s)
@@ -224,8 +224,8 @@ class Detokenizer:
         return TokenText(token, data.decode("utf-8", "replace"), bare, logprob)
 
 
-def started(opened: Accepted) -> EventBatch:
+def started(opened: Accepted) -> RequestEvents:
     """Return the event that carries the prompt's tokens."""
     prompt = (*opened.prompt, *opened.options.written.tokens)
     event = Started(request_id=opened.request_id, prompt=prompt)
-    return EventBatch(request_id=opened.request_id, events=(event,))
+    return RequestEvents(request_id=opened.request_id, events=(event,))

@@ -19,8 +19,8 @@ from draftwerk.actors.messages import (
     Delta,
     Ended,
     Event,
-    EventBatch,
     Failed,
+    RequestEvents,
     RouterMessage,
     Started,
     Submit,
@@ -151,7 +151,7 @@ class Ledger:
         match message:
             case Closed():
                 self._forget(entry)
-            case EventBatch():
+            case RequestEvents():
                 for event in message.events:
                     self._tell(entry, event)
             case Failed():

@@ -285,7 +285,7 @@ class Closed(ActorMessage, frozen=True):
 Event = Started | Delta | Ended | Failed
 
 
-class EventBatch(ActorMessage, frozen=True):
+class RequestEvents(ActorMessage, frozen=True):
     """What one piece means for its client: a crash loses all of it or nothing."""
 
     request_id: str
@@ -294,4 +294,4 @@ class EventBatch(ActorMessage, frozen=True):
     """In the order in which the client reads them."""
 
 
-RouterMessage = EventBatch | Failed | Closed
+RouterMessage = RequestEvents | Failed | Closed

@@ -20,8 +20,8 @@ from draftwerk.actors.messages import (
     DetokenizerMessage,
     Ended,
     Event,
-    EventBatch,
     Failed,
+    RequestEvents,
     RoundOutputs,
     RouterMessage,
     SequenceStats,
@@ -44,7 +44,7 @@ def replies(*messages: DetokenizerMessage) -> list[RouterMessage]:
 
 
 def is_start(message: RouterMessage) -> bool:
-    return isinstance(message, EventBatch) and isinstance(message.events[0], Started)
+    return isinstance(message, RequestEvents) and isinstance(message.events[0], Started)
 
 
 def all_replies(*messages: DetokenizerMessage) -> list[RouterMessage]:
@@ -69,7 +69,7 @@ def events(*messages: DetokenizerMessage) -> list[Event]:
     return [
         event
         for message in replies(*messages)
-        if isinstance(message, EventBatch)
+        if isinstance(message, RequestEvents)
         for event in message.events
     ]
 
@@ -77,7 +77,7 @@ def events(*messages: DetokenizerMessage) -> list[Event]:
 def test_a_request_starts_with_its_prompt() -> None:
     (delivery,) = all_replies(opened("four"))
     begun = Started(request_id="r", prompt=tuple(text.encode("four")))
-    assert delivery == EventBatch(request_id="r", events=(begun,))
+    assert delivery == RequestEvents(request_id="r", events=(begun,))
 
 
 def opened(
@@ -165,7 +165,7 @@ def test_a_piece_of_many_tokens_is_one_delta_and_its_ending_comes_with_it() -> N
     (delivery,) = replies(
         opened(), generation(piece(tuple(b"abc"), "length", stats=SequenceStats(step_count=3)))
     )
-    assert isinstance(delivery, EventBatch)
+    assert isinstance(delivery, RequestEvents)
     delta, end = delivery.events
     assert isinstance(delta, Delta) and isinstance(end, Ended)
     assert delta.text == "abc"
@@ -262,7 +262,7 @@ def test_a_cancel_of_one_choice_leaves_the_others() -> None:
         generation(piece((0x61,)), piece((0x62,), choice=1)),
     )
     assert len(found) == 1
-    assert isinstance(found[0], EventBatch)
+    assert isinstance(found[0], RequestEvents)
     assert joined(list(found[0].events)) == "a"
 
 

@@ -15,8 +15,8 @@ from draftwerk.actors.messages import (
     Delta,
     Ended,
     Event,
-    EventBatch,
     Failed,
+    RequestEvents,
     SequenceStats,
     Started,
     Submit,
@@ -92,7 +92,7 @@ class Desk:
 
     def tell(self, *events: Event) -> None:
         """Deliver the events of one piece."""
-        self.ledger.deliver(EventBatch(request_id=events[0].request_id, events=events))
+        self.ledger.deliver(RequestEvents(request_id=events[0].request_id, events=events))
 
     def close(self, request_id: str = "r") -> None:
         self.ledger.deliver(Closed(request_id=request_id))
@@ -411,7 +411,7 @@ def test_a_prompt_that_was_reported_is_not_reported_again() -> None:
     ledger.open(Submit(request_id="r", prompt=(1, 2, 3, 4, 5, 6), options=options), Line())
     scored = tuple(TokenText(token, "x", b"x", -1.0) for token in (3, 4, 5))
     event = Delta(request_id="r", choice=0, text="", scored=scored)
-    ledger.deliver(EventBatch(request_id="r", events=(event,)))
+    ledger.deliver(RequestEvents(request_id="r", events=(event,)))
     ledger.resubmit({})
     again = sent[-1]
     assert isinstance(again, Submit) and again.options.scored_from == 5
