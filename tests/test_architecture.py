@@ -136,8 +136,10 @@ def test_no_folder_has_more_files_than_one_can_see(top: str) -> None:
 # --- tests at the paths of what they test ---------------------------------------------------------
 
 TESTED_ELSEWHERE = ROOT / "tests" / "tested_elsewhere.txt"
-"""Product files without a test at the mirrored path: the test that is about each. One that only
-declares needs none."""
+"""Product files without a test at the mirrored path: the test that is about each, a function where
+one names what the file defines. One that only declares needs none."""
+ROWS_WITHOUT_FUNCTION_MAX = 251
+"""Rows that name a file of tests alone. They only fall."""
 BY_COMMAND = {
     "cluster/draftwerk_cluster/ray_serve/cluster_commands.py",
     "tools/draftwerk_tools/trials/blend_doctor.py",
@@ -187,9 +189,50 @@ def test_each_product_file_has_a_test_at_its_mirrored_path_or_a_row_that_names_o
     missed = [
         file
         for file in sorted(lacking - BY_COMMAND)
-        if not whole.chain_exists(importer=module_of(rows[file]), imported=module_of(file))
+        if not whole.chain_exists(
+            importer=module_of(rows[file].partition("::")[0]), imported=module_of(file)
+        )
     ]
     assert missed == [], "the tests named do not import them"
+
+
+def test_rows_name_test_functions_that_name_what_the_file_defines() -> None:
+    rows = [line.split() for line in TESTED_ELSEWHERE.read_text(encoding="utf-8").splitlines()]
+    named = [(file, *test.split("::")) for file, test in rows if "::" in test]
+    assert len(rows) - len(named) <= ROWS_WITHOUT_FUNCTION_MAX
+    wrong = [
+        (file, function)
+        for file, test, function in named
+        if not top_names(file) & set(re.findall(r"\w+", source_of(test, function)))
+    ]
+    assert wrong == []
+
+
+def top_names(file: str) -> set[str]:
+    """Return the public classes, functions and constants of a file."""
+    found: set[str] = set()
+    for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                found.add(name)
+            case ast.AsyncFunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+            case ast.Assign(targets=targets):
+                found.update(each.id for each in targets if isinstance(each, ast.Name))
+            case _:
+                pass
+    return {name for name in found if not name.startswith("_")}
+
+
+def source_of(file: str, function: str) -> str:
+    """Return the text of a function of a file; empty if it has none of that name."""
+    source = (ROOT / file).read_text(encoding="utf-8")
+    found = (
+        ast.get_source_segment(source, node)
+        for node in ast.parse(source).body
+        if isinstance(node, FUNCTIONS) and node.name == function
+    )
+    return next(found, None) or ""
 
 
 # --- names ----------------------------------------------------------------------------------------
