@@ -42,6 +42,7 @@ MARKERS = {
     "api/openai/test_response_format.py": "model",
     "api/page": "slow",
     "assembly/test_cache_commands.py": "model",
+    "assembly/test_drafter_list.py": "model",
     "assembly/test_lora_adapters.py": "model",
     "assembly/test_several_models.py": "model",
     "cluster/test_ray_deploy.py": "processes",
