@@ -44,6 +44,7 @@ MARKERS = {
     "assembly/test_cache_commands.py": "model",
     "assembly/test_drafter_list.py": "model",
     "assembly/test_lora_adapters.py": "model",
+    "assembly/test_model_reading.py": "model",
     "assembly/test_several_models.py": "model",
     "cluster/test_ray_deploy.py": "processes",
     "cluster/test_ray_serve.py": "processes",

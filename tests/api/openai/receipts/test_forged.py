@@ -78,7 +78,7 @@ async def test_verifying_ends_at_its_deadline(exact: Served) -> None:
 async def test_a_receipt_that_is_nested_without_end_is_malformed(exact: Served) -> None:
     receipt = await issued(exact)
     receipt["parameters"]["more"] = "X"
-    raw = json.dumps({"receipts": [receipt]}).replace('"X"', "[" * 9000 + "]" * 9000)
+    raw = json.dumps({"receipts": [receipt]}).replace('"X"', "[" * 90_000 + "]" * 90_000)
     reply = await exact.http.post("/v1/verify", content=raw)
     assert reply.status_code == 400, reply.text
 
