@@ -12,7 +12,6 @@ cold      as agents, but all sessions begin within a tenth of a second, before a
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
 
 BLOCK = 128
 """Tokens; the simulation's prefix caches hold whole blocks."""
@@ -35,17 +34,28 @@ class Session:
 
 
 @dataclass(slots=True)
+class KeyCounter:
+    """Keys that nothing has yet; a copy goes on by itself, as one of `itertools` may not."""
+
+    following: int
+
+    def __call__(self) -> int:
+        self.following += 1
+        return self.following - 1
+
+
+@dataclass(slots=True)
 class RequestTrace:
     """What arrives: sessions by their first request."""
 
     name: str
     sessions: list[Session]
-    new_key: Callable[[], int] = field(default_factory=lambda: count(2**40).__next__)
+    new_key: Callable[[], int] = field(default_factory=lambda: KeyCounter(2**40))
 
 
 def mooncake(rng: random.Random, rate: float, seconds: float) -> RequestTrace:
     """Return conversations over long documents; `rate` is of requests in a second."""
-    new_key = count(1).__next__
+    new_key = KeyCounter(1)
     system = [[new_key() for _ in range(4)] for _ in range(3)]
     sessions: list[Session] = []
     at = 0.0
@@ -60,7 +70,7 @@ def mooncake(rng: random.Random, rate: float, seconds: float) -> RequestTrace:
 
 def agents(rng: random.Random, rate: float, seconds: float, hot: float = 0.0) -> RequestTrace:
     """Return agents on shared prefixes; with `hot`, that share of them has the same one."""
-    new_key = count(1).__next__
+    new_key = KeyCounter(1)
     prefixes = [[new_key() for _ in range(rng.randint(16, 48))] for _ in range(20)]
     weights = [1 / (rank + 1) for rank in range(len(prefixes))]
     sessions: list[Session] = []

@@ -30,6 +30,11 @@ from tests.api.conftest import CARD, MODEL
 from tests.api.support.fake_engine import ByteText, FakeEngine
 from tests.support.waiting import DEADLINE_S, until
 
+NOT_FOR = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+           "key_agreement", "encipher_only", "decipher_only")  # fmt: skip
+SIGNS = x509.KeyUsage(key_cert_sign=True, crl_sign=True, **dict.fromkeys(NOT_FOR, False))
+"""Python 3.13 trusts no authority without."""
+
 
 class Authority:
     """Signs certificates of 127.0.0.1."""
@@ -41,6 +46,7 @@ class Authority:
         made = self._builder(self.name, self.key.public_key()).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
+        made = made.add_extension(SIGNS, critical=True)
         self.path = folder / "authority.pem"
         signed = made.sign(self.key, hashes.SHA256())
         self.path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
@@ -64,6 +70,9 @@ class Authority:
         )
         return *paths, signed.serial_number
 
+    def _issuer(self) -> x509.AuthorityKeyIdentifier:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePublicKey
     ) -> x509.CertificateBuilder:
@@ -76,6 +85,8 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(days=1))
             .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(self._issuer(), critical=False)
         )
 
 
