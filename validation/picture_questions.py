@@ -4,7 +4,8 @@ The model is a LLaVA of random weights: a CLIP tower of 300 million, as `--tower
 a text part of the default model's shape. A text of another user is decoded all the time. Printed
 are the first token of the first question about a picture and the median of the others', how many
 pictures were encoded, and the text's pauses that one in a hundred exceeds: alone, while
-other pictures are encoded, and how long a pause is in the middle.
+other pictures are encoded, while their tokens are read, as those of any prompt; and how long a
+pause is in the middle.
 """
 
 import argparse
@@ -69,31 +70,37 @@ class PictureClient:
 
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self._http, self._url = http, url + "/v1/chat/completions"
+        self.read_s = 0.0
+        """What reading the newest answer's prompt took, as the server says."""
 
     async def times_s(self, content: Any, tokens: int) -> list[float]:
         """Return when each piece of an answer came, the request's sending first."""
         body = {
             "messages": [{"role": "user", "content": content}],
             **{"max_tokens": tokens, "ignore_eos": True, "stream": True, "temperature": 0},
+            "stream_options": {"include_usage": True},
         }
         times = [perf_counter()]
         async with self._http.post(self._url, json=body) as response:
             assert response.status == 200, await response.text()
             async for data in sse_events(response.content.iter_any()):
                 # Bytes that make no character yet are counted too: each piece is a round.
-                if data != b"[DONE]" and json.loads(data).get("choices"):
+                chunk = {} if data == b"[DONE]" else json.loads(data)
+                if chunk.get("choices"):
                     times.append(perf_counter())
+                if metrics := chunk.get("metrics"):
+                    self.read_s = 1e-3 * metrics["prefill_time_ms"]
         return times
 
-    async def ask(self, data: bytes, question: str) -> float:
-        """Return the seconds to the first token about a picture."""
+    async def ask(self, data: bytes, question: str) -> tuple[float, float]:
+        """Return when a picture was sent, and when the first token about it came."""
         url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
         parts = [
             {"type": "image_url", "image_url": {"url": url}},
             {"type": "text", "text": question},
         ]
         begun, first, *_ = await self.times_s(parts, 1)
-        return first - begun
+        return begun, first
 
 
 async def measure(given: argparse.Namespace, directory: Path) -> tuple[list[float], list[float]]:
@@ -115,23 +122,27 @@ async def measure(given: argparse.Namespace, directory: Path) -> tuple[list[floa
         client = PictureClient(http, url)
         await client.times_s("Hello", 32)
         await client.ask(picture(0, (SIDE, SIDE)), "What is this?")
-        firsts = [
+        asked = [
             await client.ask(picture(1, (SIDE, SIDE)), f"Question {number}?")
             for number in range(given.count)
         ]
         text = asyncio.create_task(client.times_s("Tell me more.", given.tokens))
         await asyncio.sleep(REST_S)
-        begun_s = perf_counter()
+        encoded, read = list[tuple[float, float]](), list[tuple[float, float]]()
         for number in range(given.pictures):
-            await client.ask(picture(2 + number, (SIDE, SIDE)), "What is this?")
-        ended_s = perf_counter()
+            begun, first = await client.ask(picture(2 + number, (SIDE, SIDE)), "What is this?")
+            encoded.append((begun, first - client.read_s))
+            read.append((first - client.read_s, first))
         times = (await text)[1:]
     pauses = [(now, now - before) for before, now in pairwise(times)]
-    beside = [pause for now, pause in pauses if begun_s <= now <= ended_s]
-    alone = [pause for now, pause in pauses if not begun_s <= now <= ended_s]
+
+    def within(spans: list[tuple[float, float]]) -> list[float]:
+        return [pause for now, pause in pauses if any(one <= now <= end for one, end in spans)]
+
+    alone, beside = within([(times[0], encoded[0][0]), (read[-1][1], times[-1])]), within(encoded)
     assert alone and beside, "the text ended too soon: --tokens"
-    figures = (percentile(alone, 0.99), percentile(beside, 0.99), median(beside))
-    return firsts, [1e3 * each for each in figures]
+    figures = (*(percentile(some, 0.99) for some in (alone, beside, within(read))), median(beside))
+    return [first - begun for begun, first in asked], [1e3 * each for each in figures]
 
 
 def table(argv: Sequence[str] | None = None) -> ResultTable:
@@ -143,7 +154,9 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     with TemporaryDirectory() as folder:
         save_pictured(llava(given.tower_layers), Path(folder))
         firsts, pauses = run(measure, given, Path(folder))
-    found = ResultTable(["first question, ms", "others", "share", "p99 alone", "beside", "round"])
+    found = ResultTable(
+        ["first question, ms", "others", "share", "p99 alone", "encoding", "reading", "round"]
+    )
     first, other = firsts[0], median(firsts[1:])
     found.add(1e3 * first, 1e3 * other, other / first, *pauses)
     return found
