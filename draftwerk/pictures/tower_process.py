@@ -22,9 +22,6 @@ from draftwerk.speculative.protocol.frames import FrameKind, Ready, encode
 if TYPE_CHECKING:
     from draftwerk.pictures.tower import Tower
 
-NICENESS = 10
-"""Twice that of models, so that a thread of a tower has a quarter of a core beside one of theirs:
-texts that are decoded pause little longer."""
 MORE_BYTES = 6 * 2**30
 """Address space, beyond what the loaded tower has."""
 CHECK_S = 3600.0
@@ -61,7 +58,7 @@ def main(options: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = Pipe(results)
     Thread(target=pipe.beat, daemon=True).start()
-    lower_priority(NICENESS)
+    lower_priority()  # texts go on meanwhile
     try:
         worker: Any = TowerWorker(loaded(options))
     except Exception as error:
