@@ -67,12 +67,21 @@ def pages_for(config: ModelConfig, model: NativeForward, blocks: int = 1024) -> 
     return allocate(config, blocks, 16, model.page_dtype, cpu, model.page_width)
 
 
+def times_in_turn(
+    runs: Sequence[Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = perf_counter,
+) -> list[list[float]]:
+    """Time all runs in turns, every other round the other way round; return the milliseconds."""
+    times: list[list[float]] = [[] for _ in runs]
+    for number in range(rounds):
+        for index in range(len(runs))[:: -1 if number % 2 else 1]:
+            begun = clock()
+            runs[index]()
+            times[index].append((clock() - begun) * 1e3)
+    return times
+
+
 def interleaved(runs: Sequence[Callable[[], object]], rounds: int) -> list[float]:
     """Time all runs in turns, `rounds` times; return the median milliseconds of each."""
-    times: list[list[float]] = [[] for _ in runs]
-    for _ in range(rounds):
-        for run, taken in zip(runs, times, strict=True):
-            begun = perf_counter()
-            run()
-            taken.append((perf_counter() - begun) * 1e3)
-    return [*map(median, times)]
+    return [*map(median, times_in_turn(runs, rounds))]

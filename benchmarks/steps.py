@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.kernels import as_served, many_rows, one_row, pages_for
+from benchmarks.kernels import as_served, many_rows, one_row, pages_for, times_in_turn
 from benchmarks.support.bench import ResultTable, parser, show
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.checkpoint.loader import load
@@ -47,20 +47,11 @@ def pools(given: argparse.Namespace) -> dict[str, Pool]:
     return found
 
 
-def in_turn(
-    runs: Sequence[Callable[[], torch.Tensor]], repeats: int, clock: Callable[[], float]
-) -> list[list[float]]:
-    """Return the milliseconds of runs that take turns; raises ValueError unless all are equal."""
-    times: list[list[float]] = [[] for _ in runs]
-    first = [run() for run in runs]
-    if not all(torch.equal(first[0], other) for other in first):
+def check_equal(runs: Sequence[Callable[[], torch.Tensor]]) -> None:
+    """Raise ValueError unless all runs give the same bits."""
+    first, *others = [run() for run in runs]
+    if not all(torch.equal(first, other) for other in others):
         raise ValueError("the kernels give different bits")
-    for repeat in range(repeats):
-        for index in range(len(runs))[:: -1 if repeat % 2 else 1]:
-            begun = clock()
-            runs[index]()
-            times[index].append(1e3 * (clock() - begun))
-    return times
 
 
 def table(argv: Sequence[str] | None = None) -> ResultTable:
@@ -85,7 +76,8 @@ def table(argv: Sequence[str] | None = None) -> ResultTable:
     first = 0.0
     for step, tokens in batches.items():
         runs = [partial(forward, tokens, own) for forward, own in zip(forwards, pages, strict=True)]
-        now, *before = in_turn(runs, given.repeats, clock)
+        check_equal(runs)
+        now, *before = times_in_turn(runs, given.repeats, clock)
         first = first or median(now)
         ratios = [median(b / n for b, n in zip(other, now, strict=True)) for other in before]
         found.add(step, median(now), min(now), median(now) / first, *ratios)
