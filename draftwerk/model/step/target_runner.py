@@ -160,7 +160,7 @@ class TargetRunner:
         step.presampled = presampled = self.backend.presample(logits, self._requests(plans))
 
         # 5. Verify: walk down every draft as far as it is right, and one token on.
-        walks = [self._begin_walk(plan) for plan in plans]
+        walks = [RowWalk.begin(plan) for plan in plans]
         if presampled.broken:
             for walk in walks:
                 walk.error = broken_logits(walk.plan, presampled)
@@ -182,9 +182,6 @@ class TargetRunner:
         for option in self.options:
             option.report(step)
         return forwarded
-
-    def _begin_walk(self, plan: RowPlan) -> RowWalk:
-        return RowWalk.begin(plan)
 
     def _requests(self, plans: Sequence[RowPlan]) -> RoundRequests:
         requests = (request for plan in plans for request in presample_requests(plan))

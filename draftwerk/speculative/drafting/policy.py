@@ -70,12 +70,12 @@ def _learn_savings(
         of_sources = [node for node in nodes if owners[node] not in MODELS]
         heads.append(choice.share(one, of_head))
         sources.append(choice.share(one, of_sources))
-    for row, tokens in zip(prepared.rows, _saved(prepared, choice, sources), strict=True):
+    saved = (_saved(prepared, choice, shares) for shares in (sources, heads))
+    for row, source_tokens, head_tokens in zip(prepared.rows, *saved, strict=True):
         if row.asked and not row.sequence.text.pending:
-            row.sequence.savings.learn(tokens)
-    for row, tokens in zip(prepared.rows, _saved(prepared, choice, heads), strict=True):
+            row.sequence.savings.learn(source_tokens)
         if row.sequence.has_head_tree:
-            row.sequence.head_savings.learn(tokens)
+            row.sequence.head_savings.learn(head_tokens)
 
 
 def _saved(
