@@ -28,7 +28,6 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
 from draftwerk.model.step.options.step_options import step_options, target_runner
-from draftwerk.model.step.row_plan import RowPlan
 from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.step.target_runner import TargetRunner
@@ -188,8 +187,7 @@ class LenientWalk(RowWalk):
 
 
 class LenientRunner(TargetRunner):
-    def _begin_walk(self, plan: RowPlan) -> RowWalk:
-        return LenientWalk.begin(plan)
+    row_walk = LenientWalk
 
 
 def doubled(runner: TargetRunner, start: int) -> TargetRunner:

@@ -31,6 +31,9 @@ UNDECIDED = Decision()
 class TargetRunner:
     """The target model on its device, and the sequences it knows."""
 
+    row_walk: type[RowWalk] = RowWalk
+    """The rule of acceptance, for which `validation.distribution` plants a faulty one."""
+
     def __init__(
         self,
         parts: LoadedModel,
@@ -160,7 +163,7 @@ class TargetRunner:
         step.presampled = presampled = self.backend.presample(logits, self._requests(plans))
 
         # 5. Verify: walk down every draft as far as it is right, and one token on.
-        walks = [RowWalk.begin(plan) for plan in plans]
+        walks = [self.row_walk.begin(plan) for plan in plans]
         if presampled.broken:
             for walk in walks:
                 walk.error = broken_logits(walk.plan, presampled)
