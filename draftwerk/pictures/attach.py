@@ -24,10 +24,12 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.servable import may_use_gpu
 from draftwerk.pictures.layouts import FAMILIES
+from draftwerk.pictures.picture_hosts import PictureHosts
 from draftwerk.pictures.picture_store import PictureStore, rows_folder
 from draftwerk.pictures.pictured_text import PicturedText
 from draftwerk.pictures.reader import PictureReader
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
+from draftwerk.settings.setting_fields import ConfigError
 
 CONFIG, VISION = "config.json", "vision"
 ROWS = "draftwerk.pictures.picture_rows:attach"
@@ -60,7 +62,10 @@ class PicturedConfig(msgspec.Struct, frozen=True):
 async def build_pictured(settings: Settings, report: Report) -> AsyncGenerator[RunningServer]:
     """Run the engine while the block lasts, and what reads pictures if its model does."""
     found = await to_thread.run_sync(pictured_checkpoint, settings, report)
+    hosts = PictureHosts(settings.image_hosts) if settings.image_hosts else None
     if found is None:
+        if hosts is not None:
+            raise ConfigError("image_hosts: the model reads no pictures as it is served")
         async with build_engine(settings, report) as running:
             yield running
         return
@@ -79,7 +84,7 @@ async def build_pictured(settings: Settings, report: Report) -> AsyncGenerator[R
         if not await starting:
             yield running
             return
-        reader = PictureReader(tower, store, running.engine.name_secret)
+        reader = PictureReader(tower, store, running.engine.name_secret, hosts)
         watching = asyncio.create_task(reader.supervise())
         own.callback(watching.cancel)
         model = running.model

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from draftwerk.api.core.errors import ApiError, refused
+from draftwerk.api.core.errors import refused
 from draftwerk.pictures.placeholders import MARK, MARK_LENGTH
 
 NAMED = re.compile(rb'"(?:image|image_url|input_image|images)"')
@@ -31,12 +31,15 @@ class SentPicture(NamedTuple):
 
     field: str
     data: bytes
+    """Its bytes; none of one that is at an address."""
     media_type: str
     """Its type; empty where any picture will do."""
     put: Callable[[str], None]
     """Puts a text in its place."""
     blocks: list[Any] | None = None
     """The blocks that it is among, where a protocol shows each as a paragraph."""
+    address: str = ""
+    """Where it is; empty for one that came with the body."""
 
 
 def pictures_in(tree: Any, is_ollama: bool) -> Iterator[SentPicture]:
@@ -80,7 +83,13 @@ def _part(parts: list[Any], at: int, path: str) -> SentPicture:
             parts[at]["cache_control"] = part["cache_control"]
 
     blocks = parts if kind == "image" else None
+    if _is_address(sent):
+        return SentPicture(field, b"", "", put, blocks, sent)
     return SentPicture(field, _bytes(sent, field), media_type, put, blocks)
+
+
+def _is_address(sent: str) -> bool:
+    return sent[:8].lower().startswith(("http://", "https://"))
 
 
 def join_blocks(pictures: Iterable[SentPicture]) -> None:
@@ -105,7 +114,7 @@ def _touch(before: str | None, text: str) -> bool:
 
 
 def _url(part: dict[str, Any], path: str) -> tuple[str, str, str]:
-    """Return the field, the base64 of a part with a data URL, and no type."""
+    """Return the field, a part's address or the base64 of its data URL, and no type."""
     field, url, detail_field = f"{path}.image_url", part.get("image_url"), f"{path}.detail"
     detail = part.get("detail")
     if isinstance(url, dict):
@@ -119,31 +128,31 @@ def _url(part: dict[str, Any], path: str) -> tuple[str, str, str]:
         raise refused(f"`{field}` is not supported: send a data URL.", field, "unsupported")
     if not isinstance(url, str):
         raise refused(f"`{field}` is required: a data URL.", field, "missing")
+    if _is_address(url):
+        return field, url, ""
     found = DATA_URL.match(url[:256])
     if found is None:
-        raise _no_data_url(url, field)
+        said = f"`{field}` is no data URL of a picture in base64."
+        raise refused(said, field, "invalid" if url.startswith("data:") else "unsupported")
     if not (found[1] or "").startswith("image/") or not found[3]:
         said = f"`{field}` must be a data URL of a picture in base64."
         raise refused(said, field, "invalid")
     return field, url[found.end() :], ""
 
 
-def _no_data_url(url: str, field: str) -> ApiError:
-    if url.startswith("data:"):
-        return refused(f"`{field}` is no data URL of a picture in base64.", field, "invalid")
-    said = f"`{field}`: pictures of other addresses are not fetched; send a data URL."
-    return refused(said, field, "unsupported")
-
-
 def _source(part: dict[str, Any], path: str) -> tuple[str, str, str]:
-    """Return the field, the base64 and the type of a part as Anthropic has it."""
+    """Return the field, the base64 or the address, and the type of a part as Anthropic has it."""
     source = part.get("source")
     if not isinstance(source, dict):
         raise refused(f"`{path}.source` is required.", f"{path}.source", "missing")
+    if source.get("type") == "url":
+        field, url = f"{path}.source.url", source.get("url")
+        if not isinstance(url, str) or not _is_address(url):
+            raise refused(f"`{field}` must be an address of http or https.", field, "invalid")
+        return field, url, ""
     if source.get("type") != "base64":
-        field = f"{path}.source.{'url' if source.get('type') == 'url' else 'type'}"
-        said = f"`{field}`: pictures of other addresses are not fetched; send base64."
-        raise refused(said, field, "unsupported")
+        field = f"{path}.source.type"
+        raise refused(f"`{field}` must be base64 or url.", field, "unsupported")
     field = f"{path}.source.data"
     media_type, data = source.get("media_type"), source.get("data")
     if not isinstance(media_type, str) or not media_type.startswith("image/"):

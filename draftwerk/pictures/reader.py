@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from time import monotonic
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.api.core.errors import refused, unavailable
 from draftwerk.pictures.body_pictures import NAMED, SentPicture, join_blocks, pictures_in
+from draftwerk.pictures.picture_hosts import REQUEST_S, PictureHosts, UnfetchedError
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore
 from draftwerk.pictures.placeholders import mark_of
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork
@@ -40,6 +42,8 @@ class PictureReader:
     store: PictureStore
     secret: bytes
     """Keys the digests, so that nobody can name a picture that he did not send."""
+    hosts: PictureHosts | None = None
+    """Hosts of pictures at addresses, if there are any."""
     _reading: dict[str, asyncio.Task[PictureRead]] = field(
         default_factory=dict[str, "asyncio.Task[PictureRead]"]
     )
@@ -66,12 +70,25 @@ class PictureReader:
             )
         if pictures:
             check_beside(tree)
+        until_s = monotonic() + REQUEST_S
         for each in pictures:
-            kept = await self._kept(each, tenant)
+            sent = await self._fetched(each, until_s) if each.address else each
+            kept = await self._kept(sent, tenant)
             holds.append(lambda kept=kept: self.store.release(kept))
             each.put(mark_of(kept.digest))
         join_blocks(pictures)
         return msgspec.json.encode(tree) if pictures else raw
+
+    async def _fetched(self, sent: SentPicture, until_s: float) -> SentPicture:
+        """Return a picture that is at an address, with its bytes. Raises ApiError."""
+        if self.hosts is None:
+            said = f"`{sent.field}`: pictures of other addresses are not fetched; send its bytes."
+            raise refused(said, sent.field, "unsupported")
+        try:
+            data = await self.hosts.fetch(sent.address, until_s - monotonic())
+        except UnfetchedError as error:
+            raise refused(f"`{sent.field}`: {error}.", sent.field, "invalid") from None
+        return sent._replace(data=data)
 
     async def _kept(self, sent: SentPicture, tenant: str) -> KeptPicture:
         """Return a picture that stays until it is released. Raises ApiError."""

@@ -72,6 +72,22 @@ def test_blocks_in_results_of_tools_are_found() -> None:
     assert found["messages"][0]["content"][0]["content"] == [text(FIRST)]
 
 
+def test_addresses_are_told_by_their_field() -> None:
+    address = "HTTPS://a.site/b"
+    parts = [
+        {"type": "image_url", "image_url": {"url": address}},
+        {"type": "input_image", "image_url": address},
+        source(type="url", url=address),
+    ]
+    found = list(pictures_in({"messages": [{"content": parts}]}, False))
+    assert [(each.address, each.data) for each in found] == [(address, b"")] * 3
+    assert [each.field.rpartition("]")[2] for each in found] == [
+        ".image_url.url",
+        ".image_url",
+        ".source.url",
+    ]
+
+
 def test_images_of_ollama_come_before_the_text() -> None:
     turn = {"role": "user", "content": "A", "images": [DATA, DATA]}
     found = changed({"messages": [turn]}, is_ollama=True)
@@ -91,13 +107,14 @@ OPENAI, ANTHROPIC = "messages[0].content[0].image_url", "messages[0].content[0].
 WRONG: list[tuple[Any, str]] = [
     ({"type": "image_url"}, OPENAI),
     ({"type": "image_url", "image_url": {"url": 7}}, f"{OPENAI}.url"),
-    ({"type": "image_url", "image_url": {"url": "https://a.b/c"}}, f"{OPENAI}.url"),
+    ({"type": "image_url", "image_url": {"url": "ftp://a.b/c"}}, f"{OPENAI}.url"),
     ({"type": "image_url", "image_url": {"url": URL, "detail": "x"}}, f"{OPENAI}.detail"),
     ({"type": "image_url", "image_url": "data:text/plain;base64,AA=="}, OPENAI),
     ({"type": "image_url", "image_url": "data:image/png;base64,A"}, OPENAI),
     ({"type": "input_image", "file_id": "file-1"}, "messages[0].content[0].file_id"),
     ({"type": "image"}, ANTHROPIC),
-    (source(type="url", url="https://a.b/c"), f"{ANTHROPIC}.url"),
+    (source(type="url", url="ftp://a.b/c"), f"{ANTHROPIC}.url"),
+    (source(type="url"), f"{ANTHROPIC}.url"),
     (source(type="file", file_id="f"), f"{ANTHROPIC}.type"),
     (source(media_type="text/plain"), f"{ANTHROPIC}.media_type"),
     (source(media_type=None), f"{ANTHROPIC}.media_type"),

@@ -18,6 +18,7 @@ import openai
 import pytest
 import pytest_asyncio
 import torch
+from aiohttp import web
 from transformers import AutoTokenizer
 
 from draftwerk.api.core.config import Settings
@@ -25,10 +26,13 @@ from draftwerk.api.core.ports import RunningServer
 from draftwerk.api.core.state import ServerState
 from draftwerk.api.serving.app import create_app
 from draftwerk.pictures.attach import build_pictured
+from draftwerk.pictures.picture_hosts import PictureHosts
 from draftwerk.pictures.reader import PictureReader
 from draftwerk.pictures.tower import Tower, opened
 from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
+from draftwerk.settings.setting_fields import ConfigError
 from tests.support.hostile_pictures import requests, url_of
+from tests.support.http_server import http_server
 from tests.support.tiny_pictures import FAMILIES, picture, pixels, save_pictured
 from tests.support.waiting import until
 
@@ -73,8 +77,9 @@ async def serving(directory: Path, family: str, **fields: Any) -> AsyncGenerator
         app = create_app(state)
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url=HERE, timeout=120) as http:
+            own: Any = http  # its client is of a fork's type
             client = openai.AsyncOpenAI(
-                base_url=f"{HERE}/v1", api_key="none", http_client=http, max_retries=0
+                base_url=f"{HERE}/v1", api_key="none", http_client=own, max_retries=0
             )
             yield Served(running, app, http, client, model, directory)
 
@@ -251,6 +256,44 @@ async def test_hostile_pictures_are_refused_by_field(served: Served) -> None:
         assert reply.status_code == 400, (each.name, reply.text)
         assert f"`{each.field}" in reply.text, (each.name, reply.text)
     assert not served.reader.store.kept.keys() - {*before}
+
+
+async def test_pictures_of_addresses_are_read_from_named_hosts(served: Served) -> None:
+    async def data(request: web.Request) -> web.Response:
+        return web.Response(body=ONE, content_type="text/plain")
+
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    async with http_server(a=data, page=page) as port:
+        address = f"http://127.0.0.1:{port}/"
+        part = {"type": "image_url", "image_url": {"url": address + "a"}}
+        turn: Any = {"role": "user", "content": [part, {"type": "text", "text": QUESTION}]}
+        body = {"messages": [turn], "temperature": 0, "max_tokens": COUNT}
+        path, field = "/v1/chat/completions", "messages[0].content[0].image_url.url"
+        reply = await served.http.post(path, json=body)
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
+        served.reader.hosts = PictureHosts((f"127.0.0.1:{port}",))
+        try:
+            found = await served.http.post(path, json=body)
+            part["image_url"] = {"url": address + "page"}
+            wrong = await served.http.post(path, json=body)
+            part["image_url"] = {"url": "http://10.0.0.1/"}
+            other = await served.http.post(path, json=body)
+        finally:
+            served.reader.hosts = None
+    text = found.json()["choices"][0]["message"]["content"]
+    assert text.rstrip("\ufffd") == expected(served, ONE, QUESTION)
+    for refusal in (wrong, other):
+        assert (refusal.status_code, refusal.json()["error"]["param"]) == (400, field)
+        assert field in refusal.json()["error"]["message"]
+
+
+async def test_hosts_need_a_model_that_reads_pictures() -> None:
+    settings = Settings(image_hosts=("a.site",), images="off")
+    with pytest.raises(ConfigError, match="image_hosts"):
+        async with build_pictured(settings, print):
+            pass
 
 
 @pytest.mark.grid

@@ -3,7 +3,7 @@
 FLAG_GROUPS = {
     "model": (
         *("model", "served_model_name", "lora", "lora_merge", "tool_format", "generation_config"),
-        *("control_tokens", "pooling", "rerank", "images"),
+        *("control_tokens", "pooling", "rerank", "images", "image_hosts"),
     ),
     "drafts": ("draft", "draft_head", "speculate", "audit"),
     "precision": ("dtype", "kv_dtype", "approximate", "exact"),

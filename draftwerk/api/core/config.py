@@ -130,6 +130,14 @@ class Settings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     images: Annotated[Literal["auto", "off"], Meta(description="whether pictures are read")] = (
         "auto"
     )
+    image_hosts: Annotated[
+        Strings,
+        Meta(
+            description="a host that pictures are fetched from; may be repeated; of a private "
+            "network only addresses that are named",
+            extra={"metavar": "HOST[:PORT]"},
+        ),
+    ] = ()
     receipts: Annotated[
         bool, Meta(description="put a receipt into every reply of the OpenAI protocols")
     ] = False
@@ -234,6 +242,8 @@ def _check_models(settings: Settings) -> None:
         except ValueError as error:
             raise ConfigError(f"keep_alive: it must be {AUTO}, or {error}") from None
     several = settings.also or settings.models or settings.keep_alive != AUTO
+    if settings.image_hosts and (several or settings.replicas):
+        raise ConfigError("image_hosts: pictures are read by a server of one model, and not these")
     if several and settings.replicas:
         raise ConfigError("replicas: each has one model, which stays loaded; serve several without")
 
